@@ -1,11 +1,11 @@
-//! Where servers listen, and how an address that a server announces is translated.
+//! Addresses of servers, and the translation of announced addresses.
 
 use std::fmt;
 use std::sync::Arc;
 
 use redis::ConnectionAddr;
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Address {
     pub(crate) host: Arc<str>,
@@ -13,7 +13,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// How to connect to it in the way of `model`: with or without TLS.
+    /// The address with the connection settings of `model`: with or without TLS.
     pub(super) fn connect_like(&self, model: &ConnectionAddr) -> ConnectionAddr {
         let (host, port) = (self.host.to_string(), self.port);
         match model {
@@ -35,7 +35,7 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
-            // In brackets, as in a URL: the colons of an IPv6 address would run into that of the port.
+            // In brackets, as in a URL, because an IPv6 address has colons itself.
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
             write!(f, "{}:{}", self.host, self.port)
@@ -43,7 +43,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Translates the addresses that servers announce into those at which they can be reached from here.
+/// Translates the addresses that servers announce into addresses that this client can reach.
 #[derive(Clone, Default)]
 pub(crate) struct AddressMap(Option<Arc<Mapping>>);
 
@@ -56,7 +56,7 @@ impl AddressMap {
         Self(Some(Arc::new(map)))
     }
 
-    /// Where the server is that announced this address, of itself or of another server.
+    /// Translates an address that a server announced, of itself or of another server.
     pub(super) fn resolve(&self, announced: Address) -> Address {
         let map = self.0.as_ref();
         match map.and_then(|map| map(&announced.host, announced.port)) {

@@ -1,5 +1,5 @@
-//! What an error reply of a server means: whether anything was executed, whether to try again, and what
-//! to tell the caller.
+//! The meaning of a server's error replies: whether anything was executed, whether to retry, and the advice for the
+//! caller.
 
 use redis::RedisError;
 
@@ -7,7 +7,7 @@ use super::tls;
 use super::transport::Fault;
 use crate::error::{Error, Kind};
 
-/// Refused for now: a later attempt may succeed. Nothing was executed, but for [`NON_LOCAL`].
+/// Refused for now: a later attempt may succeed. Nothing was executed, except for [`NON_LOCAL`].
 const TEMPORARY: &[&str] = &[
     "LOADING",
     "BUSY",
@@ -19,8 +19,8 @@ const TEMPORARY: &[&str] = &[
     "UNBLOCKED",
 ];
 
-/// Refused before anything was executed. That holds for `OOM` and `WRONGTYPE` because every script reads
-/// its keys before it writes, and its first write is the one that can be refused.
+/// Refused before anything was executed. This is true of `OOM` and `WRONGTYPE` because every script reads its keys
+/// before it writes, and only its first write can be refused.
 const REFUSED: &[&str] = &[
     "NOSCRIPT",
     "NOAUTH",
@@ -35,18 +35,18 @@ const REFUSED: &[&str] = &[
     "ASK",
 ];
 
-/// A script came upon a key that is not in KEYS and has gone over already, of a slot that moves. Redis and Valkey
-/// begin the sentence otherwise.
+/// In a moving slot, a script touched a key that is not in KEYS and has already moved. The sentence begins
+/// differently in Redis and Valkey.
 const NON_LOCAL: &str = "access a non local key";
 
-/// What a server repeats of a command that it does not know comes behind this.
+/// Precedes the arguments of an unknown command, which the server repeats.
 const ARGUMENTS: &str = ", with args beginning with";
 
-/// The code of an error. Redis 6 wraps the error of a command inside a script, code and all, in an `ERR`.
+/// The code of an error. Redis 6 wraps the error of a command inside a script, with its code, in an `ERR`.
 pub(crate) fn code(error: &RedisError) -> Option<&str> {
     let code = error.code()?;
     let detail = error.detail().unwrap_or_default();
-    // The code of this one differs from version to version.
+    // This error's code differs between versions.
     if ["ACL failure in script", "The user executing the script"]
         .iter()
         .any(|words| detail.contains(words))
@@ -84,7 +84,7 @@ pub(crate) fn was_not_executed(error: &RedisError) -> bool {
 
 const COUNTER_STAYS: &str = "nothing was granted, and the counter is as it was";
 
-/// What an error means to the caller and what to do about it.
+/// The kind of an error for the caller, with advice on what to do about it.
 pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
     if let Some(advice) = tls::advice(error) {
         return (Kind::Invalid, advice);
@@ -156,7 +156,7 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
     }
 }
 
-/// What to do where a command is missing, or has another name.
+/// The advice for a command that is missing or renamed.
 fn advice_on_unknown(error: &RedisError) -> &'static str {
     let is = |command: &str| {
         ["'", "`"]
@@ -173,7 +173,7 @@ fn advice_on_unknown(error: &RedisError) -> &'static str {
     }
 }
 
-/// The error in the words of the server, which is named if its `endpoint` is known.
+/// The error in the words of the server, with its `endpoint` if that is known.
 pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
     if tls::advice(error).is_some() {
         return format!("no connection to {endpoint} over TLS: {error}");
@@ -197,9 +197,9 @@ pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
     format!("the server {endpoint} says {words}")
 }
 
-/// The error as the server has it, without the place in a script of ours.
+/// The server's error without the position in our script.
 fn said(code: &str, words: &str) -> String {
-    // Redis 7 has the place at the end, Redis 6 before the words.
+    // Redis 7 puts the position at the end, Redis 6 before the words.
     let words = match words.rsplit_once(" script: ") {
         Some((words, place)) if place.contains("on @user_script") => words,
         _ => words,
@@ -208,7 +208,7 @@ fn said(code: &str, words: &str) -> String {
         Some((_, inside)) => inside.split_once(": ").map_or(inside, |(_, inside)| inside),
         None => words,
     };
-    // It goes on for a page about what to do.
+    // The rest is a page of instructions.
     let words = match words.split_once(". ") {
         Some((first, _)) if code == "DENIED" => first,
         _ => words,
@@ -223,13 +223,13 @@ fn said(code: &str, words: &str) -> String {
 const IS_REPLICA: &str = "this server is a replica, or has become one; connect to the primary \
                           (redis+sentinel:// follows it through failovers)";
 
-/// Why a client of one server cannot use this one.
+/// The error for a server that takes no writes, when the client has only this server.
 pub(crate) fn not_a_primary(endpoint: &str) -> Error {
     let message = format!("the server {endpoint} says that it takes no writes; {IS_REPLICA}");
     Error::new(Kind::Refused, "connect", message)
 }
 
-/// Why a client could not be connected.
+/// The error of a client that could not connect.
 pub(crate) fn connect_error(fault: Fault, endpoint: &str) -> Error {
     match fault {
         Fault::Answered(error) | Fault::Declined(error) => {
@@ -246,8 +246,8 @@ pub(crate) fn connect_error(fault: Fault, endpoint: &str) -> Error {
     }
 }
 
-/// The error without the arguments of a command that the server does not know: with `AUTH` and `HELLO` they are
-/// user and password.
+/// Removes the arguments from an error about an unknown command: those of `AUTH` and `HELLO` contain user and
+/// password.
 pub(super) fn without_arguments(error: RedisError) -> RedisError {
     let detail = error.detail();
     let Some((words, _)) = detail.and_then(|words| words.split_once(ARGUMENTS)) else {
@@ -259,13 +259,13 @@ pub(super) fn without_arguments(error: RedisError) -> RedisError {
     }
 }
 
-/// An error as a server replies it, in one line.
+/// Parses an error as a server replies it, in one line.
 fn reply_error(line: &str) -> Option<RedisError> {
     let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
     reply.and_then(redis::Value::extract_error).err()
 }
 
-/// Servers and proxies that lack a command, or have it under another name.
+/// Whether a server or a proxy lacks the command, or has renamed it.
 pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     says(error, "unknown command")
 }
@@ -275,7 +275,8 @@ fn is_foreign(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Parse
 }
 
-/// Whether the server has reached `maxclients`. It replies so to a new connection, and executes nothing.
+/// Whether the server has reached `maxclients`. It then replies with this error to a new connection, and executes
+/// nothing.
 pub(crate) fn is_out_of_connections(error: &RedisError) -> bool {
     error
         .detail()
@@ -286,7 +287,7 @@ fn is_no_cluster(error: &RedisError) -> bool {
     says(error, "cluster support disabled")
 }
 
-/// Whether the server's words contain these, in upper or lower case.
+/// Whether the server's words contain these, ignoring case.
 fn says(error: &RedisError, words: &str) -> bool {
     let detail = error.detail().unwrap_or_default();
     detail
@@ -318,7 +319,7 @@ mod tests {
                 "DENIED Redis is running in protected mode because there is none. In this mode 1) Just",
                 "DENIED Redis is running in protected mode because there is none",
             ),
-            // Valkey's.
+            // From Valkey.
             (
                 "NOPERM ACL failure in script: User u may not run 'get' script: on @user_script:9.",
                 "NOPERM ACL failure in script: User u may not run 'get'",
@@ -329,7 +330,7 @@ mod tests {
         }
     }
 
-    /// With `AUTH` and `HELLO` they are user and password.
+    /// The arguments of `AUTH` and `HELLO` contain user and password.
     #[test]
     fn the_arguments_of_a_command_are_not_repeated() {
         let line =
@@ -436,7 +437,7 @@ mod tests {
                 false,
                 false,
             ),
-            // Of Redis and of Valkey.
+            // From Redis and Valkey.
             (
                 "ERR Script attempted to access a non local key in a cluster node script: 1",
                 Kind::Refused,

@@ -1,8 +1,8 @@
-//! Everything between the engine and a server, behind [`Transport`].
+//! The layer between the engine and a server, behind [`Transport`].
 //!
-//! The engine sends commands on lanes and is called back for what it did not ask for: a message on a
-//! channel, a gap in which messages may have been missed, another server in the place of one. Sockets,
-//! reconnects and topologies are on this side of the seam.
+//! The engine sends commands on lanes, and is called back for events that it did not ask for: a message on a channel,
+//! a gap in the messages, a server replaced by another. Sockets, reconnects and topologies are on this side of the
+//! seam.
 
 mod address;
 mod cluster;
@@ -40,7 +40,7 @@ pub(crate) use self::transport::{
 use self::url::Target;
 use crate::error::{Error, Result};
 
-/// Connects to whatever a URL stands for.
+/// Connects to the target of a URL.
 pub(crate) async fn connect(
     target: Target,
     setup: Setup,

@@ -1,7 +1,6 @@
-//! Where connections come from and on what the tasks behind them run: the system, or what a test puts in its place.
+//! The source of connections and the runner of their tasks: the system, or a simulation in a test.
 //!
-//! Invariant: nothing above a stream of bytes is replaced, so what runs on a simulated network is what runs on a
-//! real one.
+//! Invariant: nothing above a stream of bytes is replaced, so a simulated network runs the same code as a real one.
 
 use std::future::Future;
 
@@ -12,13 +11,13 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 
-/// Where a client finds its servers, in the place of the system's network.
+/// A network that replaces the system's for a client.
 #[cfg(feature = "testing")]
 pub trait SimulatedNetwork: std::fmt::Debug + Send + Sync + 'static {
-    /// A connection to whatever listens there.
+    /// Connects to a listener at this address.
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, std::io::Result<Stream>>;
 
-    /// A task of the client, as it is to be run.
+    /// Wraps a task of the client before it is spawned.
     fn task(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()>;
 }
 
@@ -43,14 +42,14 @@ pub(crate) enum Network {
     Simulated(std::sync::Arc<dyn SimulatedNetwork>),
 }
 
-/// What the tasks of a client are on a network: on that of the system, just themselves.
+/// A task that the network has wrapped. The system's network wraps none.
 #[cfg(feature = "testing")]
 type Wrapped = BoxFuture<'static, ()>;
 #[cfg(not(feature = "testing"))]
 type Wrapped = std::future::Ready<()>;
 
 impl Network {
-    /// A task as it is to be run: one of a simulated process stands still with that.
+    /// The task in the form to spawn. A simulated process that stands still suspends its tasks.
     pub(crate) fn task<F>(&self, task: F) -> Either<F, Wrapped>
     where
         F: Future<Output = ()> + Send + 'static,

@@ -1,7 +1,7 @@
-//! Many servers of one kind, each with its connections, made when it is first asked for.
+//! A set of servers of one kind, each with its own connections, made on first use.
 //!
-//! Invariant: one address has one [`SingleServer`] for as long as the client lives, however often its
-//! role changes. Only so can a connection that replaces another one have that killed.
+//! Invariant: one address has one [`SingleServer`] for as long as the client lives, however often its role changes.
+//! Otherwise a new connection could not have the connection before it killed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::single::SingleServer;
 
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    /// What all have in common: user, password, TLS. Of its address only the kind counts.
+    /// The settings that all servers share: user, password, TLS. Of its address, only the kind matters.
     model: ConnectionInfo,
     setup: Setup,
     known: Mutex<BTreeMap<Address, Arc<SingleServer>>>,
@@ -30,7 +30,7 @@ impl Nodes {
         }
     }
 
-    /// The server at this address; nothing is sent to it yet.
+    /// The server at this address. Nothing is sent to it yet.
     pub(crate) fn at(&self, address: &Address) -> Arc<SingleServer> {
         let mut known = self.known.lock();
         let server = known
@@ -39,7 +39,7 @@ impl Nodes {
         Arc::clone(server)
     }
 
-    /// All that were asked for so far.
+    /// All servers that were asked for so far.
     pub(crate) fn known(&self) -> Vec<(Address, Arc<SingleServer>)> {
         let known = self.known.lock();
         let each = known.iter();
@@ -47,7 +47,7 @@ impl Nodes {
             .collect()
     }
 
-    /// Where the server is that announced this address, of itself or of another server.
+    /// Translates an address that a server announced, of itself or of another server.
     pub(super) fn resolve(&self, announced: Address) -> Address {
         self.setup.address_map.resolve(announced)
     }
@@ -56,7 +56,7 @@ impl Nodes {
         &self.setup
     }
 
-    /// How to connect to this address.
+    /// The connection settings for this address.
     pub(crate) fn info(&self, address: &Address) -> ConnectionInfo {
         let there = address.connect_like(self.model.addr());
         self.model.clone().set_addr(there)

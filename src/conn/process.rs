@@ -1,4 +1,4 @@
-//! One run of a server: which one it is and since when it is up, as far as it says.
+//! One run of a server process: its id, and the time since which it is up, as far as the server says.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::clock::Tick;
 pub(crate) struct Process {
     /// Different for each run of each server.
     pub(crate) run_id: Arc<str>,
-    /// It was not started after this.
+    /// The server was started no later than this.
     pub(crate) up_since: Tick,
 }
 
@@ -23,9 +23,9 @@ impl Process {
         self.run_id == other.run_id
     }
 
-    /// From a reply to `INFO server` that arrived at `now`. The server counts whole seconds from a whole
-    /// second, so its uptime may be up to one too large. It goes by the time of day: if that was set back
-    /// since the server started, the uptime is negative, and all that is known is that it is up now.
+    /// Parses a reply to `INFO server` that arrived at `now`. The server counts whole seconds from a whole second, so
+    /// its uptime may be too large by up to one second. It is based on the time of day. If that was set back since
+    /// the server started, the uptime is negative, and only `now` is a safe bound.
     pub(super) fn of(lines: &Value, now: Tick) -> Option<Self> {
         let lines = text(lines)?;
         let field = |name: &str| {
@@ -41,9 +41,9 @@ impl Process {
         })
     }
 
-    /// As it is seen at `now`, where `before` was seen last: the earlier of two bounds, if both are the
-    /// same run. Another run counts from now: it may have been up elsewhere all the time, such as a replica
-    /// that has taken over without all that was written.
+    /// Combines this reply, read at `now`, with the last one. For the same run, the earlier of the two bounds holds.
+    /// Another run counts from `now`, because it may have been up elsewhere before, for example as a replica that
+    /// took over without all writes.
     pub(super) fn after(mut self, before: Option<&Self>, now: Tick) -> Self {
         self.up_since = match before {
             Some(before) if before.is_same_run(&self) => self.up_since.min(before.up_since),

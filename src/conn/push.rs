@@ -1,11 +1,11 @@
-//! What comes over one connection without having been asked for: messages, and their end.
+//! Unrequested data on a connection: messages, and the end of subscriptions.
 //!
-//! Invariants. A gap is reported once for each connection: the end of one may be noticed twice, and by
-//! then the next one may have subscriptions, which must not be doubted. And no reply is taken for that of
-//! another command. In a cluster a server ends a subscription by itself when its slot moves away, with
-//! the very words that confirm a command, and the client library gives them to the oldest command that
-//! has no reply yet. Such a connection is desynchronized, and is not used again. Nor is one on which
-//! subscriptions are confirmed that nobody asked for: each would be noted, here and in the client library.
+//! Invariants. A gap is reported once for each connection. The end of a connection may be noticed twice, and the
+//! second time the next connection may already have subscriptions, which must not be doubted. And no reply is taken
+//! for the reply to another command. In a cluster, a server ends a subscription by itself when its slot moves away,
+//! with the same message that confirms a command, and the client library assigns it to the oldest unanswered command.
+//! Such a connection is desynchronized and not used again. The same applies to a connection that confirms
+//! subscriptions without a request: each would take memory, here and in the client library.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::transport::{Channels, EventHandler};
 
 #[derive(Debug)]
 pub(crate) struct PushState {
-    /// `None` on a connection that is not for messages.
+    /// `None` on a connection that takes no messages.
     events: Option<Arc<dyn EventHandler>>,
     gap_reported: AtomicBool,
     desynced: AtomicBool,
@@ -28,9 +28,9 @@ pub(crate) struct PushState {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Confirmed by the server, and not ended yet.
+    /// The subscriptions that the server has confirmed and not ended.
     channels: HashMap<Box<[u8]>, Channels>,
-    /// Commands in flight that subscribe, and those that were given up.
+    /// Subscribe commands without a confirmation, including those of callers that no longer wait.
     subscribing: usize,
     /// Commands in flight that end the subscription of a sharded channel.
     unsubscribing: usize,
@@ -47,7 +47,7 @@ impl PushState {
         }
     }
 
-    /// Reports that messages may have been missed, unless that was reported before.
+    /// Reports that messages may have been missed, once for each connection.
     pub(super) fn report_gap(&self) {
         if let Some(events) = &self.events
             && !self.gap_reported.swap(true, Ordering::AcqRel)
@@ -60,19 +60,20 @@ impl PushState {
         self.desynced.load(Ordering::Acquire)
     }
 
-    /// Whether nothing more is to be read from it.
+    /// Whether the connection must not be read any further.
     pub(super) fn is_flooded(&self) -> bool {
         self.flooded.load(Ordering::Acquire)
     }
 
-    /// Whether it has, or may still have, a sharded channel for which `which` holds.
+    /// Whether it has, or may still have, a sharded channel that `which` accepts.
     pub(super) fn has_sharded(&self, which: impl Fn(&[u8]) -> bool) -> bool {
         let state = self.state.lock();
         let mut channels = state.channels.iter();
         channels.any(|(channel, kind)| *kind == Channels::Sharded && which(channel))
     }
 
-    /// Whether it answers a command, so that the server is alive for more than messages.
+    /// Handles a push. Returns whether it answers a command, so that the server counts as alive. Messages do not
+    /// count.
     pub(super) fn receive(&self, push: &PushInfo) -> bool {
         let word = |at: usize| match push.data.get(at) {
             Some(Value::BulkString(word)) => word.as_slice(),
@@ -135,7 +136,7 @@ impl PushState {
         self.report_gap();
     }
 
-    /// To be called before a command is sent; the result is kept until there is a reply.
+    /// Registers a command before it is sent. The result is kept until the reply.
     pub(super) fn expect(&self, command: &Cmd) -> ExpectedReply<'_> {
         let confirms = self.events.as_ref().and_then(|_| match word(command, 0) {
             b"SUBSCRIBE" => Some(PushKind::Subscribe),
@@ -159,7 +160,7 @@ impl PushState {
 /// The reply to one command in flight.
 pub(super) struct ExpectedReply<'a> {
     push: &'a PushState,
-    /// What confirms it, unless it is a command like any other.
+    /// The push that confirms the command; `None` for a command with an ordinary reply.
     confirms: Option<PushKind>,
 }
 
@@ -196,7 +197,7 @@ impl ExpectedReply<'_> {
 
 impl Drop for ExpectedReply<'_> {
     fn drop(&mut self) {
-        // It is not known whether it was sent, and so not which end of a subscription it asked for.
+        // The command may have been sent, so the next end of a subscription could belong to it.
         if self.confirms == Some(PushKind::SUnsubscribe) {
             self.push.mark_desynced();
         }
@@ -245,7 +246,7 @@ mod tests {
             Self { events, push }
         }
 
-        /// The server says this, whoever asked for it.
+        /// Receives a push from the server, requested or not.
         fn says(&self, kind: PushKind, channel: &str) -> Value {
             let push = pushed(kind, channel);
             self.push.receive(&push);
@@ -295,7 +296,7 @@ mod tests {
         assert_eq!(fixture.gaps(), 0);
     }
 
-    /// Which node has it, is of no consequence: its messages reach all.
+    /// The node does not matter, because messages on plain channels reach all nodes.
     #[test]
     fn a_plain_channel_belongs_to_no_slot() {
         let fixture = Fixture::new();
@@ -371,7 +372,7 @@ mod tests {
         assert!(fixture.push.is_desynced());
     }
 
-    /// A server that only sends messages is as good as silent.
+    /// Messages alone do not show that a server still answers.
     #[test]
     fn what_was_asked_for_is_an_answer_and_a_message_is_none() {
         let kinds = [
@@ -384,7 +385,7 @@ mod tests {
         ];
         for ((subscribe, began, message), (unsubscribe, ended)) in kinds.into_iter().zip(ends) {
             let fixture = Fixture::new();
-            // Whoever asked may have given up since.
+            // The caller may have stopped waiting since.
             drop(fixture.push.expect(&command(subscribe, "a")));
             assert!(!fixture.is_answered_by(message, "a"), "{subscribe}");
             assert!(fixture.is_answered_by(began.clone(), "a"), "{subscribe}");

@@ -1,7 +1,7 @@
-//! Whether a command was sent: from then on it may be executed, even if nobody waits for it any more.
+//! Records whether a command was sent. A sent command may be executed, even if its caller no longer waits.
 //!
-//! A future that is dropped returns nothing. Whoever has to know drives the future through [`track`];
-//! links call [`mark`], on the thread that polls them, when they hand a command to a connection.
+//! A dropped future returns nothing, so a caller that needs to know drives the future through [`track`]. Links call
+//! [`mark`] on the thread that polls them when they hand a command to a connection.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -12,20 +12,20 @@ thread_local! {
     static WAS_SENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// To be called when a command is handed to a connection.
+/// Records that a command was handed to a connection.
 pub(crate) fn mark() {
     WAS_SENT.set(true);
 }
 
-/// Drives `work`, and sets `sent` before it returns if a command may have been sent by then. By reference: a
-/// future that is moved into another is there twice.
+/// Drives `work`, and sets `sent` as soon as a command may have been sent. Takes `work` by reference, because a
+/// future that is moved into another one takes space twice.
 pub(crate) async fn track<F: Future>(sent: &AtomicBool, mut work: Pin<&mut F>) -> F::Output {
     std::future::poll_fn(|context| {
         let before = WAS_SENT.replace(false);
         let polled = work.as_mut().poll(context);
         if WAS_SENT.replace(before) {
             sent.store(true, Ordering::Relaxed);
-            // For an outer `track`.
+            // For an enclosing `track`.
             mark();
         }
         polled

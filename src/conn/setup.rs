@@ -1,4 +1,4 @@
-//! What every connection of a client is made with, and when the first ones are made.
+//! The settings of a client's connections, and the time of the first ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,46 +14,46 @@ use super::transport::EventHandler;
 use crate::clock::Clock;
 use crate::hint::Hint;
 
-/// The server is probed this often on an idle connection, so that a dead peer is noticed.
+/// The interval of keep-alive probes on an idle connection, which reveal a dead peer.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
-/// What every connection of a client is made with.
+/// The settings of all connections of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) clock: Clock,
     pub(crate) network: Network,
-    /// Where its connections are made and driven.
+    /// The runtime that makes and drives the connections.
     pub(crate) runtime: Handle,
     /// The longest that one step of connecting may take, such as a round trip.
     pub(crate) step_timeout: Duration,
-    /// The longest wait for a reply from what stands between a caller and the server, such as a sentinel.
+    /// The longest wait for a reply of a server that is not the caller's target, such as a sentinel.
     pub(crate) reply_timeout: Duration,
-    /// No reply within this is taken as a broken connection.
+    /// A connection without a reply for this long counts as broken.
     pub(crate) silence: Duration,
-    /// Shown in the names of its connections.
+    /// Shown in the names of the connections.
     pub(crate) client_id: Arc<str>,
     pub(crate) preload: Arc<Preload>,
     pub(crate) events: Arc<dyn EventHandler>,
     /// Given when a connection to a server has ended by itself.
     pub(crate) disconnected: Arc<Hint>,
-    /// For the addresses that servers announce.
+    /// Translates the addresses that servers announce.
     pub(crate) address_map: AddressMap,
-    /// For those over TLS.
+    /// For connections over TLS.
     pub(crate) security: Security,
 }
 
-/// What is loaded into a server before a connection to it is used; the server may refuse it.
+/// Scripts to load into a server before a connection to it is used. The server may refuse them.
 #[derive(Debug, Default)]
 pub(crate) struct Preload {
     /// Asks which parts the server has.
     pub(crate) check: Option<Cmd>,
-    /// Loads them, one command a part.
+    /// Loads them, one part per command.
     pub(crate) load: Vec<Cmd>,
 }
 
 impl Preload {
-    /// What has to be loaded after this reply to `check`: a 1 for each part that is there. All of it, if
-    /// the reply does not say.
+    /// The parts to load after this reply to `check`, which has a 1 for each part that is present. Loads all of them
+    /// if the reply does not say.
     pub(crate) fn missing(&self, present: Option<&Value>) -> Vec<Cmd> {
         let present = match present {
             Some(Value::Array(present)) => present.as_slice(),
@@ -65,28 +65,28 @@ impl Preload {
     }
 }
 
-/// When a client makes its first connections.
+/// The time of a client's first connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// Before it is handed out.
+    /// Before `connect` returns.
     Eager,
-    /// When they are needed.
+    /// On first use.
     Lazy,
 }
 
-/// The settings that all connections share.
+/// Adds the settings that all connections share.
 pub(super) fn with_defaults(info: ConnectionInfo) -> ConnectionInfo {
     let info = info.set_tcp_settings(tcp_settings());
     if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-        // Here the first command of the client library is what makes the server say why it refuses us.
+        // Keeps the library's first command here, because its reply carries the reason for a refusal.
         return info;
     }
-    // It would send its own name on each connection, which costs a round trip.
+    // The library would send its own name on each connection, which costs a round trip.
     let settings = info.redis_settings().clone().set_skip_set_lib_name();
     info.set_redis_settings(settings)
 }
 
-/// The settings that all connections over TCP share.
+/// The settings of all connections over TCP.
 pub(super) fn tcp_settings() -> TcpSettings {
     TcpSettings::default().set_nodelay(true).set_keepalive(
         socket2::TcpKeepalive::new()

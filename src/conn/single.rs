@@ -1,4 +1,4 @@
-//! One server: three links that every client uses, and two that only some clients need.
+//! A single server: three links that every client uses, and two that only some clients need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::setup::{Setup, with_defaults};
 use super::transport::{Channels, Fault, Lane, Transport};
 use crate::clock::Tick;
 
-/// What a server says of itself.
+/// The role that a server reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Primary,
@@ -30,10 +30,10 @@ pub(crate) struct SingleServer {
     command: Link,
     renewal: Link,
     push: Link,
-    /// Opened when replicas are waited for.
+    /// Opened for the first wait for replicas.
     confirm: Link,
-    /// What has to come after a subscription, where nothing but subscriptions may be sent on the push
-    /// link; see [`PushState`](super::push::PushState).
+    /// Carries commands that must follow a subscription, where the push link takes subscriptions only; see
+    /// [`PushState`](super::push::PushState).
     behind_push: Link,
 }
 
@@ -41,7 +41,7 @@ impl SingleServer {
     pub(crate) fn new(info: ConnectionInfo, setup: &Setup) -> Self {
         let info = with_defaults(info);
         let address = format!("{}/{}", info.addr(), info.redis_settings().db());
-        // Messages come on the connection that asked for them only in the newer protocol.
+        // Only RESP3 delivers messages on the connection that subscribed.
         let settings = info.redis_settings().clone();
         let settings = settings.set_protocol(ProtocolVersion::RESP3);
         let push_info = info.clone().set_redis_settings(settings);
@@ -62,14 +62,14 @@ impl SingleServer {
         }
     }
 
-    /// Opens the connections that every client needs; the push connection waits for its first use.
+    /// Opens the connections that every client needs. The push connection is made on first use.
     pub(crate) async fn open(&self) -> Result<(), Fault> {
         let (command, renewal) =
             futures_util::future::join(self.command.open(), self.renewal.open()).await;
         command.and(renewal)
     }
 
-    /// What it says of itself. A user who may not ask has to believe whoever named it a primary.
+    /// Asks the server for its role. If the user lacks the right to ask, the server counts as a primary.
     pub(crate) async fn role(&self, limit: Duration) -> Result<Role, Fault> {
         match self.command.send(&redis::cmd("ROLE"), limit).await {
             Ok(Value::Array(role))
@@ -107,12 +107,12 @@ impl SingleServer {
         [command, renewal, push, &self.confirm, &self.behind_push]
     }
 
-    /// Closes its connections once what is in flight on them has ended; the next command makes new ones.
+    /// Closes its connections once the commands in flight have ended. The next command makes new ones.
     pub(crate) fn close(&self) {
         self.links().into_iter().for_each(|link| link.close());
     }
 
-    /// Closes all connections; no more are made, and nothing is sent, until it is reinstated.
+    /// Closes all connections. None is made and nothing is sent until [`Self::reinstate`].
     pub(super) fn retire(&self) {
         self.links().into_iter().for_each(|link| link.retire());
     }

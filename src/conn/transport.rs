@@ -1,8 +1,7 @@
-//! The seam between the engine and a server: what can be asked, how it can fail, what is called back.
+//! The seam between the engine and a server: requests, failures and callbacks.
 //!
-//! Invariant: everything that depends on sockets or topologies is behind [`Transport`], so that a test
-//! can replace it as a whole. Used by `script`, which runs calls over it, and by every kind of server
-//! here.
+//! Invariant: everything that depends on sockets or topologies is behind [`Transport`], so a test can replace it as a
+//! whole. `script` runs calls over it, and every kind of server in this folder implements it.
 
 use std::fmt::{self, Debug};
 use std::io;
@@ -14,33 +13,33 @@ use redis::{Cmd, RedisError, Value};
 use super::process::Process;
 use crate::clock::Tick;
 
-/// Which of a client's connections a command takes. Each lane is first in, first out.
+/// The connection of a client that a command takes. Each lane is first in, first out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// What callers ask for, and what undoes it.
+    /// Requests of callers, and the commands that undo them.
     Command,
-    /// Renewals, so that they never queue behind anything else.
+    /// Renewals, which must never queue behind anything else.
     Renewal,
     /// Subscriptions, and the attempts that must come after them.
     Push,
-    /// Waits for replicas, during which the server holds up everything behind them.
+    /// Waits for replicas, which block every later command on their connection.
     Confirm,
 }
 
-/// Why a command has no value as its reply.
+/// The reason why a command has no value as its reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The server replied with an error.
     Answered(RedisError),
-    /// The server replied with an error while a connection was being made: the command was not sent.
+    /// The server replied with an error during connecting, so the command was not sent.
     Declined(RedisError),
-    /// It was not sent: it is not and will not be executed.
+    /// The command was not sent, so it is not and will not be executed.
     Unsent(Reason),
-    /// It was or may have been sent: it was executed, will be, or never will.
+    /// The command was sent, or may have been. It may be executed at any time, or never.
     Unknown(Reason),
 }
 
-/// Why there was no reply: a message, and the error of the socket if there is one.
+/// The reason for a missing reply: a message, with the error of the socket if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Reason {
     message: String,
@@ -48,12 +47,12 @@ pub(crate) struct Reason {
 }
 
 impl Reason {
-    /// The same failure in other words.
+    /// The reason with another message.
     pub(crate) fn with_message(self, message: String) -> Self {
         Self { message, ..self }
     }
 
-    /// It took too long.
+    /// A time-out.
     pub(crate) fn timed_out(message: String) -> Self {
         Self::from(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))).with_message(message)
     }
@@ -89,17 +88,17 @@ impl fmt::Display for Reason {
     }
 }
 
-/// After this long, nothing that was sent on a connection that is gone is expected to arrive any more.
+/// No command from a lost connection is expected to arrive after this long.
 pub(crate) const LATE_ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
 /// A server, or a topology of servers, as the engine sees it.
 pub(crate) trait Transport: Debug + Send + Sync + 'static {
-    /// Sends one command and waits for its reply: at most `limit` in all, the wait for a connection
-    /// included. A connection that is being made goes on being made when the time is over; a command
-    /// whose time is over before there is one is not sent.
+    /// Sends one command and waits for its reply, for at most `limit` including the wait for a connection. A
+    /// connection attempt continues after the limit. A command whose limit ends before there is a connection is not
+    /// sent.
     ///
-    /// Commands of one lane and server are executed in the order in which these futures are first
-    /// polled, as long as the connection stands. Dropping a future does not take its command back.
+    /// Commands of one lane and server are executed in the order in which these futures are first polled, as long as
+    /// the connection stands. Dropping a future does not take its command back.
     fn send<'a>(
         &'a self,
         lane: Lane,
@@ -108,10 +107,9 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Value, Fault>>;
 
-    /// Sends these commands right behind each other over one connection, and waits for all replies: at
-    /// most `limit` in all, the wait for a connection included. An error reply is the value in its
-    /// place. All go to the server of `route`; a redirection is followed if the keys have the slot of
-    /// `route`.
+    /// Sends these commands back to back over one connection and waits for all replies, for at most `limit` including
+    /// the wait for a connection. An error reply is returned as a value in its place. All commands go to the server
+    /// of `route`. A redirection is followed if the keys share the slot of `route`.
     fn send_together<'a>(
         &'a self,
         lane: Lane,
@@ -120,67 +118,66 @@ pub(crate) trait Transport: Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Vec<Value>, Fault>>;
 
-    /// Whether everything sent on a lane, to the server of `route` and before its current connection,
-    /// is known to be executed or dead, so that none of it can still arrive late.
+    /// Whether every command sent on a lane before its current connection, to the server of `route`, is known to be
+    /// executed or dead. If so, none can arrive late.
     fn earlier_commands_settled(&self, lane: Lane, route: &str) -> bool;
 
-    /// Keys with equal slots may be named in one script.
+    /// The slot of a key. One script may name keys with equal slots.
     fn slot(&self, route: &str) -> u16;
 
-    /// Whether keys of one slot may be on two servers for a while, as the slot moves from one to the other.
-    /// Commands for some of them that are sent together may then be executed in part.
+    /// Whether the keys of one slot may be on two servers for a while, because the slot is moving. Commands sent
+    /// together for several of them may then be executed in part.
     fn splits_slots(&self) -> bool {
         false
     }
 
-    /// Keys with equal servers are served by one server, as far as is known now.
+    /// An id of the server of a key, as far as is known now. Keys with equal ids have one server.
     fn server(&self, route: &str) -> u64;
 
-    /// Where the server is, without secrets: equal for clients of one server, if they write its
-    /// address the same way.
+    /// The address of the server, without secrets. Clients that write it in the same way get equal addresses.
     fn address(&self) -> &str;
 
-    /// Host and port of the server of a key, for messages.
+    /// The host and port of a key's server, for messages.
     fn endpoint(&self, _route: &str) -> String {
         self.address().to_owned()
     }
 
-    /// When the server of `route` last replied on the current connection of a lane;
-    /// [`Tick::ZERO`] if it has not, or there is none.
+    /// The time of the last reply from the server of `route` on a lane's current connection; [`Tick::ZERO`] if there
+    /// was none, or there is no connection.
     fn last_reply_at(&self, _lane: Lane, _route: &str) -> Tick {
         Tick::ZERO
     }
 
-    /// A key of each server that serves keys, as far as is known now: a command with it as its route goes
-    /// to that server.
+    /// One key for each server that serves keys, as far as is known now. A command with this key as its route goes to
+    /// that server.
     fn routes(&self) -> Vec<String> {
         vec![String::new()]
     }
 
-    /// How channels are used here.
+    /// How channels reach their subscribers here.
     fn channels(&self) -> Channels;
 
-    /// Whether it is one server for good, not a topology in which others take over.
+    /// Whether this is always one server, not a topology with failovers.
     fn is_single_server(&self) -> bool {
         false
     }
 
-    /// The process that replied on a lane; `None` if it does not say. Asked after a reply, it is the
-    /// process that gave it or a later one: every connection asks before it is used.
+    /// The server process that last replied on a lane; `None` if it does not say. After a reply, this is the process
+    /// that sent it or a later one, because every connection asks before it is used.
     fn process(&self, _lane: Lane, _route: &str) -> Option<Process> {
         None
     }
 
-    /// Starts the task that a client has.
+    /// Starts the client's task.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
-/// How a channel finds its subscribers.
+/// How a channel reaches its subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channels {
-    /// By its name, on any node.
+    /// By its name, through any node.
     Plain,
-    /// By its slot, on the node that serves it alone.
+    /// By its slot, through the node that serves it.
     Sharded,
 }
 
@@ -207,17 +204,16 @@ impl Channels {
     }
 }
 
-/// What a transport calls back. Called from connection tasks: must not block.
+/// Callbacks of a transport. Connection tasks call them, so they must not block.
 pub(crate) trait EventHandler: Debug + Send + Sync + 'static {
     fn message(&self, channel: &[u8], message: &[u8]);
 
     /// Messages may have been missed, and every subscription is gone.
     fn gap(&self);
 
-    /// A connection of this lane was made anew to this server.
+    /// A connection of this lane to this server replaced an earlier one.
     fn reconnected(&self, _lane: &'static str, _server: &str) {}
 
-    /// Another server answers for some keys from now on, and may lack some of what the one before it
-    /// had: every hold has to be checked.
+    /// Another server now serves some keys, and may lack writes of the previous one. Every hold has to be checked.
     fn moved(&self);
 }

@@ -1,20 +1,20 @@
-//! Reading what a server replied.
+//! Reading of reply values.
 
 use std::fmt::{self, Write};
 
 use redis::Value;
 
-/// So much of a reply is shown.
+/// Bytes of a reply that a message shows.
 const SHOWN_MAX: usize = 200;
 
-/// A reply as a message shows it, however long it is.
+/// A reply as a message shows it, cut to a bounded length.
 pub(crate) fn shown(value: &Value) -> String {
     let mut shown = Shown(String::new());
     let all = write!(shown, "{value:?}");
     shown.0 + if all.is_err() { " .." } else { "" }
 }
 
-/// Takes so much and no more.
+/// Takes at most [`SHOWN_MAX`] bytes.
 struct Shown(String);
 
 impl Write for Shown {
@@ -31,7 +31,7 @@ impl Write for Shown {
     }
 }
 
-/// A reply in words, in whichever form the protocol carries them.
+/// A reply as text, in any form that the protocol has for it.
 pub(crate) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),

@@ -1,7 +1,7 @@
-//! What a client needs for TLS beyond the URL, and what a handshake that fails means.
+//! TLS settings beyond the URL, and the meaning of a failed handshake.
 //!
-//! Invariant: a certificate is always checked. No text of a private key is ever shown, not even as
-//! the words of a parser that could not read it.
+//! Invariant: certificates are always verified. No text of a private key is ever shown, not even in the message of a
+//! parser that failed on it.
 
 #[cfg(feature = "tls")]
 mod security;
@@ -15,19 +15,19 @@ pub(crate) use self::security::Security;
 #[cfg(feature = "tls")]
 pub use self::settings::Tls;
 
-/// What to do about a connection that could not be made because of TLS; `None` if that was not it.
+/// The advice for a connection that failed because of TLS; `None` if it failed for another reason.
 #[cfg(not(feature = "tls"))]
 pub(super) fn advice(_: &RedisError) -> Option<&'static str> {
     None
 }
 
-/// What to do about a connection that could not be made because of TLS; `None` if that was not it.
+/// The advice for a connection that failed because of TLS; `None` if it failed for another reason.
 #[cfg(feature = "tls")]
 pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     use rustls::{AlertDescription as Alert, CertificateError as Bad, Error};
 
     Some(match reason(error)? {
-        // A bad signature: of an authority of the same name.
+        // A bad signature comes from another authority of the same name.
         Error::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
             "the server's certificate is not from a trusted authority; give the authority's \
              certificate with Tls::root_certificates_pem, or check that this is your \
@@ -67,8 +67,7 @@ pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
     })
 }
 
-/// Whether that may be said by something else than the server itself, while it is away: it is not about
-/// certificates.
+/// Whether the error may come from a proxy while the server is away, because it is not about certificates.
 #[cfg(feature = "tls")]
 pub(super) fn may_pass(error: &RedisError) -> bool {
     use rustls::{AlertDescription as Alert, Error};
@@ -84,13 +83,13 @@ pub(super) fn may_pass(error: &RedisError) -> bool {
     )
 }
 
-/// Without TLS nothing of it fails.
+/// Without TLS, no TLS error occurs.
 #[cfg(not(feature = "tls"))]
 pub(super) fn may_pass(_: &RedisError) -> bool {
     false
 }
 
-/// Why the handshake failed: the error that redis and io wrapped.
+/// The cause of a failed handshake, unwrapped from the errors of redis and io.
 #[cfg(feature = "tls")]
 fn reason(error: &RedisError) -> Option<&rustls::Error> {
     use std::error::Error;
@@ -109,25 +108,25 @@ fn reason(error: &RedisError) -> Option<&rustls::Error> {
     }
 }
 
-/// A hint for when a server seems to speak TLS and the URL does not.
+/// A hint for a server that seems to speak TLS while the URL does not.
 pub(super) const USE_TLS: &str = " (if it speaks TLS on this port, the URL starts with rediss)";
 
-/// A hint for when the URL is one with TLS and the server says nothing that can be read.
+/// A hint for a URL with TLS and a server without a readable answer.
 pub(super) const CHECK_TLS: &str =
     " (does it speak TLS on this port, and does it ask for a client certificate?)";
 
-/// Without TLS there is nothing to prove, and nobody to prove it.
+/// Without TLS there are no settings.
 #[cfg(not(feature = "tls"))]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Security;
 
-/// Without TLS there is no such stream.
+/// Without TLS there is no secured stream.
 #[cfg(not(feature = "tls"))]
 type Secured = tokio::net::TcpStream;
 
 #[cfg(not(feature = "tls"))]
 impl Security {
-    /// Refuses: this stream would not be secure.
+    /// Fails, because this stream would not be secure.
     #[expect(clippy::unused_async, reason = "as with the feature")]
     pub(super) async fn secure(
         &self,

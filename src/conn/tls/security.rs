@@ -1,6 +1,6 @@
-//! Making a stream secure, by our own hand: what comes out of it can be bounded and paced like any other.
+//! Adds TLS to a stream. We do this ourselves, so that its output can be bounded and paced like any other stream.
 //!
-//! Invariant: nothing is passed on before the server has proved its name by a certificate of a trusted authority.
+//! Invariant: no data passes before the server has proved its name by a certificate of a trusted authority.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// A stream on which the server has proved who it is.
+/// A stream to a server that has proved its name.
 pub(crate) type Secured = TlsStream<TcpStream>;
 
-/// Whom to trust, and as whom to appear.
+/// The TLS settings of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Security {
     config: Option<Arc<ClientConfig>>,
-    /// The host that the certificates of all servers name, if not the one that is connected to.
+    /// The host name in the certificates of all servers, if it is not the one to connect to.
     server_name: Option<Arc<str>>,
 }
 
@@ -52,7 +52,7 @@ impl Security {
     }
 }
 
-/// The authorities that are trusted where the system trusts none: those of Mozilla's list.
+/// The authorities to trust on a system without any: Mozilla's list.
 pub(super) fn well_known_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());

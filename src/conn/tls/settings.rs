@@ -1,4 +1,4 @@
-//! Certificates of the user's own: which to trust, and which to show.
+//! The user's own certificates: trusted authorities and the client certificate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Tls {
         Self::default()
     }
 
-    /// Trusts these authorities instead of those of the system. `certificates` is one or more in PEM.
+    /// Trusts these authorities instead of the system's. `certificates` is one or more in PEM.
     ///
     /// Certificates that cannot be read are reported by [`build`](crate::ClientBuilder::build)
     /// ([`is_invalid`](crate::Error::is_invalid)).
@@ -93,7 +93,7 @@ impl Tls {
         self
     }
 
-    /// What connections are made with, if that can be used: here rather than at the first of them.
+    /// Builds the settings of the connections. Reports unusable certificates here, not at the first connection.
     pub(crate) fn security(&self) -> Result<Security> {
         install_crypto_provider();
         let mut roots = RootCertStore::empty();
@@ -144,17 +144,17 @@ fn unusable(why: &str) -> Error {
     Error::invalid("connect", format!("TLS: {why}"))
 }
 
-/// One or more.
+/// Parses one or more certificates.
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     certificates.ok().filter(|read| !read.is_empty())
 }
 
-/// Installs a crypto provider unless the program has: if it builds rustls with several and has chosen
-/// none, rustls would panic.
+/// Installs a crypto provider unless the program has one. If a program builds rustls with several providers and
+/// chooses none, rustls would panic.
 fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
-        // It fails if another thread was faster: then there is one.
+        // Fails if another thread was faster, and then there is a provider.
         drop(ring::default_provider().install_default());
     }
 }

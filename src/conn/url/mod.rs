@@ -1,4 +1,4 @@
-//! What a URL may contain, and errors that show the right form without repeating a password.
+//! Parses URLs. Errors show the right form and never repeat a password.
 
 mod parts;
 #[cfg(test)]
@@ -15,33 +15,33 @@ use crate::error::{Error, Result};
 const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// What a URL stands for.
+/// The target of a URL.
 #[derive(Clone, Debug)]
-// One exists while a client is built.
+// There is one while a client is built.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum Target {
     Single(ConnectionInfo),
     /// A cluster, known by some of its nodes.
     Cluster {
         seeds: Vec<Address>,
-        /// How to connect to each node: user, password, TLS.
+        /// The connection settings of each node: user, password, TLS.
         model: ConnectionInfo,
     },
-    /// A primary with replicas, followed through failovers by asking sentinels.
+    /// A primary with replicas, followed through failovers with the help of sentinels.
     Sentinel {
         sentinels: Vec<Address>,
         /// The name under which the sentinels watch the primary.
         primary: String,
-        /// How to connect to a sentinel.
+        /// The connection settings of a sentinel.
         sentinel_model: ConnectionInfo,
-        /// How to connect to a server.
+        /// The connection settings of a server.
         model: ConnectionInfo,
     },
 }
 
 #[cfg(feature = "tls")]
 impl Target {
-    /// What connections to it are made with.
+    /// The TLS settings of connections to this target.
     pub(crate) fn security(&self, tls: Option<&Tls>) -> Result<Security> {
         let model = match self {
             Self::Single(info) => info,
@@ -58,7 +58,7 @@ impl Target {
     }
 }
 
-/// The kinds of URLs, each with a form of its own.
+/// The kinds of URLs, each with its own form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Single,
@@ -68,7 +68,7 @@ enum Form {
 }
 
 impl Form {
-    /// The form and whether it is over TLS.
+    /// The form of a scheme, and whether it uses TLS.
     fn of(scheme: &str) -> Option<(Self, bool)> {
         let scheme = scheme.to_ascii_lowercase();
         if scheme == "unix" {
@@ -200,7 +200,7 @@ fn address(host: &Host, default_port: u16) -> Address {
     }
 }
 
-/// In the order in which they are given, each once.
+/// The distinct addresses, in their order.
 fn addresses(hosts: &[Host], default_port: u16) -> Vec<Address> {
     let mut addresses = Vec::with_capacity(hosts.len());
     for host in hosts {
@@ -251,7 +251,7 @@ fn with_db(info: ConnectionInfo, text: &str) -> Result<ConnectionInfo, Wrong> {
     Ok(info.set_redis_settings(settings))
 }
 
-/// With the protocol of the connections that need no particular one.
+/// Sets the protocol of the connections that do not need a particular one.
 fn with_protocol(info: ConnectionInfo, text: Option<String>) -> Result<ConnectionInfo, Wrong> {
     let protocol = match text.as_deref() {
         None => return Ok(info),

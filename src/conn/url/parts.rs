@@ -1,12 +1,12 @@
-//! A URL taken apart: login, hosts, and what follows them. Pure.
+//! Splits a URL into login, hosts, and the rest. Pure.
 //!
-//! Invariant: errors are fixed texts, so that none can repeat a part of a URL that may be a secret.
+//! Invariant: errors are fixed texts, so none can repeat a secret from the URL.
 
 use std::net::Ipv6Addr;
 
 use percent_encoding::percent_decode_str;
 
-/// What is wrong with a URL.
+/// The defect of a URL.
 pub(super) type Wrong = &'static str;
 
 const HOST_MISSING: Wrong = "a host is missing";
@@ -14,12 +14,12 @@ const HOST_INVALID: Wrong =
     "a host has a character that hosts cannot have, or is an IPv6 address without brackets";
 const PORT_INVALID: Wrong = "a port is not a number from 1 to 65535";
 
-/// Only user and password are decoded.
+/// The parts of a URL. Only user and password are decoded.
 #[derive(Debug, Default)]
 pub(super) struct Parts<'a> {
     pub(super) login: Option<Login>,
     pub(super) hosts: Vec<Host>,
-    /// What follows the hosts, without its first slash.
+    /// The text after the hosts, without its first slash.
     pub(super) path: &'a str,
     pub(super) query: &'a str,
 }
@@ -32,7 +32,7 @@ pub(super) struct Login {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
-    /// Without brackets.
+    /// The host without brackets.
     pub(super) name: String,
     pub(super) port: Option<u16>,
 }
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Login {
 }
 
 impl<'a> Parts<'a> {
-    /// `rest` is what follows the `//` behind the scheme.
+    /// Splits `rest`, which is the text after the `//` of the scheme.
     pub(super) fn of(rest: &'a str) -> Result<Self, Wrong> {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, behind) = rest.split_at(end);
@@ -70,7 +70,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The only fragment in use switches the checks of TLS off.
+/// Rejects a fragment. The only one in use elsewhere turns the TLS checks off.
 pub(super) fn without_fragment(behind: &str) -> Result<&str, Wrong> {
     if behind.contains('#') {
         return Err(
@@ -96,7 +96,7 @@ impl Login {
         Self::from(decoded(user)?, password.map(decoded).transpose()?)
     }
 
-    /// A server knows no login of a user alone, and nobody should log in as somebody else unawares.
+    /// A server accepts no user without a password, and a client must not log in as another user by accident.
     pub(super) fn from(user: String, password: Option<String>) -> Result<Option<Self>, Wrong> {
         match (user.is_empty(), password) {
             (true, None) => Ok(None),
@@ -154,20 +154,20 @@ fn port_of(text: &str) -> Result<u16, Wrong> {
     }
 }
 
-/// Digits only: no sign.
+/// Parses digits only, without a sign.
 pub(super) fn number(text: &str) -> Option<u32> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
 }
 
-/// Percent-decoded.
+/// Decodes percent-encoded text.
 pub(super) fn decoded(text: &str) -> Result<String, Wrong> {
     let text = percent_decode_str(text).decode_utf8();
     let text = text.map_err(|_| "a percent-encoded part does not decode to UTF-8")?;
     Ok(text.into_owned())
 }
 
-/// The values of these keys, in their order; each may be given once, and no other.
+/// The values of these keys, in the order of the keys. Each key may be given once, and no other key.
 pub(super) fn query<const N: usize>(
     query: &str,
     keys: [&str; N],
@@ -179,7 +179,7 @@ pub(super) fn query<const N: usize>(
             .ok_or("a key after the ? has no value")?;
         let at = keys.iter().position(|known| *known == key);
         let at = at.ok_or("unknown key after the ?")?;
-        // As in a form: a plus is a space.
+        // As in a form, a plus is a space.
         let value = decoded(&value.replace('+', " "))?;
         if values[at].replace(value).is_some() {
             return Err("a key after the ? is given twice");

@@ -1,11 +1,11 @@
-//! Every form, what is wrong with the wrong ones, and that no secret is ever repeated.
+//! Tests of every form, of the error for each defect, and that no secret is ever repeated.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use proptest::prelude::*;
 
 use super::*;
 
-/// Without the question whether TLS is built in.
+/// Parses a URL without TLS.
 fn plain(url: &str) -> Target {
     parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
 }
@@ -328,7 +328,7 @@ proptest! {
         prop_assert_eq!(login(&sentinel_model), (None, Some(&*sentinel_password), 0));
     }
 
-    /// A password with anything raw in it, at each place where one is written.
+    /// Tests passwords with arbitrary raw characters, at each position of a URL that can have a password.
     #[test]
     fn a_password_is_never_shown(
         scheme in "(redis|rediss|valkey|redis\\+cluster|redis\\+sentinel|valkeys\\+sentinel)",
