@@ -1,8 +1,8 @@
-//! How long one call may go on: over all that it asks, not for each anew.
+//! How long one call may go on. The limit covers all its commands together, not each of them.
 //!
-//! Invariant: whatever a call does one after the other, on one lane or another, it ends when the server
-//! has given it no answer for as long as its client or handle says; a call with a deadline, at that or
-//! the time of one reply after it began to ask in vain, whichever is later.
+//! Invariant: a call ends when the server has not answered it for as long as its client or handle allows, no matter
+//! how many commands it sent, or on which lanes. A call with a deadline ends no later than the deadline, or the time
+//! of one reply after the silence began, whichever is later.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::script::CallBudget;
 pub(crate) struct Bound {
     start: Tick,
     deadline: Option<Tick>,
-    /// So long without an answer is the end.
+    /// The call ends after this time without an answer.
     give_up: Duration,
     reply: Duration,
 }
@@ -43,7 +43,7 @@ impl Bound {
         self.deadline
     }
 
-    /// When the call ends if there has been no answer since then, and comes none.
+    /// When the call ends if the last answer came at `silent_since` and no other comes.
     pub(crate) fn end(&self, silent_since: Tick) -> Tick {
         let since = silent_since.max(self.start);
         let end = since.after(self.give_up);
@@ -53,13 +53,13 @@ impl Bound {
         }
     }
 
-    /// How long those who ask, and have said nothing, may not have been polled.
+    /// How long the waiters that ask may go unpolled before their silence counts.
     pub(crate) fn grace(&self) -> Duration {
         self.reply * 2
     }
 
-    /// The same for one who asks now, and was told nothing by those before: that they had no answer may be
-    /// because they are not polled, so there is time for one.
+    /// As [`end`](Self::end), for a waiter that asks now and found no error of an earlier waiter. The earlier ones
+    /// may have had no answer only because they were not polled, so this waiter has time for a reply of its own.
     pub(crate) fn end_of_asking(&self, silent_since: Tick, now: Tick) -> Tick {
         let end = self.end(silent_since);
         if end <= now {
@@ -68,7 +68,7 @@ impl Bound {
         end
     }
 
-    /// For what is asked when there has been no answer since then.
+    /// The budget of a command, if the last answer came at `silent_since`.
     pub(crate) fn call_budget(&self, silent_since: Tick) -> CallBudget {
         self.call_budget_until(self.end(silent_since))
     }
@@ -99,7 +99,7 @@ mod tests {
     fn a_call_ends_when_there_was_no_answer_for_long() {
         assert_eq!(end(None, 10, 100), at(110));
         assert_eq!(end(None, 10, 150), at(160));
-        // What was before it was not its own silence.
+        // A silence before the call began does not count.
         assert_eq!(end(None, 10, 50), at(110));
     }
 

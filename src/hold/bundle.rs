@@ -1,7 +1,7 @@
-//! Shares of several holds that stand and fall together: what the guard of a multi-lock is made of.
+//! Shares of several holds that are kept and lost together: the inside of a multi-lock's guard.
 //!
-//! Invariants: as for a share, each is given back exactly once, those on one server in one write;
-//! when one hold is lost, the shares of the others are given back.
+//! Invariants: as with a single share, each is released exactly once, and the shares on one server are released in
+//! one write. When one hold is lost, the shares of the others are released.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,14 +31,14 @@ use crate::trace::HoldSpan;
 #[derive(Debug)]
 pub(crate) struct Bundle(Arc<Members>);
 
-/// What the holds know of a bundle they belong to.
+/// The members of a bundle, as their holds see it.
 #[derive(Debug)]
 struct Members {
-    /// Goes first: the last member may be the last of its client, which then tells what was counted.
+    /// Dropped first: the last member may be the last of its client, which then reports its counts.
     _timer: GuardTimer,
     all: Vec<Member>,
-    /// Which one was lost first, and why. What was given back after that has an end too, which means
-    /// nothing any more.
+    /// The first member that was lost, and why. The shares that were released after it also come to an end, but that
+    /// end means nothing.
     first_lost: OnceLock<(usize, LostReason)>,
     view: LossCell,
 }
@@ -50,13 +50,13 @@ struct Member {
     mode: Mode,
     lease: ShareLease,
     kept_until: Tick,
-    /// Whether its share was given back, or is not to be.
+    /// Whether its share has been released or forgotten.
     is_over: AtomicBool,
     _span: HoldSpan,
 }
 
 impl Member {
-    /// Its share, which whoever has it gives back, unless it is only looked at.
+    /// The member's share. The caller releases it, or only reads from it.
     fn raw(&self) -> RawShare {
         RawShare {
             hold: Arc::clone(&self.hold),
@@ -70,7 +70,7 @@ impl Member {
 
 impl Group for Members {
     fn member_lost(self: Arc<Self>, reason: LostReason) {
-        // Of a client that is closed every hold is lost, and left to its lease.
+        // A closed client loses every hold, and leaves them to their leases.
         if reason != LostReason::Closed {
             self.first_lost();
             self.fall();
@@ -79,8 +79,8 @@ impl Group for Members {
 }
 
 impl Members {
-    /// One of the holds was lost: the others are given back. What the server may still have of the
-    /// lost one is left until the guard is gone, and with it the work under it.
+    /// Releases the shares of the other holds because one hold was lost. The server may still have the lost hold. It
+    /// is left alone until the guard is gone, and the work under it with it.
     fn fall(&self) {
         let mut others = self.end(|hold| hold.expire_if_due().is_none());
         for share in &mut others {
@@ -89,7 +89,7 @@ impl Members {
         release_all_later(others);
     }
 
-    /// The first hold that was lost, or whose share has come to its own end.
+    /// The first hold that was lost, or whose share has ended by itself.
     fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
         if self.first_lost.get().is_none() {
             let mut members = self.all.iter().enumerate();
@@ -99,7 +99,7 @@ impl Members {
             })?;
             if self.first_lost.set(lost).is_ok() && self.all[lost.0].hold.expire_if_due().is_none()
             {
-                // Nobody has told the others of that.
+                // A share ended by itself, so nothing else has released the others.
                 self.fall();
             }
         }
@@ -116,7 +116,7 @@ impl Members {
         each.min().unwrap_or(Duration::ZERO)
     }
 
-    /// Resolves when the first hold is lost, and says which.
+    /// Resolves with the name and the reason when the first hold is lost.
     async fn lost(&self) -> (&str, LostReason) {
         if let Some((hold, reason)) = self.first_lost() {
             return (hold.name(), reason);
@@ -128,12 +128,12 @@ impl Members {
             })
         });
         let lost = select_all(each).await.0;
-        // If it was a share's own end, the others are told by this.
+        // If a share ended by itself, this call releases the others.
         self.first_lost()
             .map_or(lost, |(hold, reason)| (hold.name(), reason))
     }
 
-    /// Takes out the shares that are still to be given back, of the holds that `which` says.
+    /// Takes out the shares that are not released yet, of the holds that `which` selects.
     fn end(&self, which: impl Fn(&Hold) -> bool) -> Few<RawShare> {
         let members = self.all.iter().filter(|member| which(&member.hold));
         members
@@ -158,7 +158,7 @@ impl Losable for Members {
 }
 
 impl Bundle {
-    /// Of shares that are a guard's.
+    /// Makes a bundle of the shares of a guard.
     pub(crate) fn of(shares: Vec<Share>, timer: GuardTimer) -> Self {
         let members = shares.into_iter().filter_map(Share::into_parts);
         let members = members.map(|(raw, span)| Member {
@@ -181,7 +181,7 @@ impl Bundle {
             hold.enter_group(Arc::downgrade(&members));
         }
         let bundle = Self(members);
-        // One may have been lost before it knew of the others.
+        // A hold may have been lost before it knew the group.
         if bundle.is_lost() {
             bundle.0.fall();
         }
@@ -192,7 +192,7 @@ impl Bundle {
         self.0.all.iter().map(|member| &member.hold)
     }
 
-    /// As [`Members::first_lost`].
+    /// See [`Members::first_lost`].
     fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
         self.0.first_lost()
     }
@@ -236,12 +236,12 @@ impl Bundle {
         self.loss().is_some()
     }
 
-    /// As [`Members::lost`].
+    /// See [`Members::lost`].
     pub(crate) async fn lost(&self) -> (&str, LostReason) {
         self.0.lost().await
     }
 
-    /// Resolves when somebody waits for one of them.
+    /// Resolves when a waiter wants one of the locks.
     pub(crate) async fn recalled(&self) {
         let members = self.0.all.iter();
         let each = members.map(|member| Box::pin(member.hold.recalled(member.mode)));
@@ -261,7 +261,7 @@ impl Bundle {
         Some(Lost::new(hold.name(), reason))
     }
 
-    /// One more share of each, or of none.
+    /// Takes one more share of each hold, or of none.
     pub(crate) async fn reenter(&self) -> Result<Self> {
         self.ensure_held("reenter")?;
         let members = self.0.all.iter();
@@ -276,7 +276,7 @@ impl Bundle {
         );
         let shares = join_all(each).await.into_iter();
         let shares = shares.collect::<Result<Vec<_>>>();
-        // That one was lost meanwhile is what is to be said, not that the others were given back.
+        // If a hold was lost in the meantime, report that, and not the release of the others that followed from it.
         self.ensure_held("reenter")?;
         shares.map(|shares| Self::of(shares, GuardTimer::none()))
     }
@@ -293,7 +293,7 @@ impl Bundle {
         self.0.end(|_| true).into_iter().for_each(RawShare::forget);
     }
 
-    /// It is nobody's from here on.
+    /// Ends the loss view, because no guard has the bundle from now on.
     fn end_view(&self) {
         self.0.view.end(|| self.loss());
     }

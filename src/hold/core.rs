@@ -1,7 +1,7 @@
-//! What all handles, guards and tasks of one client share.
+//! The state that all handles, guards and tasks of one client share.
 //!
-//! Invariant: what may be at a server and belongs to no guard is known here, so that the end of the client
-//! leaves nothing behind.
+//! Invariant: it knows everything that a server may have and no guard holds, so closing the client leaves nothing
+//! behind.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -37,22 +37,22 @@ pub(crate) struct Core {
     pub(crate) watchdog: Watchdog,
     pub(crate) replicas: Arc<Replicas>,
     pub(crate) locals: Arc<Locals>,
-    /// What the synchronisers of this client share.
+    /// State that the handles of one synchroniser share.
     pub(crate) shared: Shared,
     undo_queues: Arc<UndoQueues>,
     unguarded: AllUnguarded,
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
-    /// Nothing is given back any more for a guard that outlives the client.
+    /// Set when the client is shut down. A guard that outlives it releases nothing.
     shut: AtomicBool,
-    /// Given when the client is closed.
+    /// Signalled when the client is closed.
     pub(crate) closing: Hint,
 }
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // All locks and scripts of a client would come with each guard that is shown.
+        // Otherwise each guard's debug output would show all locks and scripts of the client.
         f.debug_struct("Core")
             .field("id", &self.id)
             .finish_non_exhaustive()
@@ -88,42 +88,42 @@ impl Core {
         })
     }
 
-    /// What counts what it does, and tells its observer.
+    /// Counts events and reports them to the client's observer.
     pub(crate) fn observed(&self) -> &Observed {
         &self.scripts.observed
     }
 
-    /// Redisson's: a UUID of this client.
+    /// The UUID of this client, as in Redisson.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// A holder id that nobody has used: Redisson's `uuid:number`, with a new number each time a
-    /// lock is taken. So nothing late can ever concern a later hold, whoever owns it.
+    /// A new holder id, as in Redisson: `uuid:number`, with a new number for each hold. A late command can therefore
+    /// never affect a later hold of any owner.
     pub(crate) fn new_holder(&self) -> (u64, HolderId) {
         let number = self.next_holder.fetch_add(1, Ordering::Relaxed);
         (number, HolderId::new(&self.id, number))
     }
 
-    /// Whether one script can name this key of ours and that of another client, which may be this.
+    /// Whether one script can name this key of ours and a key of the other client, which may be this client.
     pub(crate) fn is_beside(&self, key: &str, other: &Self, others_key: &str) -> bool {
         let transport = &self.scripts.transport;
         std::ptr::eq(self, other) && transport.slot(key) == transport.slot(others_key)
     }
 
-    /// Has something undone in the background, which is not given up before `until`.
+    /// Queues `undo` for the background. It is not abandoned before its `until`.
     pub(crate) fn undo_later(&self, undo: Undo) {
         let reply = self.timing.reply;
         self.undo_queues
             .push(undo, &self.scripts, &self.watchdog, reply);
     }
 
-    /// What the server may have without a guard, under this number.
+    /// Notes what the server may have under this number without a guard.
     pub(crate) fn note_unguarded(&self, number: u64, unguarded: Unguarded) {
         self.unguarded.insert(number, unguarded);
     }
 
-    /// There is a guard of it, or nothing, or it is in hand.
+    /// The hold has a guard now, or nothing is left of it, or its undoing is queued.
     pub(crate) fn settle_unguarded(&self, number: u64) {
         self.unguarded.remove(number);
         if self.is_closed() {
@@ -131,13 +131,13 @@ impl Core {
         }
     }
 
-    /// Whether the client was shut down, and has undone by itself what the server had without a guard under this
-    /// number: nobody has settled that by then.
+    /// Whether the client was shut down and has undone what the server had under this number without a guard. True if
+    /// the entry was not settled before that.
     pub(super) fn has_undone(&self, number: u64) -> bool {
         self.is_closed() && !self.unguarded.contains(number)
     }
 
-    /// Has whatever the server has of it undone, behind what was sent on this lane.
+    /// Undoes whatever the server has of it, behind the commands already sent on this lane.
     pub(super) fn undo_unguarded(&self, unguarded: &Unguarded, lane: Lane) {
         let retention = self.timing.token_retention;
         let call = unguarded.release(self.channels().publish(), retention);
@@ -146,25 +146,25 @@ impl Core {
         self.undo_later(Undo::new(call, lane, unguarded.lease, until, None));
     }
 
-    /// For those who are not polled any more.
+    /// Undoes what is left by futures that are no longer polled.
     fn undo_all_unguarded(&self) {
         for unguarded in self.unguarded.take() {
-            // An attempt takes the one or the other, and what undoes it must not overtake it.
+            // An attempt uses one of the two lanes, and its undoing must not overtake it.
             for lane in [Lane::Command, Lane::Push] {
                 self.undo_unguarded(&unguarded, lane);
             }
         }
     }
 
-    /// Has the head of this local queue checked on, for as long as anybody waits behind it, and passed over
-    /// if it does not come when it should: its future may be left unpolled, as a branch of a `select!` in a
-    /// loop or a place in a stream whose buffer is full.
+    /// Watches the head of this local queue while waiters stand behind it. A head that does not take its turn in time
+    /// is passed over: its future may be left unpolled, for example in a branch of a `select!` in a loop, or in a
+    /// stream whose buffer is full.
     pub(crate) fn watch_heads(&self, local: &Arc<LocalLock>) {
         if !local.queue.begin_watch() {
             return;
         }
         let (clock, every) = (self.clock, self.timing.reply);
-        // It keeps nothing alive.
+        // A weak reference, so that the watch keeps no lock alive.
         let local = Arc::downgrade(local);
         let watch = async move {
             loop {
@@ -172,7 +172,7 @@ impl Core {
                 let Some(local) = local.upgrade() else { return };
                 let seen = local.hint().mark();
                 let handoffs = local.queue.pass_over_missing(seen, clock.now());
-                // What they were handed goes to those behind, or back to the server.
+                // Their hand-offs go to the waiters behind them, or back to the server.
                 if handoffs.map(drop).is_none() {
                     return;
                 }
@@ -181,7 +181,7 @@ impl Core {
         self.watchdog.drive_while_needed(watch.boxed());
     }
 
-    /// A call that began then has to wait: it is woken when that is long ago.
+    /// Notes a call that began at `began` and has to wait. It is woken when it has waited for long.
     pub(crate) fn note_wait(&self, began: Tick, waker: &Waker) -> NotedWait {
         let waits = &self.observed().waits;
         let (waiting, is_unwatched) = waits.enter(began, waker);
@@ -192,17 +192,17 @@ impl Core {
         waiting
     }
 
-    /// How channels are used at the server.
+    /// How the server's channels are used.
     pub(crate) fn channels(&self) -> Channels {
         self.scripts.transport.channels()
     }
 
-    /// How long a call that starts at this time may go on.
+    /// The limits of a call that starts at `now`.
     pub(crate) fn bound(&self, give_up: Duration, deadline: Option<Tick>, now: Tick) -> Bound {
         Bound::new(now, deadline, give_up, self.timing)
     }
 
-    /// How long a single operation that starts now may go on.
+    /// The budget of a single operation that starts now.
     pub(crate) fn call_budget(&self, give_up: Duration) -> CallBudget {
         let until = self.clock.now().after(give_up);
         CallBudget::until(until, self.timing.reply)
@@ -212,7 +212,7 @@ impl Core {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Why nothing is done any more for this client.
+    /// The error of an operation on a closed client.
     pub(crate) fn closed(&self, operation: &'static str) -> Error {
         Error::closed(operation).at(self.scripts.transport.address())
     }
@@ -224,7 +224,7 @@ impl Core {
         self.ensure_alive(operation)
     }
 
-    /// Whether anything is done in the background.
+    /// Fails if the client's background task is gone.
     pub(crate) fn ensure_alive(&self, operation: &'static str) -> Result<()> {
         if self.watchdog.is_gone() {
             let error = Error::orphaned(operation);
@@ -233,13 +233,13 @@ impl Core {
         Ok(())
     }
 
-    /// Whether it was shut down, and all that it had to give back is done or given up.
+    /// Whether the client was shut down, and has finished or abandoned everything that it had to release.
     pub(super) fn is_shut(&self) -> bool {
         self.shut.load(Ordering::Acquire)
     }
 
-    /// Drives what is done for a caller who has no guard yet; `None` once the client is closed: from
-    /// then on nothing is sent for it any more.
+    /// Drives work for a caller that has no guard yet. Returns `None` once the client is closed. After that, nothing
+    /// more is sent for the caller.
     pub(crate) async fn while_open<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
         poll_fn(|context| {
             if self.is_closed() {
@@ -250,8 +250,8 @@ impl Core {
         .await
     }
 
-    /// Resolves when no caller waits for a lock or a release any more, so that what they leave behind
-    /// is in hand; not later than a reply would take, as nobody may poll them.
+    /// Resolves when no caller waits for a lock or a release, so that whatever they leave behind is noted here. Waits
+    /// no longer than the time of one reply, because the callers may not be polled.
     async fn callers_gone(&self) {
         let gone = async {
             loop {
@@ -266,8 +266,8 @@ impl Core {
         self.clock.within(self.timing.reply, gone).await;
     }
 
-    /// Ends everything: guards are told, callers leave with an error, what no guard holds is given
-    /// back. False if not all of that was answered in time.
+    /// Ends everything: guards are notified, calls fail, and whatever no guard holds is released. False if some of it
+    /// was not answered in time.
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::Release);
         self.closing.give();
@@ -286,7 +286,7 @@ impl Core {
         self.callers_gone().await;
         self.undo_all_unguarded();
         let done = async {
-            // What is given back meanwhile is waited for as well.
+            // Wait also for the releases that begin during the wait.
             loop {
                 self.watchdog.drain().await;
                 if self.watchdog.pending() == 0 || self.watchdog.is_gone() {

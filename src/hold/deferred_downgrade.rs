@@ -1,10 +1,13 @@
-//! The deferred downgrade: when a writer goes, the readers of this client that wait have its hold, and the server is
-//! told later, or never: the last of them hands it off to the next writer. At the server it stays what it is.
+//! The deferred downgrade: when a writer goes, waiting readers of its client take over its hold. The server hears of
+//! the downgrade later, or never, if the last reader hands the hold off to the next writer. At the server the hold
+//! remains a write hold.
 //!
-//! A write hold keeps out more than readers need. So its downgrade is deferred only while nobody elsewhere is known to
-//! listen, and within the turn of this client: who still reads then has a read hold, of which the server is told in the
-//! background. Invariants: [`State::can_pass_to_readers`](super::state::State::can_pass_to_readers) says which holds go
-//! to readers so; nobody writes by a hold whose downgrade is deferred, and it is handed off when none of them is left.
+//! A write hold excludes more than readers need. So its downgrade is deferred only while no waiter elsewhere is known
+//! to listen, and only within the turn of this client. After that the remaining readers have a read hold, and the
+//! server is asked for the downgrade in the background. Invariants:
+//! [`State::can_pass_to_readers`](super::state::State::can_pass_to_readers) decides which holds pass to readers. No
+//! owner writes under a hold whose downgrade is deferred. The hold is handed off to a writer only after its last
+//! reader.
 
 use std::sync::Arc;
 
@@ -21,13 +24,13 @@ use crate::counts::Mode;
 use crate::few::Few;
 use crate::owner::Owner;
 
-/// What readers of this client have by a write hold is a read hold from here on. True if they had any so.
+/// Turns write holds that readers of this client have into read holds. True if there were any.
 pub(crate) fn end_deferrals(local: &LocalLock) -> bool {
     let holds = local.holds.live_as::<Hold>();
     holds.iter().filter(|hold| hold.end_deferral()).count() > 0
 }
 
-/// The same, and whatever is asked next is asked behind it.
+/// As [`end_deferrals`], and waits until the downgrade is sent, so that the next request goes behind it.
 pub(crate) async fn deferrals_ended(core: &Core, local: &LocalLock) {
     if end_deferrals(local) {
         let now = core.clock.now();
@@ -37,7 +40,7 @@ pub(crate) async fn deferrals_ended(core: &Core, local: &LocalLock) {
 }
 
 impl Hold {
-    /// Passes the caller's share on to the readers at the head of the local queue. True if they have it now.
+    /// Passes the caller's share on to the readers at the head of the local queue. True if readers have it now.
     pub(super) fn pass_to_readers(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
         if mode != Mode::Exclusive {
             return false;
@@ -81,8 +84,8 @@ impl Hold {
         Some(Handoff::to_reader(Arc::clone(self) as _, first, lease))
     }
 
-    /// Whoever reads by a write hold has a read hold from here on: the server is told in the background. True if
-    /// anybody did.
+    /// Ends the deferral: readers under this write hold have a read hold from now on, and the server is asked for the
+    /// downgrade in the background. True if there were any readers.
     pub(crate) fn end_deferral(self: &Arc<Self>) -> bool {
         let state = self.state();
         let is_deferred = state.is_downgrade_deferred();
@@ -93,7 +96,7 @@ impl Hold {
         is_deferred
     }
 
-    /// The watchdog looks at it: its downgrade may be due.
+    /// Ends the deferral if it is due. The watchdog calls this when it checks the hold.
     pub(super) fn end_deferral_if_due(self: &Arc<Self>, now: Tick) {
         let state = self.state();
         if !state.is_downgrade_due(now) {

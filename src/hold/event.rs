@@ -1,6 +1,6 @@
-//! What happens to a hold, and what its shell has to do about it.
+//! The events of a hold, and the effects that its shell has to carry out.
 //!
-//! The words between [`State`](super::state::State) and everything around it: plain values.
+//! Plain values between [`State`](super::state::State) and everything around it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,22 +16,22 @@ use crate::lost::LostReason;
 use crate::options::{LeasePolicy, Replication};
 use crate::owner::Owner;
 
-/// What a new hold is made of.
+/// The properties of a new hold.
 #[derive(Debug)]
 pub(crate) struct NewHold {
     pub(crate) owner: Owner,
     pub(crate) number: u64,
     pub(crate) holder: HolderId,
-    /// When the request that was granted was sent.
+    /// When the granted request was sent.
     pub(crate) sent: Tick,
-    /// A mark of [`Locals::moved`](super::local::Locals::moved), taken before that.
+    /// A mark of [`Locals::moved`](super::local::Locals::moved), taken before `sent`.
     pub(crate) moved: Mark,
-    /// If the server handed the lock over, the lease that is certain from `sent` on. It was given later.
+    /// If the server handed the lock over, the lease that is certain from `sent` on. The grant came later than that.
     pub(crate) handover: Option<Duration>,
     pub(crate) policy: LeasePolicy,
     pub(crate) mode: Mode,
     pub(crate) token: Option<FencingToken>,
-    /// Later tokens that the server gives to nobody else.
+    /// Later tokens that the server reserves for this hold.
     pub(crate) spare_tokens: Range<u64>,
     pub(crate) replication: Option<Replication>,
     pub(crate) give_up: Duration,
@@ -40,34 +40,34 @@ pub(crate) struct NewHold {
     pub(crate) is_joinable: bool,
 }
 
-/// What happens to a hold.
+/// An event of a hold.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    /// Somebody wants to know whether it is held.
+    /// A caller asks whether it is held.
     ClockRead,
     Lost(LostReason),
-    /// A guard has it. After the guard it may stay with its client for as long as `sticky`.
+    /// A guard has it. When the guard is gone, the hold may stay with its client for up to `sticky`.
     GuardMade {
         sticky: Duration,
     },
-    /// Its only guard has gone, and it stays with its client until then.
+    /// Its only guard has gone, and it stays with its client until `end`.
     LeftToClient {
         before: ShareLease,
         after: ShareLease,
         end: Tick,
     },
-    /// Somebody waits for it.
+    /// A waiter elsewhere wants it.
     Recalled,
-    /// Another reader of this client has it too, or has yet to take it.
+    /// Another reader of this client joins it, or is handed a share that it has yet to take.
     Joined {
         owner: Owner,
         is_claimed: bool,
     },
-    /// Its writer passes it on to readers of this client, and the server is not told yet.
+    /// Its writer passes it on to readers of this client, and the server hears of it later.
     DowngradeDeferred(DeferredDowngrade),
-    /// It is to be downgraded: the time is over for which others are kept out, or one of them asks.
+    /// The downgrade is due: others cannot be kept out any longer, or a waiter elsewhere asks.
     DowngradeDue,
-    /// A guard of this owner releases its share, and asks for the hold to be left at the server until `kept_until`.
+    /// A guard of this owner releases its share, and asks to keep the hold at the server until `kept_until`.
     ShareReleased {
         owner: Owner,
         mode: Mode,
@@ -76,22 +76,22 @@ pub(super) enum Event {
     },
     /// A guard turns its exclusive share into a shared one.
     ShareDowngraded,
-    /// A guard ends without giving its share back.
+    /// A guard forgets its share.
     ShareForgotten {
         owner: Owner,
         mode: Mode,
         lease: ShareLease,
     },
-    /// A share has another lease from here on.
+    /// A share has another lease from now on.
     ShareLeaseChanged {
         before: ShareLease,
         after: ShareLease,
     },
     /// The request that sets these counts is sent.
     CountsSent(Counts),
-    /// The server has these counts.
+    /// The server has confirmed these counts.
     CountsSettled(Counts),
-    /// What the server has is not known: an operation was interrupted.
+    /// The server's counts are unknown: an operation was interrupted.
     CountsInDoubt,
     /// The server may have lost it.
     Doubted,
@@ -104,7 +104,7 @@ pub(super) enum Event {
         sent: Tick,
         lease: Duration,
     },
-    /// The request for one more share is about to be sent, which is executed by `until` or never.
+    /// A request for one more share is about to be sent. It is executed by `until` or never.
     ReentrySent {
         lease: Duration,
         until: Tick,
@@ -112,7 +112,7 @@ pub(super) enum Event {
     ReentryFailed {
         may_be_executed: bool,
     },
-    /// It was answered; if it was sent more than once, it may be executed once more.
+    /// A re-entry was answered. If it was sent more than once, it may be executed once more.
     ReentryAnswered {
         lease: Duration,
         is_repeated: bool,
@@ -130,29 +130,29 @@ pub(super) enum Event {
     },
     /// Another task of this client has it now.
     HandedOff(NextOwner),
-    /// That task has taken it, or a reader what it was handed.
+    /// The next task has taken the hold, or a reader the share that it was handed.
     HandoffAccepted(Mode),
     /// The server's counter of tokens was raised to this one.
     TokenRaised(FencingToken),
 }
 
-/// Whose it is after a hand-off.
+/// The owner of a hold after a hand-off.
 #[derive(Clone, Debug)]
 pub(super) struct NextOwner {
     pub(super) owner: Owner,
     pub(super) fenced: bool,
     pub(super) give_up: Duration,
-    /// What its share had, and has from here on.
+    /// The lease of its share before the hand-off, and after it.
     pub(super) before: ShareLease,
     pub(super) after: ShareLease,
 }
 
-/// A write hold that readers have, of which the server is to hear later.
+/// A write hold that readers take over, before the server hears of the downgrade.
 #[derive(Clone, Debug)]
 pub(super) struct DeferredDowngrade {
-    /// The first of them.
+    /// The owner of the first reader.
     pub(super) first: Owner,
-    /// That of all of them.
+    /// The lease of all readers.
     pub(super) lease: Duration,
     pub(super) give_up: Duration,
     pub(super) until: Tick,
@@ -166,34 +166,34 @@ pub(super) struct Reentry {
     pub(super) lease: Duration,
     pub(super) mode: Mode,
     pub(super) share: ShareLease,
-    /// What the server was known to have before.
+    /// The counts that the server was known to have before.
     pub(super) known: Option<Counts>,
-    /// The counts that were asked for.
+    /// The counts that were requested.
     pub(super) target: Counts,
     pub(super) token: Option<FencingToken>,
 }
 
-/// What the shell has to do after an event.
+/// What the shell has to carry out after an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Effects {
     /// The event came too late: the hold was lost before.
     pub(super) refused: Option<LostReason>,
-    /// What the server granted counts: it came in time.
+    /// The server's grant counts, because it came in time.
     pub(super) is_accepted: bool,
     /// The server is known to have the counts that it should have.
     pub(super) is_settled: bool,
-    /// Others that joined it stay, and the server has nothing to hear of.
+    /// Other readers that joined it stay, and the server need not hear of the release.
     pub(super) is_joined: bool,
-    /// The same, but whether the server has it is in doubt.
+    /// As `is_joined`, but it is in doubt whether the server has the hold.
     pub(super) is_in_doubt: bool,
-    /// No guard has it any more, and the server may.
+    /// The last guard is gone, and the server may still have the hold.
     pub(super) is_released: bool,
     pub(super) release: Option<ReleaseStep>,
-    /// It is held no more, for whatever reason: nobody renews it, and nobody enters it.
+    /// The hold has ended, for any reason: it is neither renewed nor entered from now on.
     pub(super) is_over: bool,
-    /// It is lost from here on: its guards are told, and whatever it is a member of.
+    /// The hold is lost: its guards and its groups have to be notified.
     pub(super) lost: Option<LostReason>,
-    /// It is worth asking the server again for those who wait.
+    /// Waiters may succeed now, and have to be woken.
     pub(super) wakes_waiters: bool,
     /// Its deadline has moved.
     pub(super) wakes_guards: bool,
@@ -201,20 +201,20 @@ pub(super) struct Effects {
     pub(super) check_at: Option<Tick>,
 }
 
-/// Who asks for the lock in this client asks behind a release of it.
+/// The progress of a release. Requests of this client for the lock go behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReleaseStep {
     Decided,
     Sent,
 }
 
-/// What is due for a hold.
+/// The watchdog's next step for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
     Gone,
     Expired,
     Wait(Tick),
-    /// The answer is worth waiting for `wait`.
+    /// Renew, and wait for the answer for up to `wait`.
     Renew {
         lease: Duration,
         wait: Duration,

@@ -1,7 +1,9 @@
-//! Why an operator took a hold away: left at the server for whoever had it, beside the record of its client.
+//! Why an operator took a hold away. The reason is left at the server for the holder, next to the record of its
+//! client.
 //!
-//! Invariants: it is left before the hold is taken away, and asked for after the loss was told; nobody waits for
-//! it, so it delays no loss and no release; without the right, or without an answer, nothing is known.
+//! Invariants: the reason is written before the hold is taken away, and read after the loss was reported. No task
+//! waits for it, so it delays neither a loss nor a release. Without the right to read it, or without an answer, the
+//! reason stays unknown.
 
 use std::time::Duration;
 
@@ -15,16 +17,16 @@ use crate::events::Event;
 use crate::keys::freed_key;
 use crate::script::millis;
 
-/// A holder that learns later of its loss was away for longer than any usual lease.
+/// Longer than any usual lease. A holder that notices its loss later than this finds no reason.
 const KEPT: Duration = Duration::from_secs(60 * 60);
 
-/// Of more holds that are gone at once nobody asks why: the server was replaced, or lost its data.
+/// If more holds than this are lost at once, no reason is asked for: the server was replaced or lost its data.
 const ASKED_MAX: usize = 64;
 
-/// The first so many bytes of a reason are left.
+/// A longer reason is cut off after this number of bytes.
 const REASON_MAX: usize = 1024;
 
-/// Leaves the reason for the holder with this id, if it is one.
+/// Leaves the reason for the holder with this id. Does nothing if the id is not a holder id.
 pub(crate) async fn leave(core: &Core, holder: &str, reason: &str) {
     let Some(key) = freed_key(holder).filter(|_| !reason.is_empty()) else {
         return;
@@ -35,12 +37,12 @@ pub(crate) async fn leave(core: &Core, holder: &str, reason: &str) {
     let reason = &reason[..end.unwrap_or_default()];
     set.arg(&key).arg(reason).arg("PX").arg(millis(KEPT));
     let (transport, limit) = (&core.scripts.transport, core.timing.reply);
-    // What cannot be left is not there.
+    // A failure only means that the holder finds no reason.
     let _ = transport.send(Lane::Command, &key, &set, limit).await;
 }
 
 impl Hold {
-    /// It was taken away by somebody else: tells whoever observes the client why, if that was left.
+    /// Reads the reason after another process took the hold away, and reports it to the client's observer.
     pub(super) fn ask_why(&self) {
         let (observed, watchdog) = (self.core.observed(), &self.core.watchdog);
         if !observed.is_on() || watchdog.pending() > ASKED_MAX {

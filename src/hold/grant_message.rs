@@ -1,21 +1,21 @@
-//! A message that tells one waiter that it holds the lock.
+//! The message by which a waiter learns that it holds the lock.
 //!
-//! It is the only message that says more than "look again". Its words are those of
-//! `lua/includes/fair_handover.lua`; whatever else comes on a channel is no grant.
+//! Any other message only means "look again". `lua/includes/fair_handover.lua` writes this format; a message in any
+//! other format is not a grant.
 
 use std::time::Duration;
 
 use crate::fencing::FencingToken;
 
-/// The lock, and the lease that goes with it.
+/// A lock that was handed over, with its lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GrantMessage {
-    /// The place that it was given for: until when the server kept that, in ms of its clock.
+    /// Identifies the place that got the grant: the time until which the server kept it, in ms of the server's clock.
     pub(crate) until_ms: u64,
-    /// How much of that was left when it was given: the lease.
+    /// The lease: the rest of that time when the lock was granted.
     pub(crate) lease: Duration,
     pub(crate) token: Option<FencingToken>,
-    /// The lock's own key: another lock may have the same channels.
+    /// The key of the lock, because several locks may share a channel.
     pub(crate) key: Box<str>,
 }
 
@@ -56,7 +56,7 @@ mod tests {
             }));
         }
 
-        /// Each message that is one has a form of its own: what is read is what was written.
+        /// Each grant has exactly one written form, so whatever is parsed equals what was written.
         #[test]
         fn nothing_else_is_a_grant(message in prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..40),

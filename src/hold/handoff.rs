@@ -1,6 +1,6 @@
-//! What one task of a client hands off to another, at once or later, and how often in a row.
+//! Hand-offs from one task of a client to another, at once or later, and how many may follow each other.
 //!
-//! Invariant: what was handed off is taken, or given back when it is dropped.
+//! Invariant: a handed-off share is taken, or released when the hand-off is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::counts::Mode;
 use crate::options::{LeasePolicy, Replication};
 use crate::owner::Owner;
 
-/// At most this many local hand-offs in a row: nobody here can know who waits elsewhere.
+/// At most this many local hand-offs in a row, because a client cannot know how many wait elsewhere.
 pub(crate) const HANDOFFS_MAX: u32 = 16;
 
-/// Where many others wait, each task that waits here as the turn begins has the lock once in it. Fewer than this have
-/// it more often: a turn costs two round trips.
+/// If many others wait, each task that waits here when a turn begins gets the lock once in that turn. If fewer tasks
+/// than this wait here, they may get it more often, because a turn costs two round trips.
 pub(super) const HANDOFFS_ONCE_MIN: u32 = 7;
 
-/// And at most for this long in a row.
+/// The longest time for hand-offs in a row near the server.
 const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// Or, further from the server, for as long as a trip to it takes, up to this.
+/// The same limit far from the server: as long as a round trip takes, up to this.
 const HANDOFFS_TRIP_MAX: Duration = Duration::from_millis(50);
 
-/// What a waiter would take over from another task.
+/// What a waiter requests from another task's hold.
 #[derive(Clone, Debug)]
 pub(crate) struct HandoffRequest {
     pub(crate) owner: Option<Owner>,
@@ -35,7 +35,7 @@ pub(crate) struct HandoffRequest {
     pub(crate) give_up: Duration,
 }
 
-/// A share on its way to another task: the only one of an exclusive hold, or a reader's.
+/// A share on its way to another task: the only share of an exclusive hold, or a reader's share.
 #[derive(Debug)]
 pub(crate) struct Handoff {
     /// `None` once it was taken: then only `Drop` is left to run.
@@ -43,15 +43,15 @@ pub(crate) struct Handoff {
     pub(super) owner: Owner,
     pub(super) mode: Mode,
     pub(super) lease: ShareLease,
-    /// Whether it is all that was requested. If not, the server has to agree to the lease.
+    /// Whether the request is met in full. If not, the server still has to agree to the lease.
     pub(super) is_complete: bool,
 }
 
 /// A hold that goes from task to task.
 pub(super) trait HandedOff: LocalHold {
-    /// Nobody takes it.
+    /// Releases a share that no task has taken.
     fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease);
-    /// Makes it what `request` asks for, if that is possible.
+    /// Adapts the hold to `request`, if that is possible.
     fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff>;
 }
 
@@ -71,7 +71,7 @@ impl Handoff {
         }
     }
 
-    /// To a reader that waits to join those who have it.
+    /// A share for a reader that waits to join the hold.
     pub(super) fn to_reader(hold: Arc<dyn HandedOff>, owner: Owner, lease: ShareLease) -> Self {
         Self {
             hold: Some(hold),
@@ -82,7 +82,7 @@ impl Handoff {
         }
     }
 
-    /// What `request` asks for, made of it. `None`: it is something else, and was given back.
+    /// Passes the share on to the next waiter. `None` if it does not fit `request`. It is released then.
     pub(crate) fn pass_on(mut self, request: &HandoffRequest) -> Option<Self> {
         let hold = Arc::clone(self.hold.as_ref()?);
         let next = hold.pass_on(self.lease, request)?;
@@ -90,7 +90,7 @@ impl Handoff {
         Some(next)
     }
 
-    /// Takes the hold out: the caller has to give it back.
+    /// Takes the hold out. The caller has to release it.
     pub(super) fn take(&mut self) -> Option<Arc<dyn HandedOff>> {
         self.hold.take()
     }
@@ -104,7 +104,7 @@ impl Drop for Handoff {
     }
 }
 
-/// How often in a row, and since when, a lock went from task to task of this client.
+/// The hand-offs in a row of one lock within this client: how many, and since when.
 #[derive(Debug, Default)]
 pub(super) struct HandoffBudget {
     spent: u32,
@@ -112,20 +112,20 @@ pub(super) struct HandoffBudget {
 }
 
 impl HandoffBudget {
-    /// Spends one hand-off, if one is left of so many. It is worth going on for as long as it takes others to have
-    /// the lock: a trip to the server.
+    /// Spends a hand-off, if fewer than `most` are spent and the time is not over. Hand-offs go on for as long as
+    /// others would need to get the lock: one round trip.
     pub(super) fn try_spend(&mut self, now: Tick, trip: Duration, most: u32) -> bool {
         let is_left = self.spent < most && !self.is_late(now, trip);
         self.spent += u32::from(is_left);
         is_left
     }
 
-    /// Until when one may be spent, of which one was.
+    /// When the time for hand-offs ends, if it has begun.
     pub(super) fn end(&self, trip: Duration) -> Option<Tick> {
         self.since.map(|since| since.after(time_max(trip)))
     }
 
-    /// Spends one turn, which may be one too many: then the count starts again. True if so.
+    /// Spends a turn. If that is more than `most`, or too late, the count starts again and this returns true.
     pub(super) fn spend_turn(&mut self, now: Tick, trip: Duration, most: u32) -> bool {
         self.spent += 1;
         let is_last = self.spent > most || self.is_late(now, trip);
@@ -135,12 +135,12 @@ impl HandoffBudget {
         is_last
     }
 
-    /// How long ago the first of them was spent.
+    /// The time since the first hand-off or turn was spent.
     pub(super) fn spent_for(&self, now: Tick) -> Duration {
         self.since.map_or(Duration::ZERO, |since| since.until(now))
     }
 
-    /// The same, but no longer than a turn may well take: not what a long hold took.
+    /// As [`spent_for`](Self::spent_for), but limited to a plausible length of a turn, to leave out a long hold.
     pub(super) fn time_of_turn(&self, now: Tick, trip: Duration) -> Duration {
         self.spent_for(now).min(time_max(trip) * 2)
     }
@@ -163,7 +163,7 @@ mod tests {
 
     const LEASE: ShareLease = ShareLease::Renewed(Duration::from_secs(30));
 
-    /// A hold that goes to whoever asks for no token, and notes what comes back.
+    /// A hold that accepts any request without a token, and records which shares are released.
     #[derive(Debug, Default)]
     struct Handed {
         given_back: Mutex<Vec<(Owner, Mode)>>,
@@ -225,7 +225,7 @@ mod tests {
         let (hold, mut handoff) = handed_off(&owner);
         assert!(handoff.take().is_some() && handoff.take().is_none());
         drop(handoff);
-        assert_eq!(*hold.given_back.lock(), [], "whoever took it does");
+        assert_eq!(*hold.given_back.lock(), [], "the caller has to");
     }
 
     #[test]

@@ -1,8 +1,7 @@
-//! A reader joins a hold of its client: one hold at the server, one more share here.
+//! A reader joins a hold of its client: one hold at the server, one more share in the client.
 //!
-//! Invariants: [`State::can_be_joined`](super::state::State::can_be_joined) says which holds take readers; what
-//! makes a hold unfit is looked at under the mutex under which the last share of it ends, so nobody joins a hold
-//! that is being released.
+//! Invariants: [`State::can_be_joined`](super::state::State::can_be_joined) decides which holds accept readers. It is
+//! checked under the mutex under which the last share ends, so no reader joins a hold that is being released.
 
 use std::sync::Arc;
 
@@ -18,7 +17,8 @@ use crate::fencing::FencingToken;
 use crate::owner::Owner;
 
 impl Hold {
-    /// One more share, for a new owner, and when. `None` if it takes nobody, or not on these terms.
+    /// A share for a new owner, and the time of joining. `None` if the hold accepts no readers, or not on these
+    /// terms.
     pub(super) fn join(self: &Arc<Self>, request: &JoinRequest) -> Option<(RawShare, Tick)> {
         let joined = self.enter_beside(&request.terms, true)?;
         self.count_handoff(Mode::Shared, request.group);
@@ -31,7 +31,7 @@ impl Hold {
         let _none_may_wait = self.local.queue.hand_to_cohort(admit);
     }
 
-    /// One more share, for a reader that waits to join it.
+    /// One more share, for a reader that waits to join.
     pub(super) fn admit(self: &Arc<Self>, terms: &JoinTerms) -> Option<Handoff> {
         let (RawShare { owner, lease, .. }, _) = self.enter_beside(terms, false)?;
         Some(Handoff::to_reader(Arc::clone(self) as _, owner, lease))
@@ -46,7 +46,7 @@ impl Hold {
             return None;
         }
         let state = self.state();
-        // Not before: whoever had the state until now has read an earlier time.
+        // Not read earlier: the previous user of the state may have read a later time.
         let now = self.core.clock.now();
         if !state.can_be_joined(now, terms.lease, terms.give_up) {
             return None;
@@ -67,11 +67,11 @@ impl Hold {
         Some((share, now))
     }
 
-    /// Waits for the answer to whether the server still has it, for one who left it to others: who leaves last
-    /// hears of it from the server.
+    /// Waits for the answer to whether the server still has the hold, for a reader that leaves while others stay. The
+    /// last reader learns that from the answer to its release.
     ///
     /// # Errors
-    /// If it is lost, or there is no answer.
+    /// Fails if the hold is lost, or if there is no answer.
     pub(super) async fn confirmed(&self, operation: &'static str) -> Result<()> {
         let budget = self.call_budget();
         loop {
@@ -100,19 +100,19 @@ impl Hold {
         }
     }
 
-    /// The token of one owner.
+    /// The fencing token of one owner.
     pub(super) fn token_of(&self, owner: &Owner) -> Option<FencingToken> {
         self.state().token_of(owner)
     }
 }
 
 impl RawShare {
-    /// How many shares its owner has.
+    /// The number of shares that the owner has.
     pub(super) fn hold_count(&self) -> u32 {
         self.hold.state().shares_of(&self.owner, self.mode)
     }
 
-    /// Ends without being given back.
+    /// Ends the share without releasing it.
     pub(super) fn forget(self) {
         let Self {
             hold,
@@ -122,7 +122,7 @@ impl RawShare {
             ..
         } = self;
         if mode == Mode::Shared {
-            // What is left at the server is no more than its own.
+            // Only a read share may be left at the server.
             hold.end_deferral();
         }
         hold.apply(Event::ShareForgotten { owner, mode, lease });

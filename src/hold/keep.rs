@@ -1,9 +1,9 @@
-//! A hold whose last share ends before the time that a guard asked for: it is left at the server until then.
+//! Keeping a hold whose last share ends before the time that a guard asked for: it is left at the server until then.
 //!
-//! Invariants: one command moves it to a holder id of its own, which is used for nothing else, so no renewal, entry or
-//! release of the hold that arrives late finds it; the lease becomes what is left of the time, by the local clock and
-//! rounded up. A repeat finds it moved and changes nothing. A process that dies before leaves the lock to the lease
-//! that it had.
+//! Invariants: one command moves it to a new holder id that is used for nothing else, so a late renewal, re-entry or
+//! release of the hold cannot find it. Its lease becomes the rest of the time by the local clock, rounded up. A
+//! repeated command finds that it was moved and changes nothing. If the process dies earlier, the lock keeps the
+//! lease that it had.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -21,14 +21,13 @@ use crate::script::reply::Released;
 use crate::script::{Answer, Call, CallBudget, Executed, on_first_poll};
 
 impl Hold {
-    /// Whether it was to be left at the server when its last share ended, and the server is not known to have
-    /// heard of it.
+    /// Whether the hold has to be kept at the server after its last share, and the server has not confirmed that.
     pub(super) fn is_to_be_kept(&self) -> bool {
         let state = self.state();
         state.is_kept() && !state.is_settled()
     }
 
-    /// Leaves it for this long, under the same holder id each time.
+    /// The call that keeps the hold for this long, under one holder id for all repeats.
     fn keep_call(&self, remaining: Duration) -> Call {
         let number = self.kept_number.get_or_init(|| self.core.new_holder().0);
         let kept_as = HolderId::new(self.core.id(), *number);
@@ -37,8 +36,8 @@ impl Hold {
         self.protocol.keep(&holder, &kept_as, remaining, publish)
     }
 
-    /// Ends a lost hold at the server. If its shares ended by themselves, their tasks know, and others need not wait for
-    /// the lease: the hold is left for the time that a released guard asked for, or is released.
+    /// Ends a lost hold at the server. If its shares ended by themselves, their tasks know that, and other holders
+    /// need not wait for the lease: the hold is kept for the time that a released guard asked for, or else released.
     pub(super) fn end_at_server(&self, reason: LostReason) {
         let core = &self.core;
         let now = core.clock.now();
@@ -59,25 +58,25 @@ impl Hold {
         }
     }
 
-    /// Has the server keep it for the rest of its time, or free it if that time ends first. Asks until there is an
-    /// answer, or no time is left. Returns why it was lost before, if the server had no such hold.
+    /// Has the server keep the hold for the rest of its time, or release it if that time ends first. Repeats until
+    /// there is an answer or the budget ends. If the server no longer had the hold, returns why it was lost.
     pub(super) async fn keep(
         &self,
         budget: CallBudget,
         operation: &'static str,
     ) -> Result<Option<LostReason>> {
-        // For another guard, that may have been dropped before the answer.
+        // Another guard's release may have been executed, if its future was dropped before the answer.
         let may_be_gone = self.may_be_released();
         let mut first_sent = None;
         loop {
             let now = self.core.clock.now();
-            // One window for a reply: what is repeated in it has the same arguments.
+            // One window for a reply: repeats within it have equal arguments.
             let mut window = budget;
             window.deadline = budget.deadline.min(now.after(budget.reply_timeout));
             let remaining = self.state().kept_for(now);
             let call = match remaining {
                 Some(remaining) => self.keep_call(remaining),
-                // It need not be there any more, if an earlier request was executed.
+                // The hold may be gone, if an earlier request was executed.
                 None => {
                     let publish = self.core.channels().publish();
                     let holder = self.holder_ref(Counts::NONE);
@@ -117,7 +116,7 @@ impl Hold {
         let was_in_time = answer.first_sent < self.deadline();
         match kept {
             Released::Done { .. } => {}
-            // An earlier attempt got no reply, and what it left has ended.
+            // An earlier request without a reply was executed, and the time that it set is over.
             Released::NotHeld if answer.repeated && was_in_time => {}
             Released::NotHeld if was_in_time => return Some(LostReason::Revoked),
             Released::NotHeld => return Some(LostReason::Expired),

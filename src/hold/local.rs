@@ -1,7 +1,7 @@
-//! What this client knows of one lock: its own holds and its own waiters.
+//! The state that one client keeps of one lock: its own holds and its own waiters.
 //!
-//! Tasks of one client that want the same lock wait in a [`LocalQueue`], and hand it off to each other
-//! for a while. Invariant: nothing here is the truth about the lock; scripts decide.
+//! Tasks of one client that want one lock wait in a [`LocalQueue`] and hand the lock off to each other for a while.
+//! Invariant: none of this is authoritative. The scripts decide.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ use crate::hint::Hint;
 use crate::keys::{RECALL_CHANNEL, within_braces};
 use crate::observe::Observed;
 
-/// For so long after a refusal, another one is likely.
+/// For this long after a refusal, another refusal is likely.
 const REFUSED_LATELY: Duration = Duration::from_secs(1);
 
 /// A place in the local queue of a lock.
@@ -42,11 +42,11 @@ pub(crate) struct Locals {
     channels: DashMap<Box<str>, Arc<Subscription>>,
     /// How often all subscriptions were lost.
     gaps: AtomicU64,
-    /// Given when a waiter leaves.
+    /// Signalled when a waiter leaves.
     pub(crate) waiter_left: Hint,
-    /// Given when the server has to be asked again whether it has what is held.
+    /// Signalled when all holds have to be verified at the server.
     pub(crate) moved: Arc<Hint>,
-    /// What waiters elsewhere ask of this client.
+    /// The recalls that waiters elsewhere send to this client.
     pub(super) recalls: Recalls,
     pub(crate) observed: Arc<Observed>,
 }
@@ -54,41 +54,41 @@ pub(crate) struct Locals {
 /// The kind of a lock, and its key without braces around it.
 type LocalId = (&'static str, Arc<str>);
 
-/// Two locks that have one channel, by whether there are braces around their name. A message to one is a
-/// message to the other, so one [`Subscription`] serves both.
+/// Two locks that share a channel because their names differ only in the braces around them. A message on it concerns
+/// both, so one [`Subscription`] serves both.
 type Namesakes = [Weak<LocalLock>; 2];
 
 pub(crate) struct LocalLock {
     id: LocalId,
-    /// Whether braces stand around its whole key.
+    /// Whether the whole key is in braces.
     has_braces: bool,
     locals: Arc<Locals>,
-    /// The tasks of this client that want it.
+    /// The tasks of this client that want the lock.
     pub(crate) queue: LocalQueue<HandoffRequest, Handoff, JoinTerms>,
-    /// Since when those at its head have had no answer.
+    /// How long the heads of the queue have been without an answer.
     pub(crate) silence: Silence,
-    /// Its hint is for those who wait here.
+    /// Its hint wakes the waiters of this client.
     pub(crate) subscription: Arc<Subscription>,
-    /// Given when a task of this client gets the lock: other tasks of its owner can enter it now.
+    /// Signalled when a task of this client gets the lock: other tasks of its owner can enter it now.
     pub(crate) gained: Hint,
-    /// What this client holds of it.
+    /// The holds of this client on the lock.
     pub(crate) holds: LocalHolds,
-    /// So many handles keep it for the next call.
+    /// The number of handles that keep it for their next call.
     kept: AtomicUsize,
-    /// What tells others that it is free, if a plain command can.
+    /// The command that notifies others that the lock is free, if a plain command can.
     pub(super) tell: OnceLock<Option<Arc<Cmd>>>,
-    /// What of that the next readers may join.
+    /// The hold that the next readers may join.
     pub(crate) open_read: OpenRead,
-    /// What of that no guard has, and the next task can take.
+    /// The sticky hold, if the client has the lock without a guard. The next task can take it.
     pub(crate) sticky: Arc<StickySlot>,
-    /// Given when somebody begins to wait for it, here or elsewhere.
+    /// Signalled when a waiter, here or elsewhere, begins to wait for the lock.
     pub(crate) wanted: Hint,
-    /// Until when it counts as a lock that may be held elsewhere; read by each call.
+    /// Until when the lock counts as probably held elsewhere. Read by each call.
     busy_until: AtomicU64,
     state: Mutex<State>,
 }
 
-/// What a handle keeps of its lock between two calls, which is no use of the lock.
+/// A handle's reference to its lock between two calls. It does not count as a use of the lock.
 #[derive(Debug)]
 pub(crate) struct KeptLocal(Arc<LocalLock>);
 
@@ -117,10 +117,10 @@ impl Drop for KeptLocal {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Releases and cancellations decided on but not sent yet.
+    /// Releases and cancellations that were decided on and not sent yet.
     unsent_releases: usize,
     turns: Turns,
-    /// Whoever holds it elsewhere is not recalled before this.
+    /// No recall is sent to the holder elsewhere before this time.
     recall_after: Tick,
 }
 
@@ -132,7 +132,7 @@ impl Locals {
         }
     }
 
-    /// What this client knows of the lock with this key; made if need be.
+    /// The state of the lock with this key, made if there is none.
     pub(crate) fn get_or_insert(
         self: &Arc<Self>,
         kind: &'static str,
@@ -169,34 +169,34 @@ impl Locals {
         });
         entry[this] = Arc::downgrade(&local);
         drop(entry);
-        // It may be the last of the other, which looks at the entry when it goes.
+        // It may be the last reference to the other lock, whose drop takes the entry out of the map.
         drop(other);
         local
     }
 
-    /// In the order of their names: what is done with all of them is done in the same order each time.
+    /// All locks, ordered by name, so that callers always treat them in one order.
     pub(crate) fn all(&self) -> Vec<Arc<LocalLock>> {
         let all = self.locks.iter();
         let all = all.flat_map(|entry| entry.value().clone());
-        // Dropped by the caller, not here: the last one to let go of a lock takes it out of the map.
+        // Dropped by the caller, not here: the drop of the last reference takes a lock out of the map.
         let mut all: Vec<_> = all.filter_map(|local| local.upgrade()).collect();
         all.sort_unstable_by(|a, b| (&a.id, a.has_braces).cmp(&(&b.id, b.has_braces)));
         all
     }
 
-    /// Without those that are but kept for the next call. To be shown, not to be relied on: a handle that is
-    /// cloned or dropped meanwhile may hide one.
+    /// All locks except those that a handle only keeps for its next call. For display, not for decisions: a handle
+    /// that is cloned or dropped at this moment may hide a lock.
     pub(crate) fn in_use(&self) -> Vec<Arc<LocalLock>> {
         let mut all = self.all();
         all.retain(|local| Arc::strong_count(local) > 1 + local.kept.load(Ordering::Acquire));
         all
     }
 
-    /// How many wait, wherever they queue.
+    /// The number of waiters, in local queues and at the server.
     pub(crate) fn waiters(&self) -> usize {
         let locks = self.all();
         let mut subscriptions: Vec<_> = locks.iter().map(|lock| &lock.subscription).collect();
-        // Those with one channel count together.
+        // Locks with one channel count together.
         subscriptions.sort_unstable_by_key(|subscription| Arc::as_ptr(subscription));
         subscriptions.dedup_by(|a, b| Arc::ptr_eq(a, b));
         subscriptions
@@ -230,7 +230,7 @@ impl Locals {
         removed.is_some()
     }
 
-    /// Ends that, if it is still this subscription that listens. True if so.
+    /// Ends the subscription, if this one still listens on the channel. Returns whether it did.
     pub(crate) fn ignore(&self, channel: &str, this: &Arc<Subscription>) -> bool {
         let removed = self
             .channels
@@ -260,7 +260,7 @@ impl EventHandler for Locals {
         let mut told: Vec<_> = channels
             .map(|entry| (entry.key().clone(), Arc::clone(entry.value())))
             .collect();
-        // Whoever wakes first asks first: the same each time.
+        // The first waiter woken is the first to ask: a fixed order makes that repeatable.
         told.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (_, subscription) in told {
             subscription.hint.give();
@@ -288,7 +288,7 @@ impl EventHandler for Locals {
 
 impl fmt::Debug for LocalLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // All who wait for it would come with each guard that is shown.
+        // Otherwise each guard's debug output would show all waiters of the lock.
         f.debug_struct("LocalLock")
             .field("id", &self.id)
             .finish_non_exhaustive()
@@ -296,18 +296,18 @@ impl fmt::Debug for LocalLock {
 }
 
 impl LocalLock {
-    /// The latest local deadline of an exclusive hold of this client.
+    /// The latest local deadline of this client's exclusive holds.
     pub(crate) fn exclusive_until(&self) -> Option<Tick> {
         self.holds.exclusive_until()
     }
 
-    /// A task of this client has got the lock.
+    /// Adds a hold that a task of this client got.
     pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>) {
         self.holds.add(hold);
         self.gained.give();
     }
 
-    /// A task of this client has it no more.
+    /// Removes a hold that has ended.
     pub(super) fn remove_hold<H: LocalHold>(&self, hold: &H) {
         self.open_read.remove(hold);
         let is_last = self.holds.remove(hold);
@@ -316,19 +316,19 @@ impl LocalLock {
         }
     }
 
-    /// A cancellation was decided on.
+    /// Notes that a cancellation was decided on.
     pub(crate) fn begin_release(&self) {
         self.state.lock().unsent_releases += 1;
     }
 
-    /// A release was decided on.
+    /// Notes that a release was decided on.
     pub(crate) fn decide_release(&self, now: Tick) {
         let mut state = self.state.lock();
         state.unsent_releases += 1;
         state.turns.note_release(now, self.hint().messages());
     }
 
-    /// It was sent: whoever asks from now on asks behind it.
+    /// Notes that it was sent: requests from now on go behind it.
     pub(crate) fn release_sent(&self) {
         self.state.lock().unsent_releases -= 1;
         self.wake_waiters();
@@ -338,8 +338,8 @@ impl LocalLock {
         self.state.lock().unsent_releases > 0
     }
 
-    /// Resolves once the releases that were decided on were sent, or at a time. Since when, at a time that was
-    /// read just now.
+    /// Waits until the releases that were decided on are sent, or until `limit`. Returns the time, which is `now` if
+    /// there was nothing to wait for.
     pub(crate) async fn releases_sent_by(&self, clock: Clock, limit: Tick, now: Tick) -> Tick {
         let mut later = now;
         loop {
@@ -356,7 +356,7 @@ impl LocalLock {
         }
     }
 
-    /// How many connections received the message of a release; our own subscription is one of them.
+    /// Notes the number of connections that received the message of a release, minus our own subscription.
     pub(crate) fn note_receivers(&self, receivers: u64) {
         let own = u64::from(self.subscription.is_subscribed());
         self.state
@@ -365,48 +365,49 @@ impl LocalLock {
             .note_others(receivers.saturating_sub(own));
     }
 
-    /// Whether it may be handed off once more to another task of this client. Counts it, if so.
+    /// Whether the lock may be handed off once more to another task of this client. Spends the hand-off, if so.
     pub(super) fn try_spend_handoff(&self, now: Tick) -> bool {
         self.state.lock().turns.try_spend_handoff(now)
     }
 
-    /// The same for the readers of this client, and until when they have it; not while others listen.
+    /// Whether a downgrade may be deferred for readers of this client, and until when. Never while others listen.
     pub(super) fn try_defer_downgrade(&self, now: Tick) -> Option<Tick> {
         self.state.lock().turns.try_defer_downgrade(now)
     }
 
-    /// Counts a turn of this client. True if it has had enough in a row and others listen: then another
-    /// process is given the time to ask first.
+    /// Counts a turn of this client. True if it has had enough turns in a row and others listen. It then leaves
+    /// another process time to ask first.
     pub(crate) fn must_yield(&self, now: Tick) -> bool {
         self.state.lock().turns.count_turn(now)
     }
 
-    /// The same, after which this client stands back. Whether it does now, for this turn or an earlier one.
+    /// Counts a turn after which this client stands back. Returns whether it stands back now, for this turn or an
+    /// earlier turn.
     pub(crate) fn end_turn(&self, now: Tick) -> bool {
         let mut state = self.state.lock();
         state.turns.end(now);
         state.turns.is_back()
     }
 
-    /// Whether others are to have their turn yet; then, until when to wait for the next message.
+    /// Whether this client stands back for others, and until when to wait for the next message.
     pub(crate) fn stands_back(&self, now: Tick) -> Option<Tick> {
         let messages = self.hint().messages();
         self.state.lock().turns.stands_back(messages, now)
     }
 
-    /// This client, which stood back, has the lock; whoever asked for it still has its place.
+    /// This client stood back and now has the lock. Waiters elsewhere that asked in the meantime keep their places.
     pub(crate) fn begin_turn(&self, now: Tick) {
         let messages = self.hint().messages();
         let waiting = self.queue.len().saturating_sub(1);
         self.state.lock().turns.begin(messages, waiting, now);
     }
 
-    /// How long the server took to answer one who waits.
+    /// Notes how long the server took to answer a waiter.
     pub(crate) fn note_trip(&self, trip: Duration) {
         self.state.lock().turns.note_trip(trip);
     }
 
-    /// The server has refused it.
+    /// Notes that the server refused the lock.
     pub(crate) fn note_refusal(&self, now: Tick) {
         let until = now.after(REFUSED_LATELY).nanos();
         self.busy_until.store(until, Ordering::Relaxed);
@@ -416,7 +417,7 @@ impl LocalLock {
         now.nanos() < self.busy_until.load(Ordering::Relaxed)
     }
 
-    /// Whether whoever holds it elsewhere is to be recalled.
+    /// Whether a recall may be sent to the holder elsewhere.
     pub(crate) fn may_recall(&self, now: Tick) -> bool {
         now >= self.state.lock().recall_after
     }
@@ -425,7 +426,7 @@ impl LocalLock {
         self.state.lock().recall_after = at;
     }
 
-    /// The lock was seen elsewhere: others had their turn.
+    /// Notes that the lock was seen elsewhere: others had their turn.
     pub(crate) fn reset_handoffs(&self) {
         self.state.lock().turns.seen_elsewhere();
     }
@@ -439,17 +440,17 @@ impl LocalLock {
         }
     }
 
-    /// How many wait for this lock, wherever they queue.
+    /// The number of waiters for this lock, in the local queue and at the server.
     pub(crate) fn waiters(&self) -> usize {
         self.subscription.waiters()
     }
 
-    /// The hint for those who wait here.
+    /// The hint that wakes the waiters of this client.
     pub(crate) fn hint(&self) -> &Hint {
         &self.subscription.hint
     }
 
-    /// It is worth asking the server again.
+    /// Wakes the waiters, because another attempt may succeed.
     pub(crate) fn wake_waiters(&self) {
         self.hint().give();
     }

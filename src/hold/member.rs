@@ -1,12 +1,12 @@
-//! Who has several holds that concern each other, and is told if one of them is lost.
+//! Holds that concern each other: if one is lost, their group is notified.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::lost::LostReason;
 
-/// Holds that concern each other.
+/// A group of holds that concern each other.
 pub(crate) trait Group: Debug + Send + Sync {
-    /// One of them is lost. Called without any lock.
+    /// A member is lost. Called without any mutex held.
     fn member_lost(self: Arc<Self>, reason: LostReason);
 }

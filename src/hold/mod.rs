@@ -1,9 +1,8 @@
 //! One hold at the server and everything local that belongs to it.
 //!
-//! [`state`] is the state machine of a hold, a plain value; [`shell`] carries out what follows from it. What
-//! a guard has is a [`Share`], or a [`bundle`](bundle::Bundle) of shares, or one of a [`quorum`]. Below them
-//! stands what does not know holds: the core of a client, its locks and queues, and what is still to be
-//! undone at a server.
+//! [`state`] is the state machine of a hold, a plain value. [`shell`] carries out its effects. A guard keeps a
+//! [`Share`], a [`bundle`](bundle::Bundle) of shares, or a share of a [`quorum`]. The modules below do not know about
+//! holds: the core of a client, its locks and queues, and the undoing of abandoned attempts.
 
 pub(crate) mod bound;
 pub(crate) mod bundle;

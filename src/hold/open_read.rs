@@ -1,6 +1,6 @@
 //! The hold of a lock that the next readers of its client may join.
 //!
-//! Invariants: it keeps no hold alive; whether a hold still takes readers, the hold says.
+//! Invariants: it keeps no hold alive. The hold itself decides whether it still accepts readers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,19 +11,19 @@ use super::registry::LocalHold;
 
 #[derive(Debug, Default)]
 pub(crate) struct OpenRead {
-    /// So that those who find nothing need no mutex.
+    /// Lets callers that find nothing skip the mutex.
     is_full: AtomicBool,
     hold: Mutex<Option<Weak<dyn LocalHold>>>,
 }
 
 impl OpenRead {
-    /// Of several the last counts: it is open for longest.
+    /// Replaces the previous hold, because a later hold stays open for longer.
     pub(super) fn put(&self, hold: Weak<dyn LocalHold>) {
         *self.hold.lock() = Some(hold);
         self.is_full.store(true, Ordering::Release);
     }
 
-    /// Whether there may be one.
+    /// Whether a hold may be open.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }
@@ -35,7 +35,7 @@ impl OpenRead {
         self.hold.lock().as_ref()?.upgrade()
     }
 
-    /// It is over.
+    /// Removes a hold that has ended.
     pub(super) fn remove<H: LocalHold>(&self, hold: &H) {
         if !self.is_full() {
             return;

@@ -1,4 +1,4 @@
-//! What a primitive tells the engine: which scripts to run and where to listen.
+//! The interface between a primitive and the engine: which scripts to run, and where to listen.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -12,36 +12,36 @@ use crate::script::reply::{self, Acquired, Inspected, Released};
 use crate::script::{Call, Part, Script, catalog, millis};
 use crate::totals::CountedKind;
 
-/// The part of a primitive that goes over the wire. One value for each kind, shared by all locks.
+/// The part of a primitive that talks to the server. One value for each kind, shared by all locks.
 ///
-/// Invariant: every call may be executed twice, and names the state to reach, never a step.
+/// Invariant: every call may be executed twice. It names the state to reach, never a step.
 pub(crate) trait Protocol: Debug + Send + Sync + 'static {
-    /// Tells the kinds apart that use one key in different ways.
+    /// Distinguishes kinds that use one key in different ways.
     fn kind(&self) -> &'static str;
 
-    /// As what a share in this mode is counted.
+    /// How a share in this mode is counted.
     fn counted(&self, mode: Mode) -> CountedKind;
 
-    /// Takes a free lock, or raises the count of a hold that exists.
+    /// Takes a free lock, or raises a count of a hold that exists.
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call;
 
-    /// Takes a free lock by a plain command, once; `None` if that is not possible.
+    /// Takes a free lock by a plain command, once. `None` if that is not possible.
     fn acquire_plain(&self, _holder: &HolderRef<'_>, _lease: Duration) -> Option<Call> {
         None
     }
 
-    /// What tells others of a whole hold that was given up by a plain command: the same for all holds of a
-    /// lock. `None` if there is more to do.
+    /// The command that notifies waiters after a plain command released a whole hold: one for all holds of a lock.
+    /// `None` if a release needs more than that.
     fn tell_plain(&self, _name: &LockName, _publish: &str) -> Option<Cmd> {
         None
     }
 
-    /// Sets the counts of a hold to lower ones; none gives it up, or the place of a holder that
-    /// only waits. Harmless if the holder has neither.
+    /// Lowers the counts of a hold. [`Counts::NONE`] releases it, or removes the place of a holder that only waits.
+    /// Harmless if the holder has neither.
     fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call;
 
     /// Leaves a hold without a guard at the server until `remaining` is over, under the holder id `kept_as`. Harmless
-    /// if there is none.
+    /// if there is no hold.
     fn keep(
         &self,
         holder: &HolderRef<'_>,
@@ -50,8 +50,8 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         publish: &str,
     ) -> Call;
 
-    /// The same acquire as one member of many: what the script for many takes of it. Those of which there is
-    /// little to say have the lease `plain_lease`.
+    /// As [`acquire`](Self::acquire), as one part of a script for many locks. A member that needs only a few words
+    /// has the lease `plain_lease`.
     fn acquire_as_member<'a>(
         &self,
         holder: &HolderRef<'a>,
@@ -59,18 +59,18 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         plain_lease: Duration,
     ) -> Part<'a>;
 
-    /// The same release as one member of many.
+    /// As [`release`](Self::release), as one part of a script for many locks.
     fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a>;
 
-    /// Gives up what this holder has, whatever it is, for somebody else: looks first whether there is a lock at all.
+    /// Releases whatever this holder has, on behalf of an operator. Looks first whether there is a lock at all.
     fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call;
 
-    /// Asks who holds it.
+    /// Asks which holder has it.
     fn inspect(&self, name: &LockName) -> Call {
         Call::new(&catalog::REENTRANT_INSPECT, name.key(), &[name.key()])
     }
 
-    /// Everybody who holds it, in whichever mode.
+    /// All its holders, in any mode.
     fn inspected(&self, value: &Value) -> Result<Vec<Inspected>> {
         Ok(reply::inspected(value)?.into_iter().collect())
     }
@@ -80,10 +80,10 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         &catalog::RENEW
     }
 
-    /// Where this holder is told that it is worth asking again.
+    /// The channel on which this holder learns that another attempt may succeed.
     fn channel(&self, name: &LockName, holder: &str) -> String;
 
-    /// Where waiters queue.
+    /// Where waiters queue: in their client, or at the server.
     fn queue(&self) -> Queue {
         Queue::Local
     }
@@ -93,7 +93,7 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether a refused waiter leaves something at the server that has to be taken back.
+    /// Whether a refused waiter leaves a place at the server, which has to be removed.
     fn waits_at_server(&self) -> bool {
         false
     }
@@ -107,55 +107,54 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     }
 }
 
-/// Where the waiters of a lock stand in line.
+/// Where the waiters of a lock queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// In their client; only the head asks the server. One channel tells them all.
+    /// In their client. Only the head asks the server, and one channel notifies all clients.
     Local,
     /// At the server, each with a place and a channel of its own.
     Server,
 }
 
-/// Who wants to hold what, and how often.
+/// A holder id, the lock, and the counts to reach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HolderRef<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) id: &'a str,
     pub(crate) counts: Counts,
-    /// Whether there is a fencing token with it, and so the right to the counter.
+    /// Whether the hold has a fencing token. If so, the user needs access to the counter.
     pub(crate) fenced: bool,
-    /// As of [`Timing`](super::timing::Timing).
+    /// See [`Timing`](super::timing::Timing).
     pub(crate) token_retention: u64,
 }
 
-/// On which terms.
+/// The terms of an acquire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AcquireTerms {
-    /// How those who wait are told: `PUBLISH` or `SPUBLISH`.
+    /// How waiters are notified: `PUBLISH` or `SPUBLISH`.
     pub(crate) publish: &'static str,
-    /// The count that is raised.
+    /// The count to raise.
     pub(crate) mode: Mode,
     pub(crate) lease: Duration,
-    /// How many fencing tokens are wanted: 0, 1, or more where they may pass from task to task.
+    /// How many fencing tokens are wanted: 0, 1, or more where the hold may pass from task to task.
     pub(crate) tokens: u32,
     /// Whether it is a new hold, not a re-entry.
     pub(crate) is_new: bool,
-    /// How long the place of a refused holder in a queue at the server is kept, if it does not ask
-    /// again; `None` takes no place.
+    /// How long the server keeps the place of a refused holder that does not ask again. `None` takes no place.
     pub(crate) heartbeat: Option<Duration>,
-    /// Whether it may be made the holder when its turn comes, without asking once more.
+    /// Whether the server may make it the holder when its turn comes, without another request.
     pub(crate) accepts_handover: bool,
-    /// How long it has waited.
+    /// How long the caller has waited.
     pub(crate) waited: Duration,
 }
 
 impl<'a> Part<'a> {
-    /// The little that is to be said of a lock of one holder that is taken without a token.
+    /// The short form for a lock with one holder and no token.
     pub(crate) fn acquire_plain(holder: &HolderRef<'a>) -> Self {
         Self::default().key(&**holder.name.key()).word(holder.id)
     }
 
-    /// The same where it is given up.
+    /// The short form of its release.
     pub(crate) fn release_plain(holder: &HolderRef<'a>, channel: String) -> Self {
         Self::default()
             .key(&**holder.name.key())
@@ -164,7 +163,7 @@ impl<'a> Part<'a> {
             .word(channel)
     }
 
-    /// What the script that takes many locks reads of each.
+    /// The words that the script that takes many locks reads for each lock.
     pub(crate) fn acquire(
         kind: &'static str,
         holder: &HolderRef<'a>,
@@ -183,7 +182,7 @@ impl<'a> Part<'a> {
             .word(channel)
     }
 
-    /// What the script that releases many holds reads of each.
+    /// The words that the script that releases many holds reads for each hold.
     pub(crate) fn release(
         kind: &'static str,
         holder: &HolderRef<'a>,

@@ -1,6 +1,6 @@
-//! How long the server may have one hold, whatever it was asked and whenever it answers: pure.
+//! How long the server may have one hold, whichever requests it executes, and however late: pure.
 //!
-//! Invariant: no lease that was asked for, answered or not, lasts longer at the server than this says.
+//! Invariant: no requested lease, answered or not, lasts longer at the server than this says.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use crate::clock::Tick;
 
 #[derive(Debug)]
 pub(super) struct ServerLease {
-    /// No lease that was asked for and answered lasts longer, nor one of a renewal.
+    /// No answered lease lasts longer, and no lease of a renewal.
     deadline: Tick,
-    /// What the server may still execute, and what that was before the operation under way.
+    /// What late requests may still do, and what they could do before the operation under way.
     late: Late,
     late_before: Late,
 }
 
-/// What a request that has no answer may still do at the server.
+/// What an unanswered request may still do at the server.
 #[derive(Clone, Copy, Debug)]
 struct Late {
-    /// No lease that it gives lasts longer.
+    /// No lease that it sets lasts longer.
     deadline: Tick,
     /// It may enter the hold once more.
     is_reentry: bool,
 }
 
 impl ServerLease {
-    /// Of a hold of which all requests were answered.
+    /// For a hold whose requests were all answered.
     pub(super) fn until(deadline: Tick) -> Self {
         let late = Late {
             deadline: Tick::ZERO,
@@ -47,18 +47,18 @@ impl ServerLease {
         self.late.is_reentry
     }
 
-    /// A lease of this length is asked for now.
+    /// A lease of this length is requested now.
     pub(super) fn note_sent(&mut self, now: Tick, lease: Duration) {
         self.deadline = self.deadline.max(now.after(lease));
     }
 
-    /// A lease is asked for that the server may give as late as `until`.
+    /// A lease is requested that the server may set as late as `until`.
     pub(super) fn note_sent_until(&mut self, until: Tick, lease: Duration) {
         self.late_before = self.late;
         self.late.deadline = self.late.deadline.max(until.after(lease));
     }
 
-    /// That lease was given by now, and if it was asked for once, it is not given once more.
+    /// The lease was set by now. If it was requested only once, it cannot be set again.
     pub(super) fn note_answered(&mut self, now: Tick, lease: Duration, is_repeated: bool) {
         if !is_repeated {
             self.late.deadline = self.late_before.deadline;

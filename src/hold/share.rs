@@ -1,7 +1,7 @@
-//! One share of a hold: what every guard is made of.
+//! One share of a hold. Every guard contains one.
 //!
-//! Invariant: each share is given back exactly once, by `release`, by `forget`, or by `Drop`. So
-//! whatever holds a share, a future or a guard, leaves nothing behind when it is dropped.
+//! Invariant: each share ends exactly once, by `release`, by `forget`, or by `Drop`. A future or guard that holds a
+//! share therefore leaves nothing behind when it is dropped.
 
 use std::future::Future;
 use std::pin::pin;
@@ -38,17 +38,17 @@ use crate::trace::HoldSpan;
 /// One share of a hold.
 #[derive(Debug)]
 pub(crate) struct Share {
-    /// `None` once it was given back: then only `Drop` is left to run.
+    /// `None` once the share has ended: then only `Drop` is left to run.
     raw: Option<RawShare>,
     view: LossCell,
     span: HoldSpan,
     timer: HoldTimer,
-    /// When this client knew that it has it; zero if that was not noted.
+    /// When this client learned that it has the share; zero if that was not noted.
     since: Tick,
 }
 
 impl Share {
-    /// Of a hold that was just granted.
+    /// The first share of a hold that was just granted.
     pub(crate) fn granted(
         core: &Arc<Core>,
         local: &Arc<LocalLock>,
@@ -61,8 +61,8 @@ impl Share {
         share.noted_at(now)
     }
 
-    /// Of a hold that another task of this client has handed off. False if the server has to agree to the
-    /// lease.
+    /// A share of a hold that another task of this client has handed off. The flag is false if the server still has
+    /// to agree to the lease.
     pub(crate) fn handed_off(mut handoff: Handoff) -> Option<(Self, bool)> {
         let hold = known(handoff.take()?)?;
         let raw = RawShare {
@@ -75,15 +75,15 @@ impl Share {
         Some((Self::of(raw), handoff.is_complete))
     }
 
-    /// Of a hold that a reader of this client has, for a new owner. `None`: there is none that it can join.
+    /// A share, for a new owner, of a hold that readers of this client have. `None` if no hold can be joined.
     pub(crate) fn joined(local: &LocalLock, request: &JoinRequest) -> Option<Self> {
         let hold: Arc<Hold> = known(local.open_read.get()?)?;
         let (raw, now) = hold.join(request)?;
         Some(Self::of(raw).noted_at(now))
     }
 
-    /// One more share of a hold for its owner. `None`: the hold is lost or gone, or somebody else's by now,
-    /// and the caller is a newcomer.
+    /// One more share of a hold for its owner. `None` if the hold is lost or gone, or belongs to another owner by
+    /// now. The caller is a newcomer then.
     pub(crate) async fn reentered(
         hold: &Arc<Hold>,
         owner: &Owner,
@@ -98,7 +98,7 @@ impl Share {
         Ok(raw.map(Self::of))
     }
 
-    /// Takes over a share that the hold has counted already.
+    /// Wraps a share that the hold counts already.
     fn of(raw: RawShare) -> Self {
         Self {
             raw: Some(raw),
@@ -109,19 +109,19 @@ impl Share {
         }
     }
 
-    /// This client knew of it at this time.
+    /// Notes when this client learned of the share.
     fn noted_at(mut self, now: Tick) -> Self {
         self.since = now;
         self
     }
 
-    /// When this client knew of it, if that was noted.
+    /// When this client learned of the share, if that was noted.
     pub(crate) fn since(&self) -> Option<Tick> {
         (self.since != Tick::ZERO).then_some(self.since)
     }
 
-    /// A guard has it from here on. If it is released before `kept_until`, the hold is left at the server until then.
-    /// If it is released later, the hold may stay with this client for as long as `sticky`.
+    /// Gives the share to a guard. If the guard releases it before `kept_until`, the hold is left at the server until
+    /// then. If the guard releases it later, the hold may stay with this client for up to `sticky`.
     pub(crate) fn guarded(mut self, kept_until: Tick, sticky: Duration) -> Self {
         if !sticky.is_zero() {
             self.hold().listen_for_recalls();
@@ -132,30 +132,30 @@ impl Share {
         self
     }
 
-    /// If it is released before this time, the hold is left at the server until then.
+    /// If the share is released before this time, the hold is left at the server until then.
     pub(crate) fn keep_until(&mut self, kept_until: Tick) {
         if let Some(raw) = &mut self.raw {
             raw.kept_until = kept_until;
         }
     }
 
-    /// Tells a subscriber of `tracing` that a guard holds it. To be called under no mutex: whoever is told may ask
-    /// what the guard would say.
+    /// Begins the `tracing` span of the guard. Call it without any mutex held, because a subscriber may call the
+    /// guard's methods.
     pub(crate) fn begin_span(&mut self) {
         self.span = HoldSpan::begin(|| self.name(), || self.holder_id(), || self.fencing_token());
     }
 
-    /// As [`Self::guarded`], for one whose span has begun.
+    /// As [`Self::guarded`], for a share whose span has begun.
     pub(crate) fn counted(self) -> Self {
         let sticky = Duration::ZERO;
         self.hold().apply(Event::GuardMade { sticky });
         self
     }
 
-    /// What measures for how long that is held which a call got, from then on.
+    /// Starts the timer of the share that a call got.
     #[inline]
     pub(crate) fn time(got: &mut Result<Option<Self>>, timed: Option<(HoldTimer, Tick)>) {
-        // In its place: it is large.
+        // Set in place, because a share is large.
         if let Some((timer, since)) = timed
             && let Ok(Some(share)) = got
         {
@@ -163,13 +163,13 @@ impl Share {
         }
     }
 
-    /// Takes the share apart; whoever has the parts gives it back.
+    /// Takes the share apart. The caller has to release the parts.
     pub(super) fn into_parts(mut self) -> Option<(RawShare, HoldSpan)> {
         let span = std::mem::replace(&mut self.span, HoldSpan::none());
         Some((self.take_raw()?, span))
     }
 
-    /// It is nobody's from here on: whoever takes it gives it back.
+    /// Takes the raw share out. The caller has to release it.
     fn take_raw(&mut self) -> Option<RawShare> {
         let raw = self.raw.take()?;
         self.view.end(|| raw.hold.loss_of(raw.lease));
@@ -177,7 +177,7 @@ impl Share {
     }
 
     fn raw(&self) -> &RawShare {
-        // Methods that give the share back take the guard by value.
+        // The methods that end the share take the guard by value.
         self.raw
             .as_ref()
             .expect("a guard holds its share until it is consumed")
@@ -191,7 +191,7 @@ impl Share {
         self.raw().lease
     }
 
-    /// Gives it another lease from here on.
+    /// Sets another lease from now on.
     pub(super) fn set_lease(&mut self, after: ShareLease) {
         if let Some(raw) = &mut self.raw {
             let before = std::mem::replace(&mut raw.lease, after);
@@ -216,7 +216,7 @@ impl Share {
         Self::enter_again(hold, owner, *mode, *lease).await
     }
 
-    /// One more share of a hold, for a guard that has one, with the lease of that.
+    /// One more share of a hold, for a guard that has a share of it, with the lease of that share.
     pub(super) async fn enter_again(
         hold: &Arc<Hold>,
         owner: &Owner,
@@ -227,7 +227,7 @@ impl Share {
         if let Some(reason) = hold.loss_of(lease) {
             return Err(lost(reason));
         }
-        // A hold keeps the token it has, or has none.
+        // A hold keeps its token, or stays without a token.
         let entry = Entry::Like(lease);
         let entered = Self::reentered(hold, owner, mode, entry, false, "reenter", None);
         let share = entered.await?;
@@ -246,8 +246,8 @@ impl Share {
         }
     }
 
-    /// Turns an exclusive share into a shared one, and waits for the server to agree. If this future is
-    /// dropped, the share is given back. Whoever looks at its loss goes on to see that.
+    /// Turns an exclusive share into a shared share, and waits for the server to agree. If this future is dropped,
+    /// the share is released. Loss views of the guard stay valid.
     pub(crate) async fn downgrade(mut self) -> Result<Self> {
         let raw = self.raw.take().expect("a guard holds its share");
         raw.timed(self.timer, self.since, raw.hold.core.clock.now());
@@ -296,7 +296,7 @@ impl Share {
         self.hold().loss_of(self.lease())
     }
 
-    /// How long ago it was asked for.
+    /// The time since the lock was requested.
     pub(crate) fn age(&self) -> Duration {
         self.hold().age()
     }
@@ -322,12 +322,12 @@ impl Share {
         self.hold().deadline()
     }
 
-    /// Counts it as handed off by another task of this client, to a call of this group.
+    /// Counts the share as handed off by another task of this client to a call of this group.
     pub(crate) fn count_handoff(&self, group: Group) {
         self.hold().count_handoff(self.raw().mode, group);
     }
 
-    /// Its task has taken what it was handed. False if that is lost by now.
+    /// Takes a handed-off share. False if it is lost by now.
     pub(crate) fn accept_handoff(&mut self) -> bool {
         let (hold, now) = (self.hold(), self.hold().core.clock.now());
         hold.apply_to(hold.state(), now, Event::HandoffAccepted(self.raw().mode));
@@ -336,7 +336,7 @@ impl Share {
         is_held
     }
 
-    /// As [`Hold::adopt`].
+    /// See [`Hold::adopt`].
     pub(crate) async fn adopt(
         &mut self,
         policy: LeasePolicy,
@@ -345,7 +345,7 @@ impl Share {
     ) -> Result<bool> {
         let hold = Arc::clone(self.hold());
         if !policy.is_renewed() {
-            // No renewal from here on, which would lengthen it.
+            // From now on no renewal may lengthen it.
             self.set_lease(ShareLease::Until(hold.deadline()));
         }
         let lease = hold.adopt(policy, operation, bound).await?;
@@ -355,7 +355,7 @@ impl Share {
         Ok(lease.is_some())
     }
 
-    /// As [`Hold::raise_token`].
+    /// See [`Hold::raise_token`].
     pub(crate) async fn raise_token(
         &self,
         token: FencingToken,
@@ -366,14 +366,14 @@ impl Share {
 }
 
 impl RawShare {
-    /// Its guard gives it back now.
+    /// Ends the timer, because the guard releases the share now.
     #[inline]
     fn timed(&self, timer: HoldTimer, since: Tick, now: Tick) {
         timer.ends(|| &self.hold.core.observed().meter, since, now);
     }
 }
 
-/// What a share has of a hold.
+/// The loss view of a share.
 struct Held(Arc<Hold>, ShareLease);
 
 impl Losable for Held {

@@ -1,7 +1,7 @@
-//! How long each share of one hold is held, and so the hold: pure.
+//! The lease of each share, and the lease of the hold that follows from them: pure.
 //!
-//! A hold is renewed as long as one of its shares is. A share with a fixed lease ends at its own time,
-//! whatever the others do.
+//! A hold is renewed while at least one of its shares is. A share with a fixed lease ends at its own deadline,
+//! regardless of the others.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use crate::clock::Tick;
 use crate::lost::LostReason;
 use crate::options::{LeasePolicy, lease_for, margin};
 
-/// Until when a lease is certain that was asked for at `sent`.
+/// The local deadline of a lease that was requested at `sent`.
 pub(crate) fn local_deadline(sent: Tick, lease: Duration) -> Tick {
     sent.after(lease - margin(lease))
 }
 
-/// How long one share is held.
+/// The lease of one share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShareLease {
-    /// Until it is given back, by renewals of this lease.
+    /// Renewed with this lease until the share is released.
     Renewed(Duration),
-    /// The same, until `end` at most.
+    /// Renewed with this lease until the share is released, but not beyond `end`.
     RenewedUntil { lease: Duration, end: Tick },
-    /// Until then by the local clock.
+    /// Fixed: it ends at this time of the local clock.
     Until(Tick),
 }
 
 impl ShareLease {
-    /// On this policy, if it was asked for at `sent` and is had from `now` on.
+    /// The lease under this policy of a share that was requested at `sent` and is held from `now`.
     pub(super) fn of(policy: LeasePolicy, sent: Tick, now: Tick) -> Self {
         match policy {
             LeasePolicy::Renewed(lease) => Self::Renewed(lease),
@@ -38,7 +38,7 @@ impl ShareLease {
         }
     }
 
-    /// When it ends by itself.
+    /// When the share ends by itself.
     pub(crate) fn end(self) -> Tick {
         match self {
             Self::Renewed(_) => Tick::NEVER,
@@ -50,7 +50,7 @@ impl ShareLease {
         self.renewed().is_some()
     }
 
-    /// The lease by which it is renewed, if it is.
+    /// The lease that renewals ask for, if there are any.
     pub(super) fn renewed(self) -> Option<Duration> {
         match self {
             Self::Renewed(lease) | Self::RenewedUntil { lease, .. } => Some(lease),
@@ -58,7 +58,7 @@ impl ShareLease {
         }
     }
 
-    /// Why it has ended by itself, if it has.
+    /// Why the share has ended by itself, if it has.
     pub(crate) fn loss_at(self, now: Tick) -> Option<LostReason> {
         (now >= self.end()).then_some(match self {
             Self::RenewedUntil { .. } => LostReason::MaxHold,
@@ -67,12 +67,12 @@ impl ShareLease {
     }
 }
 
-/// What to ask for, of a lease that need not last for longer than to `end`.
+/// The lease to request now, if it need not last beyond `end`.
 pub(super) fn lease_until(lease: Duration, now: Tick, end: Tick) -> Duration {
     lease.min(lease_for(now.until(end)))
 }
 
-/// The leases of all shares. The last one stays when its share goes: then the hold is over.
+/// The leases of all shares. The last lease stays here when its share goes, because the hold is over then.
 #[derive(Debug)]
 pub(super) struct ShareLeases {
     first: ShareLease,
@@ -102,18 +102,18 @@ impl ShareLeases {
         }
     }
 
-    /// The longest lease that has to be renewed, if any has.
+    /// The longest lease that has to be renewed, if any has to be.
     pub(super) fn lease(&self) -> Option<Duration> {
         self.all().filter_map(ShareLease::renewed).max()
     }
 
-    /// Why all of them have ended by `now`, if they have: as the last of them did.
+    /// Why all shares have ended by `now`, if they have. The last share to end decides.
     pub(super) fn loss_at(&self, now: Tick) -> Option<LostReason> {
         let last = self.all().max_by_key(|lease| lease.end())?;
         last.loss_at(now)
     }
 
-    /// When the last of them ends by itself.
+    /// When the last share ends by itself.
     pub(super) fn end(&self) -> Tick {
         self.all().map(ShareLease::end).max().unwrap_or(Tick::NEVER)
     }

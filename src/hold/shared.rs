@@ -1,6 +1,6 @@
-//! What the handles of one client on one synchroniser share, by kind and key.
+//! State that the handles of one client on one synchroniser share, by kind and key.
 //!
-//! Invariant: an entry keeps nothing alive; one that nobody uses is removed when another is made.
+//! Invariant: an entry keeps nothing alive. Unused entries are removed when others are added.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ pub(crate) struct Shared(Mutex<Entries>);
 #[derive(Default)]
 struct Entries {
     by_key: HashMap<(&'static str, Arc<str>), Entry>,
-    /// Unused entries are removed when there are this many.
+    /// Unused entries are removed when the map has more entries than this.
     sweep_at: usize,
 }
 

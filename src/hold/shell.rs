@@ -1,9 +1,8 @@
 //! One hold at the server and what belongs to it: the shell around its [`State`].
 //!
-//! It takes the mutex, applies an event, and carries out what follows from it. A hold is shared by the
-//! guards of one owner on one lock. Invariants: nothing but [`State::apply`] changes the state; what an
-//! event leads to outside is carried out without the mutex, but for what those who ask next in this
-//! client have to find: that a release is decided on.
+//! It takes the mutex, applies an event, and carries out the effects. The guards of one owner on one lock share a
+//! hold. Invariants: only [`State::apply`] changes the state. Effects are carried out without the mutex, except for
+//! the note that a release is decided on: the next call in this client must find it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
@@ -44,31 +43,32 @@ pub(crate) struct Hold {
     pub(super) local: Arc<LocalLock>,
     pub(super) protocol: &'static dyn Protocol,
     pub(super) name: LockName,
-    /// That of the call that got it last.
+    /// The group of the last call that got it.
     pub(super) group: GroupCell,
-    /// What replicas have confirmed of it.
+    /// The replication that was confirmed for it.
     pub(super) replication: Option<Replication>,
-    /// When the request that was granted was sent.
+    /// When the granted request was sent.
     requested: Tick,
-    /// Whether it was granted later than that, nobody here knows when.
+    /// Whether the server handed it over. It was then granted later than `requested`, at a time that this client does
+    /// not know.
     is_handover: bool,
     /// The id of this hold at the watchdog, and its number in the holder id.
     pub(super) number: u64,
     pub(super) holder: HolderId,
-    /// The number in the holder id of what is left at the server.
+    /// The number in the holder id under which it is kept at the server.
     pub(super) kept_number: OnceLock<u64>,
     state: Mutex<State>,
     /// Whether a request that releases it may have been executed.
     pub(super) may_be_released: AtomicBool,
     /// One operation on the counts at a time.
     pub(super) operation: tokio::sync::Mutex<()>,
-    /// Given when it is held no more, or its deadline moves.
+    /// Signalled when the hold ends or its deadline moves.
     pub(super) changed: Hint,
-    /// What it is a member of, to be told if it is lost.
+    /// The groups to notify if it is lost.
     groups: Mutex<Few<Weak<dyn Group>>>,
 }
 
-/// A share of a hold that nothing gives back by itself: a guard has it, or is giving it back.
+/// A share without a destructor that releases it: a guard has it, or is about to release it.
 #[derive(Debug)]
 pub(crate) struct RawShare {
     pub(super) hold: Arc<Hold>,
@@ -80,7 +80,7 @@ pub(crate) struct RawShare {
 }
 
 impl Hold {
-    /// A hold that was just granted, with one share, at a time that was read just now. Starts its renewals.
+    /// Makes a hold with one share, which was just granted, and starts its renewals. `now` was read just before.
     pub(super) fn granted(
         core: &Arc<Core>,
         local: &Arc<LocalLock>,
@@ -125,8 +125,8 @@ impl Hold {
         if new.is_joinable {
             hold.admit_waiting();
         }
-        // The server that granted it may not be the one that answers now, and the holds that were checked
-        // for that reason were checked without this one.
+        // The server that granted it may have been replaced since, and the check of all holds that followed came too
+        // early for this hold.
         if is_in_doubt || core.locals.moved.mark() != new.moved {
             hold.verify();
         }
@@ -142,9 +142,9 @@ impl Hold {
         }
     }
 
-    /// Of two holds that exclude each other, the one that was requested later was granted later. The answer
-    /// that says so may be the first that is looked at. When a lock was handed over nobody here knows: the
-    /// hold that is heard of now counts, if the server agrees. True if the server has to be asked.
+    /// Ends the older of two holds that exclude each other. The hold that was requested later was granted later, but
+    /// the answers may arrive in either order. If either lock was handed over, the order is unknown: the hold that
+    /// was just learned of counts, provided that the server agrees. True if the server has to be asked.
     fn replace_contradicted(&self, mode: Mode) -> bool {
         let mut is_in_doubt = false;
         for other in self.local.holds.others::<Self>(self) {
@@ -162,14 +162,14 @@ impl Hold {
         is_in_doubt
     }
 
-    /// Has the state take an event, and carries out what follows from it.
+    /// Applies an event to the state, and carries out the effects.
     pub(super) fn apply(&self, event: Event) -> Effects {
         let state = self.state.lock();
-        // Not read before: whoever had the state until now has read an earlier time.
+        // Not read earlier: the previous user of the state may have read a later time.
         self.apply_to(state, self.core.clock, event)
     }
 
-    /// The same for a state of which something was read before.
+    /// As [`apply`](Self::apply), for a state that the caller has locked already.
     pub(super) fn apply_to(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -182,7 +182,7 @@ impl Hold {
                 .note_unguarded(self.number, self.unguarded(&state));
         }
         if effects.release == Some(ReleaseStep::Decided) {
-            // Whoever asks in this client from here on asks behind it.
+            // From here on, requests of this client go behind the release.
             self.local.decide_release(now.tick());
         }
         drop(state);
@@ -219,7 +219,7 @@ impl Hold {
         }
     }
 
-    /// The state as it is now, to read from it or to decide on an event.
+    /// Locks the state, to read it or to decide on an event.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -236,12 +236,12 @@ impl Hold {
         self.state().owner().clone()
     }
 
-    /// Whether it keeps out everybody else.
+    /// Whether it excludes all other holders.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.state().is_exclusive()
     }
 
-    /// Whether those who have it may write.
+    /// Whether its owner may write.
     pub(crate) fn is_written(&self) -> bool {
         self.state().is_written()
     }
@@ -254,7 +254,7 @@ impl Hold {
         self.state().deadline()
     }
 
-    /// Of one share.
+    /// The remaining time of one share.
     pub(crate) fn remaining_of(&self, lease: ShareLease) -> Duration {
         let now = self.core.clock.now();
         match self.expire_if_due() {
@@ -263,7 +263,7 @@ impl Hold {
         }
     }
 
-    /// How long ago it was asked for.
+    /// The time since the lock was requested.
     pub(super) fn age(&self) -> Duration {
         self.requested.until(self.core.clock.now())
     }
@@ -272,25 +272,25 @@ impl Hold {
         self.expire_if_due().is_none() && self.state().is_held()
     }
 
-    /// Whether it is held, and the server was not asked about it in vain.
+    /// Whether it is held, and no question to the server about it is unanswered.
     pub(super) fn is_certain(&self) -> bool {
         self.is_held() && !self.state().is_doubted()
     }
 
-    /// Has the server asked whether it still has it.
+    /// Has the watchdog ask the server whether it still has the hold.
     pub(super) fn verify(&self) {
         let now = self.core.clock.now();
         self.apply_to(self.state(), now, Event::Doubted);
         self.core.watchdog.shift(self.number, now);
     }
 
-    /// Why it is lost, if it is. The clock decides, whatever the watchdog has had time to notice: a hold
-    /// whose deadline has passed is lost from here on.
+    /// Why it is lost, if it is. The clock decides, not the watchdog, which may be late: a hold past its deadline is
+    /// lost from now on.
     pub(crate) fn expire_if_due(&self) -> Option<LostReason> {
         self.expire_at(self.core.clock)
     }
 
-    /// The same at a time that was just read.
+    /// As [`expire_if_due`](Self::expire_if_due), at a time that was just read.
     pub(super) fn expire_at(&self, now: impl Now) -> Option<LostReason> {
         let state = self.state();
         if !state.is_held() {
@@ -299,14 +299,14 @@ impl Hold {
         self.apply_to(state, now, Event::ClockRead).lost
     }
 
-    /// Why one share is lost, if it is: with the hold, or at an end of its own.
+    /// Why one share is lost, if it is: because the hold is lost, or because the share ended by itself.
     pub(crate) fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
         let now = self.core.clock.now();
         self.expire_at(now).or_else(|| lease.loss_at(now))
     }
 
-    /// Resolves when this share is lost. Carries its own timer, so that it needs neither the watchdog
-    /// nor the network. Cancel safe.
+    /// Resolves when this share is lost. It has its own timer, so it depends neither on the watchdog nor on the
+    /// network. Cancel safe.
     pub(crate) async fn lost(&self, lease: ShareLease) -> LostReason {
         loop {
             let mark = self.changed.mark();
@@ -318,13 +318,13 @@ impl Hold {
             tokio::select! {
                 biased;
                 () = self.changed.past(mark) => {}
-                // One that was given back is never lost.
+                // A released share is never lost.
                 () = self.core.clock.sleep_until(end), if is_held => {}
             }
         }
     }
 
-    /// What the server may have of it when no guard has it.
+    /// What the server may have of the hold without a guard.
     pub(super) fn unguarded(&self, state: &State) -> Unguarded {
         Unguarded {
             protocol: self.protocol,
@@ -335,13 +335,13 @@ impl Hold {
         }
     }
 
-    /// How long an operation on it that starts now may go on.
+    /// The budget of an operation that starts now.
     pub(super) fn call_budget(&self) -> CallBudget {
         let give_up = self.state().give_up();
         self.core.call_budget(give_up)
     }
 
-    /// The same for an operation that may be a part of a call.
+    /// As [`call_budget`](Self::call_budget), for an operation that may be part of a call.
     pub(super) fn call_budget_of(&self, bound: Option<&Bound>) -> CallBudget {
         match bound {
             Some(bound) => bound.call_budget(self.core.clock.now()),
@@ -349,13 +349,13 @@ impl Hold {
         }
     }
 
-    /// Waits for the operations before this one.
+    /// Waits for the operations that began before.
     pub(super) async fn one_at_a_time(
         &self,
         budget: CallBudget,
         operation: &'static str,
     ) -> Result<tokio::sync::MutexGuard<'_, ()>> {
-        // There is one nearly always. It is given to nobody while others wait for it.
+        // Usually free. The mutex is fair: it refuses `try_lock` while others wait.
         if let Ok(turn) = self.operation.try_lock() {
             return Ok(turn);
         }
@@ -370,12 +370,12 @@ impl Hold {
         }
     }
 
-    /// Host and port of the server that has it, for messages.
+    /// Host and port of the hold's server, for messages.
     pub(super) fn endpoint(&self) -> String {
         self.core.scripts.transport.endpoint(self.name.key())
     }
 
-    /// Has `group` told when it is lost, if it is not lost yet.
+    /// Notifies `group` when the hold is lost. Has no effect if it is lost already.
     pub(super) fn enter_group(&self, group: Weak<dyn Group>) {
         self.groups.lock().push(group);
     }
@@ -421,7 +421,7 @@ impl LocalHold for Hold {
         Some((&self.holder, self.name.key(), self.requested))
     }
 
-    /// Nobody will renew it any more. What no guard holds is given back.
+    /// Ends its renewals. If no guard has it, it is released.
     fn close(&self) {
         self.apply(Event::Lost(LostReason::Closed));
         let unguarded = {
@@ -451,7 +451,7 @@ impl Leased for Hold {
             NextStep::Expired => Due::Expired,
             NextStep::Wait(until) => Due::Later(until),
             NextStep::Renew { lease, wait } => {
-                // Also while its renewal is on its way.
+                // The deadline counts even while a renewal is on its way.
                 let deadline = state.deadline().min(state.downgrade_due());
                 self.apply_to(state, now, Event::RenewalBegun { lease });
                 Due::Renew {

@@ -1,9 +1,9 @@
-//! Since when the waiters of this client that ask for one lock have had no answer.
+//! How long the waiters of this client that ask for one lock have had no answer.
 //!
-//! Only the head of a local queue asks. The waiters behind it count its silence as their own, each from its
-//! own start and for as long as its own call may go on. So all that have waited as long give up together,
-//! and not one after the other. Invariants: an answer to any of them ends the silence; a waiter that is not
-//! polled any more receives nothing, so its silence proves nothing.
+//! Only the head of a local queue asks. The waiters behind it count its silence as their own, each from its own start
+//! and up to its own limit. So waiters that have waited equally long end together, and not one after another.
+//! Invariants: an answer to any of them ends the silence. A waiter that is not polled cannot receive an answer, so
+//! its silence proves nothing.
 
 use parking_lot::Mutex;
 
@@ -11,7 +11,7 @@ use super::bound::Bound;
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 
-/// Since when, and the error with which the last waiter gave up.
+/// When the silence began, and the error of the last waiter that ended because of it.
 #[derive(Debug, Default)]
 pub(crate) struct Silence(Mutex<Option<State>>);
 
@@ -20,13 +20,13 @@ type State = (Tick, Option<Error>);
 /// Why a wait behind others is over.
 pub(crate) enum Over {
     NotInTime,
-    /// The waiters that ask get no answer; the error with which the last of them gave up.
+    /// The waiters that ask get no answer. Contains the error of the last of them that ended.
     Silent(Option<Error>),
 }
 
 impl Silence {
-    /// A waiter asks now. Says since when there has been no answer; and if that is for as long as its call
-    /// may go on, the error of those before it, so that it need not ask.
+    /// Notes that a waiter asks now. Returns since when there has been no answer. If that has reached the limit of
+    /// its call, also returns the error of an earlier waiter, and the call need not ask.
     pub(crate) fn asks(&self, now: Tick, bound: &Bound) -> State {
         let mut state = self.0.lock();
         let (since, why) = state.get_or_insert((now, None));
@@ -40,8 +40,8 @@ impl Silence {
         drop(ended);
     }
 
-    /// A waiter ends with this error. If that is no answer, those behind it end with the same one when
-    /// they have waited as long.
+    /// Notes that a waiter ends with this error. If the error is not an answer, the waiters behind it end with it
+    /// too, once they have waited as long.
     pub(crate) fn failed(&self, error: &Error) {
         let is_answer = !error.is_transient() || error.is_not_replicated();
         if is_answer {
@@ -51,8 +51,8 @@ impl Silence {
         }
     }
 
-    /// Resolves when a call that waits behind others is over: by its deadline, or by their silence. It
-    /// needs no wake-up for that. Cancel safe.
+    /// Resolves when a call that waits behind others is over, by its deadline or by their silence. It needs no
+    /// wake-up for that. Cancel safe.
     pub(crate) async fn over(&self, clock: Clock, bound: &Bound) -> Over {
         loop {
             let now = clock.now();
@@ -60,7 +60,7 @@ impl Silence {
             let state = self.0.lock().clone();
             let check_at = match state {
                 None if deadline <= now => return Over::NotInTime,
-                // One that begins right now.
+                // A silence that begins now.
                 None => bound.end(now).min(deadline),
                 Some((since, why)) => {
                     let end = bound.end(since);

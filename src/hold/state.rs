@@ -1,10 +1,10 @@
 //! The state of one hold: a plain value, without locks, clocks or servers.
 //!
-//! [`State::apply`] takes an event and says what its shell has to do. Invariants: a hold goes from held to
-//! released, forgotten or lost, once, and never back; what the server grants counts only before the local
-//! deadline, and the deadline is counted from before the request was sent; it never lies behind the end of
-//! the longest share; the counts to have at the server are the numbers of shares, given back or not yet; only
-//! a hold that is certain and is one exclusive share is handed off, or left to its client.
+//! [`State::apply`] takes an event and returns what its shell has to do. Invariants: a hold goes from held to
+//! released, forgotten or lost, once, and never back. A grant counts only if it arrives before the local deadline.
+//! The deadline is counted from before the request was sent, and never lies beyond the end of the longest share. The
+//! server's target counts are the numbers of shares, alive or forgotten. Only a hold that is certain and consists of
+//! one exclusive share is handed off, or left to its client.
 
 mod joining;
 mod keeping;
@@ -26,73 +26,73 @@ use crate::fencing::FencingToken;
 use crate::lost::LostReason;
 use crate::owner::Owner;
 
-/// A lock that was handed over by the server comes with a short lease. Its holder has this long, or a quarter
-/// of that lease, to be done before a renewal makes it a whole one.
+/// A lock that the server handed over comes with a short lease. Its holder can be done within this time, or within a
+/// quarter of that lease, before a renewal sets the lease to its full length.
 const HANDOVER_GRACE: Duration = Duration::from_millis(100);
 
-/// Renewals come up to this part of a lease early, so as to be due together with others.
+/// Renewals may come early by this fraction of a lease, so that they can be sent together with others.
 const RENEWED_TOGETHER: u32 = 32;
 
 #[derive(Debug)]
 pub(super) struct State {
     phase: Phase,
-    /// Whose it is now: one task of this client may hand it off to another.
+    /// The present owner. One task of this client may hand the hold off to another.
     owner: Owner,
-    /// Shares of guards alive.
+    /// The shares of live guards.
     counts: Counts,
-    /// Shares of guards that were forgotten: they are never given back.
+    /// The shares that were forgotten. They are never released.
     forgotten: Counts,
-    /// The counts the server is known to have; `None` if that is in doubt.
+    /// The counts that the server is known to have; `None` if they are in doubt.
     server_counts: Option<Counts>,
-    /// The end of the lease by the local clock.
+    /// The local deadline.
     deadline: Tick,
-    /// What the server may have of it.
+    /// How long the server may have it.
     at_server: ServerLease,
-    /// The longest lease that may have been asked for.
+    /// The longest lease that may have been requested.
     lease: Duration,
-    /// A call about it that gets no answer goes on for this long.
+    /// A call about it ends after this time without an answer.
     give_up: Duration,
-    /// Of the guards alive.
+    /// The leases of live guards.
     leases: ShareLeases,
-    /// It was handed off to a task that has not taken it yet, and may never be polled again: it is not
-    /// renewed for that task.
+    /// Whether it was handed off to a task that has not taken it yet. That task may never be polled again, so no
+    /// renewal is sent for it.
     is_unclaimed: bool,
-    /// It was renewed meanwhile: the watchdog does not check it before its deadline.
+    /// Whether the watchdog does not check it before its deadline, because it was renewed while unclaimed.
     is_check_put_off: bool,
-    /// Whether its owner has a guard of it; until then it belongs to a call that goes on.
+    /// Whether its owner has a guard of it. If not, it belongs to a call that is not finished.
     has_guard: bool,
-    /// The time that released guards asked for: if its last share ends before, it is left at the server until then.
-    /// [`Tick::ZERO`] if no guard asked, or if it is not to be left.
+    /// The time that released guards asked for: if its last share ends earlier, it is left at the server until then.
+    /// [`Tick::ZERO`] if no guard asked, or if it must not be left.
     kept_until: Tick,
-    /// For how long it stays with its client when no guard has it.
+    /// How long it stays with its client without a guard.
     sticky: StickySpan,
-    /// Who else reads by it, and who may.
+    /// The readers that joined it, and which others may.
     readers: Readers,
-    /// If its downgrade is deferred for readers, or was: until when it may keep others out for them.
+    /// If its downgrade is or was deferred for readers: until when it may exclude others for them.
     downgrade_due: Option<Tick>,
-    /// It was handed over and has not had its whole lease yet: no renewal is due before this.
+    /// It was handed over and has not had its full lease yet: no renewal is due before this time.
     grace_end: Option<Tick>,
     token: Option<FencingToken>,
-    /// Later tokens that the server gives to nobody else.
+    /// Later tokens that the server reserves for this hold.
     spare_tokens: Range<u64>,
-    /// Since when it is in doubt whether the server has it; the answer to a later renewal tells.
+    /// When doubt arose whether the server has it. The answer to a later renewal ends the doubt.
     doubted_since: Option<Tick>,
-    /// A release is decided on and was not sent yet.
+    /// Whether a release was decided on and is not sent yet.
     is_release_unsent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Held,
-    /// No guard is left: it was released, or is being released.
+    /// No guard is left: it was released, or the release is under way.
     Released,
-    /// No guard is left and nobody will release it.
+    /// No guard is left, and nothing will release it.
     Forgotten,
     Lost(LostReason),
 }
 
 impl State {
-    /// Of a hold that was just granted, with one share; and the lease of that.
+    /// The state of a hold that was just granted, with one share, and the lease of that share.
     pub(super) fn new(now: Tick, new: &NewHold) -> (Self, ShareLease) {
         let lease = new.policy.lease();
         let given = new.handover.unwrap_or(lease);
@@ -116,7 +116,7 @@ impl State {
             forgotten: Counts::NONE,
             server_counts: Some(Counts::one(new.mode)),
             deadline,
-            // What was asked of it so far was executed by now.
+            // All requests so far were executed by now.
             at_server: ServerLease::until(now.after(given)),
             lease,
             give_up: new.give_up,
@@ -137,7 +137,7 @@ impl State {
         (state, share)
     }
 
-    /// Takes an event, and says what is to be done about it. The time is read for those that depend on it.
+    /// Applies an event, and returns the effects to carry out. Reads the clock only for events that need the time.
     pub(super) fn apply(&mut self, now: impl Now, event: Event) -> Effects {
         let mut effects = Effects::default();
         match event {
@@ -213,8 +213,8 @@ impl State {
         self.expire(now)
     }
 
-    /// Its deadline has passed: no renewal was answered in time, or its shares ended by themselves. In the second case the
-    /// server still has it, and is to keep it for as long as a released guard asked for.
+    /// Its deadline has passed: no renewal was answered in time, or its shares ended by themselves. In the second
+    /// case the server still has it, and keeps it for as long as a released guard asked for.
     fn expire(&mut self, now: Tick) -> Effects {
         match self.leases.loss_at(now) {
             Some(reason) => self.lose(reason, self.kept_after(now)),
@@ -236,7 +236,7 @@ impl State {
         }
     }
 
-    /// One share is given back; or, without a lease that ends, turned into a shared one.
+    /// Ends a share. If `ends` is `None`, turns an exclusive share into a shared share.
     fn end_share(
         &mut self,
         now: impl Now,
@@ -278,7 +278,7 @@ impl State {
             }
             effects.is_released = !self.is_kept();
         } else {
-            // It may have been the share for which it was renewed.
+            // It may have been renewed for the sake of this share.
             effects.check_at = Some(self.next_check());
         }
         effects
@@ -310,7 +310,7 @@ impl State {
         let mode = reentry.mode;
         self.counts = self.counts.raised(mode);
         self.is_unclaimed = false;
-        // The script sets one count; a change of the other one may still be to be sent.
+        // The script sets one count. A change of the other may not be sent yet.
         let known = reentry.known;
         self.server_counts = known.map(|known| known.with(mode, reentry.target.of(mode)));
         self.readers.enter(&reentry.owner, reentry.token);
@@ -331,10 +331,10 @@ impl State {
     fn change_lease(&mut self, now: Tick, sent: Tick, lease: Duration, is_repeated: bool) -> bool {
         let is_accepted = self.extend(now, sent, lease);
         if is_accepted {
-            // Or the next task could not take it over as this one did.
+            // Otherwise the next task could not take the hold over as this task did.
             self.at_server.note_answered(now, lease, is_repeated);
             self.lease = lease;
-            // Not before: its task may not be polled any more.
+            // Not earlier, because its task may no longer be polled.
             self.is_unclaimed = false;
         }
         is_accepted
@@ -344,7 +344,7 @@ impl State {
         let wakes_guards = self.extend(now, sent, lease);
         self.is_check_put_off = self.is_unclaimed();
         self.doubted_since.take_if(|since| *since <= sent);
-        // The share that it was renewed for may have gone since it was sent.
+        // The share that needed this renewal may have ended since it was sent.
         self.keep_to_leases();
         Effects {
             wakes_guards,
@@ -357,7 +357,7 @@ impl State {
         self.spare_tokens = 0..0;
     }
 
-    /// Takes over a lease that the server has confirmed, unless it is too late for that.
+    /// Accepts a lease that the server has confirmed, unless the answer came too late.
     fn extend(&mut self, now: Tick, sent: Tick, lease: Duration) -> bool {
         if self.phase != Phase::Held || now >= self.deadline {
             return false;
@@ -372,12 +372,12 @@ impl State {
         self.keep_to_leases();
     }
 
-    /// It lasts no longer than the longest of its shares, though it may at the server.
+    /// Limits the deadline to the end of the longest share. The server may have it for longer.
     fn keep_to_leases(&mut self) {
         self.deadline = self.deadline.min(self.leases.end());
     }
 
-    /// What the watchdog has to do with it now.
+    /// The watchdog's next step for this hold.
     pub(super) fn next_step(&self, now: Tick) -> NextStep {
         if self.phase != Phase::Held {
             return NextStep::Gone;
@@ -388,13 +388,13 @@ impl State {
         if self.next_check_of_lease() > now && self.doubted_since.is_none() {
             return NextStep::Wait(self.next_check());
         }
-        // A hold that is not renewed is asked about, and gets no more than it has.
+        // The server is asked about a hold that is not renewed, without lengthening its lease.
         let lease = match self.leases.lease() {
             Some(lease) => lease_until(lease, now, self.leases.end().max(self.kept_until)),
             None => now.until(self.deadline),
         };
         let wait = if self.grace_end.is_some() {
-            // There is to be time for a second attempt.
+            // Leave time for a second attempt.
             (lease / 6).min(now.until(self.deadline) / 2)
         } else {
             lease / 6
@@ -402,22 +402,21 @@ impl State {
         NextStep::Renew { lease, wait }
     }
 
-    /// When the watchdog has to check it: when a third of the lease has passed, at its end, or when its downgrade
-    /// is due.
+    /// When the watchdog has to check the hold: after a third of its lease, at its end, or when its downgrade is due.
     pub(super) fn next_check(&self) -> Tick {
         self.next_check_of_lease().min(self.downgrade_due())
     }
 
     fn next_check_of_lease(&self) -> Tick {
         if let Some(since) = self.doubted_since {
-            // At once: an answer that is older than the doubt does not end it.
+            // At once: an answer older than the doubt does not end it.
             since
         } else if let Some(lease) = self.leases.lease()
             && !self.is_unclaimed()
-            // Else no renewal would be of use.
+            // Otherwise a renewal would be of no use.
             && self.deadline < self.leases.end()
         {
-            // Those that are due at about the same time go together, in one command.
+            // Renewals that are due at about the same time go together, in one command.
             let check = self.deadline.before(lease * 2 / 3);
             let check = check.rounded_down(lease / RENEWED_TOGETHER);
             check.max(self.grace_end.unwrap_or(Tick::ZERO))
@@ -441,7 +440,7 @@ impl State {
         self.target_counts().exclusive > 0
     }
 
-    /// Whether the server may have lost it, as far as anybody knows by now.
+    /// Whether the server may have lost it, as far as this client knows.
     pub(super) fn is_doubted(&self) -> bool {
         self.doubted_since.is_some()
     }
@@ -451,7 +450,7 @@ impl State {
         self.counts.plus(self.forgotten)
     }
 
-    /// Whether the server is known to have them.
+    /// Whether the server is known to have the target counts.
     pub(super) fn is_settled(&self) -> bool {
         self.server_counts == Some(self.target_counts())
     }
@@ -476,12 +475,12 @@ impl State {
         self.deadline
     }
 
-    /// No lease that was ever asked for lasts longer at the server.
+    /// No lease that was ever requested lasts longer at the server.
     pub(super) fn server_end(&self) -> Tick {
         self.at_server.end()
     }
 
-    /// Whether the server may still execute a request to enter it once more.
+    /// Whether the server may still execute a request for one more share.
     pub(super) fn may_be_entered_late(&self) -> bool {
         self.at_server.may_be_entered_late()
     }

@@ -8,20 +8,20 @@ use crate::script::millis;
 /// The spans of time the engine works with, all but one derived from the client's lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
-    /// The lease of a hold unless its handle says otherwise.
+    /// The lease of a hold, unless its handle sets another.
     pub(crate) lease: Duration,
-    /// No reply within this is taken as a broken connection.
+    /// A connection without a reply for this long counts as broken.
     pub(crate) reply: Duration,
-    /// A call that gets no answer goes on for this long, unless its handle says otherwise.
+    /// A call without an answer ends after this time, unless its handle sets another.
     pub(crate) give_up: Duration,
-    /// What nobody waits for goes on for this long, if it is worth it no longer.
+    /// Background work without an answer ends after this time, once its result no longer matters.
     pub(crate) linger: Duration,
-    /// A waiter asks at least this often, message or no message.
+    /// A waiter makes an attempt at least this often, with or without a notification.
     pub(crate) poll_cap: Duration,
-    /// A waiter that has not asked for this long has lost its place at the server. At most 3 s:
-    /// scripts take what lies further ahead for a clock that was set back.
+    /// A waiter that makes no attempt for this long loses its place at the server. At most 3 s: if a place is kept
+    /// for longer than that, the scripts conclude that the clock was set back.
     pub(crate) heartbeat: Duration,
-    /// The counter of fencing tokens is kept for so many ms after a grant; 0: for ever.
+    /// The time in ms for which the counter of fencing tokens is kept after a grant; 0 keeps it for ever.
     pub(crate) token_retention: u64,
 }
 
@@ -29,7 +29,7 @@ impl Timing {
     pub(crate) fn of_lease(lease: Duration) -> Self {
         let reply = (lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(1));
         let poll_cap = (lease / 6).clamp(Duration::from_millis(50), Duration::from_secs(1));
-        // Time for an answer on each of two lanes, and for one on a new connection if both were cut off.
+        // Time for an answer on each of two lanes, and for another on a new connection if both were cut off.
         let linger = (lease / 3).max(reply * 3);
         Self {
             lease,

@@ -1,4 +1,4 @@
-//! What of a hold is counted, and told to whoever observes the client, or lost it.
+//! Counting the events of a hold, and reporting them to the client's observer or to its caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::lost::LostReason;
 use crate::totals::GrantedBy;
 
 impl Hold {
-    /// For a caller who took it for held.
+    /// The error for a caller that believed it held the lock.
     pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
         let message = format!(
             "{reason}; what was done under this lock may have overlapped with another \
@@ -22,13 +22,13 @@ impl Hold {
         error.at(&self.endpoint())
     }
 
-    /// A call got it.
+    /// Counts a grant to a call.
     pub(super) fn count_grant(&self, mode: Mode, by: GrantedBy) {
         let observed = self.core.observed();
         observed.granted(self.protocol.counted(mode), by, self.group.get());
     }
 
-    /// A call of another task of this client got it.
+    /// Counts a grant to a call of another task of this client.
     pub(super) fn count_handoff(&self, mode: Mode, group: Group) {
         self.group.set(group);
         self.count_grant(mode, GrantedBy::Handoff);
@@ -48,7 +48,7 @@ impl Hold {
         }
     }
 
-    /// What it has left of a lease when the server has confirmed the next.
+    /// Reports a renewal, with the time that was left of the lease when the server confirmed it.
     pub(super) fn tell_renewed(&self, left: Duration, lease: Duration) {
         let observed = self.core.observed();
         if observed.renewed(left, lease) {
@@ -60,7 +60,7 @@ impl Hold {
         }
     }
 
-    /// It is tried again until the lease ends.
+    /// Reports a failed renewal. It is repeated until the lease ends.
     pub(super) fn tell_renewal_failed(&self) {
         let observed = self.core.observed();
         observed.renewal_failed();
@@ -71,7 +71,7 @@ impl Hold {
     }
 }
 
-/// A release that no caller waits for was refused or given up.
+/// Reports a background release that was refused or abandoned.
 pub(super) fn tell_release_failed(holds: &[Arc<Hold>], error: &Error) {
     let observed = holds[0].core.observed();
     observed.background_failed();

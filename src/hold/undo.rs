@@ -1,14 +1,14 @@
-//! What is still to be undone at the servers: attempts and queue places of callers that are gone.
+//! Undoing what callers that are gone left at the servers: attempts and queue places.
 //!
-//! Each lane to each server has one queue of small entries, which one task empties: all at once while
-//! the server answers; while it is silent, one of them now and then, and the others wait. So a server
-//! that is away costs next to nothing, however many attempts it left without an answer.
+//! Each lane to each server has one queue of small entries, which one task empties. While the server answers, the
+//! task sends all of them at once. While the server is silent, it tries one entry now and then, and the others wait.
+//! A server that is away therefore costs next to nothing, no matter how many attempts are unanswered.
 //!
-//! Invariant: an entry leaves its queue when the server has answered it. A server that stood still for
-//! longer than the lease may execute the attempt only then; what undoes it comes behind the attempt, on the
-//! same connection or on one that was used after that was killed. An entry is given up when its time is
-//! over only if the server answers with refusals, or once the client is gone and has tried for a little longer:
-//! the server may just be back.
+//! Invariant: an entry leaves its queue when the server has answered it. A server that stood still for longer than
+//! the lease may execute the attempt only afterwards. Its undoing comes behind the attempt, on the same connection,
+//! or on a later connection after the first was killed. An entry whose time is over is abandoned only in two cases:
+//! the server answers with refusals, or the client is gone and has tried for a little longer, in case the server is
+//! just coming back.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::pin;
@@ -29,49 +29,49 @@ use crate::hint::Hint;
 use crate::script::{Call, CallBudget, Scripts, on_first_poll};
 use crate::watchdog::Watchdog;
 
-/// Where nothing can make a late command impossible, an abandoned attempt is cancelled this often
-/// in the time it may be late, so that an orphan lives for a fraction of it.
+/// Where nothing can rule out a late command, an abandoned attempt is cancelled this often during the time in which
+/// it may be late. An orphaned grant then lives for a fraction of that time.
 const CANCELS_WHILE_UNSETTLED: u32 = 8;
 
-/// At most this many are under way at once while the server answers.
+/// The most entries under way at once while the server answers.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// At most this many wait for one silent server on one lane, some hundred bytes each. When there are more,
-/// the oldest is given up: no guard holds what it would have undone, so that is in the way of others for its
-/// lease at most, from when the server executes it.
+/// The most entries that wait for one silent server on one lane, some hundred bytes each. Beyond that the oldest is
+/// abandoned. No guard holds what it would have undone, so the attempt blocks others for one lease at most, counted
+/// from when the server executes it.
 pub(crate) const QUEUE_MAX: usize = 16_384;
 
-/// Once the client is gone, what is over is still tried for so many times as long as a reply takes at most.
+/// Once the client is gone, overdue entries are still tried for this number of reply times.
 const LAST_TRIES: u32 = 2;
 
-/// Pauses while it does not: doubled from the first to the last.
+/// The pauses while a server is silent: doubled from the first to the longest.
 const PAUSE_FIRST: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// One thing to undo.
 #[derive(Debug)]
 pub(crate) struct Undo {
-    /// What gives up whatever is left. May run twice.
+    /// Releases whatever is left. May run twice.
     call: Call,
-    /// The lane of the attempt. What undoes it takes the same, so that it cannot overtake it.
+    /// The lane of the attempt. The undoing takes the same lane so that it cannot overtake the attempt.
     lane: Lane,
-    /// Between two of the cancellations while the past is unsettled.
+    /// The pause between two cancellations while a late command is possible.
     span: Duration,
-    /// Then it is given up if there is nobody any more, or the server refuses it.
+    /// After this time the entry is abandoned if the client is gone or the server refuses it.
     until: Tick,
     cancels: u32,
     release: Option<PendingRelease>,
 }
 
-/// What is to be undone, by server and lane. A queue is there as long as a task empties it.
+/// The entries, by server and lane. A queue exists while a task empties it.
 #[derive(Debug)]
 pub(crate) struct UndoQueues {
     queues: Mutex<HashMap<Target, Queue>>,
-    /// Given when there is more, or the client is gone.
+    /// Signalled when an entry is added or the client is gone.
     changed: Hint,
-    /// Since when; never, while the client is there.
+    /// When the client was closed; never, while it is open.
     ending: Mutex<Tick>,
-    /// Something was given up that no server has answered.
+    /// Whether an entry was abandoned that no server has answered.
     gave_up: AtomicBool,
     number: AtomicU64,
 }
@@ -93,7 +93,7 @@ impl Default for UndoQueues {
 #[derive(Debug, Default)]
 struct Queue {
     ready: VecDeque<Undo>,
-    /// To be sent again.
+    /// Entries to send again, by time.
     later: BTreeMap<(Tick, u64), Undo>,
     is_silent: bool,
 }
@@ -101,14 +101,14 @@ struct Queue {
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Answered,
-    /// The server says that it will not do it.
+    /// The server refuses it for good.
     Refused,
-    /// The server says that it cannot do it now.
+    /// The server cannot do it now.
     NotNow,
     Silent,
 }
 
-/// Counts as a release of these locks that is not sent yet, until dropped.
+/// Counts as an unsent release of these locks until it is dropped.
 #[derive(Debug)]
 pub(crate) struct PendingRelease(Vec<Arc<LocalLock>>);
 
@@ -130,7 +130,7 @@ impl Drop for PendingRelease {
 }
 
 impl Undo {
-    /// Of an attempt with this lease; given up at `until` at the earliest.
+    /// Undoes an attempt with this lease. Not abandoned before `until`.
     pub(crate) fn new(
         call: Call,
         lane: Lane,
@@ -154,7 +154,7 @@ impl Undo {
         let answer = if self.lane == Lane::Command {
             on_first_poll(pin!(cancel), || drop(release)).await
         } else {
-            // What this client asks next takes another lane, and might arrive first.
+            // The next command of this client takes another lane, and might arrive first.
             let answer = cancel.await;
             drop(release);
             answer
@@ -172,7 +172,7 @@ impl Undo {
     }
 }
 
-/// No caller is told, so whoever observes the client is.
+/// Reports a failure to the client's observer, because no caller learns of it.
 fn tell_failed(scripts: &Scripts, error: Error) {
     scripts.observed.background_failed();
     scripts
@@ -181,8 +181,8 @@ fn tell_failed(scripts: &Scripts, error: Error) {
 }
 
 impl Queue {
-    /// Takes out the oldest if the server is silent and there is no room for another. With whether nothing
-    /// was sent for it: those of `later` were cancelled once already.
+    /// Takes out the oldest entry if the server is silent and the queue is full. The flag says whether nothing was
+    /// sent for it: the entries of `later` were cancelled once already.
     fn make_room(&mut self) -> Option<(Undo, bool)> {
         if !self.is_silent || self.ready.len() + self.later.len() < QUEUE_MAX {
             return None;
@@ -193,7 +193,7 @@ impl Queue {
 }
 
 impl UndoQueues {
-    /// Has this undone by the task of the queue it belongs to. Neither blocks nor panics.
+    /// Adds an entry to its queue, and starts the task of the queue if there is none. Neither blocks nor panics.
     pub(crate) fn push(
         self: &Arc<Self>,
         mut undo: Undo,
@@ -209,7 +209,7 @@ impl UndoQueues {
             let queue = queues.entry(target).or_default();
             let given_up = queue.make_room();
             if queue.is_silent {
-                // It is not sent soon: nobody asks behind it.
+                // It is not sent soon, so requests of this client need not go behind it.
                 release = undo.release.take();
             }
             queue.ready.push_back(undo);
@@ -218,7 +218,7 @@ impl UndoQueues {
         if let Some((_, true)) = given_up {
             self.gave_up.store(true, Ordering::Release);
         }
-        // Both look at locks of this client again.
+        // Dropped outside the mutex, because both notify locks of this client.
         drop((release, given_up));
         if is_new {
             let task = Arc::clone(self).empty(target, Arc::clone(scripts), reply);
@@ -228,7 +228,7 @@ impl UndoQueues {
         }
     }
 
-    /// The client is closed or gone.
+    /// Notes that the client is closed or gone.
     pub(crate) fn end(&self, now: Tick) {
         let mut ending = self.ending.lock();
         *ending = now.min(*ending);
@@ -236,7 +236,7 @@ impl UndoQueues {
         self.changed.give();
     }
 
-    /// Whether something may be left at a server that stood still.
+    /// Whether an entry was abandoned that may be left at a server that stood still.
     pub(crate) fn gave_up(&self) -> bool {
         self.gave_up.load(Ordering::Acquire)
     }
@@ -284,13 +284,14 @@ impl UndoQueues {
         }
     }
 
-    /// Takes out what is to be sent next.
+    /// Takes out the entry to send next.
     fn next(&self, target: Target, now: Tick, reply: Duration) -> Option<Undo> {
         let ending = *self.ending.lock();
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(&target)?;
         if ending <= now {
-            // Nobody waits for these any more. They take nobody's lock along.
+            // These were cancelled already, and the client is gone. They hold no pending release, so they can be
+            // dropped under the mutex.
             queue.later.clear();
         }
         if ending.after(reply * LAST_TRIES) <= now {
@@ -307,7 +308,7 @@ impl UndoQueues {
         queue.ready.pop_front()
     }
 
-    /// When to look again; `None` if nothing is left, and the queue is gone.
+    /// When to look again. `None` if nothing is left and the queue was removed.
     fn look(&self, target: Target, rests_until: Tick, is_idle: bool) -> Option<Tick> {
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(&target)?;
@@ -347,7 +348,7 @@ impl UndoQueues {
                 .map(|undo| undo.release.take())
                 .collect();
             drop(queues);
-            // Those who ask next do not wait for it.
+            // Later requests of this client do not wait for them.
             drop(held);
         }
     }

@@ -1,10 +1,9 @@
-//! What no guard holds and a server may have all the same: attempts that are not answered yet, places
-//! in queues, releases under way.
+//! Whatever a server may have and no guard holds: unanswered attempts, places in queues, releases under way.
 //!
-//! Whoever drives one of these gives it back. But a future may be one that nobody polls any more, and
-//! a client that is shut down leaves nothing behind: it undoes by itself what is still here then.
-//! Invariant: an entry is there before its request is sent, and until there is a guard, or nothing is
-//! left, or the watchdog's task has been handed what undoes it.
+//! The future that drives such an operation also releases it. But a future may never be polled again, and a client
+//! that is shut down leaves nothing behind: it undoes whatever is still noted here. Invariant: an entry is noted
+//! before its request is sent, and stays until a guard has the hold, nothing is left at the server, or the watchdog's
+//! task has the undoing.
 
 use std::time::Duration;
 
@@ -17,10 +16,10 @@ use crate::holder::HolderId;
 use crate::keys::LockName;
 use crate::script::Call;
 
-/// An empty table has room for so many.
+/// An empty table keeps room for this many entries.
 const KEPT_MAX: usize = 64;
 
-/// By the number in the holder id.
+/// The entries, by the number in the holder id.
 #[derive(Debug, Default)]
 pub(super) struct AllUnguarded(Mutex<FxHashMap<u64, Unguarded>>);
 
@@ -35,7 +34,7 @@ pub(crate) struct Unguarded {
 }
 
 impl Unguarded {
-    /// Gives up whatever the server has of it.
+    /// Releases whatever the server has of it.
     pub(super) fn release(&self, publish: &str, token_retention: u64) -> Call {
         let holder = HolderRef {
             name: &self.name,
@@ -57,7 +56,7 @@ impl AllUnguarded {
         let mut all = self.0.lock();
         all.remove(&number);
         if all.is_empty() {
-            // What many took is given back.
+            // Frees the memory that a peak needed.
             all.shrink_to(KEPT_MAX);
         }
     }
@@ -70,7 +69,7 @@ impl AllUnguarded {
         self.0.lock().is_empty()
     }
 
-    /// In the order in which they were made: they are undone in it.
+    /// Takes all entries in the order in which they were made, which is the order of their undoing.
     pub(super) fn take(&self) -> impl Iterator<Item = Unguarded> {
         let all = std::mem::take(&mut *self.0.lock());
         let mut all: Vec<_> = all.into_iter().collect();

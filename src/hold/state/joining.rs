@@ -1,5 +1,5 @@
-//! Readers of one client that have one hold together, a read hold, or a write hold whose downgrade is deferred: who
-//! joins, and what their shares are to the server.
+//! Readers of one client that have one hold together: a read hold, or a write hold with a deferred downgrade. Decides
+//! which readers join, and how the server counts their shares.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::hold::share_lease::ShareLease;
 use crate::owner::Owner;
 
 impl State {
-    /// Whether a reader that wants this lease may join now: the server is known to have something of it, and will
-    /// have; nobody waits for it, and half of its lease is left.
+    /// Whether a reader that wants this lease may join now. The server is known to count at least one share of the
+    /// hold and goes on to do so, no waiter elsewhere wants it, and at least half of its lease is left.
     pub(in crate::hold) fn can_be_joined(
         &self,
         now: Tick,
@@ -37,12 +37,12 @@ impl State {
         self.readers.join(owner, is_claimed, first, shares);
     }
 
-    /// Whether those who have it may write.
+    /// Whether its owner may write.
     pub(in crate::hold) fn is_written(&self) -> bool {
         self.is_exclusive() && !self.readers.is_counted_as_writer()
     }
 
-    /// Whether the writer who has this share of it can pass it on to readers who want this lease.
+    /// Whether a writer can pass this share on to readers that want this lease.
     pub(in crate::hold) fn can_pass_to_readers(
         &self,
         now: Tick,
@@ -60,7 +60,8 @@ impl State {
         now.until(self.deadline) >= lease / 2
     }
 
-    /// A writer passes it on, and the server is not told yet. When the watchdog has to check it, if that has changed.
+    /// A writer passes the hold on to readers, and the server hears of it later. Returns when the watchdog has to
+    /// check the hold, if that has changed.
     pub(super) fn defer_downgrade(&mut self, deferred: DeferredDowngrade) -> Option<Tick> {
         self.readers =
             Readers::after_writer(deferred.first.clone(), deferred.until, deferred.lease);
@@ -73,12 +74,12 @@ impl State {
         (before != Some(deferred.until)).then(|| self.next_check())
     }
 
-    /// Until when its downgrade may be deferred, if it was.
+    /// Until when its downgrade may be deferred. `Tick::NEVER` if it is not deferred.
     pub(in crate::hold) fn downgrade_due(&self) -> Tick {
         self.downgrade_due.unwrap_or(Tick::NEVER)
     }
 
-    /// Whether the time is over for which its downgrade may be deferred.
+    /// Whether its downgrade can be deferred no longer.
     pub(in crate::hold) fn is_downgrade_due(&self, now: Tick) -> bool {
         self.downgrade_due() <= now
     }
@@ -87,12 +88,12 @@ impl State {
         self.is_held() && self.readers.is_counted_as_writer()
     }
 
-    /// Whether only one reader has it, for whom the server counts a writer.
+    /// Whether a single reader has it, and the server counts an exclusive share for that reader.
     pub(in crate::hold) fn is_last_of_deferred(&self) -> bool {
         self.readers.is_counted_as_writer() && self.readers.uncounted() == 0
     }
 
-    /// The readers have a read hold from here on, of which the server has yet to hear.
+    /// Ends the deferral: the readers now have a read hold, and the server has yet to be asked for the downgrade.
     pub(super) fn end_deferral(&mut self) -> Effects {
         self.downgrade_due = None;
         self.is_check_put_off |= self.is_unclaimed();
@@ -108,7 +109,7 @@ impl State {
         effects
     }
 
-    /// One share less. True if the server counts it.
+    /// Removes one share. True if the server counts it.
     pub(super) fn lower_counts(&mut self, mode: Mode, ends: Option<(&Owner, ShareLease)>) -> bool {
         if let (Mode::Shared, Some((owner, lease))) = (mode, ends)
             && self.readers.leave(owner, lease) == Leave::Uncounted
@@ -118,14 +119,14 @@ impl State {
         let mode = self.counted_as(mode);
         self.counts = self.counts.lowered(mode);
         if self.counts.is_none() && self.readers.is_one_left() {
-            // In the place of the one that was forgotten.
+            // The last reader takes the place of the share that was forgotten.
             self.forgotten = self.forgotten.raised(Mode::Shared);
         }
         true
     }
 
-    /// What the server counts for the last of those who have it in this mode: a writer, while its downgrade is
-    /// deferred.
+    /// The mode in which the server counts the last share of this mode. It counts readers as a writer while the
+    /// downgrade is deferred.
     pub(super) fn counted_as(&self, mode: Mode) -> Mode {
         match mode {
             Mode::Shared if self.counts.shared == 0 => Mode::Exclusive,
@@ -133,7 +134,7 @@ impl State {
         }
     }
 
-    /// A share is never given back. Whether it is one that the server counts.
+    /// Forgets a share, which is never released. True if the server counts it.
     pub(super) fn is_counted_of_forgotten(
         &mut self,
         owner: &Owner,
@@ -151,7 +152,7 @@ impl State {
         }
     }
 
-    /// How many shares this owner has, who has one.
+    /// The number of shares of this owner, which has at least one.
     pub(in crate::hold) fn shares_of(&self, owner: &Owner, mode: Mode) -> u32 {
         let joined = self.readers.shares_of(owner);
         joined.unwrap_or_else(|| self.counts.of(mode))

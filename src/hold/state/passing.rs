@@ -1,4 +1,4 @@
-//! Which holds go from task to task of one client, at once or after a while, and what that changes.
+//! Which holds pass from task to task of one client, at once or after a while, and what that changes.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::options::LeasePolicy;
 use crate::owner::Owner;
 
 impl State {
-    /// Whether a waiter that wants this lease can take over the share that has `lease`: `Some(true)` if that
-    /// is all it needs, `Some(false)` if the server has to agree to the other lease, which takes up to
+    /// Whether a waiter that wants this lease can take over the share that has `lease`. `Some(true)` means that
+    /// nothing else is needed. `Some(false)` means that the server has to agree to the other lease, which takes up to
     /// `reply`.
     pub(in crate::hold) fn can_hand_off(
         &self,
@@ -31,13 +31,13 @@ impl State {
         let fits = if is_complete {
             remaining >= wanted / 2
         } else {
-            // The server can agree to the other lease in time, and need not shorten this one.
+            // The server can agree to the other lease in time, and this lease need not be shortened.
             remaining >= reply && now.after(wanted) >= self.server_end()
         };
         (self.is_one_certain_share(now) && has_token && fits).then_some(is_complete)
     }
 
-    /// Until when it may stay with its client now that its only guard goes, and with which lease.
+    /// Until when the hold may stay with its client as its only guard goes, and with which lease.
     pub(in crate::hold) fn can_be_left(
         &self,
         now: Tick,
@@ -45,13 +45,13 @@ impl State {
     ) -> Option<(Tick, ShareLease)> {
         let end = self.sticky.end_from(now)?;
         let after = ShareLease::Renewed(lease.renewed()?);
-        // The next task wants a token too.
+        // The next task also wants a token.
         let has_token = self.token.is_none() || !self.spare_tokens.is_empty();
         let is_writers = self.is_one_certain_share(now) && !self.is_downgrade_deferred();
         (is_writers && has_token).then_some((end, after))
     }
 
-    /// Whether the server is known to have exactly one share of it, which is to end now.
+    /// Whether the hold is one exclusive share, the server is known to have it, and it can end now.
     pub(super) fn is_one_certain_share(&self, now: Tick) -> bool {
         let one = Counts::one(Mode::Exclusive);
         self.is_held()
@@ -64,8 +64,8 @@ impl State {
             && now >= self.kept_until
     }
 
-    /// Nobody's until a task takes it, and renewed meanwhile. When the watchdog has to check it, if that has
-    /// changed.
+    /// Detaches the hold from its owner until a task takes it. It is renewed while it waits. Returns when the
+    /// watchdog has to check it, if that has changed.
     pub(super) fn leave_to_client(
         &mut self,
         before: ShareLease,
@@ -85,7 +85,7 @@ impl State {
         self.sticky.pass_on();
         self.leases.add(next.after);
         self.remove_lease(next.before);
-        // The watchdog may not check it before the end that it had.
+        // The watchdog might not check it before the end that it had.
         self.is_check_put_off = next.before != next.after;
         self.owner = next.owner;
         self.readers = Readers::default();
@@ -99,7 +99,7 @@ impl State {
         };
     }
 
-    /// Its task has taken it. When the watchdog has to check it, if that has changed.
+    /// The next task has taken the hold. Returns when the watchdog has to check it, if that has changed.
     pub(super) fn accept_handoff(&mut self, now: Tick, mode: Mode) -> Effects {
         match mode {
             Mode::Exclusive => self.is_unclaimed = false,
@@ -117,12 +117,12 @@ impl State {
         self.has_guard && !self.readers.are_unclaimed()
     }
 
-    /// Whether it belongs to tasks that have not come for it.
+    /// Whether it belongs to tasks that have not taken it yet.
     pub(super) fn is_unclaimed(&self) -> bool {
         self.is_unclaimed || self.readers.are_unclaimed()
     }
 
-    /// The request that sets these counts is sent: if they are those of a release, that is.
+    /// The request that sets these counts is sent. If they are the counts of a decided release, the release is sent.
     pub(super) fn counts_sent(&mut self, counts: Counts) -> Effects {
         let is_sent = self.is_release_unsent && self.target_counts() == counts;
         self.is_release_unsent &= !is_sent;
@@ -132,7 +132,7 @@ impl State {
         }
     }
 
-    /// Whether its guard asks for it to stay with the client.
+    /// Whether its guard asks for the hold to stay with the client.
     pub(in crate::hold) fn is_sticky(&self) -> bool {
         self.sticky.is_asked()
     }
