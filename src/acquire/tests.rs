@@ -1,4 +1,4 @@
-//! The wait engine under paused time, with a server that says what the test wants.
+//! Tests the wait engine under paused time, with a scripted server.
 
 mod deferred_downgrade;
 mod futures;
@@ -30,7 +30,7 @@ fn attempts(sent: &[Sent]) -> Vec<(Duration, Lane)> {
     scripts.map(|sent| (sent.at, sent.lane)).collect()
 }
 
-/// Refuses with `remaining`, confirms subscriptions.
+/// Refuses attempts with `remaining_ms` left, and confirms subscriptions.
 fn refusing(remaining_ms: i64) -> Arc<Scripted> {
     Scripted::new(move |sent| {
         Answer::Value(if sent.is("EVALSHA") {
@@ -107,14 +107,14 @@ async fn a_message_or_a_gap_leads_to_an_attempt_at_once() {
             (Duration::ZERO, Lane::Push),
             (MS * 100, Lane::Command),
             (MS * 200, Lane::Command),
-            // The gap took the subscription: it is made anew, and asked behind it.
+            // The gap ended the subscription, so the waiter subscribes again and asks behind that.
             (MS * 200, Lane::Push),
             (MS * 500, Lane::Command),
         ]
     );
 }
 
-/// The deadline of a grant counts from the attempt that was answered, before it was sent.
+/// The local deadline of a grant counts from before the answered attempt was sent.
 #[tokio::test(start_paused = true)]
 async fn a_slow_grant_is_counted_from_before_it_was_sent() {
     let server = Scripted::new(|_| Answer::Late(MS * 900, granted()));
@@ -136,7 +136,7 @@ async fn an_attempt_without_an_answer_is_repeated_as_it_is_and_then_undone() {
     assert!(rest.iter().all(|again| again.words == first.words));
     assert!(sent.last().unwrap().at < LEASE / 3 + MS * 1_000);
     tokio::time::sleep(MS * 10).await;
-    // The same holder, to zero holds.
+    // The undo sets the count of the same holder to zero.
     let undo = server.sent().pop().unwrap();
     assert_eq!(undo.lane, Lane::Command);
     assert_eq!(undo.script_args()[1], first.script_args()[1]);
@@ -144,7 +144,7 @@ async fn an_attempt_without_an_answer_is_repeated_as_it_is_and_then_undone() {
     assert_eq!(client.stats().background, 1);
 }
 
-/// A call that has no connection any more still says why the server refused it.
+/// A call that no longer has a connection still reports why the server refused it.
 #[tokio::test(start_paused = true)]
 async fn what_the_server_said_last_is_told() {
     const READONLY: &str = "READONLY You can't write against a read only replica.";
@@ -164,7 +164,8 @@ async fn what_the_server_said_last_is_told() {
     assert!(server.sent().len() > 1, "it was asked again");
 }
 
-/// However many attempts a silent server leaves to be undone. The oldest are left to their leases.
+/// The undo queue is bounded, even if a silent server leaves more attempts to undo. The oldest are left to their
+/// leases.
 #[tokio::test(start_paused = true)]
 async fn what_waits_to_be_undone_is_bounded() {
     const TOO_MANY: usize = 100;
@@ -183,7 +184,7 @@ async fn what_waits_to_be_undone_is_bounded() {
         assert!(lock.try_lock().now_or_never().is_none());
     };
     attempt("first".to_owned());
-    // Nothing is given up before it is known to be silent.
+    // Nothing is dropped until the server is known to be silent.
     tokio::time::sleep(LEASE / 2).await;
     let before = server.sent().len();
     for number in 0..QUEUE_MAX + TOO_MANY {
@@ -195,14 +196,14 @@ async fn what_waits_to_be_undone_is_bounded() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let sent = server.sent().split_off(before + attempts.len());
     let mut undone: BTreeSet<_> = sent.iter().map(holder).collect();
-    // That one may have been under way.
+    // This undo may have been under way.
     undone.remove(holder(&server.sent()[0]));
     let kept: BTreeSet<_> = attempts[TOO_MANY..].iter().map(holder).collect();
-    assert!(undone == kept, "the oldest were given up");
+    assert!(undone == kept, "only the oldest are dropped");
     assert_eq!(client.stats().background, 0);
 }
 
-/// A burst is no silence: whatever the server still answers is undone.
+/// A burst is not silence: while the server answers, all attempts are undone.
 #[tokio::test(start_paused = true)]
 async fn a_burst_of_what_is_to_be_undone_is_undone() {
     let server = Scripted::new(|_| Answer::Late(MS * 50, done()));
@@ -216,11 +217,11 @@ async fn a_burst_of_what_is_to_be_undone_is_undone() {
     let sent = server.sent();
     let undone: BTreeSet<_> = sent[attempts.len()..].iter().map(holder).collect();
     let asked: BTreeSet<_> = attempts.iter().map(holder).collect();
-    assert!(undone == asked, "all were undone");
+    assert!(undone == asked, "all are undone");
     client.shutdown().await.unwrap();
 }
 
-/// Where a late attempt cannot be ruled out, a grant under its holder id is not used.
+/// If a late attempt cannot be ruled out, a grant under its holder id is not used.
 #[tokio::test(start_paused = true)]
 async fn a_holder_id_that_may_still_arrive_is_not_used() {
     let asked = AtomicUsize::new(0);
@@ -254,7 +255,7 @@ fn holder(sent: &Sent) -> &str {
     &sent.script_args()[1]
 }
 
-/// The grant is there, the confirmation of the subscription is not, and then nobody wants it.
+/// The lock is granted, the subscription is not confirmed yet, and the call is dropped.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_waits_for_the_subscription_is_released_with_its_future() {
     let server = Scripted::new(|sent| match (sent.is("SUBSCRIBE"), sent.lane) {
@@ -278,7 +279,7 @@ async fn a_grant_that_waits_for_the_subscription_is_released_with_its_future() {
     assert_eq!(client.stats().holds, 0);
 }
 
-/// What was granted after a forced unlock was executed is not what it took away.
+/// A forced unlock takes nothing that was granted after it was executed.
 #[tokio::test(start_paused = true)]
 async fn a_forced_unlock_takes_only_what_was_held_before() {
     let server = Scripted::new(|sent| match sent.words[3..].len() {
@@ -298,14 +299,14 @@ async fn a_forced_unlock_takes_only_what_was_held_before() {
     assert!(old.is_lost() && !new.is_lost());
 }
 
-/// The answer to an earlier request is processed after that to a later one.
+/// The answer to the earlier request arrives after the answer to the later one.
 #[tokio::test(start_paused = true)]
 async fn of_two_grants_the_later_one_counts() {
     let first = AtomicUsize::new(0);
     let server = Scripted::new(move |_| match first.fetch_add(1, Ordering::Relaxed) {
         0 => Answer::Late(MS * 50, granted()),
         1 => Answer::Value(granted()),
-        // The other one is given back, and asks again.
+        // The earlier grant is released, and its call asks again.
         _ => Answer::Value(elsewhere(30_000)),
     });
     let client = Client::over(&server, LEASE);
@@ -338,7 +339,7 @@ async fn a_grant_to_a_closed_client_is_given_back() {
     assert_eq!(holder(&sent[1]), holder(&sent[0]));
 }
 
-/// Subscribing does not work: the lock is found free by the timer all the same, and by the deadline.
+/// If subscribing fails, the timer and the deadline still lead to an attempt.
 #[tokio::test(start_paused = true)]
 async fn a_silent_push_lane_keeps_nobody_from_asking() {
     let server = Scripted::new(|sent| match sent.lane {
@@ -353,14 +354,14 @@ async fn a_silent_push_lane_keeps_nobody_from_asking() {
     let asked = server.times(Lane::Command);
     assert!(
         asked.last() >= Some(&(MS * 1_500)),
-        "once more at the deadline: {asked:?}"
+        "a last attempt at the deadline: {asked:?}"
     );
     let _guard = lock.lock().await.unwrap();
     let granted = *server.times(Lane::Command).last().unwrap();
     assert!(granted < MS * 6_000, "{granted:?}");
 }
 
-/// What an earlier operation is stuck in does not hold up a release beyond its own deadline.
+/// A release that waits for a stuck operation still ends at its own deadline.
 #[tokio::test(start_paused = true)]
 async fn a_release_behind_a_stuck_operation_ends_in_time() {
     let server = Scripted::new(|sent| {
@@ -386,10 +387,10 @@ async fn a_release_behind_a_stuck_operation_ends_in_time() {
     assert_eq!(client.stats().background, 2, "both go on");
 }
 
-/// The answer to a release is lost, and the answer to the next one comes when the lease is over.
+/// The answer to the first release is lost, and the answer to the second arrives when the lease has ended.
 #[tokio::test(start_paused = true)]
 async fn a_release_whose_answer_was_lost_is_none_of_a_lost_lock() {
-    /// The server has no such hold: any more, as the first was executed, or from the beginning.
+    /// The server does not have the hold, because the first release was executed or because it never had it.
     async fn released(
         first: impl Fn() -> Answer + Send + Sync + 'static,
         at: u32,
@@ -404,7 +405,7 @@ async fn a_release_whose_answer_was_lost_is_none_of_a_lost_lock() {
                 _ => Answer::Late(MS * 12, redis::Value::Int(-1)),
             }
         });
-        // A reply is waited for 100 ms; the lease is over for this client after 988.
+        // A call waits 100 ms for a reply. For this client the lease ends after 988 ms.
         let client = Client::over(&server, MS * 300);
         let lock = client.lock("x").fixed_lease(MS * 1_000);
         let guard = lock.lock().await.unwrap();
@@ -412,7 +413,7 @@ async fn a_release_whose_answer_was_lost_is_none_of_a_lost_lock() {
         guard.release().await
     }
     released(|| Answer::Silence, 879).await.unwrap();
-    // Nothing of it is lost if it was answered.
+    // If the first release was answered, no answer explains the missing hold.
     let late = Duration::from_millis(100);
     let revoked = released(move || Answer::Late(late, redis::Value::Int(-1)), 879).await;
     let revoked = revoked.unwrap_err();
@@ -422,7 +423,7 @@ async fn a_release_whose_answer_was_lost_is_none_of_a_lost_lock() {
     );
 }
 
-/// Work that comes up after a shutdown is done too, as long as somebody holds a handle.
+/// Work that comes up after a shutdown is done too, while a handle still exists.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_dropped_after_a_shutdown_is_undone() {
     let server = Scripted::new(|sent| match sent.script_args()[2].as_str() {
@@ -445,7 +446,7 @@ async fn an_attempt_that_is_dropped_after_a_shutdown_is_undone() {
     client.shutdown().await.unwrap();
 }
 
-/// A connection that is refused while it is made carried nothing, so nothing has to be undone.
+/// A connection that is refused during its set-up carried no command, so there is nothing to undo.
 #[tokio::test(start_paused = true)]
 async fn a_declined_connection_executed_nothing() {
     let server = Scripted::new(|_| Answer::Declined("ERR unknown command 'HELLO'"));
@@ -455,7 +456,7 @@ async fn a_declined_connection_executed_nothing() {
     assert_eq!(server.sent().len(), 1);
 }
 
-/// One that queues at the server: its place, its own channel, its heartbeat, and its leave.
+/// A waiter that queues at the server has a place, a channel of its own, a heartbeat, and leaves at the end.
 #[tokio::test(start_paused = true)]
 async fn a_fair_waiter_keeps_its_place_by_asking_and_gives_it_up() {
     let server = refusing(25_000);
@@ -478,7 +479,7 @@ async fn a_fair_waiter_keeps_its_place_by_asking_and_gives_it_up() {
             (1_000, Lane::Push, "1"),
             (2_000, Lane::Push, "1"),
             (2_500, Lane::Command, "1"),
-            // Takes it out of the queue.
+            // Leaves the queue.
             (2_500, Lane::Command, "0"),
         ]
     );
@@ -487,7 +488,7 @@ async fn a_fair_waiter_keeps_its_place_by_asking_and_gives_it_up() {
         sent.iter()
             .all(|sent| !sent.is("EVALSHA") || sent.script_args()[4] == first[4])
     );
-    assert_eq!(first[8], "3000", "its place is kept for three polls");
+    assert_eq!(first[8], "3000", "the place is kept for three polls");
     let channel = format!("redisson_lock__channel:{{x}}:{}", first[4]);
     let words: Vec<_> = sent.iter().filter(|sent| !sent.is("EVALSHA")).collect();
     assert_eq!(words[0].words, ["SUBSCRIBE", &channel]);
@@ -502,11 +503,11 @@ async fn a_fair_attempt_that_is_not_waited_for_takes_no_place() {
     assert!(client.fair_lock("x").try_lock().await.unwrap().is_none());
     tokio::time::sleep(MS * 10).await;
     let sent = server.sent();
-    assert_eq!(sent.len(), 1, "and so has nothing to give up");
+    assert_eq!(sent.len(), 1, "so there is no place to leave");
     assert_eq!(sent[0].script_args()[8], "0");
 }
 
-/// The push lane is silent: the place is lost with it, the lock is not.
+/// A silent push lane costs the waiter its place, but not the lock.
 #[tokio::test(start_paused = true)]
 async fn a_fair_waiter_comes_back_over_the_other_lane() {
     let server = Scripted::new(|sent| match (sent.lane, sent.is("EVALSHA")) {
@@ -525,7 +526,7 @@ async fn a_fair_waiter_comes_back_over_the_other_lane() {
     assert!(last.at < MS * 9_000, "{:?}", last.at);
 }
 
-/// Refused by one of several, it listens for that one and says where it may be queued.
+/// A call that was refused one of several locks listens for that lock, and sends the member where it may be queued.
 #[tokio::test(start_paused = true)]
 async fn a_multi_lock_waits_for_the_member_that_refused() {
     let refused = |member, remaining| {
@@ -561,7 +562,7 @@ async fn a_multi_lock_waits_for_the_member_that_refused() {
         .map(|name| &name[..1])
         .collect();
     assert_eq!(channels, ["b", "a", "c"]);
-    // Keys: 1 of the first, 5 of the second, 3 of the third; then PUBLISH, then the place.
+    // The keys are 1 of the first lock, 5 of the second and 3 of the third. PUBLISH and the place follow.
     let places: Vec<_> = sent
         .iter()
         .filter(|sent| sent.is("EVALSHA") && sent.words[2] == "9")
@@ -577,10 +578,10 @@ async fn a_multi_lock_waits_for_the_member_that_refused() {
         "a plain lock keeps no place: {places:?}"
     );
     let last = sent.iter().rfind(|sent| sent.is("EVALSHA")).unwrap();
-    assert_eq!(last.words[2], "7", "gives up what may be left: {last:?}");
+    assert_eq!(last.words[2], "7", "undoes the attempt: {last:?}");
 }
 
-/// Sent to another member and back at once, it is still notified when it is its turn.
+/// A waiter that moves to another member and back at once is still notified when its turn comes.
 #[tokio::test(start_paused = true)]
 async fn a_multi_lock_that_comes_back_to_a_queue_listens_there() {
     let refusals = AtomicUsize::new(0);
@@ -617,12 +618,12 @@ async fn a_multi_lock_that_comes_back_to_a_queue_listens_there() {
     assert!(got.unwrap().is_none());
     let times: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
     assert_eq!(times[..2], [Duration::ZERO; 2]);
-    // To the other one and back; whatever it asks twice there is at the same time.
+    // It moves to the other lock and back. All its attempts there are at one time.
     assert!(times[2..].contains(&(MS * 1_000)), "{times:?}");
     assert!(times.contains(&(MS * 1_500)), "the message: {times:?}");
 }
 
-/// Asked before the deadline, answered for good after it: the place it took then is given up too.
+/// The attempt was sent before the deadline and answered after it. The place that it took is released too.
 #[tokio::test(start_paused = true)]
 async fn a_place_that_was_taken_late_is_given_up() {
     let server = Scripted::new(|sent| match sent.script_args()[5].as_str() {

@@ -25,7 +25,7 @@ const LIMITS: &[(&str, f64)] = &[
     ("nemesis/", 2.0),
     ("sim/", 2.0),
     ("src/", 19.5),
-    ("src/acquire/", 34.0),
+    ("src/acquire/", 1.0),
     ("src/announce/", 2.0),
     ("src/conn/", 24.5),
     ("src/hold/", 37.0),

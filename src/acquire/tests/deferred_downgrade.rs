@@ -1,4 +1,4 @@
-//! Readers that have a write hold of their client: who gets it in which order, and when the server hears of it.
+//! Tests readers that use a write hold of their client: the order of tasks, and the time of the downgrade.
 
 use futures_util::FutureExt;
 use redis::Value;
@@ -11,10 +11,10 @@ use crate::rwlock::{ReadGuard, RwLock};
 use crate::testing::Answer;
 use crate::{LostReason, Owner};
 
-/// Down to a read hold, which is the downgrade.
+/// The downgrade: a release down to a read hold.
 const TOLD: What = What::Give(1);
 
-/// A reader that has the hold of the writer before it.
+/// A reader that took over the hold of the writer before it.
 async fn after_writer(lock: &RwLock) -> ReadGuard {
     let writing = lock.write().await.unwrap();
     let reading = reader(lock).await;
@@ -53,7 +53,7 @@ async fn readers_and_writers_have_it_in_their_order_without_the_server() {
     nothing_is_left(&client).await;
 }
 
-/// Who comes while they read joins them, unless a writer waits.
+/// Later readers join the reading ones, unless a writer waits.
 #[tokio::test(start_paused = true)]
 async fn more_join_until_a_writer_waits() {
     let (server, client, lock) = scene();
@@ -70,7 +70,7 @@ async fn more_join_until_a_writer_waits() {
     assert_eq!(asked(&server), [What::Write, What::Give(0)]);
 }
 
-/// Others elsewhere may read beside those who read for longer.
+/// If they read for longer, readers of other clients may read beside them.
 #[tokio::test(start_paused = true)]
 async fn who_reads_for_longer_has_a_read_hold() {
     let (server, client, lock) = scene();
@@ -89,7 +89,7 @@ async fn who_reads_for_longer_has_a_read_hold() {
     nothing_is_left(&client).await;
 }
 
-/// Its renewal is on its way, and is not answered: the server hears that they read all the same.
+/// A renewal is under way without an answer. The server still gets the downgrade.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_not_answered_keeps_out_no_reader() {
     let (server, client, lock) = scene_where(|_, what| match what {
@@ -105,7 +105,7 @@ async fn a_renewal_that_is_not_answered_keeps_out_no_reader() {
     drop(reading);
 }
 
-/// A writer that waits behind them asks when the server knows that they only read, and is refused as by others.
+/// A writer behind the readers asks after the server has the downgrade, and is refused like any other.
 #[tokio::test(start_paused = true)]
 async fn the_turn_of_a_client_ends_while_its_readers_read() {
     let (server, client, lock) = scene();
@@ -124,7 +124,7 @@ async fn while_others_listen_a_writer_releases_as_ever() {
         What::Give(_) => Some(Answer::Value(Value::Int(1))),
         _ => None,
     });
-    // A handle that goes on remembers that others heard of its release.
+    // While the handle exists, the client remembers that other clients received its release.
     let side = lock.write_side();
     side.lock().await.unwrap().release().await.unwrap();
     let second = side.lock().await.unwrap();
@@ -153,7 +153,7 @@ async fn a_recall_ends_it() {
     nothing_is_left(&client).await;
 }
 
-/// By those who were handed it and have not looked, wherever they are.
+/// The readers are dropped after the hand-off, before they have taken it.
 #[tokio::test(start_paused = true)]
 async fn readers_that_are_dropped_leave_it_to_the_next_writer() {
     let (server, client, lock) = scene();
@@ -161,7 +161,7 @@ async fn readers_that_are_dropped_leave_it_to_the_next_writer() {
     let readers = [reader(&lock).await, reader(&lock).await];
     let second = writer(&lock).await;
     drop(first);
-    // Handed to them, and not taken.
+    // The hold is handed off to them, and they do not take it.
     readers.iter().for_each(tokio::task::JoinHandle::abort);
     let second = got(second).await;
     assert_eq!(asked(&server), [What::Write]);
@@ -169,7 +169,7 @@ async fn readers_that_are_dropped_leave_it_to_the_next_writer() {
     nothing_is_left(&client).await;
 }
 
-/// Nobody polls the reader: the writer behind it passes it, and it is handed nothing for good.
+/// The reader is not polled. The writer behind it passes it over, and the hand-off is withdrawn.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_is_not_polled_is_passed_over() {
     let (_, client, lock) = scene();
@@ -186,7 +186,7 @@ async fn a_reader_that_is_not_polled_is_passed_over() {
     nothing_is_left(&client).await;
 }
 
-/// Nobody polls the reader, and nobody waits behind it: it is not renewed for that one.
+/// The reader is not polled and has no task behind it, so the hold is not renewed for it.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_comes_for_ends_with_its_lease() {
     let (server, client, lock) = scene();
@@ -199,7 +199,7 @@ async fn what_nobody_comes_for_ends_with_its_lease() {
     assert_eq!(client.stats().totals.losses.of(LostReason::Expired), 1);
     let reading = asleep.await.unwrap();
     assert!(!reading.is_lost());
-    assert!(asked(&server).contains(&What::Read(1)), "it asks anew");
+    assert!(asked(&server).contains(&What::Read(1)), "it asks again");
     drop(reading);
     nothing_is_left(&client).await;
 }
@@ -226,7 +226,7 @@ async fn a_reader_among_them_cannot_write_and_enters_again_at_the_server() {
     nothing_is_left(&client).await;
 }
 
-/// It keeps out no readers for the rest of its lease.
+/// A forgotten guard does not keep out other readers for the rest of the lease.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_forgotten_leaves_a_read_hold() {
     let (server, client, lock) = scene();
@@ -279,7 +279,7 @@ async fn readers_keep_out_no_reader_of_their_client() {
     }
 }
 
-/// Who asks who reads is told that they do.
+/// A query for the holders sees the readers, because it sends the downgrade.
 #[tokio::test(start_paused = true)]
 async fn a_question_ends_it() {
     let (server, client, lock) = scene();
@@ -304,7 +304,7 @@ async fn shutdown_gives_back_what_nobody_came_for() {
     nothing_is_left(&client).await;
 }
 
-/// The server has lost it: all of them are told, once each.
+/// The server has lost the hold. Each guard learns of the loss once.
 #[tokio::test(start_paused = true)]
 async fn they_lose_it_together() {
     let (_, client, lock) = scene_where(holds_are_gone);

@@ -1,4 +1,5 @@
-//! How large the futures of a call are: each is copied when it is made, and those of commands are allocated.
+//! Tests the sizes of futures. The future of a call is copied when it is made, and the future of a command is
+//! allocated.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use crate::client::Client;
 use crate::conn::Lane;
 use crate::testing::{Answer, Scripted, granted};
 
-/// The allocator has what is smaller at hand.
+/// Allocators serve smaller sizes from a cache.
 const COMMAND_BYTES_MAX: usize = 384;
 /// With all features.
 const CALL_BYTES_MAX: usize = 3_712;

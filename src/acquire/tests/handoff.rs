@@ -1,4 +1,4 @@
-//! Hand-off from task to task of one client: what is handed off, what is not, and what is left of it.
+//! Tests hand-offs between tasks of one client: what is handed off, what is not, and what remains.
 
 mod bounds;
 mod fenced;
@@ -22,11 +22,11 @@ use crate::reentrant::{ReentrantGuard, ReentrantLock};
 use crate::script::catalog;
 use crate::testing::{Answer, Scripted, Sent, done};
 
-/// What a command is for.
+/// The purpose of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Take,
-    /// Down to this count.
+    /// Releases down to this count.
     Give(u32),
     Renew,
     Other,
@@ -54,7 +54,7 @@ fn whats(server: &Scripted) -> Vec<What> {
     server.sent().iter().map(What::of).collect()
 }
 
-/// The arguments of a script, behind its keys.
+/// The arguments of a script, after its keys.
 fn args(sent: &Sent) -> &[String] {
     &sent.script_args()[sent.script_keys()..]
 }
@@ -65,8 +65,8 @@ fn takes(server: &Scripted) -> Vec<Sent> {
     sent
 }
 
-/// A server that grants and confirms everything, but where `otherwise` says something else. Its
-/// fencing tokens begin with 100.
+/// A server that grants and confirms everything, except where `otherwise` gives another answer. Its fencing tokens
+/// begin with 100.
 fn generous(
     otherwise: impl Fn(&Sent, What) -> Option<Answer> + Send + Sync + 'static,
 ) -> Arc<Scripted> {
@@ -91,12 +91,12 @@ fn generous(
     })
 }
 
-/// Under which id.
+/// The holder id in a command.
 fn holder(sent: &Sent) -> &str {
     &args(sent)[0]
 }
 
-/// Lets all others go on, in no time.
+/// Lets all other tasks run, without advancing time.
 async fn others() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
@@ -110,7 +110,7 @@ async fn poll<F: Future + Unpin>(work: &mut F) -> Poll<F::Output> {
 
 type Got = crate::Result<ReentrantGuard>;
 
-/// A task that waits for it, in its place in the queue.
+/// A task that waits for the lock, in its place in the queue.
 async fn waiter(lock: ReentrantLock) -> JoinHandle<Got> {
     let task = tokio::spawn(async move { lock.lock().await });
     others().await;
@@ -118,14 +118,14 @@ async fn waiter(lock: ReentrantLock) -> JoinHandle<Got> {
     task
 }
 
-/// What a task got that got it by now.
+/// The guard of a task that must have the lock already.
 async fn got(task: JoinHandle<Got>) -> ReentrantGuard {
     others().await;
     assert!(task.is_finished(), "it has it");
     task.await.unwrap().unwrap()
 }
 
-/// Nothing is held, waited for or under way.
+/// Checks that nothing is held, waited for or under way.
 async fn nothing_is_left(client: &Client) {
     tokio::time::sleep(MS * 200).await;
     assert!(client.stats().is_idle(), "{:?}", client.stats());

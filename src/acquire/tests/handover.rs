@@ -1,6 +1,6 @@
-//! A lock that is handed over by a message, with a server that says what the test wants.
+//! Tests locks that are handed over by a message, with a scripted server.
 //!
-//! The server's clock is not that of the client, and starts at [`EPOCH`].
+//! The server's clock differs from the client's clock, and starts at [`EPOCH`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,17 +15,17 @@ use crate::testing::{Answer, Scripted, Sent, done, each, granted, queued};
 const EPOCH: u64 = 1_763_000_000_000;
 const PLACE: Duration = Duration::from_millis(3_000);
 
-/// Until when a place is kept that was asked for then.
+/// When a place that was asked for at `at` expires.
 fn kept_from(at: Duration) -> u64 {
     EPOCH + u64::try_from((at + PLACE).as_millis()).unwrap()
 }
 
-/// What a place of this waiter is answered, in the middle of somebody else's lease.
+/// The answer that gives a waiter a place, during another holder's lease.
 fn a_place(sent: &Sent) -> redis::Value {
     queued(25_000, kept_from(sent.at))
 }
 
-/// Answers all but the attempts of waiters.
+/// Answers everything except the attempts of waiters.
 fn otherwise(sent: &Sent) -> Answer {
     Answer::Value(match sent.lane {
         Lane::Renewal => each(1, 1),
@@ -35,12 +35,12 @@ fn otherwise(sent: &Sent) -> Answer {
 }
 
 fn is_attempt(sent: &Sent) -> bool {
-    // Not a release, which names no count.
+    // A release names no count.
     let is_script = sent.is("EVALSHA") && sent.lane != Lane::Renewal;
     is_script && sent.script_args()[sent.script_keys() + 1] != "0"
 }
 
-/// Refuses all attempts, with a place.
+/// Refuses all attempts, and gives each a place.
 fn refused(sent: &Sent) -> Answer {
     if is_attempt(sent) {
         Answer::Value(a_place(sent))
@@ -53,7 +53,7 @@ fn full() -> Arc<Scripted> {
     Scripted::new(refused)
 }
 
-/// Publishes a message to the first who subscribed.
+/// Publishes a message on the first channel that was subscribed to.
 fn publish(server: &Scripted, client: &Client, message: &str) {
     let sent = server.sent();
     let subscribe = sent.iter().find(|sent| sent.is("SUBSCRIBE"));
@@ -62,17 +62,17 @@ fn publish(server: &Scripted, client: &Client, message: &str) {
     locals.message(channel.as_bytes(), message.as_bytes());
 }
 
-/// Says that it holds the lock, for this much of a place that it asked for then.
+/// A message that hands the lock over, with `remaining` left of a place that was asked for at `asked`.
 fn grant_message(asked: Duration, remaining: Duration) -> String {
     grant_message_with("- x", asked, remaining)
 }
 
-/// The same of another lock, or with a token.
+/// Like [`grant_message`], for another lock or with a token.
 fn grant_message_with(what: &str, asked: Duration, remaining: Duration) -> String {
     format!("{} {} {what}", kept_from(asked), remaining.as_millis())
 }
 
-/// The guard of a waiter that gets this message after this time.
+/// The guard of a waiter that gets this message after `at`.
 async fn guard_after(
     client: &Client,
     server: &Arc<Scripted>,
@@ -95,7 +95,7 @@ fn later_attempts(server: &Scripted, than: Duration) -> usize {
     attempts.filter(|sent| sent.at >= than).count()
 }
 
-/// The lease is counted from the poll before the message, however late that comes.
+/// The lease counts from the poll before the message, even if the message is late.
 #[tokio::test(start_paused = true)]
 async fn the_lease_counts_from_the_last_poll_and_not_from_the_message() {
     for at in [1_001, 1_400, 1_999] {
@@ -115,7 +115,7 @@ async fn the_lease_counts_from_the_last_poll_and_not_from_the_message() {
         assert_eq!(
             server.times(Lane::Renewal),
             [MS; 0],
-            "a short one needs none"
+            "a lease this short needs none"
         );
     }
 }
@@ -132,12 +132,12 @@ async fn a_hold_that_was_handed_over_soon_has_its_whole_lease() {
     assert_eq!(guard.remaining(), LEASE - MS * 302 - MS);
     tokio::time::sleep(LEASE).await;
     assert!(!guard.is_lost());
-    // From there on as any other.
+    // After that, renewals are as usual.
     let renewed = server.times(Lane::Renewal);
     assert!((3..=5).contains(&renewed.len()), "{renewed:?}");
 }
 
-/// Nobody confirms anything: it is lost where the lease it was handed over with is over.
+/// If no renewal is answered, the hold is lost when the lease of the handover ends.
 #[tokio::test(start_paused = true)]
 async fn without_a_renewal_it_is_lost_when_the_place_would_have_been() {
     let server = Scripted::new(|sent| match sent.lane {
@@ -153,13 +153,13 @@ async fn without_a_renewal_it_is_lost_when_the_place_would_have_been() {
     assert!(!guard.is_lost(), "{:?}", guard.remaining());
     tokio::time::sleep(MS).await;
     assert!(guard.is_lost());
-    // Asked more than once before that.
+    // The client sent more than one renewal before that.
     let renewed = server.times(Lane::Renewal);
     assert!(renewed.len() > 1, "{renewed:?}");
 }
 
-/// The connection for renewals may have been dead for long when the lock comes: there is time to make
-/// another, however short the lease is that it comes with.
+/// The renewal connection may have been dead for a long time when the lock arrives. Even a short handover lease leaves
+/// time for a new connection.
 #[tokio::test(start_paused = true)]
 async fn a_first_renewal_that_is_not_answered_is_sent_again_in_time() {
     let renewals = AtomicUsize::new(0);
@@ -170,7 +170,7 @@ async fn a_first_renewal_that_is_not_answered_is_sent_again_in_time() {
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x");
-    // As short as it is when it comes right before a poll.
+    // As short as the lease gets when the message arrives right before a poll.
     let message = grant_message(MS * 1_000, MS * 2_001);
     let guard = guard_after(&client, &server, &lock, MS * 1_999, &message).await;
     assert!(guard.remaining() < MS * 1_000);
@@ -179,21 +179,21 @@ async fn a_first_renewal_that_is_not_answered_is_sent_again_in_time() {
     assert!(guard.remaining() > LEASE / 2);
 }
 
-/// What is no hold by now, or cannot be known to be one, leads to another attempt.
+/// A message that grants nothing now, or may be stale, leads to another attempt.
 #[tokio::test(start_paused = true)]
 async fn a_grant_message_that_is_stale_late_or_none_leads_to_an_attempt() {
     let at = MS * 1_400;
     for message in [
         "0".to_owned(),
-        // Of the first poll: the one after it was answered with another place.
+        // Belongs to the first poll. The next poll was answered with another place.
         grant_message(Duration::ZERO, MS * 2_900),
-        // Of a later one, which it never asked for.
+        // Belongs to a later poll, which the waiter never sent.
         grant_message(MS * 1_001, MS * 2_700),
-        // Its lease is over, or as good as over, if it began right after the poll.
+        // Its lease, counted from the poll, is over or almost over.
         grant_message(MS * 1_000, MS * 300),
         grant_message(MS * 1_000, MS * 450),
         grant_message_with("no-token x", MS * 1_000, MS * 2_900),
-        // Of another lock with the same channels.
+        // Belongs to another lock with the same channels.
         grant_message_with("- {x}", MS * 1_000, MS * 2_900),
     ] {
         let server = Scripted::new(move |sent| {
@@ -213,7 +213,7 @@ async fn a_grant_message_that_is_stale_late_or_none_leads_to_an_attempt() {
     }
 }
 
-/// Both say that it holds the lock: that is one hold, with the lease of the answer.
+/// The message and the answer both report the lock. The result is one hold, with the lease of the answer.
 #[tokio::test(start_paused = true)]
 async fn a_grant_message_that_comes_while_it_asks_waits_for_the_answer() {
     let at = MS * 1_000;
@@ -231,7 +231,7 @@ async fn a_grant_message_that_comes_while_it_asks_waits_for_the_answer() {
         });
         let client = Client::over(&server, LEASE);
         let lock = client.fair_lock("x");
-        // Of the poll that is under way.
+        // Belongs to the poll that is under way.
         let message = grant_message(at, MS * 3_000);
         let guard = guard_after(&client, &server, &lock, at + MS * 100, &message).await;
         assert_eq!(server.clock().now().nanos(), 1_200_000_000);
@@ -273,7 +273,7 @@ async fn a_token_comes_with_the_grant_message() {
     let release = server.sent().pop().unwrap();
     assert_eq!(release.script_args()[4], "redisson_lock_token:{x}");
 
-    // One without a token is not what it wants.
+    // A message without a token is not enough.
     let server = Scripted::new(|sent| {
         if !is_attempt(sent) {
             otherwise(sent)
@@ -293,7 +293,7 @@ async fn a_token_comes_with_the_grant_message() {
     );
 }
 
-/// Who needs more than the lock says so with its place.
+/// The place records what its holder needs besides the lock.
 #[tokio::test(start_paused = true)]
 async fn a_place_says_what_its_holder_wants() {
     let place = async |lock: fn(FairLock) -> FairLock| {
@@ -315,7 +315,7 @@ async fn a_place_says_what_its_holder_wants() {
     assert_eq!(replicated, "wake");
 }
 
-/// Whatever a server may send: who needs its lease in full asks for it.
+/// A waiter that needs a full lease asks for it, even if a server sends a handover.
 #[tokio::test(start_paused = true)]
 async fn a_fixed_lease_is_never_handed_over() {
     let server = Scripted::new(|sent| {
@@ -334,7 +334,7 @@ async fn a_fixed_lease_is_never_handed_over() {
     assert_eq!(guard.remaining(), LEASE - MS * 302);
 }
 
-/// Dropped at the moment at which the message comes, or closed: the lock is given back.
+/// If the call is dropped or the client closed when the message comes, the lock is released.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_handed_to_nobody_is_given_back() {
     for is_closed in [true, false] {
@@ -365,8 +365,8 @@ async fn a_lock_that_was_handed_to_nobody_is_given_back() {
     }
 }
 
-/// It was taken away from the one before by force, say: that one is lost, and the server is asked at once
-/// whether it has the new one.
+/// The earlier hold was taken away, for example by force. It is lost, and the client asks the server at once whether it
+/// has the new hold.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_in_the_way_of_one_handed_over_is_lost() {
     let server = Scripted::new(|sent| {
@@ -389,7 +389,7 @@ async fn a_hold_that_is_in_the_way_of_one_handed_over_is_lost() {
     assert_eq!(server.times(Lane::Renewal), [MS * 501]);
 }
 
-/// An attempt that starts over under another id does not get what was sent to the id before.
+/// An attempt that starts over under a new id does not accept a message for its old id.
 #[tokio::test(start_paused = true)]
 async fn a_grant_message_for_another_holder_is_not_used() {
     let server = Scripted::new(|sent| match (is_attempt(sent), sent.lane) {
@@ -402,7 +402,7 @@ async fn a_grant_message_for_another_holder_is_not_used() {
     let wait = lock.try_lock_for(MS * 12_000);
     let publishing = async {
         tokio::time::sleep(MS * 8_500).await;
-        // To the channel of the first, which nobody listens to any more.
+        // Goes to the channel of the first id, which has no listener now.
         publish(&server, &client, &grant_message(MS * 8_500, MS * 3_000));
     };
     let (got, ()) = tokio::join!(wait, publishing);
@@ -415,8 +415,8 @@ async fn a_grant_message_for_another_holder_is_not_used() {
     assert!(attempts(&sent).len() > 4);
 }
 
-/// Nodes of a cluster send each other what is published, and the one that granted the lock counts its own connections
-/// alone: it takes back a grant of which it believes that nobody heard.
+/// The nodes of a cluster pass published messages on, but the node that granted the lock counts only its own
+/// connections. So it takes back a grant that seems to have reached no receiver.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_handed_over_by_a_message_that_other_nodes_pass_on() {
     let server = Scripted::in_a_cluster(refused);
@@ -432,6 +432,6 @@ async fn nothing_is_handed_over_by_a_message_that_other_nodes_pass_on() {
     let sent = server.sent();
     let mut wanted = sent.iter().filter(|sent| is_attempt(sent));
     let wants_it = |sent: &Sent| sent.words.iter().any(|word| word.starts_with("grant"));
-    assert!(!wanted.any(wants_it), "it does not ask for that: {sent:#?}");
+    assert!(!wanted.any(wants_it), "it asks for no handover: {sent:#?}");
     assert!(later_attempts(&server, MS * 500) > 0, "it asks");
 }

@@ -1,10 +1,10 @@
-//! Hints that come to nothing: how often they lead to an attempt, and how soon.
+//! Tests how often, and how soon, hints lead to attempts when the lock stays held.
 
 use super::*;
 
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Waits in vain for a lock while so many hints come, one after the other, and once more as long.
+/// Waits for a lock that stays held, while this number of hints come at intervals, and then for one more interval.
 async fn wait_for_hints(server: &Arc<Scripted>, hints: u32) {
     let client = Client::over(server, LEASE);
     let locals = Arc::clone(&client.core().locals);
@@ -19,7 +19,7 @@ async fn wait_for_hints(server: &Arc<Scripted>, hints: u32) {
     assert!(got.unwrap().is_none());
 }
 
-/// Who pauses before each attempt comes after all others each time, and may wait for ever.
+/// A waiter that pauses before every attempt always comes after its rivals, and may wait forever.
 #[tokio::test(start_paused = true)]
 async fn who_has_lost_often_pauses_every_other_time_only() {
     const HINTS: u32 = 24;
@@ -33,12 +33,12 @@ async fn who_has_lost_often_pauses_every_other_time_only() {
             BETWEEN * hint
         }
     });
-    // The first two are made without a hint, and the last at the deadline.
+    // The first two attempts need no hint, and the last is at the deadline.
     assert_eq!(asked[2..asked.len() - 1], expected.collect::<Vec<_>>());
 }
 
-/// A subscription that is refused at once, as while a slot moves, is tried again behind the next answer, and then at
-/// each poll: or a lock would be free for some polls while somebody waits for it.
+/// A subscription that is refused at once, as while a slot moves, is tried again behind the next answer and then at
+/// each poll. Otherwise the lock could be free for some polls while a waiter waits for it.
 #[tokio::test(start_paused = true)]
 async fn a_subscription_that_is_refused_at_once_is_tried_again_soon() {
     let server = Scripted::new(|sent| match sent.lane {
@@ -66,7 +66,7 @@ async fn a_subscription_that_is_refused_at_once_is_tried_again_soon() {
     );
 }
 
-/// Each hint costs one attempt, though there is no connection for a subscription.
+/// Each hint costs one attempt, even without a connection for a subscription.
 #[tokio::test(start_paused = true)]
 async fn who_has_no_connection_for_messages_asks_once_for_each_hint() {
     const HINTS: u32 = 8;
@@ -82,9 +82,9 @@ async fn who_has_no_connection_for_messages_asks_once_for_each_hint() {
     assert_eq!(asked, expected.collect::<Vec<_>>());
 }
 
-/// Asks for a fair lock in vain, over a push connection whose first replies take 25 ms and all others as long as
-/// `later`, for a caller that waits for 40 ms for an answer. When it asked there, and the channel of the holder that
-/// asked last is the one that was subscribed to last.
+/// Asks for a fair lock that stays held. On the push connection the first replies take 25 ms and all others take
+/// `later`, while the caller waits 40 ms for an answer. Returns the times of the attempts on that connection. Checks
+/// that the last subscription is for the holder of the last attempt.
 async fn wait_with_little_patience(later: Option<Duration>) -> Vec<Duration> {
     let server = Scripted::new(move |sent| {
         let value = match sent.is("EVALSHA") {
@@ -114,16 +114,16 @@ async fn wait_with_little_patience(later: Option<Duration>) -> Vec<Duration> {
     asked.map(|sent| sent.at).collect()
 }
 
-/// A connection that is slow at first, as a new one is, is tried again behind the next answer, by a caller that cannot
-/// wait for it: or it would sleep at the head of the queue, and nobody could wake it.
+/// A connection that is slow at first, like a new one, is tried again behind the next answer if the caller cannot wait
+/// for it. Otherwise the waiter would sleep at the head of the queue, and no message could wake it.
 #[tokio::test(start_paused = true)]
 async fn who_could_not_wait_for_a_subscription_tries_it_again_at_once() {
     let asked = wait_with_little_patience(Some(MS * 15)).await;
-    // In between it has undone the first, whose answer it did not wait for.
+    // In between, it undid the first attempt, whose answer it did not wait for.
     assert_eq!(asked, [Duration::ZERO, MS * 35]);
 }
 
-/// One that is dead would cost it its place each time.
+/// On a dead connection, each further try would cost the waiter its place.
 #[tokio::test(start_paused = true)]
 async fn who_could_not_wait_for_a_subscription_twice_leaves_it_alone() {
     let asked = wait_with_little_patience(None).await;

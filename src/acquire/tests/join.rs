@@ -1,4 +1,4 @@
-//! Readers of one client that have one hold together: who joins, what they share, and who gives it back.
+//! Tests readers of one client that share one hold: which readers join, what they share, and which one releases it.
 
 use std::task::Poll;
 
@@ -20,8 +20,8 @@ async fn who_comes_while_it_is_held_joins_and_the_last_gives_it_back() {
     let (server, client, lock) = scene();
     let first = lock.read().await.unwrap();
     let second = lock.read_side().lock().await.unwrap();
-    let third = lock.try_read().await.unwrap().expect("beside the others");
-    let fourth = lock.try_read_for(MS).await.unwrap().expect("beside them");
+    let third = lock.try_read().await.unwrap().expect("joins");
+    let fourth = lock.try_read_for(MS).await.unwrap().expect("joins");
     assert_eq!(asked(&server), [What::Read(1)]);
     let all = [first, second, third, fourth];
     assert!(all.iter().all(|guard| guard.hold_count() == 1));
@@ -45,7 +45,7 @@ async fn who_comes_while_it_is_held_joins_and_the_last_gives_it_back() {
     nothing_is_left(&client).await;
 }
 
-/// The one who asks gets it for all who wait.
+/// The reader that asks gets the lock for all waiting readers.
 #[tokio::test(start_paused = true)]
 async fn readers_that_wait_ask_once() {
     let (server, client, lock) = scene_where(reads_are_slow);
@@ -64,7 +64,7 @@ async fn readers_that_wait_ask_once() {
     assert_eq!(asked(&server), [What::Read(1), What::Give(0)]);
 }
 
-/// Each has its share before the first of them runs, so it is there when the next comes.
+/// Each reader has its share before the first of them runs, so the hold is still there for the next.
 #[tokio::test(start_paused = true)]
 async fn readers_that_wait_ask_once_though_each_leaves_at_once() {
     let (server, client, lock) = scene_where(reads_are_slow);
@@ -94,14 +94,14 @@ async fn a_hold_takes_readers_for_so_long_and_so_many() {
     let after = lock.read().await.unwrap();
     assert_ne!(after.holder_id(), anew.holder_id());
     assert_eq!(asked(&server), [What::Read(1); 3]);
-    // What is closed is held by those who have it.
+    // A closed hold stays with its readers.
     first.release().await.unwrap();
     assert!(!joined.is_lost());
     drop((joined, anew, after));
     nothing_is_left(&client).await;
 }
 
-/// A writer of the same client that waits comes before new readers, and after those that waited before it.
+/// A waiting writer of the client comes before new readers, and after the readers that waited before it.
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_waits_comes_first() {
     let (_, client, lock) = scene_where(|_, what| match what {
@@ -112,11 +112,11 @@ async fn a_writer_that_waits_comes_first() {
     let writing = writer(&lock).await;
     assert!(!writing.is_finished());
     let behind = reader(&lock).await;
-    assert!(!behind.is_finished(), "the writer was there before");
+    assert!(!behind.is_finished(), "the writer came first");
     let tried = lock.try_read().await.unwrap();
     let tried = tried.expect("this server knows no waiting writer");
     assert_ne!(tried.holder_id(), first.holder_id(), "it was asked");
-    // The writer gives up, and does not wait any more.
+    // The writer stops waiting.
     writing.abort();
     let behind = got(behind).await;
     assert_eq!(behind.holder_id(), tried.holder_id(), "the newest of both");
@@ -148,7 +148,7 @@ async fn who_asks_for_more_than_to_read_has_a_hold_of_its_own() {
     nothing_is_left(&client).await;
 }
 
-/// By its guard, and by its owner in another call.
+/// The owner enters again through its guard, and through its owner in another call.
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_joined_enters_again_and_cannot_write() {
     let (server, client, lock) = scene();
@@ -168,7 +168,7 @@ async fn an_owner_that_joined_enters_again_and_cannot_write() {
     drop(first);
     others().await;
     assert_eq!(second.hold_count(), 3);
-    // What it had is over: it is a stranger, and has to ask.
+    // The owner's share is over, so it is a stranger and has to ask.
     let late = lock.clone().owner(&gone).read().await.unwrap();
     assert_ne!(late.holder_id(), second.holder_id());
     drop(late);
@@ -180,8 +180,8 @@ async fn an_owner_that_joined_enters_again_and_cannot_write() {
     nothing_is_left(&client).await;
 }
 
-/// What its owner entered with another lease is all that the server counts: whoever joined that would read on when
-/// it is given back.
+/// After the owner entered with another lease, the server counts only that entry. A reader that joined it would still
+/// read when it is released.
 #[tokio::test(start_paused = true)]
 async fn nobody_joins_what_is_left_with_another_lease() {
     let (_, client, lock) = scene();
@@ -198,7 +198,7 @@ async fn nobody_joins_what_is_left_with_another_lease() {
     nothing_is_left(&client).await;
 }
 
-/// Nothing is asked in between: it is released, or about to be.
+/// No command comes in between: the hold is released, or about to be.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_being_released_takes_nobody() {
     let (server, client, lock) = scene_where(|_, what| match what {
@@ -243,7 +243,7 @@ fn lockset_is_lost(view: &crate::Loss) -> bool {
     view.reason() == Some(LostReason::Revoked)
 }
 
-/// The process stood still for longer than the lease: what it had is lost, and nobody joins that.
+/// The process paused for longer than the lease. The hold is lost, so no reader joins it.
 #[tokio::test(start_paused = true)]
 async fn nobody_joins_what_is_over_by_the_clock() {
     let (_, client, lock) = scene_where(|_, what| match what {
@@ -259,14 +259,14 @@ async fn nobody_joins_what_is_over_by_the_clock() {
     nothing_is_left(&client).await;
 }
 
-/// A waiter that is dropped at any moment leaves the hold to the others.
+/// A waiter that is dropped at any moment leaves the hold to the other readers.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_is_dropped_takes_nothing_along() {
     let (_, client, lock) = scene_where(reads_are_slow);
     let mut head = Box::pin(lock.read());
     assert!(matches!(poll(&mut head).await, Poll::Pending));
     let behind = reader(&lock).await;
-    // The one who asks is gone: the next asks, behind its cancellation.
+    // The reader that asked is gone. The next one asks, behind the cancellation.
     drop(head);
     others().await;
     tokio::time::sleep(MS * 3).await;
@@ -281,7 +281,7 @@ async fn poll<F: Future + Unpin>(work: &mut F) -> Poll<F::Output> {
     std::future::poll_fn(|context| Poll::Ready(std::pin::Pin::new(&mut *work).poll(context))).await
 }
 
-/// Others wait behind a reader whose future nobody polls: it is passed over.
+/// The reader at the head is not polled, so the readers behind it pass it over.
 #[tokio::test(start_paused = true)]
 async fn a_head_that_is_not_polled_holds_up_no_reader() {
     let (_, client, lock) = scene_where(reads_are_slow);
@@ -291,14 +291,14 @@ async fn a_head_that_is_not_polled_holds_up_no_reader() {
     tokio::time::sleep(LEASE / 2).await;
     let guard = got(behind).await;
     assert!(!guard.is_lost());
-    // It comes back, and its own grant counts if its lease has not ended.
+    // It is polled again, and its own grant counts if the lease has not ended.
     let own = head.await.unwrap();
     assert!(!own.is_lost());
     drop((guard, own));
     nothing_is_left(&client).await;
 }
 
-/// The one guard is forgotten: the others read on, and then the hold is left at the server.
+/// One guard is forgotten. The others read on, and then the hold is left at the server.
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_forgotten_leaves_the_hold_to_its_lease() {
     for first_is_forgotten in [false, true] {
@@ -319,7 +319,7 @@ async fn a_guard_that_is_forgotten_leaves_the_hold_to_its_lease() {
     }
 }
 
-/// A fenced call for an owner that joined gets a token, and it is that owner's.
+/// A fenced call for an owner that joined gets a token, which belongs to that owner.
 #[tokio::test(start_paused = true)]
 async fn a_token_is_of_the_owner_that_asked_for_it() {
     let server = Scripted::new(|sent| {
@@ -340,12 +340,12 @@ async fn a_token_is_of_the_owner_that_asked_for_it() {
     assert_eq!(second.fencing_token(), fenced.fencing_token());
     assert_eq!(first.fencing_token(), None);
     let third = lock.read().await.unwrap();
-    assert_ne!(third.holder_id(), first.holder_id(), "it has a token");
+    assert_ne!(third.holder_id(), first.holder_id(), "it carries a token");
     drop((first, second, fenced, third));
     nothing_is_left(&client).await;
 }
 
-/// A reader with other terms need not wait for one that asks for itself and for those like it.
+/// A reader with other terms does not wait for a reader that asks for itself and its like.
 #[tokio::test(start_paused = true)]
 async fn who_cannot_join_the_one_that_asks_asks_beside_it() {
     let (server, client, lock) = scene_where(reads_are_slow);
@@ -369,7 +369,8 @@ async fn who_cannot_join_the_one_that_asks_asks_beside_it() {
     nothing_is_left(&client).await;
 }
 
-/// It was out of reach: who leaves others waits for the answer to whether it is still held.
+/// The server was out of reach. A release that leaves other readers waits until the server says whether it has the
+/// hold.
 #[tokio::test(start_paused = true)]
 async fn a_release_in_doubt_waits_for_the_answer() {
     for is_there in [true, false] {
@@ -381,7 +382,7 @@ async fn a_release_in_doubt_waits_for_the_answer() {
             _ => None,
         });
         let [one, other] = [lock.read().await.unwrap(), lock.read().await.unwrap()];
-        // The watchdog's task runs, and then hears of it.
+        // Lets the watchdog task start, and then notifies it.
         others().await;
         client.core().locals.moved.give();
         others().await;
@@ -396,7 +397,7 @@ async fn a_release_in_doubt_waits_for_the_answer() {
     }
 }
 
-/// A writer waits a moment for readers of its client, and has the lock behind their release.
+/// A writer waits a moment for the readers of its client, and gets the lock behind their release.
 #[tokio::test(start_paused = true)]
 async fn a_writer_asks_behind_the_release_of_its_readers() {
     let (server, client, lock) = scene();
@@ -408,7 +409,7 @@ async fn a_writer_asks_behind_the_release_of_its_readers() {
     nothing_is_left(&client).await;
     let give = What::Give(0);
     assert_eq!(asked(&server), [What::Read(1), give, What::Write, give]);
-    // They read for longer: the server is to know that it waits.
+    // The readers read for longer, so the server must learn that the writer waits.
     let reading = lock.read().await.unwrap();
     let second = writer(&lock).await;
     tokio::time::sleep(MS).await;

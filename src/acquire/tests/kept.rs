@@ -1,4 +1,4 @@
-//! Holds that are left at the server until the time is over that their handle asks for.
+//! Tests holds that stay at the server until the minimum hold time of their handle is over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::testing::{Answer, Scripted, Sent, done, each, elsewhere, granted, ref
 
 const AT_LEAST: Duration = Duration::from_secs(20);
 
-/// Each renewal is due then, as none has another lease.
+/// Each renewal is due at this age, because no hold has another lease.
 const RENEWED_AT: Duration = Duration::from_secs(10);
 
 fn is_keep(sent: &Sent) -> bool {
@@ -24,8 +24,7 @@ fn is_attempt(sent: &Sent) -> bool {
     sent.words[1] == catalog::REENTRANT_ACQUIRE.sha()
 }
 
-/// A server that says this to the renewals, of which it is told how many there were before, and nothing but good
-/// otherwise.
+/// A server that answers renewals with `answer`, which gets the number of earlier renewals, and confirms all else.
 fn renewing(answer: impl Fn(&Sent, usize) -> Answer + Send + Sync + 'static) -> Arc<Scripted> {
     let renewals = AtomicUsize::new(0);
     Scripted::new(move |sent| match sent.lane {
@@ -43,7 +42,7 @@ async fn renewal_sent(server: &Scripted) {
     }
 }
 
-/// What is left of the time that it was to be held for, to the millisecond.
+/// Checks that the hold is kept for the rest of its minimum time, to the millisecond.
 fn assert_leaves_the_rest(keep: &Sent, granted_at: Duration) {
     assert!(is_keep(keep), "{keep:?}");
     let lease: u64 = keep.script_args()[3].parse().unwrap();
@@ -52,7 +51,7 @@ fn assert_leaves_the_rest(keep: &Sent, granted_at: Duration) {
     assert!(end >= asked && end <= asked + MS * 2, "{end:?}: {keep:?}");
 }
 
-/// A server that has no room, or cannot write to its disk, for a while.
+/// The server has no room, or cannot write to its disk, for a while.
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_left_as_soon_as_the_server_no_longer_refuses() {
     let (refused_until, at_least) = (MS * 2_500, MS * 5_000);
@@ -72,13 +71,13 @@ async fn a_hold_is_left_as_soon_as_the_server_no_longer_refuses() {
     let lease: u64 = left.script_args()[3].parse().unwrap();
     let remaining = at_least - left.at;
     let lease = Duration::from_millis(lease);
-    // What is repeated while an answer is waited for is the same.
+    // While it waits for an answer, the client repeats the request unchanged.
     let most = remaining + MS * 1_001;
     assert!(lease >= remaining && lease <= most, "{lease:?}");
 }
 
-/// One request leaves the hold, and this client asks behind it. A renewal that is still under way on another connection
-/// names the old holder id.
+/// One request keeps the hold, and the next call of this client goes behind it. A renewal still under way on another
+/// connection names the old holder id.
 #[tokio::test(start_paused = true)]
 async fn what_is_left_is_left_once_under_an_id_of_its_own() {
     let answers = [
@@ -143,8 +142,8 @@ async fn what_is_left_is_left_under_one_id() {
     assert!(client.stats().is_idle());
 }
 
-/// Two guards of one owner: the released one asked for more time than the other one has. When the other one ends by
-/// itself, the hold is left at once, and its later release frees nothing.
+/// Two guards of one owner: the released guard asked for more time than the other guard has left. When the other guard
+/// ends by itself, the hold is kept at once, and a later release of that guard frees nothing.
 #[tokio::test(start_paused = true)]
 async fn what_a_released_guard_asked_for_is_left_when_the_other_one_ends() {
     let most = MS * 3_000;
@@ -181,7 +180,7 @@ async fn what_a_released_guard_asked_for_is_left_when_the_other_one_ends() {
     }
 }
 
-/// Whoever asks next in this client is told what is left of the lock.
+/// The next call of this client sees the kept hold.
 #[tokio::test(start_paused = true)]
 async fn who_waits_in_the_same_client_asks_behind_what_is_left() {
     let answered_after = MS * 50;
@@ -212,7 +211,7 @@ async fn who_waits_in_the_same_client_asks_behind_what_is_left() {
     let sent = server.sent();
     let at = sent.iter().position(is_keep).unwrap();
     let (keep, later) = (&sent[at], &sent[at + 1..]);
-    // The others come behind its answer.
+    // Other attempts come after its answer.
     let first = later.iter().find(|sent| is_attempt(sent)).unwrap();
     let is_behind = first.lane == keep.lane || first.at >= keep.at + answered_after;
     assert!(is_behind, "{first:?} beside {keep:?}");

@@ -1,4 +1,4 @@
-//! Releases of one owner's guards that come together.
+//! Tests simultaneous releases of two guards of one owner.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,8 +9,9 @@ use crate::owner::Owner;
 use crate::script::catalog;
 use crate::testing::{Answer, Scripted, granted};
 
-/// Both guards of an owner are given back while a third call has the turn, so the first of them releases the hold, and is
-/// dropped before the answer. What the second is told, if the server says no more than this of it.
+/// Releases both guards of an owner while a third call has the turn. The first release therefore ends the hold, and is
+/// dropped before its answer. Returns the result of the second release, for a server that answers only that it has no
+/// such hold.
 async fn of_two(
     at_least: Duration,
     first: impl Fn() -> Answer + Send + Sync + 'static,
@@ -39,31 +40,31 @@ async fn of_two(
         .iter()
         .filter(|later| later.script_args()[2] == "0" && holder(later) == holder(&sent[0]));
     let asked = if at_least.is_zero() { 2 } else { 1 };
-    assert!(releases.count() >= asked, "each has asked: {sent:?}");
+    assert!(releases.count() >= asked, "each release asks: {sent:?}");
     second
 }
 
-/// The second finds no hold at the server: it was released for the first.
+/// The second release finds no hold at the server, because the first release ended it.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_was_released_for_another_guard_is_none_that_was_lost() {
     of_two(Duration::ZERO, || Answer::Silence).await.unwrap();
 }
 
-/// It was left at the server for the first, and what was left is over.
+/// The first release kept the hold at the server, and its time is over.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_was_left_for_another_guard_is_none_that_was_lost() {
     of_two(MS * 300, || Answer::Silence).await.unwrap();
 }
 
-/// Nothing was sent for the first, so somebody else has taken it away.
+/// No command was sent for the first release, so another client took the hold away.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_was_not_released_for_another_guard_was_lost() {
     let lost = of_two(Duration::ZERO, || Answer::Unsent).await.unwrap_err();
     assert!(lost.is_not_held(), "{lost}");
 }
 
-/// The connection is there again just when a client that is shut down undoes what callers have left, and before the
-/// release of one that has not left.
+/// The connection returns just when a client that shuts down undoes the calls of callers that left, and before a
+/// release whose caller still waits.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_was_released_by_a_shutdown_is_none_that_was_lost() {
     let releases = AtomicUsize::new(0);
@@ -82,7 +83,7 @@ async fn a_hold_that_was_released_by_a_shutdown_is_none_that_was_lost() {
     shut_down.unwrap();
 }
 
-/// Nothing but a request to leave it concerns a hold that is to be left, so one that is not there was lost.
+/// Only a keep request concerns a hold that is kept, so a hold that is missing was lost.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_to_be_left_is_lost_beside_a_shutdown_too() {
     let server = Scripted::new(|sent| {

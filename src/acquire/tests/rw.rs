@@ -1,4 +1,4 @@
-//! What the tests of read-write locks have in common: a server, what it was asked, and tasks that read and write.
+//! Shared parts of the read-write lock tests: a server, a record of its commands, and tasks that read and write.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::rwlock::{ReadGuard, RwLock, WriteGuard};
 use crate::script::catalog;
 use crate::testing::{Answer, Scripted, Sent, done};
 
-/// What a command is for.
+/// The purpose of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// So many read holds.
+    /// Acquires up to this number of read holds.
     Read(u32),
     Write,
-    /// Down to so many read holds.
+    /// Releases down to this number of read holds.
     Give(u32),
     Renew,
     Other,
@@ -44,14 +44,14 @@ impl What {
     }
 }
 
-/// What the server was asked about locks.
+/// The lock commands that the server received.
 pub(super) fn asked(server: &Scripted) -> Vec<What> {
     let sent = server.sent();
     let whats = sent.iter().map(What::of);
     whats.filter(|what| *what != What::Other).collect()
 }
 
-/// A server that grants and confirms everything, but where `otherwise` says something else.
+/// A server that grants and confirms everything, except where `otherwise` gives another answer.
 fn generous(
     otherwise: impl Fn(&Sent, What) -> Option<Answer> + Send + Sync + 'static,
 ) -> Arc<Scripted> {
@@ -67,7 +67,7 @@ fn generous(
     })
 }
 
-/// Such a server, a client, and its handle of one lock.
+/// A server as in [`generous`], a client, and a handle of one lock.
 pub(super) fn scene_where(
     otherwise: impl Fn(&Sent, What) -> Option<Answer> + Send + Sync + 'static,
 ) -> (Arc<Scripted>, Client, RwLock) {
@@ -77,17 +77,17 @@ pub(super) fn scene_where(
     (server, client, lock)
 }
 
-/// The same, where the server grants and confirms everything.
+/// Like [`scene_where`], with a server that grants and confirms everything.
 pub(super) fn scene() -> (Arc<Scripted>, Client, RwLock) {
     scene_where(|_, _| None)
 }
 
-/// A reader has its grant a moment later.
+/// Delays each read grant.
 pub(super) fn reads_are_slow(_: &Sent, what: What) -> Option<Answer> {
     matches!(what, What::Read(_)).then(|| Answer::Late(MS, Value::Nil))
 }
 
-/// What is to be renewed is not there.
+/// Answers each renewal that the hold is gone.
 pub(super) fn holds_are_gone(sent: &Sent, what: What) -> Option<Answer> {
     let gone = || Value::Array(vec![Value::Int(0); sent.script_keys()]);
     (what == What::Renew).then(|| Answer::Value(gone()))

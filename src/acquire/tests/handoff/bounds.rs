@@ -1,10 +1,10 @@
-//! In order, without a command, and not for long: others are to have their turn.
+//! Tests that hand-offs keep the order, need no command, and soon give other clients a turn.
 
 use std::time::Duration;
 
 use super::*;
 
-/// Tasks that take it in turn; the commands that had been sent when each of them had it.
+/// Starts tasks that take the lock in turn. Returns the number of commands sent by the time each task had it.
 async fn crowd(server: &Arc<Scripted>, client: &Client, tasks: usize, hold: u32) -> Vec<usize> {
     let seen = Arc::<Mutex<Vec<(usize, usize)>>>::default();
     let first = client.lock("x").lock().await.unwrap();
@@ -33,7 +33,7 @@ async fn crowd(server: &Arc<Scripted>, client: &Client, tasks: usize, hold: u32)
     seen
 }
 
-/// How many had it one after the other without a command in between.
+/// How many tasks in a row had the lock without a command in between.
 fn runs(seen: &[usize]) -> Vec<usize> {
     let runs = seen.chunk_by(|one, next| one == next);
     runs.map(<[_]>::len).collect()
@@ -55,7 +55,7 @@ async fn it_is_handed_off_sixteen_times_in_a_row() {
     let client = Client::over(&server, LEASE);
     let runs = runs(&crowd(&server, &client, 100, 0).await);
     let (last, full) = runs[1..].split_last().unwrap();
-    // The one that asks the server, and sixteen more.
+    // The task that asks the server, and sixteen more.
     assert!(full.iter().all(|run| *run == 17), "{runs:?}");
     assert!(runs[0] <= 16 && *last <= 17, "{runs:?}");
     nothing_is_left(&client).await;
@@ -66,13 +66,13 @@ async fn it_is_handed_off_for_five_milliseconds_in_a_row() {
     let server = generous(|_, _| None);
     let client = Client::over(&server, LEASE);
     let runs = runs(&crowd(&server, &client, 40, 2).await);
-    // Passed on at 0, 2 and 4 ms of a slice.
+    // Handed off at 0, 2 and 4 ms of a slice.
     assert!(runs.iter().all(|run| *run <= 4), "{runs:?}");
-    assert!(runs.len() < 20, "and so long it does: {runs:?}");
+    assert!(runs.len() < 20, "hand-offs go on that long: {runs:?}");
     nothing_is_left(&client).await;
 }
 
-/// Held for longer than that, it is handed off at most once.
+/// A lock that is held for longer than that is handed off at most once.
 #[tokio::test(start_paused = true)]
 async fn a_long_hold_is_handed_off_at_most_once() {
     let server = generous(|_, _| None);
@@ -82,7 +82,7 @@ async fn a_long_hold_is_handed_off_at_most_once() {
     nothing_is_left(&client).await;
 }
 
-/// Another process is known to wait: the share of turns is followed by a time to ask, for as long as they come.
+/// If another process waits, each share of turns is followed by a pause for it to ask, while it comes.
 #[tokio::test(start_paused = true)]
 async fn others_who_listen_get_the_time_to_ask() {
     let server = generous(|_, what| {
@@ -97,16 +97,16 @@ async fn others_who_listen_get_the_time_to_ask() {
         .filter(|pair| What::of(&pair[0]) == What::Give(0) && What::of(&pair[1]) == What::Take);
     let pauses: Vec<_> = turns.map(|pair| pair[1].at - pair[0].at).collect();
     assert!(pauses.len() >= 5);
-    // Behind the first release it may be asked before its answer has said who listens. Who listens and does not
-    // come is not waited for any more after three times.
+    // The first attempt may go out before the answer to the release has counted the listeners. After three pauses
+    // without an attempt of the listener, the client no longer waits for it.
     let expected = [2 * MS, 2 * MS, Duration::ZERO].map(Some);
     let pauses = [1, 2, 4].map(|at| pauses.get(at).copied());
     assert_eq!(pauses, expected);
     nothing_is_left(&client).await;
 }
 
-/// A task that nobody waits behind here takes it again and again, with these pauses; how long that took beside
-/// them, while one listens elsewhere.
+/// One task takes the lock repeatedly, with these pauses, while another process listens. Returns the time it took
+/// beyond the pauses.
 async fn again_and_again(pause: Duration) -> Duration {
     let one_listens =
         |_: &Sent, what| (what == What::Give(0)).then(|| Answer::Value(Value::Int(1)));
@@ -123,14 +123,14 @@ async fn again_and_again(pause: Duration) -> Duration {
     took
 }
 
-/// Whoever has it now and then has no turns in a row: others could ask in between.
+/// A task that pauses has no turns in a row: others could ask in between.
 #[tokio::test(start_paused = true)]
 async fn one_task_that_pauses_does_not_stand_back() {
     let took = again_and_again(3 * MS).await;
     assert!(took.is_zero(), "{took:?}");
 }
 
-/// Else its attempt is always behind its own release, and before that of anybody who is told of it.
+/// Otherwise its attempt would always be behind its own release and ahead of every listener's attempt.
 #[tokio::test(start_paused = true)]
 async fn one_task_that_does_not_pause_gives_others_the_time_to_ask() {
     let took = again_and_again(Duration::ZERO).await;

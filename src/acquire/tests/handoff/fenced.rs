@@ -1,4 +1,4 @@
-//! Tokens that the server has set aside: they grow from task to task, and up to its next one.
+//! Tests tokens that the server has set aside: they grow from task to task, and stay below its next token.
 
 use super::*;
 use crate::{FencingToken, Owner};
@@ -39,7 +39,7 @@ async fn tokens_grow_from_task_to_task() {
     nothing_is_left(&client).await;
     let asked = takes(&server).len();
     assert!(asked < 8, "in memory otherwise: {asked}");
-    // What the server gives next is later than all that it has set aside.
+    // The server's next token is later than all that it set aside.
     let guard = fenced.lock().await.unwrap();
     assert!(token(&guard) > last);
     drop(guard);
@@ -51,7 +51,7 @@ async fn tokens_grow_from_task_to_task() {
     nothing_is_left(&client).await;
 }
 
-/// What a re-entry gets from the server is later than what was set aside, which is not used then.
+/// A re-entry gets a later token from the server than those set aside, which are then not used.
 #[tokio::test(start_paused = true)]
 async fn tokens_set_aside_are_not_used_after_a_later_one() {
     let server = generous(|_, _| None);
@@ -62,7 +62,7 @@ async fn tokens_set_aside_are_not_used_after_a_later_one() {
     let first = waiter(fenced.clone()).await;
     let second = waiter(plain.clone().owner(&owner)).await;
     let third = waiter(fenced.clone()).await;
-    // It has no token to give, so the next one asks the server, for others too.
+    // The plain hold has no tokens, so the next task asks the server for several.
     drop(held);
     let guard = got(first).await;
     let first = token(&guard);
@@ -85,7 +85,7 @@ async fn tokens_set_aside_are_not_used_after_a_later_one() {
     nothing_is_left(&client).await;
 }
 
-/// Not even one that was given to a waiter that did not take it.
+/// Not even a token that went to a waiter which did not take it.
 #[tokio::test(start_paused = true)]
 async fn no_token_is_given_twice() {
     let server = generous(|_, _| None);

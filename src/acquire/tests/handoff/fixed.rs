@@ -1,4 +1,4 @@
-//! With one script: a fixed lease, and another lease.
+//! Tests hand-offs that take one script: to a fixed lease, and to another lease.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::LostReason;
 use crate::conn::Lane;
 
-/// What a lease that was asked for just now is good for.
+/// How much of a lease remains right after the request for it.
 fn fresh(lease: Duration) -> Duration {
     lease - (lease / 100 + MS * 2)
 }
@@ -27,7 +27,7 @@ async fn a_fixed_lease_begins_anew_with_one_script() {
     for held in [0, 0, 1, 10_000, 300] {
         let next = waiter(lock.clone()).await;
         tokio::time::sleep(MS * held).await;
-        // A slice of its own.
+        // Starts a new slice.
         client.core().locals.all()[0].reset_handoffs();
         let before = server.sent().len();
         drop(guard);
@@ -99,7 +99,7 @@ async fn a_fixed_lease_goes_on_as_a_renewed_one() {
     nothing_is_left(&client).await;
 }
 
-/// A renewal of what it was before, due while the server is asked, does not lengthen a fixed lease.
+/// A renewal of the former lease that comes due while the server is asked does not lengthen a fixed lease.
 #[tokio::test(start_paused = true)]
 async fn a_fixed_lease_is_not_lengthened_by_what_it_was() {
     let server = generous(late_takeover(MS * 900));
@@ -111,14 +111,14 @@ async fn a_fixed_lease_is_not_lengthened_by_what_it_was() {
     client.core().locals.all()[0].reset_handoffs();
     let asked = server.clock().now();
     drop(guard);
-    // A third of the renewed lease is over in the middle of this.
+    // A third of the renewed lease ends in the middle of this.
     let guard = next.await.unwrap().unwrap();
     let taken = asked.until(server.clock().now());
     assert_eq!(taken, MS * 900);
     assert_eq!(takes(&server).len(), 1);
     let remaining = guard.remaining();
     assert!(remaining <= lease - taken, "{remaining:?}");
-    assert!(server.times(Lane::Renewal).is_empty(), "nobody wants that");
+    assert!(server.times(Lane::Renewal).is_empty(), "never renewed");
     assert_eq!(guard.lost().await, LostReason::Expired);
     drop(guard);
     nothing_is_left(&client).await;

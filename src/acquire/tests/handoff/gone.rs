@@ -1,4 +1,4 @@
-//! A hand-off that nobody accepts, or that the server does not agree to: it goes on, or nothing is left.
+//! Tests a hand-off that no task accepts, or that the server rejects: the next task gets it, or nothing is left.
 
 use super::*;
 use crate::clock::Tick;
@@ -21,7 +21,7 @@ fn slow_takeover(sent: &Sent, what: What) -> Option<Answer> {
     is_takeover(sent, what).then_some(Answer::Late(MS * 50, held))
 }
 
-/// Whichever poll of the one it is given to is the last, the next one has it.
+/// After any poll of the waiter with the hand-off, dropping it passes the hold to the next waiter.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_dropped_hands_it_off() {
     for fixed in [false, true] {
@@ -45,7 +45,7 @@ async fn a_waiter_that_is_dropped_hands_it_off() {
             }
             drop(given);
             let next = tokio::time::timeout(LEASE, next).await;
-            let next = next.expect("it goes on").unwrap().unwrap();
+            let next = next.expect("the next waiter gets it").unwrap().unwrap();
             assert!(!next.is_lost());
             assert_eq!(client.stats().holds, 1);
             drop(next);
@@ -58,7 +58,7 @@ async fn a_waiter_that_is_dropped_hands_it_off() {
     }
 }
 
-/// Passed on to nobody in the end, it is released.
+/// If no waiter is left, the hold is released.
 #[tokio::test(start_paused = true)]
 async fn a_crowd_that_is_dropped_leaves_nothing() {
     let server = generous(|_, _| None);
@@ -70,7 +70,7 @@ async fn a_crowd_that_is_dropped_leaves_nothing() {
         assert!(poll(wait).await.is_pending());
     }
     drop(guard);
-    // One after the other is handed it, and none of them is polled.
+    // One waiter after another gets the hand-off, and none of them is polled.
     drop(waits);
     nothing_is_left(&client).await;
     assert_eq!(whats(&server), [What::Take, What::Give(0)]);
@@ -90,7 +90,7 @@ async fn a_takeover_without_an_answer_is_an_error_and_leaves_nothing() {
     assert_eq!(whats(&server).last(), Some(&What::Give(0)));
 }
 
-/// Others behind it do not get its error.
+/// The waiters behind it do not get its error.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_without_an_answer_is_one_waiters_alone() {
     let server = generous(|sent, what| is_takeover(sent, what).then_some(Answer::Silence));
@@ -102,11 +102,11 @@ async fn a_takeover_without_an_answer_is_one_waiters_alone() {
     drop(guard);
     assert!(next.await.unwrap().is_err());
     let after = tokio::time::timeout(LEASE, after).await;
-    drop(after.expect("it goes on").unwrap().unwrap());
+    drop(after.expect("the waiter behind gets it").unwrap().unwrap());
     nothing_is_left(&client).await;
 }
 
-/// The server does not have it any more: asked for anew.
+/// The server no longer has the hold, so the waiter asks again.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_that_is_refused_is_a_new_attempt() {
     let server = generous(|sent, what| {
@@ -127,7 +127,7 @@ async fn a_takeover_that_is_refused_is_a_new_attempt() {
     nothing_is_left(&client).await;
 }
 
-/// When the answer comes, the lease that was handed off is over: it says nothing any more.
+/// The answer comes after the handed-off lease has ended, so it proves nothing.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_that_is_answered_too_late_is_a_new_attempt() {
     let server = generous(|sent, what| {
@@ -151,7 +151,7 @@ async fn a_takeover_that_is_answered_too_late_is_a_new_attempt() {
     nothing_is_left(&client).await;
 }
 
-/// Given at the moment in which the wait is over; the timer before the gift, behind it, and both.
+/// The hand-off comes at the moment the wait ends, with the timer before it, after it, or both.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_wait_at_the_same_moment() {
     let server = generous(|_, _| None);
@@ -175,7 +175,7 @@ async fn the_end_of_a_wait_at_the_same_moment() {
         let next = waiter(client.lock("x")).await;
         give.await.unwrap();
         for timed in [early, late].into_iter().flatten() {
-            // Whether or not it got it: nothing is lost.
+            // It may or may not have got the lock, and nothing is lost.
             timed.await.unwrap();
         }
         drop(got(next).await);
@@ -207,7 +207,7 @@ async fn a_client_that_is_closed_meanwhile() {
     }
 }
 
-/// Taken away by an operator while it was handed off: whoever has it learns so.
+/// An operator takes the lock away during the hand-off, and the new holder learns of it.
 #[tokio::test(start_paused = true)]
 async fn a_forced_unlock_meanwhile_takes_it_from_the_next() {
     let server = generous(|sent, _| {
@@ -230,7 +230,7 @@ async fn a_forced_unlock_meanwhile_takes_it_from_the_next() {
     nothing_is_left(&client).await;
 }
 
-/// A future that is kept and never polled again keeps nobody out for longer than a lease.
+/// A future that is kept but not polled keeps others out for one lease at most.
 #[tokio::test(start_paused = true)]
 async fn nobody_renews_an_unclaimed_hold() {
     let server = generous(|_, _| None);
@@ -243,7 +243,7 @@ async fn nobody_renews_an_unclaimed_hold() {
     guard.release().await.unwrap();
     tokio::time::sleep(LEASE / 2).await;
     assert!(!whats(&server).contains(&What::Renew));
-    // Taken, it is renewed at once, as that is overdue.
+    // Once taken, the hold is renewed at once, because the renewal is overdue.
     let Poll::Ready(Ok(taken)) = poll(&mut given).await else {
         panic!("it is there");
     };
@@ -258,10 +258,10 @@ async fn nobody_renews_an_unclaimed_hold() {
     tokio::time::sleep(LEASE).await;
     assert_eq!(client.stats().holds, 0, "lost");
     let again = given.await.unwrap();
-    assert!(!again.is_lost(), "asked for anew");
+    assert!(!again.is_lost(), "it asked again");
 }
 
-/// The answer to a renewal may come between a hand-off and its acceptance.
+/// The answer to a renewal may arrive between a hand-off and its acceptance.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_answered_while_nobody_has_claimed_it_is_not_the_last() {
     let server = generous(|_, what| {

@@ -1,10 +1,10 @@
-//! What is not handed off.
+//! Tests which holds are not handed off.
 
 use super::*;
 use crate::conn::EventHandler;
 use crate::{LostReason, Member, MultiLock};
 
-/// Gives a guard back, and says what was sent for that and for the next one.
+/// Runs `give`, and returns the commands sent for it and for the next task.
 async fn sent_by(server: &Scripted, give: impl Future<Output = ()>) -> Vec<What> {
     let before = server.sent().len();
     give.await;
@@ -28,7 +28,7 @@ async fn a_lease_of_which_less_than_half_is_left() {
         let guard = client.lock("x").lock().await.unwrap();
         let next = waiter(client.lock("x")).await;
         tokio::time::sleep(MS * age).await;
-        // A slice of its own.
+        // Starts a new slice.
         client.core().locals.all()[0].reset_handoffs();
         let sent = sent_by(&server, async { drop(guard) }).await;
         assert_eq!(sent, expected, "{age} ms");
@@ -52,7 +52,7 @@ async fn a_hold_in_doubt() {
     let sent = sent_by(&server, async { drop(guard) }).await;
     assert_eq!(sent, THROUGH_THE_SERVER);
     let guard = got(next).await;
-    // The doubt is over once a later renewal says that it is there.
+    // The doubt ends when a later renewal confirms the hold.
     client.core().locals.moved();
     tokio::time::sleep(MS * 3_000).await;
     let next = waiter(client.lock("x")).await;
@@ -89,7 +89,7 @@ async fn a_lost_hold() {
     }
 }
 
-/// The clock decides, before anybody has noticed.
+/// The clock decides, even before the loss is noticed.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_has_just_expired() {
     let server = generous(silent_renewals);
@@ -132,7 +132,7 @@ async fn one_of_two_shares() {
     nothing_is_left(&client).await;
 }
 
-/// The server may have another count than there are guards: that is put right first.
+/// The server's count may differ from the number of guards, so it is settled first.
 #[tokio::test(start_paused = true)]
 async fn counts_that_are_in_doubt() {
     let server = generous(|_, what| match what {
@@ -177,7 +177,7 @@ async fn a_member_of_several() {
     nothing_is_left(&client).await;
 }
 
-/// Those who want several are never handed one of them, and are not passed by.
+/// A waiter for several locks never gets a hand-off, and is not passed over.
 #[tokio::test(start_paused = true)]
 async fn those_who_want_several_are_not_passed_by() {
     let server = generous(|sent, what| {
@@ -204,7 +204,7 @@ async fn those_who_want_several_are_not_passed_by() {
 #[tokio::test(start_paused = true)]
 async fn what_is_wanted_on_other_terms() {
     let server = generous(|sent, _| {
-        // That replicas have it.
+        // Confirms that a replica has it.
         sent.is("WAIT").then_some(Answer::Value(Value::Int(1)))
     });
     let client = Client::over(&server, LEASE);
@@ -216,7 +216,7 @@ async fn what_is_wanted_on_other_terms() {
         (lock(), lock().fenced()),
         (lock().fixed_lease(LEASE * 2), lock().fixed_lease(LEASE)),
         (lock().fixed_lease(LEASE * 2), lock()),
-        // What is left of it may be over before the server has agreed.
+        // The rest of this lease may be over before the server has agreed.
         (lock().fixed_lease(MS * 90), lock().fixed_lease(MS * 100)),
     ] {
         let guard = had.lock().await.unwrap();
@@ -228,7 +228,7 @@ async fn what_is_wanted_on_other_terms() {
     }
 }
 
-/// A writer hands it off to the next writer or to readers, and the last of those to the writer behind them.
+/// A writer hands off to the next writer or to readers, and the last of the readers to the writer behind them.
 #[tokio::test(start_paused = true)]
 async fn what_is_to_be_read() {
     let server = generous(|sent, what| {
@@ -258,7 +258,7 @@ async fn what_is_to_be_read() {
         task.await.unwrap();
     }
     nothing_is_left(&client).await;
-    // The first takes it, and the last gives it back.
+    // The first task acquires it, and the last releases it.
     let sent = server.sent();
     let scripts = sent.iter().filter(|sent| sent.is("EVALSHA"));
     assert_eq!(scripts.count(), 2, "{sent:?}");

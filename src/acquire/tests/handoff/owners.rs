@@ -1,4 +1,4 @@
-//! Whose it is once it was handed off.
+//! Tests which owner has a hold after a hand-off.
 
 use super::*;
 use crate::Owner;
@@ -20,7 +20,7 @@ async fn the_tasks_of_the_next_owner_enter_and_those_of_the_last_do_not() {
     drop(guard);
     let first = got(first).await;
     assert_eq!(*first.owner(), next);
-    // From behind a stranger.
+    // It enters although it waits behind a stranger.
     let second = got(second).await;
     assert_eq!(second.hold_count(), 2);
     let third = lock(&next).try_lock().await.unwrap().expect("its own");
@@ -43,7 +43,7 @@ async fn the_tasks_of_the_next_owner_enter_and_those_of_the_last_do_not() {
     nothing_is_left(&client).await;
 }
 
-/// A task that found its owner's hold goes on to enter it, and it was handed off in between.
+/// A task has found its owner's hold, and the hold is handed off before the task enters it.
 #[tokio::test(start_paused = true)]
 async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
     let server = generous(|_, _| None);
@@ -60,7 +60,7 @@ async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
     let mode = Mode::Exclusive;
     let entered = Share::reentered(&hold, &owner, mode, entry, false, "lock", None);
     let entered = entered.await.unwrap();
-    assert!(entered.is_none(), "somebody else is inside");
+    assert!(entered.is_none(), "another owner has it");
     assert_eq!(next.hold_count(), 1);
     assert_eq!(takes(&server).len(), 1);
     drop(next);
@@ -68,7 +68,7 @@ async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
     nothing_is_left(&client).await;
 }
 
-/// One enters what another task of its owner was given and has not seen yet.
+/// A task enters a hold that was handed off to another task of its owner, before that task has run.
 #[tokio::test(start_paused = true)]
 async fn two_tasks_of_one_owner_in_a_row() {
     for fixed in [false, true] {
@@ -100,7 +100,7 @@ async fn two_tasks_of_one_owner_in_a_row() {
     }
 }
 
-/// An operation of the last owner is under way: what it gives back goes behind that.
+/// An operation of the last owner is under way, so the release goes behind it.
 #[tokio::test(start_paused = true)]
 async fn a_re_entry_under_way_keeps_it_from_being_handed_off() {
     let server = generous(|sent, what| match what {
@@ -118,7 +118,7 @@ async fn a_re_entry_under_way_keeps_it_from_being_handed_off() {
     assert!(!next.is_finished() && !again.is_finished());
     tokio::time::sleep(MS * 60).await;
     let next = got(next).await;
-    assert!(!again.is_finished(), "it came too late, and is behind");
+    assert!(!again.is_finished(), "it was too late, and waits behind");
     assert_eq!(next.hold_count(), 1);
     drop(next);
     let again = got(again).await;
