@@ -1,10 +1,10 @@
-//! Asking nodes for the map of their cluster.
+//! Asks nodes for the map of their cluster.
 //!
-//! A few are asked at once, each on a connection of its own that ends with the reply, so that this delays
-//! nothing else and leaves nothing behind. The first good reply is not simply taken: a node that is alone
-//! on its side of a partition has an old map for a while. The others have a moment longer, and of all
-//! replies the best is that of a node that thinks the cluster works, then that of the one that has seen
-//! more failovers (`cluster_current_epoch`). Replies of another cluster do not count ([`membership`](super::membership)).
+//! Asks a few nodes at once, each on its own connection that ends with the reply, so this delays no other command and
+//! leaves nothing behind. The first good reply is not enough, because a node that is alone on its side of a partition
+//! keeps an old map for a while. The other nodes get a moment longer. A node that considers the cluster to be working
+//! wins, then the one with more failovers (`cluster_current_epoch`). Views of another cluster do not count
+//! ([`membership`](super::membership)).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,20 +22,20 @@ use crate::conn::nodes::Nodes;
 use crate::conn::setup::{Setup, with_defaults};
 use crate::conn::transport::{Channels, Fault};
 
-/// Nodes that are asked at once.
+/// Nodes asked at once.
 const ASKED_AT_ONCE: usize = 3;
 
-/// Nodes that are asked in all.
+/// Nodes asked in total.
 pub(super) const ASKED_MAX: usize = 15;
 
-/// After this long without a good reply, more nodes are asked.
+/// More nodes are asked after this long without a good reply.
 const STAGGER: Duration = Duration::from_millis(200);
 
-/// After one good reply, the others have this long.
+/// The time that other nodes have after the first good reply.
 const GRACE: Duration = Duration::from_millis(30);
 
-/// Asks these nodes in their order until one has a map of a working cluster that is no older than `last`. If
-/// none has, the best map there is. With the node that has it.
+/// Asks these nodes in order until one has a map of a working cluster that is no older than `last`. Returns the best
+/// map otherwise, with the node that has it.
 pub(super) async fn discover(
     nodes: &Nodes,
     addresses: &[Address],
@@ -85,7 +85,7 @@ async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<Vi
     let view = slots.and_then(|slots| {
         let view = View::of(&slots, info.ok().as_ref(), address)
             .ok_or("its reply to CLUSTER SLOTS is not a map of slots")
-            // It may have been taken out of its cluster.
+            // The node may have been removed from its cluster.
             .and_then(|view| {
                 if view.ranges.is_empty() {
                     return Err("it knows no node that serves a slot: is the cluster created?");
@@ -98,14 +98,14 @@ async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<Vi
     (address, view)
 }
 
-/// Asks one node for its map alone.
+/// Asks one node only for its map.
 pub(super) async fn slots(link: &Link, limit: Duration) -> Result<Value, Fault> {
     let mut ask = redis::cmd("CLUSTER");
     ask.arg("SLOTS");
     link.send(&ask, limit).await
 }
 
-/// Redisson's rule: sharded where the first node that is asked supports sharded channels.
+/// Decides as Redisson does: channels are sharded if the first node that is asked supports it.
 pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channels, Fault> {
     let mut ask = redis::cmd("PUBSUB");
     ask.arg("SHARDNUMSUB");
@@ -113,12 +113,12 @@ pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channel
     match link.send(&ask, limit(nodes)).await {
         Ok(_) => Ok(Channels::Sharded),
         Err(Fault::Answered(no)) if !is_temporary(&no) => Ok(Channels::Plain),
-        // Not known; and messages on the wrong kind of channel would reach nobody.
+        // The answer is unknown, and messages on the wrong kind of channel would reach no subscriber.
         Err(fault) => Err(fault),
     }
 }
 
-/// The steps of a connection, and one more.
+/// The time for the steps of a connection, and one more.
 fn limit(nodes: &Nodes) -> Duration {
     nodes.setup().step_timeout.saturating_mul(4)
 }
@@ -129,7 +129,7 @@ fn temporary_link(nodes: &Nodes, address: &Address) -> Link {
     let label = format!("lockset-map-{}", setup.client_id);
     let setup = Setup {
         preload: Arc::default(),
-        // That it ends says nothing about the server.
+        // The end of this connection says nothing about the server.
         disconnected: Arc::default(),
         ..setup.clone()
     };

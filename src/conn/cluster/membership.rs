@@ -1,22 +1,22 @@
-//! Which of the views that nodes told counts. Pure.
+//! Selects the views that count. Pure.
 //!
-//! Invariant: while there is a view, a node of another cluster changes nothing, as one at an address that was
-//! reassigned: its view has no node in common with that one. Whatever its epoch: two clusters count theirs on
-//! their own.
+//! Invariant: once there is a view, a node of another cluster changes nothing, for example at an address that was
+//! reassigned. Its view has no node in common with the last one. Its epoch does not matter, because each cluster
+//! counts its own.
 
 use super::view::View;
 use crate::conn::address::Address;
 
-/// A node that was asked, and its view.
+/// A node that replied, and its view.
 pub(super) type Told = (Address, View);
 
-/// Whether this view is of the cluster of the last one, if there is any.
+/// Whether this view belongs to the cluster of the last one. The first view always does.
 pub(super) fn is_ours(view: &View, last: Option<&View>) -> bool {
     last.is_none_or(|last| view.is_of_the_cluster_of(last))
 }
 
-/// The best view that counts. At first those count that most of the others agree with. If none is of the cluster of
-/// the last one, all nodes may have been replaced meanwhile, and the seeds decide.
+/// The best view that counts. Without a last view, the views of the largest group that agrees count. If no view
+/// belongs to the cluster of the last one, all nodes may have been replaced, and the seeds decide.
 pub(super) fn best(told: Vec<Told>, last: Option<&View>, seeds: &[Address]) -> Option<Told> {
     let (ours, others): (Vec<_>, Vec<_>) =
         told.into_iter().partition(|(_, view)| is_ours(view, last));
@@ -25,7 +25,7 @@ pub(super) fn best(told: Vec<Told>, last: Option<&View>, seeds: &[Address]) -> O
         Some(_) if ours.is_empty() => of_seeds_that_agree(others, seeds),
         Some(_) => ours,
     };
-    // Of equals that which came first.
+    // The first of several equal views wins.
     let counted = counted.into_iter().rev();
     counted.max_by_key(|(_, view)| view.rank())
 }
@@ -43,7 +43,7 @@ fn of_the_largest_cluster(told: Vec<Told>) -> Vec<Told> {
     counted.map(|(one, _)| one).collect()
 }
 
-/// What the seeds told, unless they are of different clusters.
+/// The views of the seeds, unless they belong to different clusters.
 fn of_seeds_that_agree(mut told: Vec<Told>, seeds: &[Address]) -> Vec<Told> {
     told.retain(|(address, _)| seeds.contains(address));
     let mut pairs = told.windows(2);
@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// Who told the view that counts.
+    /// The node with the view that counts.
     fn best_of(told: &[(u16, View)], last: Option<&View>, seeds: &[u16]) -> Option<u16> {
         let told = told.iter().map(|(port, view)| (at(*port), view.clone()));
         let seeds: Vec<Address> = seeds.iter().map(|port| at(*port)).collect();
@@ -89,7 +89,7 @@ mod tests {
         let told = [(1, theirs), (2, last.clone()), (3, ours)];
         assert_eq!(best_of(&told, Some(&last), &[1, 2, 3]), Some(3));
         assert_eq!(best_of(&told[..2], Some(&last), &[1]), Some(2));
-        // Ours is in trouble, and counts all the same.
+        // Our cluster is in trouble, and still counts.
         let mut down = last.clone();
         down.is_ok = false;
         let told = [told[0].clone(), (2, down)];

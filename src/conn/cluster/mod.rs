@@ -1,12 +1,11 @@
 //! A cluster: each command goes to the node that serves the slot of its key.
 //!
-//! Routing is our own ([`Router`]), over one server for each node, because order and outcome matter more
-//! here than convenience: a command is sent again only when a node replied that it was not executed. A
-//! task keeps the map of slots up to date ([`refresh`]).
+//! We route commands ourselves ([`Router`]), with one server per node, because order and outcome matter more here
+//! than convenience: a command is sent again only if a node replied that it did not execute it. A task keeps the map
+//! of slots up to date ([`refresh`]).
 //!
-//! Where channels are sharded, a node has a link for nothing but subscriptions
-//! ([`PushState`](super::push::PushState) says why), and what has to come after a subscription is held
-//! back until that has ended ([`subscribe_barrier`]).
+//! With sharded channels, each node has a link for subscriptions only ([`PushState`](super::push::PushState) gives
+//! the reason), and commands that must follow a subscription wait until it has ended ([`subscribe_barrier`]).
 
 mod discover;
 mod membership;
@@ -42,7 +41,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Asks the seeds for the map.
+    /// Connects to a cluster, with the map from its seeds.
     pub(crate) async fn connect(
         seeds: Vec<Address>,
         model: ConnectionInfo,
@@ -69,7 +68,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Why none of the seeds has a map. An error reply of one says more than the silence of another.
+/// The error of a connect without a map from any seed. An error reply of one seed says more than the silence of
+/// another.
 fn no_seed(faults: Vec<(Address, Fault)>) -> Error {
     let mut silent = Vec::new();
     for (address, fault) in faults {
@@ -128,7 +128,7 @@ impl Transport for Cluster {
     }
 
     fn server(&self, route: &str) -> u64 {
-        // A server is known for as long as this lives, so its place in memory names it.
+        // A server exists for as long as this does, so its address in memory identifies it.
         let owner = self.router.owner(route);
         owner.map_or(0, |node| Arc::as_ptr(&node.server).addr() as u64)
     }

@@ -1,8 +1,8 @@
-//! Polls the map between refreshes: one node is asked over an open connection, soon after a refresh and
-//! then every two seconds, so that a client that sends nothing notices a failover.
+//! Polls the map between refreshes, so that a client that sends nothing notices a failover. Asks one node over an
+//! open connection, soon after a refresh and then every two seconds.
 //!
-//! Invariant: a node that never agrees with the others, such as one that announces other addresses, does
-//! not cause refresh after refresh.
+//! Invariant: a node that always disagrees with the others, for example because it announces other addresses, does
+//! not cause endless refreshes.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,29 +14,29 @@ use crate::conn::address::Address;
 use crate::conn::transport::{Fault, Lane};
 use crate::hint::Mark;
 
-/// Between two polls: doubled from the first to the last, and up to a half more.
+/// Pauses between two polls: doubled from the first to the last, plus up to a half.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A node has this long to reply.
+/// The time that a node has to reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A map that one node has and the others do not causes this many refreshes.
+/// The most refreshes that one dissenting map causes.
 const REFRESHES_MAX: u32 = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct MapPoller {
-    /// The maps of single nodes that were not in use, and how often each was seen.
+    /// Maps of single nodes that differ from the map in use, with the number of times that each was seen.
     dissenting: HashMap<Address, (Vec<Range>, u32)>,
 }
 
 impl MapPoller {
-    /// Resolves when there is a hint after `mark`, or a node has another map than `last`.
+    /// Resolves on a hint after `mark`, or when a node has a map other than `last`.
     pub(super) async fn until_refresh_wanted(&mut self, router: &Router, last: &View, mark: Mark) {
         let mut pause = PAUSE_FIRST;
         let polls = async {
             loop {
-                // Not all clients at the same moment.
+                // Spread, so that clients do not poll at the same moment.
                 tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
                 pause = PAUSE_MAX.min(pause * 2);
                 if self.poll(router, last).await {
@@ -51,12 +51,12 @@ impl MapPoller {
         }
     }
 
-    /// Whether one of the nodes, chosen at random, has another map by now or does not reply.
+    /// Asks a random node. Returns whether it has another map or does not reply.
     async fn poll(&mut self, router: &Router, last: &View) -> bool {
         let mut nodes = router.map.read().nodes();
         nodes.retain(|node| node.server.link(Lane::Command).is_open());
         let Some(node) = fastrand::choice(nodes) else {
-            // Whoever sends a command next finds out.
+            // The next command finds out.
             return false;
         };
         match slots(node.server.link(Lane::Command), REPLY_TIMEOUT).await {

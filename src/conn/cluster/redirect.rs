@@ -6,14 +6,14 @@ use crate::conn::address::Address;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
-    /// This node serves the slot from now on.
+    /// This node now serves the slot.
     Moved { slot: u16, to: Address },
-    /// The slot is migrating: for this command only, the other node is to be asked.
+    /// The slot is migrating: the other node has to be asked, for this command only.
     Ask { slot: u16, to: Address },
 }
 
 impl Redirect {
-    /// `asked` is the node that replied: one without an address of its own is on the same host.
+    /// Parses a redirection from the node `asked`. A redirection without a host means the same host.
     pub(super) fn of(error: &RedisError, asked: &Address) -> Option<Self> {
         let is_moved = match error.code()? {
             "MOVED" => true,
@@ -22,7 +22,7 @@ impl Redirect {
         };
         let mut words = error.detail()?.split_ascii_whitespace();
         let slot = words.next()?.parse().ok()?;
-        // An IPv6 address has colons of its own.
+        // An IPv6 address contains colons.
         let (host, port) = words.next()?.rsplit_once(':')?;
         let host = match host {
             "" | "?" => &asked.host,
@@ -40,8 +40,8 @@ impl Redirect {
     }
 }
 
-/// Whether the first of a pair has taken away what it would not find if both were sent again: the slot has gone to
-/// another node between the two.
+/// Whether the first of two commands was executed and the second was redirected, because the slot moved in between.
+/// Sent again, the first would not find what it removed.
 pub(super) fn is_half_done(replies: &[Value]) -> bool {
     matches!(replies, [Value::Int(1), Value::ServerError(_)])
 }
@@ -57,7 +57,7 @@ mod tests {
         }
     }
 
-    /// The `HDEL` of a release, and the message: sent again, it would find that the lock is not held any more.
+    /// The `HDEL` of a release succeeded. Repeated at the other node, it would find no hold.
     #[test]
     fn what_was_released_is_not_released_again_elsewhere() {
         let error = |line: &[u8]| redis::parse_redis_value(line).unwrap();

@@ -1,16 +1,16 @@
 //! The task that keeps the map of a cluster up to date.
 //!
-//! It refreshes the map when something hints that it is old: a redirection, a node that cannot be reached
-//! or does not reply, a connection that ends by itself, a cluster that says that it is down. Refreshes are
-//! some time apart, more if they find nothing new, so that a thousand clients do not overwhelm a cluster in
-//! trouble. One that got no reply is repeated. A client that sends nothing gets no hint from a node that
-//! hangs, and none when another takes over later: so in between one node is polled ([`super::poll`]).
+//! It refreshes the map after a hint that it is old: a redirection, a node that cannot be reached or does not reply,
+//! a connection that ends by itself, or an error that the cluster is down. Refreshes keep a distance, which grows
+//! while they find nothing new, so that a thousand clients do not overload a cluster in trouble. A refresh without a
+//! reply is repeated. A client that sends nothing gets no hint from a node that hangs, nor when another takes over
+//! later, so one node is polled in between ([`super::poll`]).
 //!
-//! What follows from a new map. A node that serves no slot any more was taken over by one that may lack
-//! some of what it had: every hold is checked, once for each refresh. A slot that migrates takes its keys
-//! along, and concerns no hold; so the move of a thousand slots causes no renewals. Connections to a node
-//! that serves nothing are closed, and so is a connection with a sharded channel in a slot that its node no
-//! longer serves: closing it reports the gap. Messages on plain channels reach every node.
+//! A new map has three consequences. A node that no longer serves any slot was taken over by another, which may lack
+//! some of its writes: every hold is checked, once for each refresh. A slot that migrates takes its keys along and
+//! concerns no hold, so the move of a thousand slots causes no renewals. Connections to a node that serves nothing
+//! are closed. So is a connection with a sharded channel in a slot that its node no longer serves; closing it reports
+//! the gap. Messages on plain channels reach every node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
     let mut pause = PAUSE_FIRST;
     let mut refreshed = Tick::ZERO;
     let mut poller = MapPoller::default();
-    // Ends with this.
+    // Ends with this function.
     let mut opening = JoinSet::new();
     open(&router, &mut opening);
     loop {
@@ -45,7 +45,7 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
         if refreshed.until(clock.now()) > PAUSE_MAX * 2 {
             pause = PAUSE_FIRST;
         }
-        // What is noticed while the nodes are asked may not be in their replies.
+        // A hint during the refresh may be newer than the replies.
         mark = router.refresh_wanted.mark();
         let candidates = candidates(&router, &last);
         let view = discover(&router.nodes, &candidates, Some(&last), &router.seeds).await;
@@ -59,33 +59,33 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
             }
             unchanged => {
                 match unchanged {
-                    // What redirections taught meanwhile may be newer or older than this.
+                    // Redirections may have changed the map since. They may be newer or older than this view.
                     Ok((_, view)) => router.adopt(&view),
                     Err(_) => router.refresh_wanted.give(),
                 }
                 PAUSE_MAX.min(pause * 2)
             }
         };
-        // Not all clients at the same moment.
+        // Spread, so that clients do not refresh at the same moment.
         tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
     }
 }
 
-/// Opens the connections that will be needed at each node that serves, so that the first renewal of a
-/// short lease does not have to wait for one.
+/// Opens the connections that each serving node will need, so that the first renewal of a short lease does not wait
+/// for one.
 fn open(router: &Router, opening: &mut JoinSet<()>) {
     while opening.try_join_next().is_some() {}
     for node in router.map.read().nodes() {
         let open = async move {
-            // Whoever needs a connection that could not be made tries again.
+            // The next command that needs this connection tries again.
             let _ = node.server.open().await;
         };
         opening.spawn(router.nodes.setup().network.task(open));
     }
 }
 
-/// The nodes to ask: those that redirections named since the last refresh, and so know more; the others
-/// that serve; the replicas, which may take over; the seeds that the user named.
+/// The nodes to ask, in this order: nodes from redirections since the last refresh, which know more; other serving
+/// nodes; replicas, which may have taken over; the seeds of the user.
 fn candidates(router: &Router, last: &View) -> Vec<Address> {
     let serving = router.map.read().nodes().into_iter();
     let mut serving: Vec<Address> = serving.map(|node| node.address).collect();
@@ -95,7 +95,7 @@ fn candidates(router: &Router, last: &View) -> Vec<Address> {
     serving.sort_by_key(|address| last.ranges.iter().any(|(.., known)| known == address));
     let mut seeds = router.seeds.clone();
     fastrand::shuffle(&mut seeds);
-    // However many nodes there are: all of them may have other addresses by now.
+    // Seeds always get a share, because all other nodes may have new addresses.
     seeds.truncate(ASKED_MAX / 3);
     let mut candidates: Vec<Address> = Vec::new();
     for address in serving.into_iter().chain(replicas) {
@@ -109,7 +109,7 @@ fn candidates(router: &Router, last: &View) -> Vec<Address> {
 }
 
 impl Router {
-    /// Uses this map from now on, and closes or checks what it concerns.
+    /// Installs this map. Closes connections and checks holds as needed.
     pub(super) fn adopt(&self, view: &View) {
         let ranges = view.ranges.iter();
         let map =

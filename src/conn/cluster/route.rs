@@ -1,8 +1,8 @@
-//! Where each command goes, and where it goes next when a node says that another serves the slot.
+//! Routes commands to nodes, and follows redirections.
 //!
-//! Invariant: what undoes an attempt does not overtake it. A command is sent again only while somebody
-//! drives it, so an attempt that is undone is at one place at most, and its undoing goes the same way
-//! behind it. docs/design/ordering.md has the argument.
+//! Invariant: the undoing of an attempt does not overtake it. A command is sent again only while its caller drives
+//! it, so an abandoned attempt is in one place at most, and its undoing follows on the same path.
+//! docs/design/ordering.md has the argument.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -22,28 +22,28 @@ use crate::conn::single::SingleServer;
 use crate::conn::transport::{Channels, Fault, Lane, Reason};
 use crate::hint::Hint;
 
-/// Redirections that a command follows: nodes that go on contradicting each other need a while.
+/// The redirections that one command follows. Nodes that still contradict each other need more time.
 const REDIRECTIONS_MAX: usize = 5;
 
 static ASKING: LazyLock<Cmd> = LazyLock::new(|| redis::cmd("ASKING"));
 
 pub(super) struct Router {
     pub(super) nodes: Nodes,
-    /// As the user named them.
+    /// In the order and form of the user's URL.
     pub(super) seeds: Vec<Address>,
     address: String,
     pub(super) channels: Channels,
     pub(super) map: RwLock<SlotMap<Node>>,
     /// The nodes that served a slot in the last map.
     pub(super) served: Mutex<Vec<Address>>,
-    /// Given when the map may be old, as when a connection has ended by itself.
+    /// Given when the map may be old, for example when a connection has ended by itself.
     pub(super) refresh_wanted: Arc<Hint>,
     barrier: SubscribeBarrier,
 }
 
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not every node with its preload.
+        // Leaves out the nodes, each of which has a preload.
         f.debug_struct("Router")
             .field("seeds", &self.address)
             .field("channels", &self.channels)
@@ -52,7 +52,7 @@ impl fmt::Debug for Router {
     }
 }
 
-/// One node and where it is.
+/// A node with its address.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) address: Address,
@@ -67,7 +67,7 @@ impl PartialEq for Node {
 }
 
 impl Router {
-    /// Without a map yet.
+    /// A router without a map.
     pub(super) fn new(nodes: Nodes, seeds: Vec<Address>, channels: Channels) -> Self {
         let mut names: Vec<String> = seeds.iter().map(Address::to_string).collect();
         names.sort_unstable();
@@ -84,7 +84,7 @@ impl Router {
         }
     }
 
-    /// The seeds, in one order.
+    /// The seeds in a fixed order.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
@@ -113,7 +113,7 @@ impl Router {
         }
     }
 
-    /// The node to ask instead, at the address where it can be reached.
+    /// Parses a redirection, with the address at which the node can be reached.
     fn redirect(&self, error: &RedisError, asked: &Address) -> Option<Redirect> {
         let redirect = Redirect::of(error, asked)?;
         Some(match redirect {
@@ -128,7 +128,7 @@ impl Router {
         })
     }
 
-    /// The redirection among these replies, if there is one.
+    /// The first redirection among these replies.
     fn redirect_in(&self, replies: &[Value], asked: &Address) -> Option<Redirect> {
         replies.iter().find_map(|reply| match reply {
             Value::ServerError(no) => self.redirect(&no.clone().into(), asked),
@@ -180,7 +180,7 @@ impl Router {
         let mut node = self.owner(route)?;
         let mut behind = None;
         for hop in 0..=REDIRECTIONS_MAX {
-            // Nothing has taken time yet, and a link has one timer for all with the whole of it.
+            // No time has passed yet. A link has one shared timer for commands that have the whole limit.
             let is_fresh = hop == 0 && !has_barrier;
             let remaining = if is_fresh {
                 limit
@@ -214,7 +214,7 @@ impl Router {
                     node = self.node(&to);
                     behind = Some(&*ASKING);
                 }
-                // The answer to another command: see `PushState`.
+                // The reply belongs to another command: see `PushState`.
                 Some(Redirect::Moved { .. }) => {
                     link.close();
                     return Err(Fault::Unknown("the answer to another command".into()));
@@ -230,7 +230,7 @@ impl Router {
         Err(too_many_redirections(slot, &node))
     }
 
-    /// As [`Transport::send_together`](crate::conn::Transport::send_together).
+    /// Sends commands back to back, as in [`Transport::send_together`](crate::conn::Transport::send_together).
     pub(super) async fn send_together(
         &self,
         lane: Lane,
@@ -288,7 +288,7 @@ impl Router {
     }
 }
 
-/// Each of the nodes replied that it did not execute the command.
+/// Every node replied that it did not execute the command.
 fn too_many_redirections(slot: u16, last: &Node) -> Fault {
     let why = format!(
         "redirected from node to node, last to {}; the nodes do not agree yet which of them \

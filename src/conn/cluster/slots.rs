@@ -1,12 +1,11 @@
-//! Which slot a key has, and which node serves a slot. Pure.
+//! The slot of a key, and the node that serves a slot. Pure.
 
 use crc16::{State, XMODEM};
 
-/// The slots of every cluster.
+/// The number of slots in every cluster.
 pub(super) const SLOTS: u16 = 16384;
 
-/// The slot of a key: that of the text between its first `{` and the next `}`, if that is not empty, and
-/// else of the whole key.
+/// The slot of a key. Only the text between its first `{` and the next `}` counts, unless that is empty or missing.
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     State::<XMODEM>::calculate(tag(key)) % SLOTS
 }
@@ -22,10 +21,10 @@ fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// Which node serves each slot.
+/// A map from slots to nodes.
 #[derive(Clone, Debug)]
 pub(super) struct SlotMap<N> {
-    /// For each slot the index of its node, or [`NOBODY`].
+    /// The index of each slot's node, or [`NOBODY`].
     owners: Box<[u16]>,
     nodes: Vec<N>,
 }
@@ -40,7 +39,7 @@ impl<N: Clone + PartialEq> SlotMap<N> {
         }
     }
 
-    /// From ranges that include both ends. Slots that do not exist are ignored.
+    /// Builds a map from ranges that include both ends. Slots that do not exist are ignored.
     pub(super) fn of(ranges: impl IntoIterator<Item = (u16, u16, N)>) -> Self {
         let mut map = Self::empty();
         for (first, last, node) in ranges {
@@ -58,7 +57,7 @@ impl<N: Clone + PartialEq> SlotMap<N> {
         self.nodes.get(usize::from(index))
     }
 
-    /// One slot is served by this node from now on.
+    /// Notes that this node now serves a slot.
     pub(super) fn learn(&mut self, slot: u16, node: &N) {
         let index = self.index(node);
         if let Some(owner) = self.owners.get_mut(usize::from(slot)) {
@@ -66,7 +65,7 @@ impl<N: Clone + PartialEq> SlotMap<N> {
         }
     }
 
-    /// Those that serve at least one slot.
+    /// The nodes that serve at least one slot.
     pub(super) fn nodes(&self) -> Vec<N> {
         let mut serves = vec![false; self.nodes.len()];
         for index in &self.owners {
@@ -81,11 +80,11 @@ impl<N: Clone + PartialEq> SlotMap<N> {
             .collect()
     }
 
-    /// A key for each of them, of a slot that it serves.
+    /// A key for each of these nodes, in a slot that it serves.
     pub(super) fn routes(&self) -> Vec<String> {
         let mut has_route = vec![false; self.nodes.len()];
         let nodes = self.nodes().len();
-        // Numbers reach all slots: the last of them before 200 000.
+        // The numbers below 200 000 reach all slots.
         let numbers = (0..200_000).map(|number: u32| number.to_string());
         let mut routes = Vec::new();
         for route in numbers {
@@ -109,7 +108,7 @@ impl<N: Clone + PartialEq> SlotMap<N> {
             self.nodes.push(node.clone());
             self.nodes.len() - 1
         });
-        // Each node serves a slot, or was learnt from a redirection.
+        // Each node serves a slot, or was learned from a redirection.
         u16::try_from(index).unwrap_or(NOBODY)
     }
 }
@@ -133,7 +132,7 @@ mod tests {
         assert!(SlotMap::<u8>::empty().routes().is_empty());
     }
 
-    /// From the cluster specification, and `CLUSTER KEYSLOT` of a server.
+    /// From the cluster specification, and from `CLUSTER KEYSLOT` of a server.
     #[test]
     fn slots_are_those_of_the_specification() {
         assert_eq!(State::<XMODEM>::calculate(b"123456789"), 0x31C3);

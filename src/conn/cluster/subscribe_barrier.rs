@@ -1,7 +1,7 @@
-//! Keeps attempts behind the subscriptions they belong to, where the two take different connections.
+//! Keeps attempts behind the subscriptions that they rely on, where the two take different connections.
 //!
-//! Invariant: what passes the barrier of a slot has waited for every subscription in that slot that began
-//! before it, wherever the cluster sent that.
+//! Invariant: a command that passes the barrier of a slot has waited for every earlier subscription in that slot, at
+//! any node.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::hint::{Hint, Mark};
 
 #[derive(Debug, Default)]
 pub(super) struct SubscribeBarrier {
-    /// For each slot the subscriptions in flight.
+    /// The subscriptions in flight, by slot.
     in_flight: Mutex<HashMap<u16, Vec<Arc<Hint>>>>,
 }
 
 impl SubscribeBarrier {
-    /// A subscription begins; it ends when the result is dropped.
+    /// Begins a subscription, which ends when the result is dropped.
     pub(super) fn begin(&self, slot: u16) -> Subscribing<'_> {
         let ended = Arc::<Hint>::default();
         let mut in_flight = self.in_flight.lock();
@@ -29,7 +29,7 @@ impl SubscribeBarrier {
         }
     }
 
-    /// The subscriptions in flight now.
+    /// The subscriptions that are in flight now.
     pub(super) fn pending(&self, slot: u16) -> Pending {
         let in_flight = self.in_flight.lock();
         let pending = in_flight.get(&slot).into_iter().flatten();

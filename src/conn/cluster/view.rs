@@ -1,4 +1,4 @@
-//! One node's view of its cluster: which node serves which slots. Pure.
+//! One node's view of its cluster: the slots and the nodes that serve them. Pure.
 
 use std::collections::BTreeSet;
 
@@ -8,24 +8,24 @@ use super::slots::SLOTS;
 use crate::conn::address::Address;
 use crate::conn::value::text;
 
-/// The slots with both ends included, and the primary that serves them.
+/// Slots, with both ends included, and the primary that serves them.
 pub(super) type Range = (u16, u16, Address);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) ranges: Vec<Range>,
-    /// Asked for the map if no primary replies; nothing is ever read from them.
+    /// Asked for the map if no primary replies. Nothing else is read from replicas.
     pub(super) replicas: Vec<Address>,
-    /// What the nodes call each other, which an address does not change. Empty where they do not say.
+    /// The ids of the nodes, which stay when addresses change. Empty if the nodes do not report them.
     pub(super) ids: BTreeSet<String>,
-    /// Whether the node thinks that the cluster works.
+    /// Whether the node considers the cluster to be working.
     pub(super) is_ok: bool,
-    /// Grows with each failover: of two nodes, the one with the greater epoch knows more.
+    /// Grows with each failover. The node with the greater epoch knows more.
     pub(super) epoch: u64,
 }
 
 impl View {
-    /// From the replies to `CLUSTER SLOTS` and, unless the node refused to say, `CLUSTER INFO`.
+    /// Parses the replies to `CLUSTER SLOTS` and, unless the node refused it, `CLUSTER INFO`.
     pub(super) fn of(slots: &Value, info: Option<&Value>, asked: &Address) -> Option<Self> {
         let mut view = Self {
             is_ok: true,
@@ -51,7 +51,7 @@ impl View {
             let replicas = replicas.iter().filter_map(|replica| node(replica, asked));
             view.replicas.extend(replicas);
         }
-        // Nodes may list the same in different orders.
+        // Nodes may list equal maps in different orders.
         view.ranges.sort_unstable();
         view.replicas.sort_unstable();
         view.replicas.dedup();
@@ -68,7 +68,7 @@ impl View {
         Some(view)
     }
 
-    /// The same, with the addresses to be used for those that were announced.
+    /// Replaces announced addresses by the ones to use.
     pub(super) fn with_addresses(mut self, resolve: impl Fn(Address) -> Address) -> Self {
         let ranges = self.ranges.into_iter();
         self.ranges = ranges.map(|(a, b, node)| (a, b, resolve(node))).collect();
@@ -77,14 +77,13 @@ impl View {
         self
     }
 
-    /// Whether they have a node in common, so that one cluster has both. A view that names no node says nothing
-    /// against it.
+    /// Whether two views have a node in common, and so belong to one cluster. A view without ids contradicts nothing.
     pub(super) fn is_of_the_cluster_of(&self, other: &Self) -> bool {
         let is_silent = self.ids.is_empty() || other.ids.is_empty();
         is_silent || !self.ids.is_disjoint(&other.ids)
     }
 
-    /// Of two views of one cluster the greater is the better one.
+    /// The rank among views of one cluster; the greater is the better.
     pub(super) fn rank(&self) -> (bool, u64) {
         (self.is_ok, self.epoch)
     }
@@ -97,7 +96,7 @@ fn slot(value: &Value) -> Option<u16> {
     }
 }
 
-/// What a node is called, unless that is not said.
+/// The id of a node, if it is given.
 fn id(node: &Value) -> Option<String> {
     let Value::Array(fields) = node else {
         return None;
@@ -106,7 +105,7 @@ fn id(node: &Value) -> Option<String> {
     (!id.is_empty()).then(|| id.to_owned())
 }
 
-/// `[host, port, id, what else is known]`.
+/// Parses `[host, port, id, more]`.
 fn node(value: &Value, asked: &Address) -> Option<Address> {
     let Value::Array(fields) = value else {
         return None;
@@ -119,10 +118,10 @@ fn node(value: &Value, asked: &Address) -> Option<Address> {
     };
     let more = rest.get(1);
     let host = match text(host) {
-        // It is to be announced by name, and has none.
+        // The node should be announced by name, and has none.
         Some("?") => more.and_then(ip).unwrap_or(&asked.host),
         Some(host) if !host.is_empty() => host,
-        // It does not know its own address: it is where it was asked.
+        // The node does not know its own address, so it is at the address that was asked.
         _ => &asked.host,
     };
     Some(Address {
@@ -131,7 +130,7 @@ fn node(value: &Value, asked: &Address) -> Option<Address> {
     })
 }
 
-/// The IP address among what else is known, which is a map or a flat list.
+/// The IP address among the additional fields, which are a map or a flat list.
 fn ip(more: &Value) -> Option<&str> {
     let is_ip = |key: &Value| text(key) == Some("ip");
     let ip = match more {
@@ -155,7 +154,7 @@ mod tests {
     use super::super::slots::SlotMap;
     use super::*;
 
-    /// As a node writes them, and a part of it replaced by something else.
+    /// Replies as a node writes them, with some parts replaced by other values.
     fn replies() -> impl Strategy<Value = Value> {
         let odd = prop_oneof![
             any::<i64>().prop_map(Value::Int),
@@ -283,7 +282,7 @@ mod tests {
         ] {
             assert_eq!(view(one).is_of_the_cluster_of(&view(other)), is_one);
         }
-        // A proxy in front of a cluster may name nobody.
+        // A proxy in front of a cluster may report no ids.
         for unnamed in [
             &["*2", "$1", "h", ":7000"][..],
             &["*3", "$1", "h", ":7000", "$0", ""],
@@ -315,7 +314,7 @@ mod tests {
         ]);
         let view = View::of(&unnamed, None, &at("seed", 1)).unwrap();
         assert_eq!(view.ranges, [(0, 16383, at("seed", 7000))]);
-        // What else is known is a map in the newer protocol.
+        // In RESP3 the additional fields are a map.
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let more = |ip| Value::Map(vec![(text("name"), text("n")), (text("ip"), text(ip))]);
         for (ip, expected) in [("10.0.0.1", "10.0.0.1"), ("", "seed")] {

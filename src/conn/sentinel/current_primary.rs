@@ -1,7 +1,7 @@
-//! The primary as it is known now, and the switch to another.
+//! The current primary, and the switch to another.
 //!
-//! Invariant: when the primary is switched, everything in flight to the old one has ended for its caller
-//! before any hold is checked, and nothing is sent to the old one any more.
+//! Invariant: at a switch, every command in flight to the old primary ends for its caller before any hold is checked,
+//! and nothing is sent to the old one afterwards.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::hint::{Hint, Mark};
 #[derive(Debug)]
 pub(super) struct CurrentPrimary {
     events: Arc<dyn EventHandler>,
-    /// The primary, or why there is none.
+    /// The primary, or the reason why there is none.
     primary: Mutex<Result<Arc<SingleServer>, String>>,
-    /// Given when the primary is given up.
+    /// Given when the primary is replaced or dropped.
     switched: Hint,
-    /// Given when the primary may be down, or no primary any more.
+    /// Given when the primary may be down, or may no longer be a primary.
     pub(super) doubted: Hint,
 }
 
@@ -42,7 +42,7 @@ impl CurrentPrimary {
         }
     }
 
-    /// The result of `work` at the primary of `mark`, which counts only while that is the primary.
+    /// Drives `work` at the primary of `mark`. The result counts only while that is the primary.
     pub(super) async fn during<T>(
         &self,
         mark: Mark,
@@ -63,20 +63,20 @@ impl CurrentPrimary {
         result
     }
 
-    /// From now on this one is the primary.
+    /// Makes this server the primary.
     pub(super) fn switch_to(&self, next: &Arc<SingleServer>) {
         self.put(Ok(Arc::clone(next)));
         self.changed();
     }
 
-    /// Another one was the primary in between, or is now.
+    /// Reports that another server is or was the primary.
     pub(super) fn changed(&self) {
-        // Subscriptions went with the old primary, and what that had granted may not have reached the next one.
+        // Subscriptions ended with the old primary, and its grants may not have reached the next one.
         self.events.gap();
         self.events.moved();
     }
 
-    /// From now on there is none, for this reason.
+    /// Removes the primary, for this reason.
     pub(super) fn clear(&self, why: String) {
         self.put(Err(why));
     }
@@ -96,7 +96,7 @@ impl CurrentPrimary {
     }
 }
 
-/// Whether the server that a command was meant for may be down, or no primary any more.
+/// Whether the server of a failed command may be down, or may no longer be a primary.
 fn is_doubtful(fault: &Fault) -> bool {
     match fault {
         Fault::Unsent(_) | Fault::Unknown(_) => true,

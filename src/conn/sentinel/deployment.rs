@@ -1,7 +1,7 @@
-//! Which sentinels belong to one deployment. Pure.
+//! Groups sentinels by deployment. Pure.
 //!
-//! Invariant: of sentinels that do not know each other and name different primaries, only those of one
-//! deployment count, whatever epochs the others have: two deployments count their epochs on their own.
+//! Invariant: of sentinels that do not know each other and name different primaries, only those of one deployment
+//! count. Epochs do not matter, because each deployment counts its own.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use super::view::View;
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownSentinels {
     names: BTreeSet<String>,
-    /// Where they replied.
+    /// The addresses of their replies.
     addresses: BTreeSet<String>,
-    /// How many of them replied at once, at most.
+    /// The largest number of them that replied at once.
     count: usize,
 }
 
 impl KnownSentinels {
-    /// These have replied.
+    /// Records the sentinels that have replied.
     pub(super) fn record(&mut self, counted: &[&Reply]) {
         let names: BTreeSet<String> = counted.iter().flat_map(|one| names(one)).collect();
         if self.names.is_disjoint(&names) {
@@ -32,8 +32,8 @@ impl KnownSentinels {
     }
 }
 
-/// The id of a sentinel, and the ids and addresses of those that it names. Its own address only if it does not say
-/// its id: where one of ours was may be one of others by now.
+/// The id of a sentinel, with the ids and addresses of its peers. Its own address is used only if it reports no id,
+/// because another deployment may have taken over that address.
 fn names(reply: &Reply) -> BTreeSet<String> {
     let own = match &reply.id {
         Some(id) => id.clone(),
@@ -56,7 +56,7 @@ struct Deployment<'a> {
     members: Vec<&'a Reply>,
 }
 
-/// The deployments among those that name a primary, and those that do not say whom they know.
+/// Groups the sentinels that name a primary. The second list has those that do not report their peers.
 fn deployments(replies: &[Reply]) -> (Vec<Deployment<'_>>, Vec<&Reply>) {
     let naming = replies.iter().filter(|one| one.view().is_some());
     let (telling, silent): (Vec<_>, Vec<_>) = naming.partition(|one| one.peers.is_some());
@@ -79,9 +79,9 @@ fn deployments(replies: &[Reply]) -> (Vec<Deployment<'_>>, Vec<&Reply>) {
     (deployments, silent)
 }
 
-/// The replies that count. All, while they name the `last` primary, or one and the same at first. Else those
-/// of sentinels that know one that has replied before, unless more sentinels than ever of those belong to
-/// another deployment; at first those of the largest deployment. `None` if none is the largest.
+/// The replies that count. All count while they name the `last` primary, or at first a single one. Otherwise only the
+/// deployment of known sentinels counts, unless another one has more sentinels than ever replied from the known ones.
+/// At first the largest deployment counts. `None` if there is no largest one.
 pub(super) fn of_one_deployment<'a>(
     replies: &'a [Reply],
     known: &KnownSentinels,
@@ -100,7 +100,7 @@ pub(super) fn of_one_deployment<'a>(
         .into_iter()
         .partition(|one| !one.names.is_disjoint(&known.names));
     if ours.is_empty() {
-        // All may have been set up anew where they were, and then have other ids.
+        // All may have been set up again at their addresses, with new ids.
         let was_there = |one: &&Reply| known.addresses.contains(&one.from.to_string());
         (ours, foreign) = foreign
             .into_iter()
@@ -142,11 +142,11 @@ mod tests {
         }
     }
 
-    /// A sentinel at this port that names others by their ids, and its view.
+    /// A reply from the sentinel at this port, with its view. It names peers by their ids.
     fn reply(port: u16, id: &str, peers: Option<&[&str]>, view: &View) -> Reply {
         let peers = peers.map(|ids| {
             let peers = ids.iter().zip(1000..).map(|(id, inner)| Peer {
-                // One that does not lead there from here.
+                // An address that does not lead to the peer from here.
                 address: Address {
                     host: format!("inner-of-{port}").into(),
                     port: inner,
@@ -188,12 +188,12 @@ mod tests {
         let known = known(&[&all[1], &all[2]]);
         let later = |replies| ports(of_one_deployment(replies, &known, Some(&ours)));
         assert_eq!(later(&all), Some(vec![11, 12]));
-        // Also if only one of ours replies, or none.
+        // Even if only one of ours replies, or none.
         assert_eq!(later(&all[..2]), Some(vec![11]));
         assert_eq!(later(&all[..1]), Some(vec![]));
     }
 
-    /// One of ours is gone, and another deployment has a sentinel where it was.
+    /// One of ours is gone, and its address now belongs to a sentinel of another deployment.
     #[test]
     fn a_foreign_sentinel_at_an_address_of_ours_does_not_count() {
         let (ours, theirs) = (view(1, 4), view(2, 9));
@@ -211,7 +211,7 @@ mod tests {
         let all = [foreign, one, other];
         let counted = of_one_deployment(&all, &known, Some(&ours));
         assert_eq!(ports(counted), Some(vec![11, 12]));
-        // One that may not say its id is known by its address, and by whom others name.
+        // A sentinel that may not report its id is known by its address and by its peers.
         let mut silent = reply(11, "", None, &view(3, 5));
         silent.peers = Some(vec![at(12, "b")]);
         let all = [silent, reply(12, "b", Some(&[]), &ours)];
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(ports(counted), Some(vec![11, 12]));
     }
 
-    /// As containers are that keep nothing.
+    /// Containers without storage come back like this.
     #[test]
     fn sentinels_that_were_set_up_anew_where_they_were_count() {
         let (old, new) = (view(1, 4), view(2, 0));
@@ -250,7 +250,7 @@ mod tests {
         ];
         let at_first = of_one_deployment(&all[..2], &KnownSentinels::default(), None);
         assert_eq!(ports(at_first), None);
-        // The one that replied when no other did was the foreign one.
+        // The only sentinel that replied before was the foreign one.
         let known = known(&[&all[0]]);
         let as_many = of_one_deployment(&all[..2], &known, Some(&one));
         assert_eq!(ports(as_many), Some(vec![11]), "no more than of ours");
@@ -263,9 +263,9 @@ mod tests {
         let (old, new) = (view(1, 4), view(2, 5));
         for peers in [
             [Some(&["b", "c"][..]), Some(&["a", "c"]), Some(&["a", "b"])],
-            // One was set up anew and knows nobody, but the others know it.
+            // One sentinel was set up again and knows no others, but the others know it.
             [Some(&[]), Some(&["a", "c"]), Some(&["a", "b"])],
-            // They may not say.
+            // They may not report their peers.
             [None, None, None],
         ] {
             let all = [
@@ -277,12 +277,12 @@ mod tests {
                 let counted = of_one_deployment(&all, &known, Some(&old));
                 assert_eq!(ports(counted), Some(vec![11, 12, 13]));
             }
-            // None that replied before replies now.
+            // None of the sentinels that replied before replies now.
             let known = known(&[&all[1], &all[2]]);
             let alone = of_one_deployment(&all[..1], &known, Some(&old));
             assert_eq!(ports(alone), Some(vec![11]));
         }
-        // Without ids of their own: they name the same third one.
+        // Without ids of their own, they name a common third sentinel.
         let all = [
             reply(11, "", Some(&["b", "c"]), &new),
             reply(12, "", Some(&["a", "c"]), &old),

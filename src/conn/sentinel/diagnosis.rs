@@ -1,4 +1,4 @@
-//! Why there is no primary, or it does not reply, in words for whoever has to fix that.
+//! Explains why there is no primary, or why it does not reply, for the person who has to fix that.
 
 use super::reply::Outcome;
 use super::sentinels::Round;
@@ -11,12 +11,12 @@ use crate::error::Kind;
 pub(super) struct Diagnosis {
     pub(super) kind: Kind,
     pub(super) why: String,
-    /// Whether it will not pass by itself soon.
+    /// Whether the cause will not go away by itself soon.
     pub(super) is_final: bool,
 }
 
 impl Diagnosis {
-    /// No sentinel names one.
+    /// No sentinel names a primary.
     pub(super) fn no_primary(name: &str, round: &Round) -> Self {
         let outcomes = || {
             round
@@ -68,7 +68,7 @@ impl Diagnosis {
         }
     }
 
-    /// The server that is named says that it is a replica.
+    /// The named server reports that it is a replica.
     pub(super) fn demoted(name: &str, address: &Address) -> Self {
         Self {
             kind: Kind::Io,
@@ -80,7 +80,7 @@ impl Diagnosis {
         }
     }
 
-    /// The server that is named does not reply, or with an error.
+    /// The named server does not reply, or replies with an error.
     pub(super) fn unreachable(name: &str, address: &Address, fault: Fault) -> Self {
         match fault {
             Fault::Answered(error) | Fault::Declined(error) => {

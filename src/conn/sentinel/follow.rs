@@ -1,8 +1,8 @@
-//! Finding the primary, and the task that goes on doing so.
+//! Finds the primary, and follows it in a task.
 //!
-//! Invariant: a server becomes the primary here only when sentinels name it and it says itself that it is
-//! one. What nobody confirms changes nothing: without sentinels the last primary stays. But one that most
-//! sentinels say was replaced is none any more, whether or not its successor can be reached.
+//! Invariant: a server becomes the primary here only if sentinels name it and it confirms its role. Without
+//! confirmation nothing changes: without sentinels the last primary stays. But a primary that most sentinels have
+//! replaced is dropped, even if its successor cannot be reached.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::conn::transport::Fault;
 use crate::error::Error;
 use crate::hint::Mark;
 
-/// The sentinels are polled this often when all is well: an announcement may be missed.
+/// The interval of polls in normal operation. Announcements may be missed.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// And this often while the primary is in doubt: doubled from the first to the last.
+/// The pauses between polls while the primary is in doubt: doubled from the first to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// A client that connects during a failover goes on looking this long.
+/// The longest search of a client that connects during a failover.
 const FIND_FOR: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
@@ -41,15 +41,15 @@ pub(super) struct Follower {
     clock: Clock,
     /// The longest wait for a reply of one server.
     limit: Duration,
-    /// The view that was acted on last, or by which the primary was given up.
+    /// The last view that was acted on, or that deposed the primary.
     last: Option<View>,
-    /// Whether its primary is the current one; if not, there is none.
+    /// Whether its primary is the current one. If not, there is no primary.
     is_current: bool,
-    /// Whether the current primary has to say again that it is one.
+    /// Whether the current primary has to confirm its role.
     is_doubted: bool,
-    /// A server that was named and was not open yet when another change was announced.
+    /// A named server that was not yet open when another change was announced.
     opening: Option<Address>,
-    /// What the sentinels had announced when they were polled last.
+    /// The announcements at the time of the last poll.
     seen: Mark,
 }
 
@@ -102,7 +102,7 @@ impl Follower {
         let announced = Arc::clone(self.sentinels.announced());
         let current = Arc::clone(&self.current);
         let mut doubted = current.doubted.mark();
-        // Unless it was found before.
+        // Unless `find` was called before.
         let mut is_settled = self.is_current || self.poll(true).await.is_ok();
         let mut pause = if is_settled {
             POLL_INTERVAL
@@ -114,13 +114,13 @@ impl Follower {
             let is_woken = tokio::select! {
                 biased;
                 () = announced.past(self.seen) => true,
-                // While it is in doubt, every failure says so.
+                // While the primary is in doubt, every failure gives this hint.
                 () = current.doubted.past(doubted), if is_settled => true,
                 () = tokio::time::sleep(pause) => false,
             };
             self.clock.sleep_until(last_poll.after(PAUSE_FIRST)).await;
             if is_woken {
-                // The first poll may be too early.
+                // The first poll may come too early.
                 pause = PAUSE_FIRST;
             }
             last_poll = self.clock.now();
@@ -133,8 +133,7 @@ impl Follower {
         }
     }
 
-    /// Polls the sentinels and acts on their replies. An error if there is no primary now, or it does not
-    /// reply.
+    /// Polls the sentinels and acts on their replies. Fails if there is no primary now, or it does not reply.
     async fn poll(&mut self, is_urgent: bool) -> Result<(), Diagnosis> {
         self.seen = self.sentinels.announced().mark();
         let round = self.sentinels.poll(is_urgent, self.last.as_ref()).await;
@@ -146,7 +145,7 @@ impl Follower {
                 self.depose(&round);
                 self.switch_to(view).await
             }
-            // The sentinels are down, or behind: that makes it no worse a primary.
+            // The sentinels are down or outdated, which does not disqualify the primary.
             None if self.is_current => self.confirm().await,
             None => Err(Diagnosis::no_primary(&self.name, &round)),
         };
@@ -163,22 +162,22 @@ impl Follower {
         self.is_current && last.is_some_and(|last| last.primary == *address)
     }
 
-    /// The current primary is the one that is named.
+    /// Keeps the current primary, which is named again.
     async fn stay(&mut self, view: View) -> Result<(), Diagnosis> {
         let is_later = self
             .last
             .as_ref()
             .is_some_and(|last| last.epoch < view.epoch);
         if is_later {
-            // A failover from it and one back, of which nothing was seen: some grants may be gone.
+            // There was a failover to another server and back in between, so some grants may be lost.
             self.current.changed();
         }
         self.last = Some(view);
         self.confirm().await
     }
 
-    /// Gives the current primary up once most sentinels name another one, before that can be reached: the old
-    /// one may take itself for the primary for as long as it does not hear of it.
+    /// Drops the current primary once most sentinels name another one, before that server can be reached. The old one
+    /// may consider itself the primary until it hears of the failover.
     fn depose(&mut self, round: &Round) {
         let Some(last) = &self.last else { return };
         let Some(view) = deposing(&round.views(), round.asked, last) else {
@@ -191,11 +190,11 @@ impl Follower {
             );
             self.current.clear(why);
         }
-        // Who has not heard of it names the old one still, and is not believed.
+        // Sentinels that have not heard of the failover still name the old primary, and are not believed.
         self.last = Some(view);
     }
 
-    /// Closes what is open of a server that is not the one to be opened any more.
+    /// Closes the connections to a server that was being opened and is no longer named.
     fn leave_opening(&mut self, named: Option<&View>) {
         if let Some(opening) = self.opening.take()
             && named.is_none_or(|view| view.primary != opening)
@@ -204,7 +203,7 @@ impl Follower {
         }
     }
 
-    /// Asks the current primary whether it is one, if that is in doubt.
+    /// Asks the current primary for its role, if that is in doubt.
     async fn confirm(&mut self) -> Result<(), Diagnosis> {
         let Some(last) = self.last.as_ref().filter(|_| self.is_doubted) else {
             return Ok(());
@@ -226,7 +225,7 @@ impl Follower {
         }
     }
 
-    /// Switches to another primary, if that says itself that it is one.
+    /// Switches to another primary, if that server confirms its role.
     async fn switch_to(&mut self, view: View) -> Result<(), Diagnosis> {
         let server = self.nodes.at(&view.primary);
         server.reinstate();
@@ -237,11 +236,11 @@ impl Follower {
         let mut opening = pin!(opening);
         let opened = match self.unless_announced(&mut opening).await {
             Some(opened) => Some(opened),
-            // Sentinels announce what they know of others, too: one that does not hang has the time for this.
+            // Sentinels also announce what they hear from others. A server that does not hang can reply in this time.
             None => self.clock.within(PAUSE_FIRST, opening).await,
         };
         let Some(opened) = opened else {
-            // It goes on opening meanwhile: the announcement may be of the same change.
+            // It keeps opening, because the announcement may be about the same change.
             self.opening = Some(view.primary.clone());
             return Err(Diagnosis::unreachable(
                 &self.name,
@@ -263,7 +262,7 @@ impl Follower {
         Err(diagnosis)
     }
 
-    /// What a server replies, unless a change is announced first: it may hang, while another one takes its
+    /// The reply of a server; `None` if a change is announced first. The server may hang while another one takes its
     /// place.
     async fn unless_announced<T>(&self, reply: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
@@ -278,7 +277,7 @@ fn under_way() -> Fault {
     Fault::Unknown("a failover is under way".into())
 }
 
-/// The task; it ends when this is dropped.
+/// The task. It ends on drop.
 #[derive(Debug)]
 pub(super) struct Following(AbortHandle);
 

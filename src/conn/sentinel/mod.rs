@@ -1,9 +1,8 @@
 //! A primary with replicas, followed through failovers by asking sentinels.
 //!
-//! Invariant: a command goes to the server that was the primary when it was sent, and its reply counts only
-//! while that is so. Nothing that arrives late does harm: docs/design/ordering.md has the argument. What the
-//! old primary granted between a promotion and the moment we learn of it is lost; every hold is checked at
-//! the switch.
+//! Invariant: a command goes to the server that is the primary at that time, and its reply counts only if that server
+//! is still the primary. Late commands do no harm: docs/design/ordering.md has the argument. Grants of the old
+//! primary after the promotion are lost, and every hold is checked at the switch.
 
 mod current_primary;
 mod deployment;
@@ -35,13 +34,13 @@ pub(super) struct FollowedPrimary {
     address: String,
     current: Arc<CurrentPrimary>,
     network: Network,
-    /// Ends the task with this.
+    /// Ends the task on drop.
     _following: Following,
 }
 
 impl FollowedPrimary {
-    /// Finds the primary that these sentinels know under this name, at once or in the background, and
-    /// follows it. The models are of how to connect to a sentinel, and to a server.
+    /// Finds the primary that these sentinels know under this name, at once or in the background, and follows it. The
+    /// models are the connection settings for a sentinel and for a server.
     pub(super) async fn connect(
         sentinels: Vec<Address>,
         name: String,

@@ -1,4 +1,4 @@
-//! What one sentinel replies. Pure.
+//! The reply of one sentinel. Pure.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use crate::conn::address::Address;
 pub(super) struct Reply {
     pub(super) from: Address,
     pub(super) outcome: Outcome,
-    /// Its own id, if it says.
+    /// Its own id, if it reports one.
     pub(super) id: Option<String>,
-    /// The other sentinels that it knows; `None` if it does not say.
+    /// The other sentinels that it knows; `None` if it does not report them.
     pub(super) peers: Option<Vec<Peer>>,
 }
 
-/// What asking one sentinel for the primary came to.
+/// The outcome of asking one sentinel for the primary.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Names(View),
@@ -26,7 +26,7 @@ pub(super) enum Outcome {
     UnknownName,
     /// It replied with an error.
     Refused(RedisError),
-    /// No usable reply, for this reason.
+    /// There is no usable reply, for this reason.
     NoReply(String),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Peer {
 }
 
 impl Reply {
-    /// Without an id and peers.
+    /// A reply without an id and peers.
     pub(super) fn bare(from: Address, outcome: Outcome) -> Self {
         Self {
             from,
@@ -48,11 +48,11 @@ impl Reply {
         }
     }
 
-    /// From the replies to `SENTINEL MASTER`, `GET-MASTER-ADDR-BY-NAME`, `SENTINELS` and `MYID`.
+    /// Parses the replies to `SENTINEL MASTER`, `GET-MASTER-ADDR-BY-NAME`, `SENTINELS` and `MYID`.
     ///
-    /// The address is that of the second, which changes as soon as a replica was promoted; the first has it
-    /// when all others follow that. The epoch is asked for before the address, so that an address is never
-    /// taken to be newer than it is.
+    /// The second reply has the address, because it changes as soon as a replica is promoted; the first changes only
+    /// when all other replicas follow. The epoch is asked for before the address, so an address is never considered
+    /// newer than it is.
     pub(super) fn of(from: Address, replies: Vec<Value>) -> Self {
         let Ok([primary, address, peers, id]) = <[Value; 4]>::try_from(replies) else {
             let why = "its answer is incomplete".to_owned();
@@ -76,7 +76,7 @@ impl Reply {
         }
     }
 
-    /// The same, with the addresses to be used for those that were announced.
+    /// Replaces announced addresses by the ones to use.
     pub(super) fn with_addresses(mut self, resolve: impl Fn(Address) -> Address) -> Self {
         if let Outcome::Names(view) = &mut self.outcome {
             view.primary = resolve(view.primary.clone());
@@ -108,7 +108,7 @@ fn view(address: Value, primary: Value) -> Option<View> {
     })
 }
 
-/// The peers in a list of descriptions; those without an address are left out.
+/// The peers in a list of descriptions. Peers without an address are left out.
 fn peers_in(list: Value) -> Vec<Peer> {
     let list: Vec<HashMap<String, Value>> = from_redis_value(list).unwrap_or_default();
     list.into_iter()
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_reply_has_the_address_of_the_promoted_replica() {
-        // While the other replicas are told to follow it, the first reply has the old address.
+        // The first reply keeps the old address until the other replicas follow.
         let primary = map(&[("ip", "10.0.0.1"), ("port", "1"), ("config-epoch", "7")]);
         let address_now = Value::Array(vec![text("10.0.0.1"), text("2")]);
         let peers = Value::Array(vec![

@@ -1,9 +1,8 @@
-//! The sentinels, with one small connection to each: they are polled, and their announcements received.
+//! The sentinels, with one small connection to each for polls and announcements.
 //!
-//! Invariant: an announcement means no more than "poll again". A sentinel that is down costs one attempt to
-//! connect a round and nothing else. One that is reached at two addresses has one vote. One that was
-//! learnt from others is forgotten when none of those that reply names it any more and it does not reply
-//! itself.
+//! Invariant: an announcement only means "poll again". A sentinel that is down costs one connection attempt per round
+//! and nothing else. A sentinel that is reached at two addresses has one vote. A sentinel learned from others is
+//! forgotten when it does not reply and no replying sentinel names it.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -30,36 +29,35 @@ use crate::conn::setup::{Setup, tcp_settings};
 use crate::conn::tls::Security;
 use crate::hint::Hint;
 
-/// Announced when a replica was promoted, by the sentinel that did it, and by each sentinel when it has
-/// switched over to that.
+/// Announced by the sentinel that promoted a replica, and by each sentinel that has switched over to it.
 const CHANNELS: [&str; 2] = ["+promoted-slave", "+switch-master"];
 
-/// Once a majority agrees, wait this long for a sentinel that knows a newer epoch.
+/// The time that a sentinel with a newer epoch has once a majority agrees.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Sentinels that are polled at most. There are usually three or five; each is a connection.
+/// The largest number of polled sentinels. There are usually three or five, with one connection each.
 const SENTINELS_MAX: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Sentinels {
     settings: Settings,
     all: Vec<Sentinel>,
-    /// Those that have replied so far.
+    /// The sentinels that have replied so far.
     known: KnownSentinels,
 }
 
-/// What every connection to a sentinel is made and used with.
+/// The settings of all connections to sentinels.
 #[derive(Debug)]
 struct Settings {
     model: ConnectionInfo,
     network: Network,
     clock: Clock,
-    /// The longest wait for a sentinel that never replied, and for one that has.
+    /// The longest waits for a sentinel that never replied, and for one that has.
     limits: [Duration; 2],
     label: String,
     address_map: AddressMap,
     security: Security,
-    /// `SENTINEL ..`, about one primary, and for the id of the sentinel.
+    /// `SENTINEL` queries about one primary, and for the id of the sentinel.
     questions: [Cmd; 4],
     /// Given when a sentinel announces a change.
     announced: Arc<Hint>,
@@ -70,9 +68,9 @@ struct Sentinel {
     address: Address,
     /// Named by the URL.
     is_seed: bool,
-    /// How long its last reply took, connecting included; `None` until there is one.
+    /// The duration of its last reply, including connecting; `None` before the first.
     took: Option<Duration>,
-    /// Its own, if it said.
+    /// Its id, if it reports one.
     id: Option<String>,
     connection: Option<Socket>,
 }
@@ -80,19 +78,18 @@ struct Sentinel {
 /// The result of polling all sentinels.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// One of each sentinel.
+    /// One reply of each sentinel.
     pub(super) replies: Vec<Reply>,
-    /// How many sentinels were asked.
+    /// The number of sentinels that were asked.
     pub(super) asked: usize,
-    /// The view that was acted on last.
+    /// The last view that was acted on.
     last: Option<View>,
-    /// Those that had replied before.
+    /// The sentinels that had replied before.
     known: KnownSentinels,
 }
 
 impl Round {
-    /// The replies that count; `None` if several deployments were asked and it cannot be told which is the
-    /// right one.
+    /// The replies that count; `None` if several deployments replied and none is known to be the right one.
     fn counted(&self) -> Option<Vec<&Reply>> {
         of_one_deployment(&self.replies, &self.known, self.last.as_ref())
     }
@@ -106,8 +103,8 @@ impl Round {
         counted.filter_map(Reply::view).collect()
     }
 
-    /// Collects replies until all are there. When it is urgent, or an announcement makes it so, a few slow
-    /// ones are not waited for once a majority agrees.
+    /// Collects replies until all have arrived. In an urgent round, or after an announcement, slow sentinels are not
+    /// awaited once a majority agrees.
     async fn collect(
         &mut self,
         mut replies: impl Stream<Item = Reply> + Unpin,
@@ -134,7 +131,7 @@ impl Round {
         }
     }
 
-    /// Unless it is from a sentinel that has replied at another address.
+    /// Adds a reply, unless the sentinel has already replied at another address.
     fn add(&mut self, reply: Reply) {
         let mut replies = self.replies.iter();
         if reply.id.is_none() || replies.all(|other| other.id != reply.id) {
@@ -162,7 +159,7 @@ impl Sentinels {
         &self.settings.announced
     }
 
-    /// Polls all at once. See [`Round::collect`] for what `is_urgent` changes.
+    /// Polls all sentinels at once. [`Round::collect`] describes `is_urgent`.
     pub(super) async fn poll(&mut self, is_urgent: bool, last: Option<&View>) -> Round {
         let mut round = Round {
             replies: Vec::new(),
@@ -179,7 +176,7 @@ impl Sentinels {
         round
     }
 
-    /// How many sentinels have to agree: one that is reached at two addresses counts once.
+    /// The number of votes. A sentinel that is reached at two addresses counts once.
     fn voters(&self) -> usize {
         let mut ids = BTreeSet::new();
         let voters = self.all.iter().filter(|sentinel| sentinel.has_vote());
@@ -188,8 +185,7 @@ impl Sentinels {
             .count()
     }
 
-    /// Adds the sentinels that were named by those that reply, and forgets those that neither reply nor are
-    /// named.
+    /// Adds the sentinels that others name, and forgets those that neither reply nor are named.
     fn learn(&mut self, round: &Round) {
         let Some(counted) = round.counted().filter(|counted| !counted.is_empty()) else {
             return;
@@ -231,13 +227,13 @@ impl Sentinel {
         self.address == peer.address || self.id.is_some() && self.id == peer.id
     }
 
-    /// Whether it is one of those of which a majority has to agree. A peer may be named by an address at
-    /// which it cannot be reached from here: it counts once it has replied.
+    /// Whether its vote counts. A peer may be named by an address that cannot be reached from here, so it counts once
+    /// it has replied.
     fn has_vote(&self) -> bool {
         self.is_seed || self.took.is_some()
     }
 
-    /// How long it has for a reply. A peer may never be reachable from here.
+    /// The time that it has for a reply. A peer may never be reachable from here.
     fn limit(&self, [new, usual]: [Duration; 2]) -> Duration {
         match self.took {
             Some(took) => new.min(usual.max(took * 4)),
@@ -271,7 +267,7 @@ impl Sentinel {
             none => none.insert(settings.connect(&self.address).await?),
         };
         let mut connection = library(connection)?.clone();
-        // A pipeline: one round trip, and error replies come as values.
+        // A pipeline needs one round trip, and returns error replies as values.
         let mut pipe = redis::pipe();
         for question in &settings.questions {
             pipe.add_command(question.clone());
@@ -282,7 +278,7 @@ impl Sentinel {
 
 impl Settings {
     fn new(primary: &str, model: ConnectionInfo, setup: &Setup) -> Self {
-        // Messages come on the connection that asked for them only in the newer protocol.
+        // Only RESP3 delivers messages on the connection that subscribed.
         let redis = model.redis_settings().clone();
         let redis = redis.set_protocol(ProtocolVersion::RESP3);
         let ask = |verb: &str| {
@@ -333,7 +329,7 @@ impl Settings {
             step,
             first_bytes: &FirstBytes::default(),
             last_reply: &SharedTick::default(),
-            // What it announces is a hint and is not kept.
+            // Announcements are hints, so they are not kept.
             push: &Arc::new(PushState::new(None)),
             disconnected: &Arc::default(),
             network: &self.network,
@@ -344,7 +340,7 @@ impl Settings {
         name.arg("SETNAME").arg(&self.label);
         let subscribe = |channel| redis::cmd("SUBSCRIBE").arg(channel).to_owned();
         let [promoted, switched] = CHANNELS.map(subscribe);
-        // A user without the right to one of these goes without: it costs time, nothing else.
+        // A user may lack the right to one of these. That costs time only.
         let sent = [name, promoted, switched].map(|command| {
             let mut connection = connection.clone();
             async move { connection.send_packed_command(&command).await }
@@ -354,13 +350,13 @@ impl Settings {
     }
 }
 
-/// The client library's end: it is never taken back from it here.
+/// The client library's end, which it always keeps here.
 fn library(socket: &Socket) -> Result<&MultiplexedConnection, RedisError> {
     let gone = || (redis::ErrorKind::Client, "the connection is not there").into();
     socket.library().ok_or_else(gone)
 }
 
-/// Whether the sentinel replied, and with an error.
+/// Whether the sentinel replied with an error.
 fn is_refusal(error: &RedisError) -> bool {
     error.code().is_some() || error.kind() == redis::ErrorKind::AuthenticationFailed
 }

@@ -1,22 +1,22 @@
-//! Which view of where the primary is to believe. Pure.
+//! Selects the view of the primary to believe. Pure.
 //!
-//! Invariant: a view that was believed is not given up for an older one, unless most sentinels share
-//! that: a sentinel that was cut off has an old view, sentinels that were set up anew all have one.
+//! Invariant: an accepted view is not replaced by an older one unless most sentinels share the older one. A single
+//! sentinel with an old view was cut off; if most have one, they were set up again.
 
 use crate::conn::address::Address;
 
-/// Where the primary is, as one sentinel sees it.
+/// The primary and its epoch, as one sentinel sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) primary: Address,
-    /// Raised by every failover.
+    /// Grows with every failover.
     pub(super) epoch: u64,
 }
 
-/// The view to act on, of those that this many sentinels have; `last` was the one before.
+/// The view to act on, given the views of some of the `sentinels` and the `last` view that was acted on.
 ///
-/// Of several equally new ones it is the most common. They can differ only during a failover, and then
-/// the last one is on its way out.
+/// The most common of the newest views wins. They can differ only during a failover, when the last primary is being
+/// replaced.
 pub(super) fn believed(views: &[&View], sentinels: usize, last: Option<&View>) -> Option<View> {
     let newest = views.iter().map(|view| view.epoch).max()?;
     let is_old = last.is_some_and(|last| newest < last.epoch);
@@ -26,8 +26,8 @@ pub(super) fn believed(views: &[&View], sentinels: usize, last: Option<&View>) -
     let votes = |view: &View| views.iter().filter(|other| **other == view).count();
     let newest = views.iter().filter(|view| view.epoch == newest);
     let best = newest.max_by_key(|view| {
-        // One that is no newer never displaces the last one: two that were set up anew and disagree would
-        // take turns.
+        // An equally new view never displaces the last one. Otherwise two sentinels that were set up again and
+        // disagree would take turns.
         let is_better =
             last.is_none_or(|last| (last.primary != view.primary) == (view.epoch > last.epoch));
         (votes(view), is_better)
@@ -35,13 +35,13 @@ pub(super) fn believed(views: &[&View], sentinels: usize, last: Option<&View>) -
     best.map(|view| View::clone(view))
 }
 
-/// Whether a majority of all sentinels, those without a reply included, share one view.
+/// Whether a majority of all sentinels, including those without a reply, share one view.
 pub(super) fn is_shared_by_most(views: &[&View], sentinels: usize) -> bool {
     shared_by_most(views, sentinels).is_some()
 }
 
-/// The view by which the primary of the `last` one is deposed, if it is: it names another one, later, and most
-/// sentinels share it. What one says alone may be wrong, and what was said earlier deposes nobody.
+/// The view that deposes the primary of the `last` one, if there is any: it is later, names another primary, and is
+/// shared by most sentinels. A single sentinel may be wrong, and older views depose no primary.
 pub(super) fn deposing(views: &[&View], sentinels: usize, last: &View) -> Option<View> {
     let shared = shared_by_most(views, sentinels)?;
     let deposes = shared.epoch > last.epoch && shared.primary != last.primary;
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// Two that were set up anew and disagree do not take turns.
+    /// Two sentinels that were set up again and disagree do not take turns.
     #[test]
     fn an_equally_new_view_does_not_displace_the_last_one() {
         let (one, other) = (view(1, 0), view(2, 0));
