@@ -27,7 +27,7 @@ const LIMITS: &[(&str, f64)] = &[
     ("src/", 19.5),
     ("src/acquire/", 1.0),
     ("src/announce/", 2.0),
-    ("src/conn/", 24.5),
+    ("src/conn/", 1.5),
     ("src/hold/", 37.0),
     ("src/meter/", 39.0),
     ("src/operator/", 22.5),

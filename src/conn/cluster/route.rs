@@ -43,7 +43,7 @@ pub(super) struct Router {
 
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Leaves out the nodes, each of which has a preload.
+        // Leaves out the nodes, as each has a preload.
         f.debug_struct("Router")
             .field("seeds", &self.address)
             .field("channels", &self.channels)

@@ -1,8 +1,8 @@
-//! A stream whose replies have a bound, for the client library, which takes whatever a server says.
+//! A stream that bounds replies, because the client library accepts any reply.
 //!
-//! A server, or whatever answers in its place, that says nonsense costs its connection. So does one that
-//! answers more than it was asked: the next command would get the reply to another one. Invariant: what
-//! the library has of one reply is never more than [`framing`](super::framing) allows.
+//! Nonsense from a server, or from a proxy in its place, costs the connection. So does a reply without a command,
+//! because the next command would take it for its own. Invariant: the library never receives more of one reply than
+//! [`framing`](super::framing) allows.
 
 use std::io;
 use std::pin::Pin;
@@ -22,17 +22,17 @@ pub(super) struct Bounded<S> {
     stream: S,
     commands: Framing,
     replies: Framing,
-    /// Commands that were sent and not answered. Subscriptions, which are confirmed by a push, stay: where
-    /// there are any it is the most that there may be.
+    /// Commands without a reply. A push confirms a subscription, which is not subtracted here, so on a push
+    /// connection this is an upper bound.
     unanswered: u64,
     push: Arc<PushState>,
-    /// When the last reply came, also one that nobody waits for any more.
+    /// The time of the last reply, even if its caller no longer waits.
     last_reply: SharedTick,
     clock: Clock,
 }
 
 impl<S> Bounded<S> {
-    /// Each reply is noted in `last_reply`, by this clock.
+    /// Notes each reply in `last_reply`, by this clock.
     pub(super) fn new(
         stream: S,
         protocol: ProtocolVersion,
@@ -60,7 +60,8 @@ impl<S> Bounded<S> {
 
     fn received(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while let Some(end) = self.replies.read(bytes).map_err(refused)? {
-            // Messages answer nothing. Confirmations, which do, are noted by who knows what was asked for.
+            // Messages answer no command. Confirmations do, and the push handler notes them, because it knows the
+            // requests.
             if !end.is_push {
                 self.last_reply.set(self.clock.now());
                 let rest = self.unanswered.checked_sub(1);

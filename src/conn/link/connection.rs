@@ -1,4 +1,4 @@
-//! One connection to one server, ready to be used: what is sent over it, and when it last replied.
+//! One connection to one server, ready for use, with the time of its last reply.
 
 use std::mem;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) struct Connection {
     clock: Clock,
     made: Tick,
     last_reply: SharedTick,
-    /// When the first call was sent that nobody waits for any more, of those after the last reply.
+    /// The send time of the first abandoned call since the last reply.
     given_up: SharedTick,
     pub(super) push: Arc<PushState>,
 }
@@ -56,9 +56,9 @@ impl Connection {
         self.last_reply_at() > self.made
     }
 
-    /// Whether there has been no reply for so long, as a call says that was sent then and has given up. Of several
-    /// such calls the one that was sent first counts: a caller may give up sooner than a server has to answer. If
-    /// others had replies meanwhile, or the connection was made meanwhile, it is slow, not dead.
+    /// Whether there has been no reply for `silence`, judged by an abandoned call that was sent at `sent`. The first
+    /// of several such calls counts, because a caller's limit may be shorter than `silence`. If other calls had
+    /// replies since, or the connection was made since, it is slow and not dead.
     pub(super) fn is_silent(&self, sent: Tick, now: Tick, silence: Duration) -> bool {
         let last_reply = self.last_reply_at();
         if last_reply >= sent {
@@ -74,8 +74,7 @@ impl Connection {
         since.until(now) >= silence
     }
 
-    /// Sends `first`, if there is one, and right behind it the command that counts. `None`: no reply within
-    /// `limit`.
+    /// Sends `first`, if there is one, and the actual command right behind it. `None`: no reply within `limit`.
     pub(super) async fn send(
         &self,
         first: Option<&Cmd>,
@@ -99,13 +98,13 @@ impl Connection {
                     let _in_flight = in_flight.add(1);
                     connection.clone().send_packed_command(command).await
                 };
-                // Boxed: it is not the way of most calls.
+                // Boxed because most calls take the other path.
                 Box::pin(self.clock.within(limit, reply)).await
             }
         }
     }
 
-    /// Sends these in one request. `None`: no reply to all of them within `limit`.
+    /// Sends these in one request. `None`: some reply is missing after `limit`.
     pub(super) async fn send_each(
         &self,
         commands: &[&Cmd],
@@ -127,7 +126,7 @@ impl Connection {
                     let mut connection = connection.clone();
                     connection.send_packed_commands(&pipe, 0, pipe.len()).await
                 };
-                // Likewise.
+                // Boxed for the same reason.
                 Box::pin(self.clock.within(limit, replies)).await
             }
         }
@@ -137,7 +136,7 @@ impl Connection {
 fn last_of_two(replies: Vec<Value>) -> Value {
     let mut replies = replies.into_iter();
     match (replies.next(), replies.next()) {
-        // The second error is but a consequence of the first.
+        // The second error is only a consequence of the first.
         (Some(no @ Value::ServerError(_)), Some(Value::ServerError(_))) => no,
         (_, reply) => reply.unwrap_or(Value::Nil),
     }
@@ -158,7 +157,7 @@ mod tests {
     use crate::conn::link::socket::{Step, Terms};
     use crate::conn::network::Network;
 
-    /// At the client library's end of it, and when the last reply came.
+    /// A connection at the client library's end, and the time of its last reply.
     async fn connected(listener: &TcpListener) -> (Socket, Arc<PushState>, SharedTick) {
         let url = format!("redis://{}", listener.local_addr().unwrap());
         let info = url.into_connection_info().unwrap();
@@ -190,7 +189,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (socket, push, last_reply) = connected(&listener).await;
         let End::Library { in_flight, .. } = &socket.end else {
-            panic!("it is not ours yet");
+            panic!("the library has it");
         };
         let in_flight = Arc::clone(in_flight);
         let connection = Connection::new(socket, push, Clock::System, last_reply);
@@ -202,7 +201,7 @@ mod tests {
             let mut two = pin!(connection.send(Some(&ping), &ping, limit));
             let mut five = pin!(connection.send_each(&commands, limit));
             let mut context = Context::from_waker(Waker::noop());
-            // Nobody replies.
+            // The server does not reply.
             assert!(one.as_mut().poll(&mut context).is_pending());
             assert_eq!(in_flight.count(), 1);
             assert!(two.as_mut().poll(&mut context).is_pending());
@@ -244,11 +243,11 @@ mod tests {
         let at = |millis| Tick::ZERO.after(Duration::from_millis(millis));
         let is_silent = |sent, now| connection.is_silent(at(sent), at(now), SILENCE);
         assert!(!is_silent(1_900, 1_950), "for 50 ms");
-        assert!(is_silent(1_000, 2_000), "this one was sent before it");
-        assert!(is_silent(2_100, 2_150), "and there was no reply since");
+        assert!(is_silent(1_000, 2_000), "this call was sent first");
+        assert!(is_silent(2_100, 2_150), "there was no reply since");
         last_reply.set(at(2_160));
-        assert!(!is_silent(2_155, 2_900), "there was one meanwhile");
+        assert!(!is_silent(2_155, 2_900), "there was a reply since");
         assert!(!is_silent(2_200, 3_150), "for 950 ms");
-        assert!(is_silent(3_190, 3_200), "for a second, of two of them");
+        assert!(is_silent(3_190, 3_200), "for a second, over two calls");
     }
 }

@@ -1,4 +1,4 @@
-//! Makes one connection to one server, and says why that failed.
+//! Makes one connection to one server, and diagnoses failures.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,37 +28,38 @@ use crate::conn::tls::{self, Security};
 use crate::conn::transport::{EventHandler, Fault, Reason};
 use crate::hint::Hint;
 
-/// Commands that may wait for the connection's writer before a sender has to wait its turn.
+/// Commands that may wait for the connection's writer before a sender has to wait.
 const WRITE_QUEUE: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Connector {
     info: ConnectionInfo,
-    /// Where the server is, for messages.
+    /// The address of the server, for messages.
     endpoint: String,
     clock: Clock,
     network: Network,
-    /// The longest that one step of connecting may take.
+    /// The longest time for one step of connecting.
     step_timeout: Duration,
     /// Shared by all links to the server.
     reachability: Arc<Reachability>,
-    /// Who gets the messages of a connection that is for push.
+    /// Receives the messages of a push connection.
     events: Option<Arc<dyn EventHandler>>,
     security: Security,
     /// Given when a connection has ended by itself.
     disconnected: Arc<Hint>,
     handshake: Handshake,
     reconnects: Reconnects,
-    /// The runtime of the client: others may stand still at any time.
+    /// The client's runtime. Other runtimes may stand still at any time.
     runtime: Handle,
-    /// Without a reply for so long, a connection on our own wire is silent. `None`: on the library's.
+    /// A connection on our own wire without a reply for this long is silent. `None`: connections use the client
+    /// library.
     silence: Option<Duration>,
-    /// Whether a call during a pause between attempts fails at once with the refusal of the last attempt: callers of
-    /// this link can use another link.
+    /// Whether a call during a back-off fails at once with the last refusal, because callers of this link can use
+    /// another one.
     repeats_refusals: bool,
 }
 
-/// Why a connection is no longer used.
+/// The reason why a connection is no longer used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// The client does not need it.
@@ -69,12 +70,12 @@ pub(super) enum Ended {
     Demoted,
 }
 
-/// What a link is for.
+/// The purpose of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// What callers wait for, on a wire of our own where that is possible.
+    /// Calls of waiting callers, on our own wire where possible.
     Calls,
-    /// Renewals: little time is given to one where the lease is short, and another has to follow.
+    /// Renewals. With a short lease each has little time, because the next one has to follow.
     Renewals,
     /// Messages, which are reported, as are gaps.
     Push,
@@ -114,7 +115,7 @@ impl Connector {
         }
     }
 
-    /// A connection of it is in use from here on.
+    /// Notes that a connection of this link is now in use.
     pub(super) fn note_connected(&self) {
         self.reconnects.note_connected(&self.endpoint);
     }
@@ -135,7 +136,7 @@ impl Connector {
         &self.endpoint
     }
 
-    /// The same reason, and which server it is about.
+    /// Adds the server to the reason.
     pub(super) fn named(&self, why: impl Into<Reason>) -> Reason {
         let why = why.into();
         let message = format!("{}: {why}", self.endpoint);
@@ -155,7 +156,7 @@ impl Connector {
         self.reachability.wait_turn(self.clock).await;
     }
 
-    /// The server was not in use, and is to be used again.
+    /// A server that was not in use is needed again.
     pub(super) fn named_again(&self) {
         self.reachability.named_again();
     }
@@ -169,7 +170,7 @@ impl Connector {
         }
     }
 
-    /// Whether the refusal of the last attempt is repeated now.
+    /// Whether a call now fails with the last refusal.
     pub(super) fn repeats_refusal(&self) -> bool {
         self.repeats_refusals && self.reachability.is_backing_off(self.clock.now())
     }
@@ -221,7 +222,7 @@ impl Connector {
         Ok(socket)
     }
 
-    /// The same connection, on our own wire if it is for that.
+    /// Moves the connection onto our own wire, if this link uses one.
     fn on_wire(&self, socket: Socket, last_reply: &SharedTick) -> Socket {
         let Some(silence) = self.silence else {
             return socket;
@@ -236,7 +237,7 @@ impl Connector {
     }
 
     fn config(&self, push: &Arc<PushState>, last_reply: &SharedTick) -> AsyncConnectionConfig {
-        // Time-outs are ours: they cover connecting, and differ from call to call.
+        // Time-outs are our own: they include connecting, and differ from call to call.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -253,10 +254,10 @@ impl Connector {
         })
     }
 
-    /// Why connecting failed, in the server's own words if it said why.
+    /// The reason why connecting failed, in the server's own words if possible.
     fn diagnose(&self, error: RedisError, first_bytes: &FirstBytes) -> Fault {
         if error.kind() == ErrorKind::AuthenticationFailed {
-            // The client library says no more than that.
+            // The client library does not keep the server's words.
             let what = "authentication failed";
             let said = first_bytes.refusal().map(|words| {
                 let said = (ErrorKind::AuthenticationFailed, what, words).into();
@@ -264,7 +265,8 @@ impl Connector {
             });
             return Fault::Declined(said.unwrap_or(error));
         }
-        // Once reached, a server is known to speak the protocol: another one is a proxy's word, and it may come back.
+        // A server that was reached before speaks the protocol. A reply in another protocol comes from a proxy, and
+        // the server may come back.
         let was_reached = self.reachability.was_reached();
         let is_tls = tls::advice(&error).is_some() && !(was_reached && tls::may_pass(&error));
         if error.code().is_some() || is_tls {
@@ -272,7 +274,7 @@ impl Connector {
         }
         let is_cut = error.is_connection_dropped() && !error.is_connection_refusal();
         let hint = match (self.info.addr(), first_bytes.meaning()) {
-            // Of whoever stands before a server that is away.
+            // The reply of a proxy in front of a server that is away.
             (_, Meaning::Error(said)) if was_reached && said.kind() == ErrorKind::Parse => "",
             (_, Meaning::Error(said)) => return Fault::Declined(without_arguments(said)),
             (ConnectionAddr::Tcp(..), Meaning::Tls) => tls::USE_TLS,

@@ -1,9 +1,9 @@
-//! The current connection of a link, and how it gets another: one dial at a time, in a task of its own,
-//! for whose result all callers wait.
+//! The current connection of a link, and how the link gets another. There is one dial at a time, in its own task, and
+//! all callers wait for its result.
 //!
-//! Invariant: no caller's time limit ends a dial. A caller whose time is over goes; the dial goes on, and
-//! the next caller finds its result. It ends with its link, or with the runtime of its client, and in
-//! either case its callers get an error.
+//! Invariant: no caller's time limit ends a dial. A caller whose limit is over leaves; the dial continues, and the
+//! next caller finds its result. A dial ends with its link or with the client's runtime, and its callers then get an
+//! error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +21,12 @@ use crate::hint::Hint;
 pub(super) struct Dialer {
     connector: Connector,
     current: Mutex<Option<Arc<Connection>>>,
-    /// Whether there is to be no connection for now.
+    /// Whether the link must have no connection for now.
     is_retired: AtomicBool,
     is_dialing: AtomicBool,
     /// Given when a dial has ended.
     ended: Hint,
-    /// Why the last dial failed, if it did.
+    /// The reason why the last dial failed, if it did.
     failure: Mutex<Option<Fault>>,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -54,7 +54,7 @@ impl Dialer {
         current.clone()
     }
 
-    /// Stops using a connection; the next command makes another.
+    /// Stops using a connection. The next command makes another.
     pub(super) fn replace(&self, dead: &Arc<Connection>, end: Ended) {
         let mut current = self.current.lock();
         if current.as_ref().is_some_and(|it| Arc::ptr_eq(it, dead)) {
@@ -89,7 +89,7 @@ impl Dialer {
         }
     }
 
-    /// A connection, and what remains of `limit` when there is one.
+    /// A connection, and the rest of `limit` once there is one.
     pub(super) async fn connected_within(
         self: &Arc<Self>,
         limit: Duration,
@@ -98,7 +98,7 @@ impl Dialer {
         let end = clock.now().after(limit);
         let connection = clock.within(limit, self.connected()).await;
         let connection = connection.unwrap_or_else(|| {
-            // Why the last dial failed says more than that the next has not ended yet.
+            // The last failure is more useful than the news that the next dial has not ended.
             let failure = self.failure.lock().clone();
             let why = || Reason::timed_out(format!("no connection within {limit:?}"));
             Err(failure.unwrap_or_else(|| self.unsent(why())))
@@ -127,8 +127,8 @@ impl Dialer {
         Err(failure.unwrap_or_else(|| self.unsent("the new connection was closed at once")))
     }
 
-    /// Starts a dial unless one is in progress. On the runtime of the client: that of a caller may stand still
-    /// from here on, and all others would wait for it.
+    /// Starts a dial unless one is in progress. Runs it on the client's runtime: a caller's runtime may stand still,
+    /// and all other callers would wait for it.
     fn start(self: &Arc<Self>) {
         if self.is_dialing.swap(true, Ordering::AcqRel) {
             return;
@@ -143,12 +143,12 @@ impl Dialer {
         *self.task.lock() = Some(task);
     }
 
-    /// Makes a connection, which is the current one from then on.
+    /// Makes a connection and installs it.
     async fn dial(&self) -> Result<(), Fault> {
         self.ensure_in_use()?;
         let connection = Arc::new(self.connector.connect().await?);
         let mut current = self.current.lock();
-        // Under the lock: it may have been retired meanwhile.
+        // Checked under the lock, because the link may have been retired since.
         self.ensure_in_use()?;
         *current = Some(connection);
         drop(current);
@@ -168,7 +168,7 @@ impl Dialer {
     }
 }
 
-/// One dial and its result, which is reported however the dial ends.
+/// One dial, which reports its result however it ends.
 struct Dial {
     dialer: Arc<Dialer>,
     result: Result<(), Fault>,
@@ -177,7 +177,7 @@ struct Dial {
 impl Dial {
     async fn run(mut self) {
         let dialer = &self.dialer;
-        // A dial that ended just before this one began may have made one.
+        // The previous dial may have connected just before this one began.
         if dialer.current().is_none() {
             dialer.connector.wait_turn().await;
             self.result = dialer.dial().await;

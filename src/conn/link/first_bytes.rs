@@ -1,7 +1,7 @@
-//! The first bytes that a server sends on a connection, which say why connecting failed.
+//! The first bytes from a server, which tell why connecting failed.
 //!
-//! A server that takes no more clients says so and hangs up: what is noticed first may be that it hung
-//! up. And a server of another protocol shows in its first line which one.
+//! A server at its limit of clients replies so and closes the connection, and the close may be noticed first. A
+//! server of another protocol shows it in its first line.
 
 use std::io;
 use std::io::IoSlice;
@@ -13,30 +13,30 @@ use parking_lot::Mutex;
 use redis::{ErrorKind, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A line that says what is wrong is not longer: that of Redis's protected mode takes half of it.
+/// Bytes to record. An error line is shorter: the one of Redis's protected mode takes half of this.
 const RECORDED_MAX: usize = 2048;
 
-/// So much of a line is shown.
+/// Characters of a line that a message shows.
 const SHOWN_MAX: usize = 100;
 
-/// What every reply begins with.
+/// The first bytes that replies can have.
 const TYPES: &[u8] = b"+-:$*_#,(!=%~>|";
 
-/// The type of a record in which TLS says that it understands nothing.
+/// The type of a TLS record that reports an error.
 const TLS_ALERT: u8 = 0x15;
 
-/// What was received so far, up to a bound.
+/// The bytes received so far, up to a bound.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FirstBytes(Arc<Mutex<Vec<u8>>>);
 
-/// What the first bytes of a connection that failed say.
+/// The meaning of the first bytes of a failed connection.
 #[derive(Debug)]
 pub(super) enum Meaning {
-    /// Nothing was said.
+    /// No bytes were received.
     Silence,
-    /// They do not say why.
+    /// The bytes do not tell the reason.
     Nothing,
-    /// An error and nothing else, or another protocol than that of Redis.
+    /// An error and nothing else, or a protocol other than Redis's.
     Error(RedisError),
     /// The server speaks TLS.
     Tls,
@@ -68,7 +68,7 @@ impl FirstBytes {
             let what = "not the protocol of Redis";
             return Meaning::Error((ErrorKind::Parse, what, shown).into());
         }
-        // One whole error reply and nothing behind it.
+        // Exactly one error reply.
         match redis::parse_redis_value(&received) {
             Ok(Value::ServerError(no))
                 if received.iter().position(|byte| *byte == b'\n') == Some(received.len() - 1) =>
@@ -108,7 +108,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Recorder<S> {
         }
     }
 
-    /// When a write fails, the server may have said why before: what it sent is still to be read.
+    /// After a failed write, reads what the server sent before, because that may contain the reason.
     fn written(
         &mut self,
         context: &mut Context<'_>,
@@ -197,11 +197,11 @@ mod tests {
         assert_eq!(refused.refusal().as_deref(), Some("WRONGPASS no"));
         assert_eq!(FirstBytes::default().refusal(), None);
         let Meaning::Error(full) = meaning(b"-ERR max number of clients reached\r\n") else {
-            panic!("it says why");
+            panic!("the reason is there");
         };
         assert_eq!(full.code(), Some("ERR"));
         assert!(full.to_string().contains("max number of clients"), "{full}");
-        // As long as the line of Redis's protected mode.
+        // About as long as the line of Redis's protected mode.
         let denied = format!(
             "-DENIED Redis is running in protected mode. {}\r\n",
             "x".repeat(1030)
@@ -210,11 +210,11 @@ mod tests {
         let mut recorder = Recorder::new(tokio::io::empty(), recorded.clone());
         recorder.record(denied.as_bytes());
         let Meaning::Error(denied) = recorded.meaning() else {
-            panic!("it says why");
+            panic!("the reason is there");
         };
         assert_eq!(denied.code(), Some("DENIED"));
         let Meaning::Error(web) = meaning(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n") else {
-            panic!("it is no Redis");
+            panic!("the protocol is another one");
         };
         assert_eq!(web.kind(), ErrorKind::Parse);
         assert_eq!(web.detail(), Some("HTTP/1.1 400 Bad Request"));

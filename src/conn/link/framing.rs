@@ -1,7 +1,7 @@
-//! Where replies end, however a connection cuts them, and which are refused.
+//! Finds the ends of replies, regardless of how a connection splits them, and refuses some.
 //!
-//! Invariants: each byte is looked at once, so a long reply costs no more for coming in many parts; what is
-//! too much is refused when it is announced, or when it has come so far, and nothing is kept here.
+//! Invariants: each byte is looked at once, so a long reply costs no more in many parts. An excess is refused when it
+//! is announced or reached, and nothing is kept here.
 
 #[cfg(test)]
 mod tests;
@@ -11,16 +11,16 @@ use std::mem;
 use redis::ProtocolVersion;
 use smallvec::SmallVec;
 
-/// No reply of ours nests deeper.
+/// The deepest nesting of our replies.
 const DEPTH_MAX: usize = 32;
 
-/// No line of ours is longer.
+/// The length of our longest line.
 const LINE_MAX: usize = 64 * 1024;
 
-/// No reply of ours is longer, and of what a server says no more is kept.
+/// The size of our longest reply. No more of a server's data is kept.
 pub(super) const REPLY_MAX: usize = 64 * 1024 * 1024;
 
-/// Nor of more parts: each takes some 60 bytes once it is read, however short it is.
+/// The most parts of a reply. Each takes about 60 bytes after parsing, however short it is.
 const PARTS_MAX: u64 = 1 << 20;
 
 /// The kind and a number, with the end of the line.
@@ -29,19 +29,19 @@ const HEAD_MAX: usize = 24;
 const TOO_LONG: &str = "a reply that is longer than any of ours";
 const UNREADABLE: &str = "a reply that cannot be read";
 
-/// How far the reply has come that is being read.
+/// The state of a reply that has partly arrived.
 #[derive(Debug)]
 pub(super) struct Framing {
     protocol: ProtocolVersion,
-    /// How many parts are missing, at each depth.
+    /// The number of missing parts at each depth.
     missing: SmallVec<[u64; 4]>,
-    /// What is missing of a text, with the end of its line.
+    /// The missing bytes of a text, with the end of its line.
     text: usize,
-    /// What has come of a line without its end; the beginning of that, and its last byte.
+    /// The bytes of a line without its end so far, its first bytes, and its last byte.
     line: usize,
     head: [u8; HEAD_MAX],
     last: u8,
-    /// Bytes of the reply that have come, and parts of it that were announced.
+    /// The bytes of the reply that have arrived, and its parts that were announced.
     length: usize,
     parts: u64,
     is_push: bool,
@@ -50,9 +50,9 @@ pub(super) struct Framing {
 /// The end of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
-    /// So many of the bytes that were read belong to it.
+    /// The number of bytes that belong to it.
     pub(super) at: usize,
-    /// Nobody need have asked for it.
+    /// Whether it may have arrived without a request.
     pub(super) is_push: bool,
 }
 
@@ -71,8 +71,8 @@ impl Framing {
         }
     }
 
-    /// Reads on until a reply ends; `None` if it has not all come yet. An error says why it is refused, and
-    /// nothing more is to be read then.
+    /// Reads until a reply ends; `None` if it is not complete yet. An error is the reason for a refusal, and nothing
+    /// may be read after it.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<Option<End>, &'static str> {
         let mut at = 0;
         while at < bytes.len() {
@@ -99,7 +99,7 @@ impl Framing {
         Ok(None)
     }
 
-    /// How many of these bytes belong to the line, and whether it is a part by itself.
+    /// The number of bytes that belong to the line, and whether it is a complete part.
     fn read_line(&mut self, bytes: &[u8]) -> Result<(usize, bool), &'static str> {
         let bytes = &bytes[..bytes.len().min(LINE_MAX - self.line)];
         let newline = bytes.iter().position(|byte| *byte == b'\n');
@@ -139,7 +139,7 @@ impl Framing {
         self.last = bytes.last().copied().unwrap_or(self.last);
     }
 
-    /// With the line that it begins with, of which the end may be missing where it is long. True if that is
+    /// Begins a part with its first line, whose end may be missing if the line is long. Returns whether the line is
     /// all of it.
     fn begin_part(&mut self, line: &[u8]) -> Result<bool, &'static str> {
         let is_resp2 = self.protocol == ProtocolVersion::RESP2;
@@ -154,7 +154,7 @@ impl Framing {
             Some(b'!' | b'=') => self.begin_text(line),
             Some(b'~') => self.begin_parts(number(line)?),
             Some(b'%') => self.begin_parts(number(line)?.saturating_mul(2)),
-            // What it says, and what it is about.
+            // The attributes, and the value that they are about.
             Some(b'|') => self.begin_parts(number(line)?.saturating_mul(2).saturating_add(1)),
             Some(b'>') if self.missing.is_empty() => {
                 self.is_push = true;
@@ -188,7 +188,7 @@ impl Framing {
         Ok(false)
     }
 
-    /// A part has ended. Whether the reply has.
+    /// Ends a part. Returns whether the reply has ended as well.
     fn is_last_part(&mut self) -> bool {
         while let Some(missing) = self.missing.last_mut() {
             *missing -= 1;

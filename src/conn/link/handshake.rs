@@ -1,9 +1,9 @@
-//! What is exchanged on a new connection before it is used: who we are, which database, who the server is,
-//! and that the connections before this one are to be killed.
+//! The exchange on a new connection before its use: it names itself, selects the database, identifies the server, and
+//! kills earlier connections.
 //!
-//! Invariants: once it has run, what was sent on earlier connections is executed or dead, or
-//! [`Handshake::earlier_commands_settled`] is false until nothing can arrive any more; no connection of anybody
-//! else is killed.
+//! Invariants: after it, every command on earlier connections is executed or dead, or
+//! [`Handshake::earlier_commands_settled`] is false until none can arrive. It never kills a connection of another
+//! client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,37 +22,37 @@ use crate::conn::setup::{Preload, Setup};
 use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX};
 use crate::conn::value::text;
 
-/// What the connections of one link have in common, and what is known of those before.
+/// The shared state of the connections of one link, with the earlier ones.
 #[derive(Debug)]
 pub(super) struct Handshake {
-    /// Shown by `CLIENT LIST`, so that an operator knows whose connection it is.
+    /// Shown by `CLIENT LIST`, so that an operator can identify the connection.
     label: String,
-    /// The database of its commands.
+    /// The database of the commands.
     db: i64,
     clock: Clock,
     preload: Arc<Preload>,
-    /// Told when the server was restarted.
+    /// Notified when the server was restarted.
     events: Arc<dyn EventHandler>,
-    /// Which process answered when the last connection was made. Set before that is used.
+    /// The server process of the last connection. Set before the connection is used.
     process: Mutex<Option<Process>>,
-    /// The connections that may still have commands at the server; `None` for one that cannot be named.
+    /// The connections that may still have commands at the server; `None` for one that cannot be identified.
     earlier: Mutex<Vec<Option<Identity>>>,
-    /// Until then something sent on an earlier connection may still arrive.
+    /// The time until which a command from an earlier connection may still arrive.
     unsettled_until: AtomicU64,
 }
 
-/// A connection as the server knows it.
+/// The identity of a connection at the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
-    /// Given once in a run of the server, and again in the next.
+    /// Unique within one run of the server, but not across runs.
     id: u64,
-    /// Where it comes from. `None` if others come from there as well, as they do over a Unix socket.
+    /// The client's address. `None` if other connections share it, as over a Unix socket.
     addr: Option<String>,
-    /// Which run of the server that was, if it says.
+    /// The run of the server that assigned the id, if the server reports it.
     run_id: Option<Arc<str>>,
 }
 
-/// What the server said to the kills of earlier connections.
+/// The server's replies to the kills of earlier connections.
 #[derive(Debug)]
 struct Kills<'a> {
     by_address: &'a [Value],
@@ -88,18 +88,18 @@ impl Handshake {
     ) -> Result<(), RedisError> {
         let missing = step.made("answer", self.introduce(connection)).await?;
         if !missing.is_empty() {
-            // Only now: a server cuts off an unauthenticated client that sends it much.
+            // Sent only now, because a server cuts off an unauthenticated client that sends much.
             let loaded = pipelined(connection, missing);
             step.made("answer", loaded).await?;
         }
         Ok(())
     }
 
-    /// In one write: chooses the database and names the connection, asks how the server knows it and since
-    /// when the server is up, kills what may be left of earlier connections, and checks the preload, of which
-    /// the missing parts are returned. Connections without an address of their own are killed in a second write,
-    /// once it is known that this is the run of the server which named them. A user without the right to ask
-    /// gets a connection without an identity, or without a process, and loads all of the preload.
+    /// Introduces the connection in one write: selects the database, names the connection, asks for its identity and
+    /// the server's uptime, kills what may be left of earlier connections, and checks the preload. Returns the
+    /// missing parts of the preload. Connections without an address of their own are killed in a second write, once
+    /// the server is known to be in the run that assigned their ids. A user without the right to ask gets a
+    /// connection without an identity, or without a process, and loads all of the preload.
     async fn introduce(
         &self,
         connection: &mut MultiplexedConnection,
@@ -111,12 +111,12 @@ impl Handshake {
             command("INFO", &["server"]),
         ];
         if self.db != 0 {
-            // Here, and not by the client library, which would drop the code of an error.
+            // Selected here, because the client library would drop the code of an error.
             commands.insert(0, command("SELECT", &[&self.db.to_string()]));
         }
         commands.extend(earlier.iter().flatten().filter_map(Identity::kill));
-        // The check is a request of its own: a server cuts off an unauthenticated client that sends a
-        // long one, and its reply to the other request says why.
+        // The check is a separate request. A server cuts off an unauthenticated client that sends a long one, and the
+        // reply to the other request tells the reason.
         let mut other = connection.clone();
         let (replies, present) = join(
             pipelined(connection, commands),
@@ -153,8 +153,8 @@ impl Handshake {
 
     fn note_process(&self, process: Option<Process>) {
         let is_another = {
-            // From here on, a question about replies on an earlier connection is answered for a later
-            // process, which is the careful way round.
+            // From now on, a question about replies on an earlier connection is answered for a later process. That
+            // errs on the safe side.
             let mut known = self.process.lock();
             let run =
                 |process: &Option<Process>| process.as_ref().map(|one| Arc::clone(&one.run_id));
@@ -163,14 +163,13 @@ impl Handshake {
             is_another
         };
         if is_another {
-            // The server was restarted, and may have lost what is held. Reported now: if this connection
-            // fails, the change is not seen again.
+            // The server was restarted and may have lost holds. Reported at once, because the change is not seen
+            // again if this connection fails.
             self.events.moved();
         }
     }
 
-    /// Finds out whether nothing sent on earlier connections can be executed any more, from the replies
-    /// to the kills of those that can be named.
+    /// Decides whether commands on earlier connections can still be executed, from the replies to the kills.
     fn settle(
         &self,
         earlier: &[Option<Identity>],
@@ -190,8 +189,8 @@ impl Handshake {
                         (None, Some(_)) => by_id.next(),
                         (None, None) => None,
                     };
-                    // Ids only grow while a server runs: a smaller one means that it was restarted, and
-                    // that its connections died with it.
+                    // Ids only grow while a server runs. A smaller id means that the server was restarted, and its
+                    // connections died with it.
                     let died = current.is_some_and(|current| current.id < old.id)
                         || old.is_of_another_run(run_id);
                     died || permitted(killed)?.is_some()
@@ -213,7 +212,7 @@ fn command(verb: &str, rest: &[&str]) -> Cmd {
     command
 }
 
-/// Sends these in one request; error replies come as values.
+/// Sends these in one request. Error replies are returned as values.
 async fn pipelined(
     connection: &mut MultiplexedConnection,
     commands: Vec<Cmd>,
@@ -228,9 +227,8 @@ async fn pipelined(
     }
 }
 
-/// A reply, or `None` where the user lacks the right to ask: that is refused for good, and acceptable.
-/// A refusal for now makes the connection fail, so that it is made again; so does one for lack of
-/// authentication, without which nothing can be done.
+/// A reply, or `None` if the user lacks the right to ask, which is acceptable. A temporary refusal fails the
+/// connection, so that it is made again. A missing authentication also fails it, because nothing works without that.
 fn permitted(reply: Option<&Value>) -> Result<Option<&Value>, RedisError> {
     match reply {
         Some(Value::ServerError(no)) => refused_for_good(no).map(|()| None),
@@ -261,19 +259,21 @@ impl Identity {
         })
     }
 
-    /// Kills it, whatever runs there by now: another connection with its id has another address.
+    /// The kill of this connection, which is safe in any run of the server: another connection with the id has
+    /// another address.
     fn kill(&self) -> Option<Cmd> {
         let (id, addr) = (self.id.to_string(), self.addr.as_ref()?);
         Some(command("CLIENT", &["KILL", "ID", &id, "ADDR", addr]))
     }
 
-    /// Kills one without an address of its own, where this is the run of the server in which it has its id.
+    /// The kill of a connection without an address of its own, if the server is still in the run that assigned its
+    /// id.
     fn kill_in_run(&self, run_id: Option<&str>) -> Option<Cmd> {
         let is_here = self.addr.is_none() && run_id.is_some() && self.run_id.as_deref() == run_id;
         is_here.then(|| command("CLIENT", &["KILL", "ID", &self.id.to_string()]))
     }
 
-    /// Whether it died with its server.
+    /// Whether it died with an earlier run of its server.
     fn is_of_another_run(&self, run_id: Option<&str>) -> bool {
         let runs = self.run_id.as_deref().zip(run_id);
         runs.is_some_and(|(own, current)| own != current)
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(Identity::of(&Value::Nil, None), None);
     }
 
-    /// The ids begin anew with a run of the server, and all that come over its socket have one address.
+    /// Ids start again in each run of the server, and all connections over its socket share one address.
     #[test]
     fn one_without_an_address_of_its_own_is_killed_in_the_run_that_gave_it_its_id() {
         for path in ["/run/redis.sock:0", "/with a blank/redis.sock:0"] {

@@ -1,7 +1,7 @@
-//! A stream that is lent to the client library while it introduces a connection, and taken back after it.
+//! A stream that is lent to the client library for the introduction of a connection, and then taken back.
 //!
-//! Invariant: it is taken back only when every reply that was asked for has been read, so that nothing is
-//! left between the two who use it. Whoever holds the loan then finds that nothing comes any more.
+//! Invariant: it is taken back only after every requested reply has been read, so neither side misses a byte. The
+//! holder of the loan then sees a stream on which nothing arrives.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Whoever lends it keeps one clone.
+/// The lender keeps one clone.
 #[derive(Debug)]
 pub(super) struct Loan<S>(Arc<Mutex<Option<S>>>);
 

@@ -1,10 +1,10 @@
-//! One lane's connection to one server, replaced when it falls silent.
+//! The connection of one lane to one server, replaced when it falls silent.
 //!
-//! Invariant: a new connection is used only after the server was told to kill the one before it, by its
-//! id. Whatever had been sent on the old one is then executed or dead; nothing can arrive late and
-//! overtake what is sent from now on. The cost is paid on a reconnect alone. Without the right to kill
-//! its own connections, a user's earlier commands stay unsettled for a while, and the engine cancels
-//! repeatedly. `dial` decides when a connection is made, `connector` makes it, `handshake` introduces it.
+//! Invariant: a new connection is used only after the server was told to kill the one before it, by its id. Every
+//! command on the old connection is then executed or dead, and none can arrive late and overtake a new one. Only a
+//! reconnect pays for this. Without the right to kill its own connections, the earlier commands of a user stay
+//! unsettled for a while, and the engine cancels repeatedly. `dial` decides when to connect, `connector` connects,
+//! and `handshake` introduces the connection.
 
 mod bounded;
 mod connection;
@@ -41,15 +41,15 @@ use super::setup::Setup;
 use super::transport::{Fault, Reason};
 use crate::clock::{Clock, Tick};
 
-/// No renewal is given less time for its reply, however short the lease.
+/// A renewal waits at least this long for its reply, however short the lease.
 pub(crate) const RENEWAL_WAIT_MIN: Duration = Duration::from_millis(25);
 
-/// The task that makes a connection ends with this.
+/// A link. The task that makes a connection ends with it.
 #[derive(Debug)]
 pub(crate) struct Link {
     clock: Clock,
-    /// Without a reply for so long, and not before who waits gives up, a connection is silent. Who gives up soon has
-    /// no patience, or, where renewals are sent, no time: another has to be answered before the lease ends.
+    /// A connection without a reply for this long is silent, but not before a caller's limit ends. A shorter limit
+    /// shows impatience, or, for renewals, a lack of time: the next renewal has to be answered before the lease ends.
     silence: Duration,
     dialer: Arc<Dialer>,
 }
@@ -61,7 +61,7 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// `label` is shown by `CLIENT LIST`, so that an operator knows whose connection it is.
+    /// Makes a link. `CLIENT LIST` shows `label`, so that an operator can identify its connections.
     pub(crate) fn new(
         info: ConnectionInfo,
         label: String,
@@ -80,7 +80,7 @@ impl Link {
         }
     }
 
-    /// Where the server is, for messages: host and port, or a path.
+    /// The address of the server for messages: host and port, or a path.
     pub(crate) fn endpoint(&self) -> &str {
         self.dialer.connector().endpoint()
     }
@@ -89,18 +89,19 @@ impl Link {
         self.dialer.connector().earlier_commands_settled()
     }
 
-    /// When the server last replied on the current connection.
+    /// The time of the server's last reply on the current connection.
     pub(crate) fn last_reply_at(&self) -> Tick {
         let current = self.dialer.current();
         current.map_or(Tick::ZERO, |connection| connection.last_reply_at())
     }
 
-    /// The process behind the last connection; `None` if it did not say, or the user may not ask.
+    /// The server process of the last connection; `None` if the server does not report it, or the user may not ask.
     pub(crate) fn process(&self) -> Option<Process> {
         self.dialer.connector().process()
     }
 
-    /// The future of [`send_behind`](Self::send_behind) itself: around it, it would be larger.
+    /// Returns the future of [`send_behind`](Self::send_behind) itself, as an `async fn` around it would make it
+    /// larger.
     pub(crate) fn send<'a>(
         &'a self,
         command: &'a Cmd,
@@ -109,7 +110,7 @@ impl Link {
         self.send_behind(None, command, limit)
     }
 
-    /// Sends `first` and right behind it, with nothing in between, the command that counts.
+    /// Sends `first`, if there is one, and the actual command right behind it.
     pub(crate) async fn send_behind(
         &self,
         first: Option<&Cmd>,
@@ -142,8 +143,8 @@ impl Link {
         }
     }
 
-    /// Sends these right behind each other over one connection; an error reply is the value in its
-    /// place. Not for a connection that is for push.
+    /// Sends these back to back over one connection. An error reply is a value in its place. Not for a push
+    /// connection.
     pub(crate) async fn send_together(
         &self,
         commands: &[&Cmd],
@@ -155,7 +156,7 @@ impl Link {
         self.replies(&connection, said, remaining, limit)
     }
 
-    /// What was said to commands that were sent together, and had this time of `limit`.
+    /// The replies to commands sent together, which had `had` of `limit` left.
     fn replies(
         &self,
         connection: &Arc<Connection>,
@@ -175,8 +176,8 @@ impl Link {
                 Err(self.unknown(error))
             }
             None => {
-                // It would hold up what comes behind it. If the connection was made meanwhile, this had
-                // less time than that, and proves nothing.
+                // A silent connection would delay the next commands. If it was made during this call, the call had
+                // less time, which proves nothing.
                 let now = self.clock.now();
                 let is_silent = connection.is_silent(now.before(limit), now, self.silence);
                 if is_silent || (had == limit && limit >= self.silence) {
@@ -187,18 +188,18 @@ impl Link {
         }
     }
 
-    /// Whether its connection has, or may still have, a sharded channel for which `which` holds.
+    /// Whether its connection has, or may still have, a sharded channel that `which` accepts.
     pub(crate) fn has_sharded(&self, which: impl Fn(&[u8]) -> bool) -> bool {
         let current = self.dialer.current();
         current.is_some_and(|connection| connection.push.has_sharded(which))
     }
 
-    /// Stops using the current connection, which closes once what is in flight on it has ended.
+    /// Stops using the current connection, which closes when the commands in flight on it have ended.
     pub(crate) fn close(&self) {
         self.dialer.close();
     }
 
-    /// Makes a connection unless there is one.
+    /// Connects unless there is a connection.
     pub(crate) async fn open(&self) -> Result<(), Fault> {
         self.dialer.connected().await.map(drop)
     }
@@ -207,7 +208,7 @@ impl Link {
         self.dialer.current().is_some()
     }
 
-    /// Closes the connection; no other is made until it is reinstated.
+    /// Closes the connection. No other is made until [`Self::reinstate`].
     pub(super) fn retire(&self) {
         self.dialer.retire();
     }
@@ -216,17 +217,16 @@ impl Link {
         self.dialer.reinstate();
     }
 
-    /// A connection, and what remains of `limit` when there is one.
+    /// A connection, and the rest of `limit` once there is one.
     async fn connection(&self, limit: Duration) -> Result<(Arc<Connection>, Duration), Fault> {
         match self.dialer.current() {
             Some(connection) => Ok((connection, limit)),
-            // Boxed, as it is seldom and large.
+            // Boxed because it is rare and large.
             None => Box::pin(self.dialer.connected_within(limit)).await,
         }
     }
 
-    /// Stops using a connection whose server no longer takes writes: it was demoted, and the address may
-    /// lead to another server by now.
+    /// Stops using a connection to a demoted server. The address may already lead to another server.
     fn replace_if_demoted(&self, connection: &Arc<Connection>, reply: &Value) {
         if let Value::ServerError(no) = reply
             && matches!(

@@ -1,17 +1,16 @@
 //! A socket that is read in portions, so that a connection shared by many tasks never stands still.
 //!
-//! The client library reads all replies there are, wakes all who wait for them, and then sends what those
-//! ask next: in one write, so that server and client wait for each other in turns; or, if the woken run on
-//! another thread, in one write for each. With small portions it gets its turn again behind the few that
-//! one portion has woken: their next commands leave together in one write, and the server works on them
-//! while the next portion is read. It also keeps what a few tasks work on in the processor's cache.
+//! The client library reads all available replies, wakes all their callers, and then sends the next commands of
+//! those. In one write, server and client wait for each other in turns; if the callers run on another thread, each
+//! command gets its own write. With small portions, the library runs again behind the few callers that one portion
+//! has woken. Their next commands leave together in one write, and the server works on them while the next portion is
+//! read. Portions also keep the data of a few tasks in the processor's cache.
 //!
-//! Nothing that is written is held back, there is no timer, and with few commands in flight nothing
-//! changes. Invariant: a reader that has to yield is woken at once, so that nothing waits for an event
-//! that may not come; and every byte is passed on once, in order. All that is counted here is advice: if
-//! it is wrong, portions have another size.
+//! Writes are never delayed, there is no timer, and with few commands in flight nothing changes. Invariant: a reader
+//! that has to yield is woken at once, so it never waits for an event that may not come; and every byte is passed on
+//! once, in order. All counts here are advice: wrong ones only change the size of portions.
 
-// The benches include this file, and have no use for its tests.
+// The benches include this file and do not need its tests.
 #[cfg(test)]
 #[path = "paced_read/tests.rs"]
 #[allow(unused, reason = "in a bench")]
@@ -28,34 +27,34 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// With fewer commands in flight there is nothing to gain. On a runtime of one thread there is more to
-/// lose: there the library puts all commands that are ready into one write by itself.
+/// Portions gain nothing with fewer commands in flight. The limit is higher on a runtime of one thread, where the
+/// library puts all ready commands into one write by itself.
 const FEW: usize = 4;
 const FEW_ON_ONE_THREAD: usize = 16;
 
-/// A portion is at least a quarter of the commands in flight, up to `ENOUGH` replies, so that client and
-/// server always have one portion each.
+/// A portion is at least a quarter of the commands in flight, up to `ENOUGH` replies, so that client and server
+/// always have one portion each.
 const SMALL_PARTS: usize = 4;
-/// A portion of so many replies is worth its system calls, and small enough to be done with soon.
+/// This many replies justify the system calls of a portion, and are handled quickly.
 const ENOUGH: usize = 16;
-/// Where that is more than `ENOUGH`, a portion is an eighth of the commands in flight.
+/// A portion is an eighth of the commands in flight if that is more than `ENOUGH`.
 const LARGE_PARTS: usize = 8;
 
-/// No portion has more replies: the system calls for them are next to nothing by then.
+/// The largest portion in replies. Its system calls cost next to nothing per reply.
 const PORTION_MAX: usize = 64;
 
-/// If the next turn comes this late, other tasks are in line for the processor, and to wait behind them
-/// again for each portion would cost more than portions save.
+/// A turn that comes this late shows that other tasks wait for the processor. Waiting behind them for each portion
+/// would cost more than portions save.
 pub(crate) const LATE: Duration = Duration::from_millis(1);
 
-/// Bytes of one reply, until more is known: those of most scripts.
+/// The assumed size of a reply in bytes, until it is measured. Most scripts reply with this.
 const REPLY_SIZE: usize = 5;
 
-/// Replies after which their size is measured again.
+/// Replies between two measurements of their size.
 const SAMPLE: usize = 64;
 
-/// How often in a row a reader yields, if the writing side is never polled in between: a client library
-/// that does not do that is slowed down, but not stopped.
+/// The most yields of a reader in a row without a poll of the writing side. A client library that never polls it is
+/// slowed down, but not stopped.
 const YIELDS_MAX: usize = 64;
 
 /// Counts the commands on a connection.
@@ -65,7 +64,7 @@ pub(crate) struct InFlight {
     done: AtomicUsize,
 }
 
-/// Commands in flight, until there is a reply or the caller gives up.
+/// Commands in flight, until their reply arrives or their caller leaves.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard<'a> {
     in_flight: &'a InFlight,
@@ -102,24 +101,24 @@ pub(crate) struct PacedRead<S> {
     stream: S,
     in_flight: Arc<InFlight>,
     few: usize,
-    /// What remains of this turn's portion; `None` until something is read in this turn.
+    /// The rest of this turn's portion; `None` until something is read in this turn.
     remaining: Option<usize>,
-    /// When the reader first yielded after a portion, until the next one begins.
+    /// The time at which the reader first yielded after a portion, until the next portion begins.
     yielded_at: Option<Instant>,
     yields: usize,
     reply_size: usize,
-    /// Bytes since the size of a reply was last measured, and the commands done until then.
+    /// Bytes since the size of replies was last measured, and the number of completed commands at that time.
     bytes: usize,
     done: usize,
 }
 
-/// How many replies make a portion, with so many commands in flight.
+/// The number of replies in a portion, for this many commands in flight.
 pub(crate) fn portion_of(in_flight: usize) -> usize {
     let least = (in_flight / SMALL_PARTS).min(ENOUGH);
     least.max(in_flight / LARGE_PARTS).clamp(1, PORTION_MAX)
 }
 
-/// With fewer commands in flight, all there is is read. On the runtime that this is called on.
+/// The number of commands in flight below which everything available is read. Depends on the current runtime.
 pub(crate) fn few_in_flight() -> usize {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::CurrentThread) => FEW_ON_ONE_THREAD,
@@ -128,7 +127,7 @@ pub(crate) fn few_in_flight() -> usize {
 }
 
 impl<S> PacedRead<S> {
-    /// For a connection whose task runs on the runtime that this is called on.
+    /// For a connection whose task runs on the current runtime.
     pub(crate) fn new(stream: S, in_flight: Arc<InFlight>) -> Self {
         Self {
             stream,
@@ -143,7 +142,7 @@ impl<S> PacedRead<S> {
         }
     }
 
-    /// How much is read in the turn that begins.
+    /// The number of bytes to read in the turn that begins.
     fn portion(&mut self) -> usize {
         let yielded_at = self.yielded_at.take();
         let in_flight = self.in_flight.count();
@@ -153,7 +152,7 @@ impl<S> PacedRead<S> {
         portion_of(in_flight) * self.reply_size
     }
 
-    /// The client library polls the writing side last in each of its turns.
+    /// Called when the writing side is polled, which the client library does last in each turn.
     fn end_turn(&mut self) {
         self.remaining = None;
         self.yields = 0;
@@ -165,7 +164,7 @@ impl<S> PacedRead<S> {
         if self.yields == YIELDS_MAX {
             self.end_turn();
         }
-        // In the runtime's queue that is behind all tasks that were woken before.
+        // The wake-up is queued behind all tasks that were woken before.
         context.waker().wake_by_ref();
     }
 
@@ -193,7 +192,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for PacedRead<S> {
             None => self.portion(),
         };
         self.remaining = Some(remaining);
-        // A read of a few bytes would cost as much as any.
+        // A read of a few bytes would cost as much as any other.
         if remaining < self.reply_size / 2 {
             self.yield_turn(context);
             return Poll::Pending;

@@ -1,9 +1,9 @@
-//! What is known of reaching one server, shared by all links to it: when the next attempt to connect may
-//! begin, and how long it has.
+//! The reachability of one server, shared by all links to it: the time of the next connection attempt, and the length
+//! of its steps.
 //!
-//! Invariant: while attempts fail, those of all links together begin a pause apart; the first that
-//! succeeds ends the pauses of all, and so does the news that a server which was not in use is to be. A
-//! connection that ends before it has answered any call is a failed attempt, counted from its start.
+//! Invariant: while attempts fail, the links of a server together keep a pause between their attempts. The first that
+//! succeeds ends all pauses. So does a signal that a server which was not in use is needed again. A connection that
+//! ends before it has answered any call is a failed attempt, counted from its start.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use parking_lot::Mutex;
 use crate::clock::{Clock, Tick};
 use crate::hint::Hint;
 
-/// Back-off after failed attempts: doubled from the first to the last, and up to a quarter more or less,
-/// so that not all clients try at the same moment.
+/// Back-off after failed attempts: doubled from the first to the last, plus or minus up to a quarter, so that clients
+/// do not try at the same moment.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_millis(400);
 
-/// A step has as long as the whole of the last successful attempt took, at least `STEP_MIN`, and more
-/// after each failure. A new attempt beats a longer wait: what was sent into a partition is lost.
+/// A step may take as long as the last successful attempt took in total, at least `STEP_MIN`, and longer after each
+/// failure. A new attempt is better than a longer wait, because packets sent into a partition are lost.
 const STEP_MIN: Duration = Duration::from_secs(1);
 const STEP_MORE: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
 pub(crate) struct Reachability {
     state: Mutex<State>,
-    /// Given when an attempt has succeeded, or may by now.
+    /// Given when an attempt has succeeded, or may succeed now.
     reached: Hint,
 }
 
@@ -37,7 +37,7 @@ struct State {
     failures_before: u32,
     /// After a failure, no attempt begins before this.
     next: Tick,
-    /// How long the last successful attempt took.
+    /// The duration of the last successful attempt.
     took: Option<Duration>,
 }
 
@@ -74,7 +74,7 @@ impl Reachability {
         state.failures > 0 && now < state.next
     }
 
-    /// How long a step of the next attempt may take, at most `limit`.
+    /// The time for a step of the next attempt, at most `limit`.
     pub(super) fn step_timeout(&self, limit: Duration) -> Duration {
         let state = self.state.lock();
         let Some(took) = state.took else {
@@ -84,7 +84,7 @@ impl Reachability {
         limit.min(usual + STEP_MORE * state.failures.min(1000))
     }
 
-    /// Whether any attempt ever succeeded.
+    /// Whether any attempt has succeeded.
     pub(super) fn was_reached(&self) -> bool {
         self.state.lock().took.is_some()
     }
@@ -93,14 +93,14 @@ impl Reachability {
         let mut state = self.state.lock();
         state.failures_before = state.failures_before.max(state.failures);
         state.failures = 0;
-        // The turns that were given out lapse.
+        // The assigned turns lapse.
         state.next = Tick::ZERO;
         state.took = Some(took);
         drop(state);
         self.reached.give();
     }
 
-    /// It is named again after it was not in use: what failed before says nothing any more.
+    /// The server is needed again after it was not in use. Earlier failures no longer count.
     pub(super) fn named_again(&self) {
         let mut state = self.state.lock();
         (state.failures, state.failures_before) = (0, 0);
@@ -114,7 +114,7 @@ impl Reachability {
         self.state.lock().failures_before = 0;
     }
 
-    /// A connection made at `made` has ended and had answered no call.
+    /// A connection made at `made` has ended without an answer to any call.
     pub(super) fn failed_after(&self, made: Tick) {
         let mut state = self.state.lock();
         let failures = state.failures.max(state.failures_before);
@@ -141,7 +141,7 @@ mod tests {
         let reach = Reachability::default();
         let began = clock.now();
         for _ in 0..20 {
-            // As three links do.
+            // Like three links of one server.
             let turns = [(); 3].map(|()| async {
                 reach.wait_turn(clock).await;
                 reach.failed(clock.now());
@@ -158,7 +158,7 @@ mod tests {
         };
         let through = async { reach.succeeded(Duration::from_millis(1)) };
         let (at, ()) = tokio::join!(late, through);
-        assert_eq!(began.until(at), took, "nobody waits any more");
+        assert_eq!(began.until(at), took, "both waits end at once");
         assert!(!reach.is_backing_off(clock.now()));
     }
 
@@ -167,7 +167,7 @@ mod tests {
         let clock = Clock::of_runtime();
         let reach = Reachability::default();
         (0..10).for_each(|_| reach.failed(clock.now()));
-        // Turns of links that do not come for them.
+        // Turns of links that do not use them.
         for _ in 0..10 {
             let turn = reach.wait_turn(clock).now_or_never();
             assert!(turn.is_none());
@@ -193,7 +193,7 @@ mod tests {
         }
         let took = began.until(clock.now());
         assert!(took > PAUSE_MAX * 19 / 2, "20 in {took:?}");
-        // The next connection answers, and is cut.
+        // The next connection answers a call before it is cut.
         reach.succeeded(Duration::from_millis(1));
         reach.served();
         let cut = clock.now();
@@ -236,15 +236,15 @@ mod tests {
         assert_eq!(reach.step_timeout(limit), STEP_MIN * 2);
     }
 
-    /// Seed 2000477 behind sentinels: it was dead, another took over, and it took over from that: turns that were
-    /// given out while it was dead kept a client from it for 0.4 s.
+    /// Seed 2000477, behind sentinels. The server died, another took over, and later it became the primary again.
+    /// Turns from the time when it was dead kept a client from it for 0.4 s.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_named_again_is_tried_at_once() {
         let clock = Clock::of_runtime();
         let reach = Reachability::default();
         reach.failed(clock.now());
         for _ in 0..3 {
-            // Of links that are not in use any more when their turn comes.
+            // Turns of links that are no longer in use when their turn comes.
             assert!(reach.wait_turn(clock).now_or_never().is_none());
         }
         let began = clock.now();

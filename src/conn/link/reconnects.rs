@@ -1,4 +1,4 @@
-//! Tells of the connections of a link that replace another.
+//! Reports connections of a link that replace an earlier one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +9,14 @@ use crate::conn::transport::EventHandler;
 #[derive(Debug)]
 pub(super) struct Reconnects {
     events: Arc<dyn EventHandler>,
-    /// `None`: it is none of a client's lanes, but one of a helper's.
+    /// `None` for a helper's connection that is not one of the client's lanes.
     lane: Option<&'static str>,
     /// Whether there was a connection before.
     has_connected: AtomicBool,
 }
 
 impl Reconnects {
-    /// Of a link whose connections have this name at the server.
+    /// For a link whose connections have this name at the server.
     pub(super) fn new(label: &str, setup: &Setup) -> Self {
         Self {
             events: Arc::clone(&setup.events),
@@ -35,7 +35,7 @@ impl Reconnects {
 
 fn lane(label: &str) -> Option<&'static str> {
     let rest = label.strip_prefix("lockset-")?;
-    // What goes behind a subscription is for those who wait for messages.
+    // Commands behind a subscription belong to the waiters for messages.
     let rest = rest.strip_prefix("behind-").unwrap_or(rest);
     let lanes = ["command", "renewal", "push", "confirm"];
     lanes.into_iter().find(|lane| rest.starts_with(lane))

@@ -1,5 +1,5 @@
-//! A time that several tasks read and set, such as when a server last replied on a connection: for who reads, and
-//! who wonders.
+//! A time that several tasks share, such as the last reply on a connection: the reader sets it, and callers
+//! check it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
-/// A tick that all its clones have; first zero.
+/// A tick shared by all its clones; zero at first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedTick(Arc<AtomicU64>);
 

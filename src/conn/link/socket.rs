@@ -1,8 +1,7 @@
-//! The socket under a connection: one of ours, which is read in portions.
+//! The socket under a connection, which is ours and read in portions.
 //!
-//! It connects as the client library would: to all addresses of a name at once, of which the first that
-//! answers is taken. TLS is between the socket and what reads it, so replies are bounded, and portions
-//! measured, after decryption.
+//! Connects as the client library does: to all addresses of a name at once, and the first that answers is used. TLS
+//! sits between the socket and its reader, so replies are bounded and portions measured after decryption.
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +32,7 @@ use crate::conn::push::PushState;
 use crate::conn::tls::Security;
 use crate::hint::Hint;
 
-/// The time that each step of connecting has.
+/// The time for each step of connecting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) clock: Clock,
@@ -41,7 +40,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Drives one step; `what` is there when it has been made.
+    /// Drives one step. `what` names its result for the error.
     pub(super) async fn made<T>(
         self,
         what: &str,
@@ -55,15 +54,15 @@ impl Step {
     }
 }
 
-/// What a connection is made with.
+/// The settings of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {
     pub(crate) info: &'a ConnectionInfo,
     pub(crate) security: &'a Security,
     pub(crate) step: Step,
-    /// Where is noted what the server sends first.
+    /// Records what the server sends first.
     pub(crate) first_bytes: &'a FirstBytes,
-    /// Where is noted when the server last replied.
+    /// Records when the server last replied.
     pub(crate) last_reply: &'a SharedTick,
     pub(crate) push: &'a Arc<PushState>,
     /// Given when the connection ends by itself.
@@ -71,11 +70,11 @@ pub(crate) struct Terms<'a> {
     pub(crate) network: &'a Network,
 }
 
-/// A connection, and the task behind it, which ends when this is dropped.
+/// A connection with the task behind it, which ends on drop.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(super) end: End,
-    /// Of the task behind it, which the client library does not end by itself.
+    /// The task behind the connection, which the client library does not end by itself.
     driver: AbortHandle,
     lent: Option<Lent>,
 }
@@ -90,7 +89,7 @@ pub(super) enum End {
     Wire(Wire),
 }
 
-/// The streams that the client library may be asked to give back.
+/// The streams that the client library may have to return.
 #[derive(Debug)]
 enum Lent {
     Tcp(Loan<Recorder<TcpStream>>),
@@ -100,11 +99,11 @@ enum Lent {
     Simulated(Loan<Recorder<crate::conn::network::Stream>>),
 }
 
-/// What the wire is made with.
+/// The settings of the wire.
 #[derive(Clone, Debug)]
 pub(super) struct WireTerms {
     pub(super) clock: Clock,
-    /// Without a reply for so long, the connection is silent.
+    /// A connection without a reply for this long is silent.
     pub(super) silence: Duration,
     pub(super) last_reply: SharedTick,
     pub(super) disconnected: Arc<Hint>,
@@ -112,7 +111,7 @@ pub(super) struct WireTerms {
 }
 
 impl Socket {
-    /// Makes one, with the client library at our end of it.
+    /// Makes a connection with the client library at our end.
     pub(crate) async fn connect(
         terms: Terms<'_>,
         config: AsyncConnectionConfig,
@@ -164,7 +163,7 @@ impl Socket {
         }
     }
 
-    /// The end that the client library has, until it is [taken back](Self::onto_wire).
+    /// The client library's end, until the stream is [taken back](Self::onto_wire).
     pub(crate) fn library(&self) -> Option<&MultiplexedConnection> {
         match &self.end {
             End::Library { connection, .. } => Some(connection),
@@ -196,7 +195,7 @@ impl Socket {
         })
     }
 
-    /// Takes the stream back from the client library, which has no command in flight, if it was lent.
+    /// Takes the stream back from the client library if it was lent. The library must have no command in flight.
     pub(super) fn onto_wire(mut self, terms: WireTerms) -> Self {
         match self.lent.take() {
             Some(Lent::Tcp(loan)) => self.taken_back(&loan, terms),
@@ -225,7 +224,7 @@ impl Socket {
     }
 }
 
-/// Runs the task behind a connection; `disconnected` is given when it ends by itself.
+/// Runs the task behind a connection. Gives `disconnected` when the task ends by itself.
 fn driven(
     network: &Network,
     driver: impl Future<Output = ()> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Where replies end for the client library, for ours, and wherever a connection cuts them.
+//! Tests of the ends of replies: as the client library finds them, and regardless of how a connection splits them.
 
 use proptest::prelude::*;
 use redis::Value;
@@ -20,7 +20,7 @@ fn text(kind: char, words: &[u8]) -> Vec<u8> {
     reply
 }
 
-/// A reply as a server writes it in the newer protocol, which has all forms of the older one.
+/// A reply as a server writes it in RESP3, which has all forms of RESP2.
 fn replies() -> impl Strategy<Value = Vec<u8>> {
     let leaf = prop_oneof![
         Just(b"+OK\r\n".to_vec()),
@@ -79,7 +79,7 @@ proptest! {
         prop_assert_eq!(framing.read(rest), Ok(Some(end)));
     }
 
-    /// Byte by byte it is the same as at once.
+    /// The result does not depend on the size of the parts.
     #[test]
     fn cuts_change_nothing(
         bytes in proptest::collection::vec(prop_oneof![
@@ -119,7 +119,7 @@ fn pushes_are_told_from_replies() {
     assert_eq!(resp3(b"*1\r\n>1\r\n"), Err(UNREADABLE), "a push is no part");
 }
 
-/// What is announced is refused before it has come.
+/// An excess is refused as soon as it is announced.
 #[test]
 fn what_is_too_long_is_refused() {
     for announced in [
@@ -144,10 +144,10 @@ fn what_is_too_long_is_refused() {
     let mut line = vec![b'+'; LINE_MAX - 1];
     assert_eq!(resp2(&line), Ok(None));
     line.push(b'+');
-    assert_eq!(resp2(&line), Err(TOO_LONG), "a line without an end");
+    assert_eq!(resp2(&line), Err(TOO_LONG), "an endless line");
 }
 
-/// 64 MiB, a million parts, and 64 KiB in a line: all that, and no more.
+/// The exact limits: 64 MiB, a million parts, and 64 KiB in a line.
 #[test]
 fn what_is_as_long_as_may_be_is_read() {
     let announced = |reply: &str| resp2(format!("{reply}\r\n").as_bytes());
@@ -159,7 +159,7 @@ fn what_is_as_long_as_may_be_is_read() {
         assert_eq!(announced(longest), Ok(None), "{longest}");
         assert_eq!(announced(too_long), Err(TOO_LONG), "{too_long}");
     }
-    // With what stands around the text.
+    // The limit includes the bytes around the text.
     let chunk = vec![b'x'; 1 << 20];
     for (size, ends) in [(67_108_851, true), (67_108_852, false)] {
         let mut framing = Framing::new(ProtocolVersion::RESP2);
@@ -178,7 +178,7 @@ fn what_is_as_long_as_may_be_is_read() {
         assert_eq!(matches!(last, Ok(Some(_))), ends, "{last:?}");
         assert_eq!(last == Err(TOO_LONG), !ends, "{last:?}");
     }
-    // However it comes.
+    // In one part and in two.
     for (length, ends) in [(65_536, true), (65_537, false)] {
         let mut line = vec![b'+'; length];
         line[length - 2..].copy_from_slice(b"\r\n");
@@ -193,7 +193,7 @@ fn what_is_as_long_as_may_be_is_read() {
     }
 }
 
-/// Each part is short.
+/// Each part is short, and their sum exceeds the limit.
 #[test]
 fn what_becomes_too_long_is_refused_in_time() {
     let item = text('$', &[b'x'; 60_000]);

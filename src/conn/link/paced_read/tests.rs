@@ -1,4 +1,4 @@
-//! Portions: how many answers, that nothing stands still, and what they do to the writes.
+//! Tests of portions: their size, that the reader never stalls, and their effect on writes.
 
 use std::future::poll_fn;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::*;
 
-/// Longer than anything here takes, unless it never ends.
+/// A bound that only a test that never ends exceeds.
 const BOUND: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ impl Wake for Woken {
     }
 }
 
-/// What one `poll_read` came to: bytes, or whether it asked to be polled again.
+/// The result of one `poll_read`.
 #[derive(Debug, PartialEq, Eq)]
 enum Read {
     Bytes(usize),
@@ -172,8 +172,8 @@ fn a_socket_that_has_nothing_is_waited_for() {
     assert_eq!(bench.read(100), Read::Nothing);
 }
 
-/// Reads to the end as the client library does: whatever there is, then the writing side, and again
-/// when it is woken.
+/// Reads to the end as the client library does: everything available, then the writing side, then again after each
+/// wake-up.
 async fn read_in_turns(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     flushes: bool,
@@ -207,7 +207,7 @@ async fn read_in_turns(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Only whoever is woken reads again here, so this does not end if a wake-up is missing.
+    /// The reader polls only after a wake-up here, so a missing one makes the test hang.
     #[test]
     fn every_byte_comes_once_and_in_order(
         under_way in 0_usize..200,
@@ -238,7 +238,7 @@ proptest! {
     }
 }
 
-/// Notes what each write had.
+/// Records the size of each write.
 struct Noted {
     stream: DuplexStream,
     writes: Arc<Mutex<Vec<usize>>>,
@@ -276,7 +276,7 @@ impl AsyncWrite for Noted {
     }
 }
 
-/// The command with this number. All are of one length.
+/// The command with this number. All commands have the same length.
 fn command(number: usize) -> Cmd {
     let mut command = redis::cmd("ECHO");
     command.arg(format!("{number:06}"));
@@ -285,12 +285,12 @@ fn command(number: usize) -> Cmd {
 
 const COMMAND_LENGTH: usize = "*2\r\n$4\r\nECHO\r\n$6\r\n000000\r\n".len();
 
-/// A connection of the client library, with a server that answers each read in one write.
+/// A connection of the client library to a server that answers each read in one write.
 struct Wire {
     connection: MultiplexedConnection,
     in_flight: Arc<InFlight>,
     writes: Arc<Mutex<Vec<usize>>>,
-    /// The numbers of the commands, as the server got them.
+    /// The numbers of the commands, in the order of their arrival.
     executed: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -329,7 +329,7 @@ impl Wire {
         assert_eq!(answer.unwrap(), expected);
     }
 
-    /// Lets so many tasks ask so often; says how many commands the writes had on average.
+    /// Lets this many tasks send this many commands each. Returns the average number of commands per write.
     async fn commands_a_write(self, tasks: usize, times: usize) -> f64 {
         let wire = Arc::new(self);
         let asking = (0..tasks).map(|task| {
@@ -379,7 +379,7 @@ async fn one_task_has_a_write_for_each_command() {
     assert_eq!(wire.commands_a_write(1, 200).await, 1.0);
 }
 
-/// The library itself makes one write of all of them here, for which the server waits.
+/// By itself, the library would put all of them into one write here, and the server would wait for it.
 #[tokio::test]
 async fn many_tasks_on_one_thread_share_writes_but_not_all_one() {
     let wire = Wire::new().await;
@@ -387,7 +387,7 @@ async fn many_tasks_on_one_thread_share_writes_but_not_all_one() {
     assert!((4.0..24.0).contains(&commands), "{commands}");
 }
 
-/// The library itself makes one write of each command here.
+/// By itself, the library would write each command separately here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_on_many_threads_share_writes() {
     let wire = Wire::new().await;

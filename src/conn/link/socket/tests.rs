@@ -1,4 +1,4 @@
-//! The socket: set up as asked, refused as it was, closed with its owner.
+//! Tests of the socket: its settings, its errors, and its end with its owner.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn it_is_set_up_as_asked_and_closed_with_its_owner() {
     let socket = connect(&info).await.unwrap();
     let (mut theirs, _) = listener.accept().await.unwrap();
     let End::Library { connection, .. } = &socket.end else {
-        panic!("it is the library's until it is introduced");
+        panic!("the library introduces it");
     };
     let mut asking = connection.clone();
     let asking = tokio::spawn(async move {
@@ -67,7 +67,7 @@ async fn it_is_set_up_as_asked_and_closed_with_its_owner() {
     let end = tokio::time::timeout(BOUND, theirs.read(&mut space)).await;
     assert_eq!(end.expect("the end comes").unwrap(), 0);
     let answer = tokio::time::timeout(BOUND, asking).await;
-    let error = answer.expect("nobody waits for ever").unwrap().unwrap_err();
+    let error = answer.expect("it ends").unwrap().unwrap_err();
     assert!(error.is_connection_dropped(), "{error}");
 }
 

@@ -1,8 +1,7 @@
-//! Where a reply ends, and what it says.
+//! Finds the end of a reply, and parses it.
 //!
-//! The few forms that our commands are answered with are read here; the client library reads all others,
-//! so that every reply has the value it would have there. Invariant: a reply is read when all of it is
-//! there, and never twice.
+//! The few forms that our commands are answered with are parsed here. The client library parses all others, so every
+//! reply has the value that it would have there. Invariant: a reply is parsed once, when it is complete.
 
 use std::mem;
 
@@ -10,11 +9,11 @@ use redis::{ErrorKind, ProtocolVersion, RedisError, Value};
 
 use crate::conn::link::framing::Framing;
 
-/// How far the reply has come that is being read.
+/// The state of a reply that has partly arrived.
 #[derive(Debug)]
 pub(super) struct Decoder {
     framing: Framing,
-    /// So many of its bytes were looked at.
+    /// The number of its bytes that have been looked at.
     seen: usize,
 }
 
@@ -26,8 +25,8 @@ impl Decoder {
         }
     }
 
-    /// The first reply in `bytes` and how many of them it takes; `None` if it has not all come yet: then the
-    /// next `bytes` begin with these.
+    /// The first reply in `bytes` and its length; `None` if it is not complete yet. The next `bytes` must then begin
+    /// with these.
     pub(super) fn first(&mut self, bytes: &[u8]) -> Result<Option<(Value, usize)>, RedisError> {
         if self.seen == 0
             && let Some(short) = short(bytes)
@@ -44,7 +43,7 @@ impl Decoder {
     }
 }
 
-/// The first reply, if it is one of those that nearly all are; for them no state is needed.
+/// The first reply, if it has one of the most frequent forms, which need no state.
 fn short(bytes: &[u8]) -> Option<(Value, usize)> {
     match bytes {
         [b'+', b'O', b'K', b'\r', b'\n', ..] => Some((Value::Okay, 5)),
@@ -150,7 +149,7 @@ mod tests {
             prop_assert_eq!(read, expected);
         }
 
-        /// Wherever a connection cuts it.
+        /// The result does not depend on how a connection splits the bytes.
         #[test]
         fn more_bytes_change_nothing_that_was_read(
             bytes in proptest::collection::vec(prop_oneof![
@@ -175,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Nearly all replies: nothing is kept of them, also if more comes behind them.
+    /// The most frequent replies leave no state, even if more bytes follow.
     #[test]
     fn replies_of_one_digit_and_ok_need_no_state() {
         for more in ["", ":12\r\n"] {

@@ -1,9 +1,9 @@
-//! The task behind a connection: writes what callers hand over, reads replies, and notices silence.
+//! The task behind a connection: writes the callers' commands, reads replies, and detects silence.
 //!
-//! In each turn it writes all there is, and then passes on a portion of the replies (see `paced_read.rs`):
-//! those it wakes hand over their next commands before its next turn, which writes them at once.
-//! Invariants: it is woken by whoever hands over the first command since its last turn; the connection is
-//! called silent only when nothing is left to be read.
+//! In each turn it writes everything, and then passes on a portion of the replies (see `paced_read.rs`). The callers
+//! that it wakes hand over their next commands before its next turn, which writes them at once. Invariants: the
+//! caller that hands over the first command since its last turn wakes it; the connection counts as silent only if
+//! there is nothing left to read.
 
 use std::future::Future;
 use std::io;
@@ -23,10 +23,10 @@ use crate::clock::{Clock, Tick};
 use crate::conn::link::paced_read::{LATE, few_in_flight, portion_of};
 use crate::conn::link::shared_tick::SharedTick;
 
-/// Read at most at once.
+/// Bytes of the largest read.
 const READ_MAX: usize = 16 * 1024;
 
-/// A buffer that has grown beyond this is given back once it is empty.
+/// The capacity that an empty buffer keeps.
 const KEPT_MAX: usize = 64 * 1024;
 
 pub(super) struct Driver<S> {
@@ -35,22 +35,22 @@ pub(super) struct Driver<S> {
     clock: Clock,
     silence: Duration,
     last_reply: SharedTick,
-    /// With fewer in flight, all there is is read.
+    /// With fewer commands in flight, everything available is read.
     few: usize,
     outgoing: Buffer,
     incoming: Buffer,
     decoder: Decoder,
-    /// What is read goes here first.
+    /// The target of each read.
     space: Box<[u8]>,
-    /// When it last yielded in the middle of the replies.
+    /// The time at which it last yielded between replies.
     yielded_at: Option<Tick>,
     /// For the oldest command without a reply.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Those to be woken; kept for its room.
+    /// The callers to wake. Kept for its capacity.
     woken: Vec<Waker>,
 }
 
-/// Bytes of which the first have been used.
+/// Bytes, with the number that have been used.
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -72,16 +72,16 @@ impl Buffer {
     }
 }
 
-/// How far a reader came.
+/// How far a turn's reading came.
 enum Read {
-    /// Nothing more has come.
+    /// Everything available was read.
     All,
-    /// More may be there.
+    /// There may be more to read.
     Portion,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
-    /// To be called on the runtime on which it is to run.
+    /// Makes a driver. Must be called on the runtime that will run it.
     pub(super) fn new(
         stream: S,
         shared: Arc<Shared>,
@@ -114,19 +114,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             Read::All => self.watch(now, context),
             Read::Portion => {
                 self.yielded_at = Some(now);
-                // In the runtime's queue that is behind all tasks that were woken before.
+                // The wake-up is queued behind all tasks that were woken before.
                 context.waker().wake_by_ref();
             }
         }
         Ok(())
     }
 
-    /// Takes over what callers have handed over; how many requests are in flight.
+    /// Takes the commands that callers have handed over. Returns the number of requests in flight.
     fn take_commands(&mut self, now: Tick, context: &Context<'_>) -> usize {
         let mut state = self.shared.0.lock();
         if !state.bytes.is_empty() {
             if self.outgoing.rest().is_empty() {
-                // The empty one goes back, with its room.
+                // Returns the empty buffer with its capacity.
                 mem::swap(&mut state.bytes, &mut self.outgoing.bytes);
             } else {
                 let state = &mut *state;
@@ -183,7 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Reads what has come; how many bytes.
+    /// Reads what is available. Returns the number of bytes.
     fn fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = ReadBuf::new(&mut self.space);
         let polled = Pin::new(&mut self.stream).poll_read(context, &mut space);
@@ -196,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         polled.map_ok(|()| read.len())
     }
 
-    /// Passes on the replies that are there, at most so many requests'; how many those were.
+    /// Passes on the available replies, for at most `most` requests. Returns the number of requests.
     fn pass_on(&mut self, now: Tick, most: usize) -> Result<usize, RedisError> {
         let (mut requests, mut replies) = (0, 0);
         let mut passed = Ok(());
@@ -227,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         passed.map(|()| requests)
     }
 
-    /// Tells those whose time is over, and sees to it that there is a turn when the next one's is.
+    /// Wakes the callers whose time is over, and schedules a turn for the next one.
     fn watch(&mut self, now: Tick, context: &mut Context<'_>) {
         let next = {
             let mut state = self.shared.0.lock();
@@ -235,7 +235,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         };
         self.woken.drain(..).for_each(Waker::wake);
         let Some(next) = next else { return };
-        // One that goes off earlier is set anew then: not for each command.
+        // A timer that fires early is reset then, not for each command.
         if self.timer.as_ref().is_none_or(|timer| timer.is_elapsed()) {
             let mut timer = Box::pin(tokio::time::sleep(now.until(next)));
             if timer.as_mut().poll(context).is_ready() {
@@ -271,7 +271,7 @@ impl<S> Driver<S> {
 }
 
 impl<S> Drop for Driver<S> {
-    /// With its task, or with the runtime that it runs on.
+    /// Ends with its task, or with its runtime.
     fn drop(&mut self) {
         self.end(io::Error::from(io::ErrorKind::BrokenPipe).into());
     }

@@ -1,18 +1,18 @@
-//! A command in the words of the protocol.
+//! Encodes a command for the protocol.
 //!
-//! As the client library writes it, in fewer steps: nearly all commands have few words, and those are short.
+//! Produces the bytes of the client library in fewer steps, because nearly all commands have few and short words.
 
 use redis::{Arg, Cmd};
 
-/// Behind a word or a count.
+/// Ends a word or a count.
 const END: &[u8] = b"\r\n";
 
-/// A count of a word or of words, with what stands around it, is not longer where it is short.
+/// Room for a short count of words or bytes, with the characters around it.
 const COUNT_BYTES: usize = 8;
 
 pub(super) fn encode(command: &Cmd, bytes: &mut Vec<u8>) {
     if command.in_scan_mode() {
-        // A cursor stands for one of the words.
+        // A cursor replaces one of the words.
         command.write_packed_command(bytes);
         return;
     }

@@ -1,11 +1,11 @@
-//! Our own end of a connection: commands into one buffer, replies in order, and one timer for all.
+//! Our own end of a connection: commands in one buffer, replies in order, and one timer for all.
 //!
-//! The client library makes the connection and introduces it; then the socket is ours. What a call costs
-//! is a copy of its bytes and a place in a table. The task that drives the connection knows the oldest
-//! command without a reply, and so when the connection is silent: no call needs a timer for that.
+//! The client library connects and introduces the connection, and then hands the socket over. A call costs a copy of
+//! its bytes and a place in a table. The task that drives the connection knows the oldest command without a reply,
+//! and so detects silence. No call needs its own timer for that.
 //!
-//! Invariants: what was handed over is sent in that order, unless the connection breaks; a caller who waits
-//! on another runtime than the driver's has a timer of its own, as the driver may stand still.
+//! Invariants: commands are sent in the order in which they were handed over, unless the connection breaks; a caller
+//! on another runtime than the driver's has its own timer, because the driver may stand still.
 
 mod decode;
 mod driver;
@@ -33,14 +33,14 @@ use crate::clock::Clock;
 pub(super) struct Wire {
     shared: Arc<Shared>,
     clock: Clock,
-    /// Without a reply for so long, the connection is silent.
+    /// A connection without a reply for this long is silent.
     silence: Duration,
-    /// That of the driver.
+    /// The runtime of the driver.
     runtime: runtime::Id,
 }
 
 impl Wire {
-    /// To be called on the runtime on which the driver is to run, with the future that drives it.
+    /// Returns a wire and the future that drives it. Must be called on the runtime that will run the driver.
     pub(super) fn new<S>(
         stream: S,
         clock: Clock,
@@ -61,8 +61,8 @@ impl Wire {
         (wire, driver)
     }
 
-    /// Sends these in one request and waits for the last reply; `None` if it does not come within `limit`.
-    /// Cancel safe: what was sent is answered, and the replies are passed over.
+    /// Sends these in one request and waits for the last reply; `None` if it does not arrive within `limit`. Cancel
+    /// safe: the commands stay sent, and their replies are skipped.
     pub(super) async fn send<'a, T>(
         &self,
         commands: impl ExactSizeIterator<Item = &'a Cmd>,
@@ -82,7 +82,7 @@ impl Wire {
         let ended = if on_the_wire {
             ended.await
         } else {
-            // Boxed, as few have one.
+            // Boxed because few calls need a timer.
             Box::pin(self.clock.within(limit, ended)).await?
         };
         match ended {
@@ -98,11 +98,11 @@ impl Wire {
     }
 }
 
-/// A place in the table, given up when dropped. The mutex is taken twice for a request: when it is handed
-/// over, and when its replies are read.
+/// A place in the table, released on drop. A request takes the mutex twice: when it is handed over, and when its
+/// replies are read.
 struct Place<'a> {
     shared: &'a Shared,
-    /// `None` before the one and after the other.
+    /// `None` before the request is handed over, and after its replies are read.
     number: Option<Number>,
 }
 
@@ -137,7 +137,7 @@ impl Place<'_> {
         let mut state = self.shared.0.lock();
         let ended = state.unanswered.poll(number, read, context);
         if let Poll::Ready(Ended::Answered(_)) = ended {
-            // It is somebody else's by now.
+            // The place may already belong to another request.
             self.number = None;
         }
         ended

@@ -1,7 +1,7 @@
-//! What callers and the driver of a connection share.
+//! The state that callers and the driver of a connection share.
 //!
-//! Invariant: a command's bytes and its place among the unanswered are added together, so that both are in
-//! one order.
+//! Invariant: the bytes of a command and its place among the unanswered are added together, so that both have one
+//! order.
 
 use std::task::Waker;
 
@@ -17,6 +17,6 @@ pub(super) struct State {
     /// Commands that the driver has not taken yet.
     pub(super) bytes: Vec<u8>,
     pub(super) unanswered: Unanswered,
-    /// To be woken when there is something to send; `None` if it was.
+    /// Woken when there is something to send; `None` once it was woken.
     pub(super) driver: Option<Waker>,
 }

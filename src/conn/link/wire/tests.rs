@@ -1,4 +1,4 @@
-//! A wire over a stream whose other end the test is.
+//! Tests of the wire over a stream whose other end is the test.
 
 use std::future::Future;
 use std::io;
@@ -95,7 +95,7 @@ async fn the_reply_to_one_who_left_is_given_to_nobody() {
         let mut left = pin!(fixture.ask("A", SILENCE));
         poll_once(&mut left);
     }
-    // Its place in the table is not used before it is answered.
+    // Its place in the table is not reused before it is answered.
     let wire = &fixture.wire;
     let command = redis::cmd("B");
     let one = [&command];
@@ -130,10 +130,10 @@ async fn silence_is_told_to_those_who_had_their_time_and_the_rest_goes_on() {
     assert!(fixture.ask("A", SILENCE).await.is_none());
     assert!(asked.elapsed() >= SILENCE);
     fixture.receives(&["A"]).await;
-    // The answer that comes late is not the next one's.
+    // A late answer does not go to the next caller.
     fixture.says(b":1\r\n:2\r\n").await;
     assert_eq!(fixture.ask("B", SILENCE).await.unwrap().unwrap(), int(2));
-    // And again, with a timer that went off before.
+    // Once more, with a timer that has already fired.
     assert!(fixture.ask("C", SILENCE).await.is_none());
 }
 
@@ -155,7 +155,7 @@ fn a_caller_on_another_runtime_needs_no_driver_to_see_that_there_is_no_answer() 
         let _entered = theirs.enter();
         Fixture::new()
     };
-    // Nobody drives that runtime.
+    // The driver's runtime stands still.
     let ours = runtime::Runtime::new().unwrap();
     assert!(ours.block_on(fixture.ask("A", SILENCE)).is_none());
 }
@@ -184,7 +184,7 @@ async fn the_end_of_a_connection_is_told_to_all() {
         };
         let (_, second, ()) = tokio::join!(ask(), ask(), end);
         if !said.ends_with(b":3\r\n") {
-            assert!(second.expect("it is told").is_err(), "{said:?}");
+            assert!(second.expect("the caller is woken").is_err(), "{said:?}");
         }
         driver.await.unwrap();
         assert!(ask().await.expect("at once").is_err());
@@ -200,7 +200,7 @@ async fn without_its_driver_nobody_waits() {
         abort.abort();
     };
     let (answer, ()) = tokio::join!(fixture.ask("A", LONG), end);
-    let error = answer.expect("it is told").unwrap_err();
+    let error = answer.expect("the caller is woken").unwrap_err();
     assert!(error.is_connection_dropped(), "{error}");
 }
 
@@ -246,7 +246,7 @@ async fn of_many_each_gets_its_own_answer() {
                     let one = [&echo];
                     let mut asking = pin!(wire.send(one.into_iter(), LONG, std::mem::take));
                     if number.is_multiple_of(7) {
-                        // Leaves.
+                        // This caller leaves.
                         poll_once(&mut asking);
                         continue;
                     }

@@ -1,7 +1,7 @@
-//! Those who wait for replies on one connection, in the order in which their commands were sent.
+//! The callers that wait for replies on one connection, in the order of their commands.
 //!
-//! Invariants: the n-th reply is for the n-th command, whether anybody still waits for it or not; a command
-//! leaves this order with its last reply alone. What has been sent cannot be taken back.
+//! Invariants: the n-th reply belongs to the n-th command, even if its caller no longer waits; only its last reply
+//! removes a command from this order. A sent command cannot be taken back.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -15,31 +15,31 @@ pub(super) type Number = usize;
 
 #[derive(Debug)]
 enum Wait {
-    /// Nobody has it.
+    /// The place is free.
     Unused,
-    /// `None`: was woken.
+    /// `None`: the caller was woken.
     Waiting(Option<Waker>),
-    /// Nobody waits any more for what was sent.
+    /// The caller no longer waits for its sent commands.
     Left,
     Answered,
-    /// The connection has been silent for too long; the answer may still come.
+    /// The connection has been silent for too long. The answer may still arrive.
     Silent,
 }
 
 #[derive(Debug)]
 struct Request {
     wait: Wait,
-    /// Commands that have no reply yet.
+    /// Commands without a reply.
     missing: usize,
     replies: Vec<Value>,
-    /// Whether the connection is silent if there is no answer in time.
+    /// Whether a missing answer shows that the connection is silent.
     proves_silence: bool,
 }
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) enum Ended<T> {
-    /// What was read of the replies.
+    /// The value read from the replies.
     Answered(T),
     Silent,
     Broken(RedisError),
@@ -50,15 +50,15 @@ pub(super) struct Unanswered {
     requests: Vec<Request>,
     unused: Vec<Number>,
     order: VecDeque<(Number, Tick)>,
-    /// So many at the front of the order have had their time.
+    /// The number of requests at the front of the order whose time is over.
     silent: usize,
-    /// So many at its end have not been seen by the driver yet.
+    /// The number of requests at its end that the driver has not seen.
     fresh: usize,
     end: Option<RedisError>,
 }
 
 impl Unanswered {
-    /// A request of so many commands is the next to be sent.
+    /// Adds a request of this many commands to the end of the order.
     pub(super) fn push(&mut self, commands: usize, proves_silence: bool, waker: Waker) -> Number {
         let number = self.unused.pop().unwrap_or_else(|| {
             self.requests.push(Request {
@@ -70,7 +70,7 @@ impl Unanswered {
             self.requests.len() - 1
         });
         let request = &mut self.requests[number];
-        // For one command or a pair, whichever is next.
+        // Room for a command or a pair, as either may come next.
         request.replies.reserve_exact(commands.max(2));
         request.wait = Wait::Waiting(Some(waker));
         request.missing = commands;
@@ -80,12 +80,12 @@ impl Unanswered {
         number
     }
 
-    /// How many requests have no answer.
+    /// The number of requests without an answer.
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// What came is on its way from `now`; without a reply until `then` the connection is silent.
+    /// The new requests are now on their way. Without a reply until `then`, the connection is silent.
     pub(super) fn sent(&mut self, then: Tick) {
         let seen = self.order.len() - self.fresh;
         for (number, until) in self.order.range_mut(seen..) {
@@ -96,7 +96,7 @@ impl Unanswered {
         self.fresh = 0;
     }
 
-    /// The next reply has come. True if that ended a request; who waited for it is to be woken.
+    /// Assigns the next reply. If that ends a request, adds its caller to `woken`. Returns whether it does.
     pub(super) fn reply(&mut self, value: Value, woken: &mut Vec<Waker>) -> Result<bool, Value> {
         let Some(&(number, _)) = self.order.front() else {
             return Err(value);
@@ -119,7 +119,7 @@ impl Unanswered {
         Ok(true)
     }
 
-    /// When the oldest request has had its time; those that have are told.
+    /// The time at which the oldest request becomes silent. Wakes the callers of requests that already are.
     pub(super) fn next_silence(&mut self, now: Tick, woken: &mut Vec<Waker>) -> Option<Tick> {
         while let Some(&(number, until)) = self.order.get(self.silent) {
             if until != Tick::NEVER && until > now {
@@ -140,7 +140,7 @@ impl Unanswered {
         None
     }
 
-    /// Nothing comes any more.
+    /// Ends the connection: no further reply will arrive.
     pub(super) fn end(&mut self, why: RedisError, woken: &mut Vec<Waker>) {
         if self.end.is_some() {
             return;
@@ -157,7 +157,7 @@ impl Unanswered {
         self.end.as_ref()
     }
 
-    /// What a request has come to. When its replies were read, its place is free.
+    /// The state of a request. Reading its replies frees its place.
     pub(super) fn poll<T>(
         &mut self,
         number: Number,
@@ -182,11 +182,11 @@ impl Unanswered {
                 }
                 Poll::Pending
             }
-            Wait::Unused | Wait::Left => unreachable!("it belongs to who polls it"),
+            Wait::Unused | Wait::Left => unreachable!("the place belongs to its caller"),
         }
     }
 
-    /// Whoever waited has gone.
+    /// The caller has left.
     pub(super) fn leave(&mut self, number: Number) {
         let request = &mut self.requests[number];
         if request.missing == 0 || self.end.is_some() {
@@ -200,7 +200,7 @@ impl Unanswered {
         let request = &mut self.requests[number];
         request.wait = Wait::Unused;
         request.replies.clear();
-        // What many replies took is given back.
+        // Shrinks a place that held many replies.
         request.replies.shrink_to(2);
         self.unused.push(number);
     }
