@@ -1,8 +1,8 @@
-//! What functions with the attribute `#[locked]` are made of.
+//! Support code for the attribute `#[locked]`.
 //!
-//! Public only for the code that the attribute generates: as `lockset::__private`, hidden, and not part of
-//! what this crate promises. Invariant: whatever can be decided here is not generated, so that expansions
-//! are short and errors of the compiler name one trait.
+//! Public only for the code that the attribute generates: as `lockset::__private`, hidden, and not part of the promised
+//! API. Invariant: anything that can live here is not generated, so that expansions stay short and a compiler error names
+//! one trait.
 
 pub use std::format;
 use std::time::Duration;
@@ -16,14 +16,14 @@ pub use crate::multilock::Member;
 use crate::multilock::MultiLock;
 use crate::traits::{Guard, Lock};
 
-/// What a function with `#[locked]` returns: a `Result` whose error can say why there was no lock.
+/// The return type of a function with `#[locked]`: a `Result` whose error can report why there was no lock.
 #[diagnostic::on_unimplemented(
     message = "`#[locked]` needs a function that returns a `Result`, and this one returns `{Self}`",
     label = "acquiring a lock can fail",
     note = "write `Result<{Self}, E>`, where `E: From<lockset::Error>`"
 )]
 pub trait Outcome: Sized {
-    /// From the error of a lock.
+    /// Makes the return value from an error of the lock.
     fn failed(error: Error) -> Self;
 }
 
@@ -33,14 +33,14 @@ impl<T, E: Failure> Outcome for std::result::Result<T, E> {
     }
 }
 
-/// The error of a function with `#[locked]`.
+/// The error type of a function with `#[locked]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not made from `lockset::Error`, and acquiring a lock can fail",
     label = "the error of a function with `#[locked]`",
     note = "write `impl From<lockset::Error> for {Self}`"
 )]
 pub trait Failure: Sized {
-    /// From the error of a lock.
+    /// Converts an error of the lock.
     fn of_lock(error: Error) -> Self;
 }
 
@@ -51,7 +51,7 @@ impl<E: From<Error>> Failure for E {
     }
 }
 
-/// A receiver that has a client.
+/// A receiver of a method that has a client.
 #[diagnostic::on_unimplemented(
     message = "no client for this method: `{Self}` has none",
     label = "is not `AsRef<lockset::Client>`",
@@ -61,7 +61,7 @@ impl<E: From<Error>> Failure for E {
             - `impl AsRef<lockset::Client> for {Self}`"
 )]
 pub trait HasClient {
-    /// The client.
+    /// Returns the client.
     fn client(&self) -> &Client;
 }
 
@@ -72,13 +72,13 @@ impl<T: AsRef<Client> + ?Sized> HasClient for T {
     }
 }
 
-/// What a function with `busy = skip` returns.
+/// The return type of a function with `busy = skip`.
 #[diagnostic::on_unimplemented(
     message = "`busy = skip` returns `Ok(None)` if the lock is held, and this function returns `{Self}`",
     label = "write `Result<Option<T>, E>`"
 )]
 pub trait Skippable: Outcome {
-    /// `Ok(None)`
+    /// Returns `Ok(None)`.
     fn skipped() -> Self;
 }
 
@@ -88,13 +88,13 @@ impl<T, E: Failure> Skippable for std::result::Result<Option<T>, E> {
     }
 }
 
-/// The value of `busy = EXPR`: the error of the function, or all that it returns.
+/// The value of `busy = EXPR`: the error of the function, or its whole return value.
 #[diagnostic::on_unimplemented(
     message = "`busy = ..` is the error of the function, or all that it returns; `{Self}` is neither",
     label = "this function returns `{R}`"
 )]
 pub trait WhenBusy<R> {
-    /// What the function returns.
+    /// Converts it to the return value of the function.
     fn outcome(self) -> R;
 }
 
@@ -110,25 +110,25 @@ impl<T, E> WhenBusy<std::result::Result<T, E>> for E {
     }
 }
 
-/// Says what a block returns: always `None`.
+/// Fixes the return type of a block for type inference. Always `None`.
 #[must_use]
 pub fn returns<R: Outcome>() -> Option<R> {
     None
 }
 
-/// The client of `client = EXPR`, or of an argument.
+/// Returns the client of `client = EXPR`, or of an argument.
 #[must_use]
 pub fn client(client: &Client) -> &Client {
     client
 }
 
-/// The client of `self`.
+/// Returns the client of `self`.
 #[must_use]
 pub fn client_of<T: HasClient + ?Sized>(receiver: &T) -> &Client {
     receiver.client()
 }
 
-/// The lock of `all(..)`.
+/// Makes the lock of `all(..)`.
 ///
 /// # Errors
 /// As [`MultiLock::new`].
@@ -136,13 +136,13 @@ pub fn all<const N: usize>(members: [Member; N]) -> Result<MultiLock> {
     MultiLock::new(members)
 }
 
-/// A span of time from the attribute.
+/// Makes a span of time of the attribute.
 #[must_use]
 pub fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The lock was not acquired for this reason.
+/// Returns the error of a lock that was not acquired.
 pub fn failed<R: Outcome>(error: Error) -> R {
     R::failed(error)
 }
@@ -179,12 +179,12 @@ pub fn token(guard: &impl Guard) -> FencingToken {
         .expect("a grant of a fenced handle has a token")
 }
 
-/// The end of the body: it returned, or was dropped because the lock was lost.
+/// Ends the function: its body returned, or was dropped because the lock was lost.
 pub async fn finish<R: Outcome>(guard: impl Guard, done: std::result::Result<R, Lost>) -> R {
     match done {
         Ok(value) => {
-            // The body has committed. A release that was not confirmed goes on in the background; a hold
-            // that the server no longer has was lost after the last renewal. Neither undoes the work.
+            // The body has committed. An unconfirmed release continues in the background, and a hold that the server no
+            // longer has was lost after the last renewal. Neither undoes the work.
             _ = guard.release().await;
             value
         }

@@ -1,18 +1,17 @@
-//! The pauses of a waiter that has no subscription. Pure.
+//! Pauses of a waiter without a subscription. Pure.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// Below this a waiter is one that never pauses.
+/// The shortest first pause. A waiter with a shorter one would hardly pause at all.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
-/// How long a waiter pauses between two attempts when it has no subscription; for
-/// [`polled`](crate::ReentrantLock::polled).
+/// Pauses of a waiter without a subscription, between two attempts; for [`polled`](crate::ReentrantLock::polled).
 ///
-/// The first pause, doubled with each attempt up to the longest, less a random part of a quarter. A waiter asks at least
-/// once in a sixth of the client's lease (50 ms to 1 s), however long its pauses may be. A [`Duration`] is a back-off whose
-/// pauses are all that long.
+/// The first pause is doubled with each attempt, up to the longest. A random part of each is left out, by default up to
+/// a quarter. A waiter asks at least once in a sixth of the client's lease (50 ms to 1 s), even if its pauses are
+/// longer. A [`Duration`] converts into a back-off with pauses of that length.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,21 +29,21 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Pauses from `first` to `max`. From 1 ms.
+    /// Begins with a pause of `first`, at least 1 ms, and doubles it up to `max`.
     #[must_use]
     pub fn new(first: Duration, max: Duration) -> Self {
         let (max, jitter) = (max.max(first), 25);
         Self { first, max, jitter }
     }
 
-    /// Sets the random part of each pause, in percent: 0 to 100. Waiters that began together ask at different times.
+    /// Sets the random part of each pause, in percent: 0 to 100. Default: 25. It spreads waiters that began together.
     #[must_use]
     pub fn jitter(mut self, percent: u8) -> Self {
         self.jitter = percent.min(100);
         self
     }
 
-    /// The pause after so many others; `chance` is from 0 to 1.
+    /// Returns the pause after `before` others. `chance` is from 0 to 1.
     pub(crate) fn pause(&self, before: u32, chance: f64) -> Duration {
         let doubled = 2_u32.checked_pow(before).unwrap_or(u32::MAX);
         let longest = self.first.saturating_mul(doubled).min(self.max);
@@ -62,7 +61,7 @@ impl Backoff {
     }
 }
 
-/// Redisson's for spin locks: from 1 ms to 128 ms.
+/// Redisson's back-off for spin locks: from 1 ms to 128 ms.
 impl Default for Backoff {
     fn default() -> Self {
         Self::new(PAUSE_MIN, Duration::from_millis(128))

@@ -1,7 +1,7 @@
 //! The barrier: parties that wait for each other, round after round.
 //!
-//! Invariants: a party counts once in a round, however often its call is sent; each that waits learns the same of its
-//! round: all came, or it is broken; a party whose lease ends breaks the round.
+//! Invariants: a party counts once in a round, however often its call is sent; all waiting parties learn one outcome of
+//! their round, passed or broken; a party whose lease ends breaks the round.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::script::reply::{self, Arrived};
 use crate::script::{Answer, Call, Script, catalog, millis};
 use crate::synchronizer::{Synchronizer, synchronizer_methods};
 
-/// The end of a round is one script, which writes to each party.
+/// The most parties of a barrier. One script ends a round, and it writes to each party.
 const PARTIES_MAX: u32 = 1_000;
 
 const PARTY_BYTES_MAX: usize = 256;
 
 impl Client {
-    /// A handle on the barrier called `name`, at which so many parties wait for each other: 1 to 1000.
+    /// A handle on the barrier called `name`, at which this many parties wait for each other: 1 to 1000.
     ///
     /// An invalid name or number is reported by the first call on the handle ([`is_invalid`](Error::is_invalid)).
     ///
@@ -40,11 +40,12 @@ impl Client {
     }
 }
 
-/// Parties wait for each other, round after round; from [`Client::barrier`].
+/// A barrier, at which parties wait for each other, round after round; from [`Client::barrier`].
 ///
-/// A handle: cheap to make and to clone. Each call of [`wait`](Self::wait) is one party. When the last one comes, all go on
-/// and the next round begins. A party that waits has a lease, the client's, which its wait renews. If a party dies, or is
-/// not polled for that long, the round is [broken](Error::is_broken) for all that wait, with the name of the party.
+/// A handle: cheap to make and to clone. Each call of [`wait`](Self::wait) is one party. When the last party has come,
+/// all of them continue and the next round begins. A waiting party has the client's lease, which its wait renews. If a
+/// party dies, or is not polled for the length of the lease, the round is [broken](Error::is_broken) for all that wait,
+/// and the error names the party.
 ///
 /// ```no_run
 /// # async fn step() {}
@@ -72,32 +73,32 @@ pub struct Barrier {
 synchronizer_methods!(Barrier, "barrier");
 
 impl Barrier {
-    /// Sets the name by which the others are told of this party if it breaks a round. Default: an id that begins with that
-    /// of its [client](Client::id).
+    /// Sets the name under which others see this party if it breaks a round. Default: an id that begins with the [id of
+    /// its client](Client::id).
     pub fn party(mut self, name: impl AsRef<str>) -> Self {
         self.party = Some(name.as_ref().into());
         self
     }
 
-    /// Waits until all parties have come: `true` for one of them, the leader of the round.
+    /// Waits until all parties have come. Returns `true` for one of them, the leader of the round.
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the party in the background, and the others wait on for another one. If all had come
-    /// by then, the round has passed.
+    /// Dropping the future withdraws the party in the background, and the others keep waiting for another one. If all
+    /// parties had come already, the round has passed.
     ///
     /// # Errors
-    /// * [`is_broken`](Error::is_broken): a party died, or gave up by [`wait_for`](Self::wait_for). All that waited are
-    ///   told. The next call begins a new round.
-    /// * [`is_invalid`](Error::is_invalid): a name or number that cannot work, a key that holds something else, or those
-    ///   who wait have named another number of parties.
+    /// * [`is_broken`](Error::is_broken): a party died, or gave up by [`wait_for`](Self::wait_for). All waiting parties
+    ///   get this error. The next call begins a new round.
+    /// * [`is_invalid`](Error::is_invalid): a name or number that cannot work, a key that holds something else, or the
+    ///   waiting parties have another number of parties.
     /// * [`is_io`](Error::is_io): the server does not answer. The party is withdrawn in the background.
     /// * [`is_closed`](Error::is_closed): the client was shut down.
     pub async fn wait(&self) -> Result<bool> {
         self.wait_within("wait", None).await
     }
 
-    /// Waits until all parties have come, for at most this long. Then the round is [broken](Error::is_broken) for all that
-    /// wait, this one too.
+    /// Waits until all parties have come, for at most this long. After that the round is [broken](Error::is_broken) for
+    /// all that wait, this party included.
     ///
     /// # Cancel safety
     /// As for [`wait`](Self::wait).
@@ -180,7 +181,7 @@ impl Barrier {
     }
 }
 
-/// A party in a round, which is withdrawn when dropped.
+/// A party in a round; withdrawn when dropped.
 struct Place<'a> {
     barrier: &'a Barrier,
     name: &'a LockName,
@@ -211,7 +212,7 @@ impl<'a> Place<'a> {
         Call::new(script, self.name.key(), &keys).arg(&self.party)
     }
 
-    /// Comes, or says that it still waits. `None`: not all have come.
+    /// Arrives, or renews the lease of a party that waits. `None`: not all parties have come.
     async fn arrive(&self, operation: &'static str) -> Result<Option<Arrived>> {
         let site = &self.barrier.site;
         let call = self
@@ -253,7 +254,7 @@ impl Drop for Place<'_> {
         let core = self.barrier.site.core();
         let span = self.barrier.site.call_kept();
         let until = core.clock.now().after(span);
-        // Behind the arrival, on the same lane.
+        // Behind the arrival, on its lane.
         core.undo_later(Undo::new(
             self.leave(false),
             Lane::Command,

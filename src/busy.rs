@@ -1,13 +1,13 @@
-//! Who is in the way of a call, for those who want to know more than that it got no lock.
+//! The holder in the way of a call that got no lock.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A lock that is held by others, and by whom; from [`busy`](crate::ReentrantLock::busy) and from
+/// A lock that others hold, and its holder; from [`busy`](crate::ReentrantLock::busy) and
 /// [`with`](crate::ReentrantLock::with).
 ///
-/// It is an error of its own and converts into [`Error`](crate::Error), for functions that fail when they do
-/// not get their lock.
+/// It is an error type of its own and converts into [`Error`](crate::Error), for functions that fail when they do not
+/// get their lock.
 ///
 /// ```no_run
 /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -24,15 +24,14 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Busy {
-    /// The name of the lock that others hold, as it was given to the client; of several locks, the first that
-    /// is held.
+    /// The name of the lock that others hold, as it was given to the client. Of several locks, the first that is held.
     pub lock: String,
-    /// The holder id of who holds it, equal to [`holder_id`](crate::ReentrantGuard::holder_id) of its guard.
-    /// `None` if nobody held it any more when the server was asked, or the server did not say.
+    /// The holder id of the lock, equal to [`holder_id`](crate::ReentrantGuard::holder_id) of its guard. `None` if the
+    /// lock had become free when the server was asked, or the server did not say.
     ///
-    /// Of several readers, the one whose lease lasts longest.
+    /// Of several readers, the reader whose lease lasts longest.
     pub holder: Option<String>,
-    /// What is left of the lease of that holder. It may be renewed, so this is no promise. `None` as for
+    /// The time left of that holder's lease. The lease may be renewed, so this is no promise. `None` as for
     /// [`holder`](Self::holder).
     pub remaining: Option<Duration>,
     /// Whether the holder is another owner of the client that asked, such as another task of the same program.
@@ -58,7 +57,7 @@ impl Busy {
         }
     }
 
-    /// For the client with this id, whose holder ids begin with it.
+    /// Notes whether the holder belongs to the client with this id, as its holder ids begin with it.
     pub(crate) fn seen_by(mut self, client: &str) -> Self {
         let behind = self
             .holder
@@ -68,7 +67,7 @@ impl Busy {
         self
     }
 
-    /// What there is to say without the name of the lock.
+    /// The description without the name of the lock.
     pub(crate) fn says(&self) -> impl fmt::Display + '_ {
         Says(self)
     }

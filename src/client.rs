@@ -1,4 +1,4 @@
-//! The client: connects, and holds together what its handles share. Knows no primitive.
+//! The client: connects, and owns everything that its handles share. Knows no primitive.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::options::{Replication, TOKEN_RETENTION, check_give_up, check_lease, t
 use crate::script::{self, NativePath, NativeState, Scripts};
 use crate::totals::Totals;
 
-/// A connection waits at least this long for a reply, however short the lease.
+/// A connection waits at least this long for a reply, even with a short lease.
 const REPLY_LIMIT_MIN: Duration = Duration::from_secs(1);
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// A connection to a server, and what all its locks share: scripts, watchdog, local queues.
+/// A connection to a server, and everything that its locks share: scripts, watchdog, local queues.
 ///
-/// Cheap to clone; all clones are one client, and one is enough for a program. It ends when the last clone,
-/// handle and guard is dropped, or by [`shutdown`](Self::shutdown).
+/// Cheap to clone. All clones are one client, and a program needs only one. It ends when the last clone, handle and
+/// guard is dropped, or by [`shutdown`](Self::shutdown).
 ///
 /// A client belongs to the tokio runtime on which it was built: renewals and background releases run there.
 /// Once that runtime has ended, every call fails with [`is_closed`](Error::is_closed), and holds are lost
@@ -49,7 +49,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub struct Client {
     core: Arc<Core>,
     key_prefix: Arc<str>,
-    /// Of locks whose handle does not say otherwise.
+    /// For locks whose handle sets none.
     replication: Option<Replication>,
     announcer: Option<Arc<Announcer>>,
 }
@@ -101,7 +101,7 @@ impl Client {
         Self::builder(url).build().await
     }
 
-    /// A builder for a client with other settings. The URLs are those of [`connect`](Self::connect).
+    /// A builder for a client with other settings. It takes the URLs of [`connect`](Self::connect).
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -134,22 +134,22 @@ impl Client {
 
     /// Releases everything that no guard holds, and stops the watchdog.
     ///
-    /// `Ok` means that nothing of it is left at the server: no release under way, no grant on its way to a
-    /// call, no place in a queue, even of futures that nobody polls any more. Waiters and later calls fail
-    /// with [`is_closed`](Error::is_closed).
+    /// `Ok` means that nothing of the client is left at the server: no release under way, no grant on its way to a
+    /// call, and no place in a queue, not even for futures that are no longer polled. Waiters and later calls fail with
+    /// [`is_closed`](Error::is_closed).
     ///
-    /// Guards that are still alive are lost with [`LostReason::Closed`](crate::LostReason::Closed). Those
-    /// that are dropped before this returns are released. The leases of the others run out at the server, so
-    /// nobody else enters while their work ends.
+    /// Guards that are still alive are lost with [`LostReason::Closed`](crate::LostReason::Closed). Guards dropped
+    /// before this returns are released. The leases of the others run out at the server, so no other owner enters while
+    /// their work ends.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the client is closed all the same and the rest is done in the background.
+    /// If the future is dropped, the client is closed nevertheless, and the rest is done in the background.
     ///
     /// # Errors
-    /// * [`is_io`](Error::is_io): the server has not confirmed every release within a third of the client's
-    ///   lease, at least the time of three replies, or within
-    ///   [`give_up_after`](ClientBuilder::give_up_after) if that is less. They continue in the background.
-    /// * [`is_closed`](Error::is_closed): the runtime of the client has ended before.
+    /// * [`is_io`](Error::is_io): the server did not confirm every release within a third of the client's lease (at
+    ///   least the time of three replies), or within [`give_up_after`](ClientBuilder::give_up_after) if that is less.
+    ///   Unconfirmed releases continue in the background.
+    /// * [`is_closed`](Error::is_closed): the runtime of the client ended before.
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -174,11 +174,11 @@ impl Client {
         ))
     }
 
-    /// Announces this client at the server now, with every hold that it has, for operators. The announcements of
-    /// [`announce_every`](ClientBuilder::announce_every) go on as before: without this call they begin after 10 s at
+    /// Announces this client at the server now, with all its holds, for operators. The announcements of
+    /// [`announce_every`](ClientBuilder::announce_every) continue as before. Without this call they begin after 10 s at
     /// the earliest, and leave out younger holds.
     ///
-    /// Four commands in one round trip. A client that uses no lock at this moment writes nothing.
+    /// Takes four commands in one round trip. A client that uses no lock at this moment writes nothing.
     ///
     /// # Cancel safety
     /// If the future is dropped, the announcement may or may not be written.
@@ -212,10 +212,10 @@ impl Client {
         self.core.id()
     }
 
-    /// What this client is busy with, and what it has done so far; for monitoring and for tests.
+    /// Returns what this client does now and has done so far; for monitoring and for tests.
     ///
-    /// With the feature `metrics`, the recorder is told first what it does not know yet: a page that is made
-    /// after this has all that happened before it.
+    /// With the feature `metrics`, this first gives the recorder the counts that it does not have yet. A page of
+    /// metrics made afterwards includes everything that happened before.
     ///
     /// ```no_run
     /// # fn doc(client: lockset::Client) {
@@ -243,14 +243,14 @@ impl Client {
         }
     }
 
-    /// A client over another transport, on the clock of that.
+    /// A client over a scripted transport, on its clock.
     #[cfg(test)]
     pub(crate) fn over(transport: &Arc<crate::testing::Scripted>, lease: Duration) -> Self {
-        // What it answers is written for scripts.
+        // Its answers are written for scripts.
         Self::over_by(transport, lease, NativePath::Off)
     }
 
-    /// The same, by plain commands or not.
+    /// A client over a scripted transport, with plain commands or without.
     #[cfg(test)]
     pub(crate) fn over_by(
         transport: &Arc<crate::testing::Scripted>,
@@ -276,7 +276,7 @@ impl Client {
         &self.core
     }
 
-    /// Whether the server is there and can do what every lock needs; connects if need be.
+    /// Checks that the server answers and can do what every lock needs. Connects if necessary.
     pub(crate) async fn is_served(&self) -> Result<()> {
         can_run_scripts(&self.core.scripts, DEFAULT_CONNECT_TIMEOUT).await
     }
@@ -308,28 +308,28 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What a client is busy with at one moment, and what it has done until then; from [`Client::stats`].
+/// The state of a client at one moment, and its totals until then; from [`Client::stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
-    /// Locks that it holds, waits for, or is still releasing.
+    /// Locks that the client holds, waits for, or is still releasing.
     pub locks: usize,
     /// Holds under the watchdog.
     pub holds: usize,
     /// Calls that wait for a lock.
     pub waiters: usize,
-    /// Channels that it is subscribed to.
+    /// Channels that the client is subscribed to.
     pub subscriptions: usize,
     /// Unfinished background work: releases, cancellations, waits for replicas.
     pub background: usize,
-    /// What it has done since it was built.
+    /// Counts since the client was built.
     pub totals: Totals,
-    /// Whether plain commands do what scripts could, and why not.
+    /// Whether plain commands replace scripts where they can, and if not, the reason.
     pub native: NativePath,
 }
 
 impl ClientStats {
-    /// Whether it holds nothing, waits for nothing, and has no work left.
+    /// Whether the client holds nothing, waits for nothing, and has no work left.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let busy_with = [
@@ -387,16 +387,15 @@ impl ClientBuilder {
     /// How long the server keeps the counter of a lock's fencing tokens after its last fenced grant. Default:
     /// 30 days; [`Duration::MAX`] keeps it for ever.
     ///
-    /// So names that are used once, such as one per order, leave nothing behind for good. Tokens keep growing
-    /// without the counter, because they are microseconds of the server's clock. The exception: that clock
-    /// was set back by more than the retention since the last grant. Then new tokens are smaller than some
-    /// that the resource has seen, and it refuses them until the clock has caught up. The default is longer
-    /// than a clock is set back by accident.
+    /// Names that are used once, such as one per order, leave no counter behind for good. Tokens keep growing without
+    /// the counter, because they are microseconds of the server's clock. The exception is a clock that was set back by
+    /// more than the retention since the last grant. New tokens are then smaller than some that the resource has seen,
+    /// and it refuses them until the clock has caught up. The default is longer than any accidental change of a clock.
     ///
-    /// A counter that is ahead of the server's clock is kept for ever. So is one that Redisson's
-    /// `RFencedLock` uses too, because Redisson begins with 1 where there is none. The next grant of this
-    /// library recognizes such a counter by its value. If a name is locked from here first, and then by Java
-    /// alone for longer than the retention, set `Duration::MAX`.
+    /// A counter that is ahead of the server's clock is kept for ever. So is a counter that Redisson's `RFencedLock`
+    /// uses too, because Redisson begins with 1 where there is none. The next grant of this library recognizes such a
+    /// counter by its value. If a name is locked from here first, and then by Java alone for longer than the retention,
+    /// set `Duration::MAX`.
     pub fn token_retention(mut self, retention: Duration) -> Self {
         self.token_retention = retention;
         self
@@ -422,16 +421,15 @@ impl ClientBuilder {
     /// [`is_io`](Error::is_io). Default: a third of the client's lease, at least the time of three replies.
     ///
     /// A handle can set its own: see [`ReentrantLock::give_up_after`](crate::ReentrantLock::give_up_after).
-    /// Tasks in the local queue of a lock learn that the server is silent from the task that asks it. One
-    /// with a shorter limit waits two more replies before it gives up, because the asking task may merely not
-    /// be polled.
+    /// Tasks in the local queue of a lock learn from the asking task that the server is silent. A task with a shorter
+    /// limit waits two more replies before it fails, because the asking task may merely not be polled.
     pub fn give_up_after(mut self, span: Duration) -> Self {
         self.give_up = Some(span);
         self
     }
 
-    /// What operators see beside the name of the program, such as the job that it runs. Default: nothing. It stands at
-    /// the server in plain text, so it must have no secret.
+    /// Sets a label that operators see beside the name of the program, such as the job that it runs. Default: none. The
+    /// label is kept at the server in plain text, so it must not contain a secret.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -444,16 +442,16 @@ impl ClientBuilder {
         self
     }
 
-    /// How often the client announces itself at the server, for operators: its machine, process, program and
-    /// version, and what it has held or waited for since the time before. Default: a third of the client's
-    /// lease, at least 10 s and at most a minute. More than 5 minutes counts as 5 minutes, but
-    /// [`Duration::MAX`] means never. Under 100 ms: [`is_invalid`](Error::is_invalid).
+    /// How often the client announces itself at the server, for operators: its machine, process, program and version,
+    /// and what it has held or waited for since its last announcement. Default: a third of the client's lease, at least
+    /// 10 s and at most a minute. More than 5 minutes counts as 5 minutes, but [`Duration::MAX`] means never. Under 100
+    /// ms: [`is_invalid`](Error::is_invalid).
     ///
-    /// [`Survey`](crate::Survey) and the command `lockset` read it. It costs taking and releasing a lock
-    /// nothing: the watchdog looks at what is held when it is time, and writes one key,
-    /// `lockset_client:{id}`, and a place in the index `lockset_clients`, with four commands behind its
-    /// renewals. A client that uses no lock at that moment writes nothing. Both keys end by themselves, and
-    /// with [`Client::shutdown`]. If the user has no right to write them, it stops trying.
+    /// [`Survey`](crate::Survey) and the command `lockset` read the announcements. They add nothing to the cost of
+    /// taking and releasing a lock: when one is due, the watchdog looks at the holds and writes one key,
+    /// `lockset_client:{id}`, and an entry in the index `lockset_clients`, with four commands behind its renewals. A
+    /// client that uses no lock at that moment writes nothing. Both expire by themselves, and [`Client::shutdown`]
+    /// removes them. If the user has no right to write them, the client stops trying.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -485,15 +483,14 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether plain commands take and release a lock where they can do what the scripts do: `RESTORE` takes
-    /// a free reentrant lock for a call that waits, `HDEL` and `PUBLISH` release one. A script takes a
-    /// lock with a fencing token. Default: true.
+    /// Sets whether plain commands replace scripts where they can: `RESTORE` takes a free reentrant lock for a call
+    /// that waits, `HDEL` and `PUBLISH` release it. A lock with a fencing token is always taken by a script. Default:
+    /// true.
     ///
-    /// The server's time for many free locks falls to a third of that of the scripts. A server or a user without
-    /// one of these commands needs no setting: the client notices it once and takes locks by script
-    /// ([`ClientStats::native`] says so). Switch it off
-    /// where `BUSYKEY` errors in the server's statistics, or `restore` in place of `hset` and `expire` among
-    /// keyspace events, would be in the way.
+    /// With many free locks, plain commands take a third of the server's time that scripts take. A server or a user
+    /// without one of these commands needs no setting: the client notices it once and takes locks by script
+    /// ([`ClientStats::native`] says so). Switch them off where `BUSYKEY` errors in the server's statistics, or
+    /// `restore` in place of `hset` and `expire` among keyspace events, would be a problem.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -509,14 +506,13 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest that one step of connecting may take: reach the server, log in, set up the connection.
-    /// With TLS, everything up to the login is one step. Default: 3 s. Zero is
-    /// [`is_invalid`](Error::is_invalid).
+    /// The limit for one step of connecting: reaching the server, logging in, setting up the connection. With TLS,
+    /// everything up to the login is one step. Default: 3 s. Zero is [`is_invalid`](Error::is_invalid).
     ///
-    /// This bounds how far away a server can be, and how soon [`build`](Self::build) fails if it is silent. A
-    /// call that needs a connection waits for it no longer than for a reply (see [`lease`](Self::lease)); the
-    /// attempt to connect continues for the next call. If the server was reached before, further attempts
-    /// allow 1 s per step at first, then more.
+    /// It bounds how far away a server can be, and how soon [`build`](Self::build) fails if the server is silent. A
+    /// call that needs a connection waits for it only as long as for a reply (see [`lease`](Self::lease)); the attempt
+    /// to connect continues for the next call. Once the server has been reached, later attempts allow 1 s per step at
+    /// first, then more.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -532,12 +528,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Translates the addresses that servers announce: the nodes of a cluster, and the primary and sentinels
-    /// that sentinels name. Default: none are translated.
+    /// Translates the addresses that servers announce: the nodes of a cluster, and the primary and sentinels that
+    /// sentinels name. Default: no translation.
     ///
-    /// `map` gets an announced host and port and returns where to connect, or `None` to connect there. Use it
-    /// with address translation, containers, tunnels, and where certificates name hosts while nodes announce
-    /// addresses. Addresses in the URL are not translated. `map` is called often and must not block.
+    /// `map` gets an announced host and port and returns where to connect, or `None` to connect there. Use it with
+    /// address translation, containers and tunnels, and where certificates name hosts while nodes announce addresses.
+    /// Addresses in the URL are not translated. `map` is called often and must not block.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -561,11 +557,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Tells `observer` what happens in the client that no caller learns: losses, late renewals, releases that
-    /// failed in the background, long waits, new connections. Default: nobody is told; everything is counted
-    /// in [`Client::stats`] all the same. See [`Observer`].
+    /// Sets an observer of everything that happens in the client without a caller to report it to: losses, late
+    /// renewals, releases that failed in the background, long waits, new connections. Default: none. [`Client::stats`]
+    /// counts all of it with or without an observer. See [`Observer`].
     ///
-    /// Calls that wait for a second cost one question more then: who is in the way.
+    /// With an observer, a call that has waited for a second costs one more question to the server: for the holder in
+    /// its way.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -639,7 +636,7 @@ impl ClientBuilder {
         Ok(self.client(id, timing, scripts, locals, announce_every))
     }
 
-    /// A client over another transport and clock, which is called back as `connect` is told.
+    /// A client over another transport and clock. `connect` gets the handler of the client's events.
     #[cfg(feature = "testing")]
     pub(crate) fn build_over(
         mut self,
@@ -656,7 +653,7 @@ impl ClientBuilder {
             observed: Arc::clone(&locals.observed),
             native: NativeState::new(self.native),
         });
-        // Nobody looks, unless a test does.
+        // No announcements unless a test wants them, as they have no reader.
         let announce_every = self.announce_every.map(announce::checked);
         let announce_every = announce_every.transpose()?.flatten();
         Ok(self.client(id, timing, scripts, locals, announce_every))
@@ -679,7 +676,7 @@ impl ClientBuilder {
         }
     }
 
-    /// What the client knows of its locks, and whoever observes it.
+    /// The client's knowledge of its locks, with its observer.
     fn locals(&mut self) -> Result<Arc<Locals>> {
         let observed = match self.observer.take() {
             Some(observer) => Observed::by(observer).map_err(|error| {
@@ -691,7 +688,7 @@ impl ClientBuilder {
         Ok(Arc::new(Locals::observed_by(observed)))
     }
 
-    /// The spans of time that follow from the settings, if they can work.
+    /// Derives the spans of time from the settings, or rejects a setting that cannot work.
     fn timing(&self) -> Result<Timing> {
         let unusable = |error: Error| error.during("connect");
         check_lease(self.lease).map_err(unusable)?;
@@ -732,7 +729,7 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// Reports a server without scripting here, not at the first lock.
+/// Reports a server without scripting now instead of at the first lock.
 async fn can_run_scripts(scripts: &Scripts, limit: Duration) -> Result<()> {
     let mut probe = redis::cmd("EVAL");
     probe.arg("return 1").arg(0);

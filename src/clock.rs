@@ -1,24 +1,24 @@
 //! The one clock of the engine.
 //!
-//! Every deadline is a [`Tick`] of a monotonic clock; no wall clock is read anywhere. On Linux the
-//! clock also counts the time a machine was suspended, so that a lease that ran out during a
-//! suspend is seen as lost at the first look. The runtime's timers stand still meanwhile: who has to
-//! notice reads the clock again at least every [`LOOK_MAX`]. In tests the clock can follow tokio's
-//! paused time, and jump ahead of it as it does when a machine was suspended.
+//! Every deadline is a [`Tick`] of a monotonic clock; no wall clock is read anywhere. On Linux the clock also counts
+//! the time that the machine was suspended, so a lease that ran out during a suspend is lost at the first look.
+//! The runtime's timers stand still during a suspend, so tasks that have to notice it read the clock at least every
+//! [`LOOK_MAX`]. In tests the clock can follow tokio's paused time, and jump ahead of it as if the machine had been
+//! suspended.
 
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-/// One task a client reads the clock at least this often while anything is held: so late at most is
-/// what a suspend of the machine has ended noticed after it.
+/// The longest time between two looks at the clock by one task of a client, while it holds anything. A lease that ended
+/// during a suspend is noticed at most this long after it.
 pub(crate) const LOOK_MAX: Duration = Duration::from_millis(250);
 
-/// A shorter suspend is none.
+/// The shortest suspend that counts.
 const JUMP_MIN: Duration = Duration::from_millis(20);
 
-/// What the clocks show at their origin, the start of the machine or of the process: 36 years. A server may have
-/// been up for longer, and instants before the origin can be told so.
+/// The reading of the clocks at their origin, the start of the machine or of the process: 36 years. A server may have
+/// been up for longer than that, so instants before the origin need a tick too.
 const ORIGIN: Tick = Tick(1 << 60);
 
 /// An instant of the engine's clock, in nanoseconds since an arbitrary origin.
@@ -54,8 +54,8 @@ impl Tick {
         )
     }
 
-    /// The last instant not after `self` of a grid that all share who round by about the same: by the
-    /// largest power of two of nanoseconds that is not above `grain`.
+    /// Rounds down to a grid that is shared by all spans of about this `grain`: the largest power of two of nanoseconds
+    /// that is not above it.
     pub(crate) fn rounded_down(self, grain: Duration) -> Self {
         let grain = u64::try_from(grain.as_nanos()).unwrap_or(u64::MAX);
         match grain.checked_ilog2() {
@@ -70,7 +70,7 @@ impl Tick {
     }
 }
 
-/// An instant, or the clock that is read for it by whoever needs it.
+/// An instant, or the clock to read when an instant is needed.
 pub(crate) trait Now: Copy {
     fn tick(self) -> Tick;
 }
@@ -87,13 +87,13 @@ impl Now for Clock {
     }
 }
 
-/// Where the time comes from.
+/// The source of the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
     /// The machine's monotonic clock.
     System,
-    /// tokio's clock, which tests can pause and advance; ticks count from the given instant, at which it shows
-    /// so many nanoseconds.
+    /// tokio's clock, which tests can pause and advance. Ticks count from the given instant, at which the clock shows
+    /// this many nanoseconds.
     #[cfg(any(test, feature = "testing"))]
     Runtime(tokio::time::Instant, &'static std::sync::atomic::AtomicU64),
 }
@@ -118,7 +118,7 @@ impl Clock {
         self.now().after(ahead).before(ago)
     }
 
-    /// Goes on without the timers of the runtime.
+    /// Advances the clock without the timers of the runtime.
     #[cfg(test)]
     pub(crate) fn jump(self, span: Duration) {
         let Self::Runtime(_, ahead) = self else {
@@ -139,8 +139,8 @@ impl Clock {
         }
     }
 
-    /// Sleeps until `at`. Timers of the runtime stop while a machine is suspended, so the clock is
-    /// read again when they fire; until then a suspend goes unnoticed.
+    /// Sleeps until `at`. The runtime's timers stop while the machine is suspended, so the clock is read again when
+    /// they fire; until then a suspend goes unnoticed.
     pub(crate) async fn sleep_until(self, at: Tick) {
         loop {
             let left = self.now().until(at);
@@ -157,8 +157,8 @@ impl Clock {
         let done = tokio::time::timeout(limit, &mut work).await;
         match done {
             Ok(done) => Some(done),
-            // A test has paused the time of the runtime, which runs ahead whenever all its tasks wait
-            // for something outside: a server takes as long as it takes.
+            // A test has paused the time of the runtime, which runs ahead while all its tasks wait for something
+            // outside, such as a server.
             Err(_) if self.is_run_ahead_of() => {
                 tokio::select! {
                     biased;
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(Tick::NEVER.until(Tick::ZERO), Duration::ZERO);
     }
 
-    /// Of a server that has been up for longer than this machine, or this process.
+    /// A server may have been up for longer than this machine or process.
     #[test]
     fn what_was_before_the_origin_can_be_told() {
         const YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);

@@ -1,14 +1,14 @@
-//! How often something is held, and in which mode.
+//! Hold counts, by mode.
 
-/// How a share of a lock is held: alone, or beside others of the same mode. A writer and a reader;
-/// locks of one holder are always held exclusively.
+/// The mode of a share: alone, or beside others of this mode. Writers and readers; locks of one holder are always
+/// exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Mode {
     Exclusive,
     Shared,
 }
 
-/// How often an owner holds a lock in each mode.
+/// The hold counts of one owner in each mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) exclusive: u32,
@@ -21,7 +21,7 @@ impl Counts {
         shared: 0,
     };
 
-    /// Once, in this mode.
+    /// One hold in this mode.
     pub(crate) fn one(mode: Mode) -> Self {
         Self::NONE.raised(mode)
     }

@@ -1,7 +1,8 @@
-//! Elections: one of several candidates leads, and says something that all can read.
+//! Elections: one of several candidates leads, and proclaims a value that all can read.
 //!
-//! The leader is who holds a fenced lock; what it says is in a key beside it. Invariants: what is read is what the holder
-//! of the lock said last, never what an earlier one said; a leader's values are written in order, whatever is repeated.
+//! The leader holds a fenced lock; its value is in a key beside the lock. Invariants: readers see the last value of the
+//! current holder of the lock, never a value of an earlier leader; a leader's values are written in order, even if
+//! calls are repeated.
 
 use std::fmt;
 use std::future::Future;
@@ -29,10 +30,10 @@ use crate::reentrant::{ReentrantGuard, ReentrantLock};
 use crate::script::{Answer, Call, catalog, millis, reply};
 use crate::synchronizer::{Looks, Synchronizer};
 
-/// The longest value in bytes: every observer reads it.
+/// The longest value in bytes, as every observer reads it.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// A value is kept for so many leases, and written again after each: the server may lose it in a failover.
+/// A value is kept for this many leases, and written again after each: the server may lose it in a failover.
 const LEASES_KEPT: u32 = 4;
 
 impl Client {
@@ -59,17 +60,17 @@ impl Client {
     }
 }
 
-/// One of several candidates leads; from [`Client::election`].
+/// An election: one of several candidates leads; from [`Client::election`].
 ///
-/// A handle: cheap to make and to clone, it holds nothing. The leader is who holds the lock of this name, with a fencing
-/// token, so do not use the name for a lock too. A leader that is killed is replaced within its
-/// [`lease`](Self::lease), one that [resigns](Leadership::resign) at once.
+/// A handle: cheap to make and to clone, it holds nothing. The leader holds the lock of this name, with a fencing
+/// token, so do not use the name for a lock too. A leader that is killed is replaced within its [`lease`](Self::lease),
+/// a leader that [resigns](Leadership::resign) at once.
 ///
-/// **What a leader must check before it writes.** A process that was paused does not know yet that another one leads. So
-/// have the resource check the [token](Leadership::token): it refuses one smaller than the largest it has seen. Where it
-/// cannot, run the work by [`Leadership::run`], which drops it when the leadership is lost, keep each step much shorter
-/// than the lease, and look at [`is_lost`](Leadership::is_lost) before each: two leaders may still overlap while one of
-/// them is paused between the look and the write.
+/// **A leader must check before it writes.** A process that was paused does not know yet that another one leads. So
+/// have the resource check the [token](Leadership::token): it refuses a token smaller than the largest it has seen.
+/// Where it cannot, run the work by [`Leadership::run`], which drops it when the leadership is lost, keep each step
+/// much shorter than the lease, and check [`is_lost`](Leadership::is_lost) before each step. Even then two leaders may
+/// overlap while one of them is paused between the check and the write.
 ///
 /// ```no_run
 /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -94,13 +95,14 @@ impl Election {
         self.site.given_name()
     }
 
-    /// Sets what a candidate says as soon as it leads, such as its address. Default: the empty text.
+    /// Sets the value that a candidate proclaims as soon as it leads, such as its address. Default: the empty text.
     pub fn value(mut self, value: impl AsRef<str>) -> Self {
         self.value = value.as_ref().into();
         self
     }
 
-    /// Sets the lease of a leader, as [`ReentrantLock::lease`]: how long nobody leads after a leader was killed.
+    /// Sets the lease of a leader, as [`ReentrantLock::lease`]: the longest time without a leader after the last was
+    /// killed.
     pub fn lease(mut self, lease: Duration) -> Self {
         (self.lock, self.lease) = (self.lock.lease(lease), lease);
         self
@@ -113,7 +115,7 @@ impl Election {
         self
     }
 
-    /// Waits and observes without a subscription, with such pauses; as [`ReentrantLock::polled`].
+    /// Waits and observes without a subscription, with these pauses; as [`ReentrantLock::polled`].
     pub fn polled(mut self, backoff: impl Into<Backoff>) -> Self {
         let backoff = backoff.into();
         self.site.polled(backoff);
@@ -121,10 +123,10 @@ impl Election {
         self
     }
 
-    /// Waits until this candidate leads. The [value](Self::value) is written by then.
+    /// Waits until this candidate leads. Its [value](Self::value) has been written when this returns.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing.
+    /// Dropping the future leaves nothing behind.
     ///
     /// # Errors
     /// As for [`ReentrantLock::lock`]; [`is_invalid`](Error::is_invalid) also for a value of more than 64 KiB. After an
@@ -134,14 +136,14 @@ impl Election {
         loop {
             let elected = self.lock.lock().await;
             let guard = elected.map_err(|error| error.during("campaign"))?;
-            // `None`: it was lost again before the value was written.
+            // `None`: the lock was lost again before the value was written.
             if let Some(leadership) = self.lead("campaign", guard).await? {
                 return Ok(leadership);
             }
         }
     }
 
-    /// Leads if nobody does. Two round trips.
+    /// Leads if there is no leader. Two round trips.
     ///
     /// # Cancel safety
     /// As for [`campaign`](Self::campaign).
@@ -155,7 +157,7 @@ impl Election {
         self.lead_if(OPERATION, elected).await
     }
 
-    /// Waits for at most this long until this candidate leads.
+    /// Waits until this candidate leads, for at most this long.
     ///
     /// # Cancel safety
     /// As for [`campaign`](Self::campaign).
@@ -194,10 +196,10 @@ impl Election {
         check_value(&self.site, operation, &self.value)
     }
 
-    /// Who leads, and what it said last; `None` if nobody leads. One round trip.
+    /// Returns the leader and the value that it proclaimed last; `None` if there is no leader. One round trip.
     ///
-    /// By the time that this returns another one may lead: it is for showing, and for finding the leader. A leader counts
-    /// from when its first value is written. One that was killed is shown until its lease ends.
+    /// Another candidate may lead when this returns, so use it to show or to find the leader. A leader counts once its
+    /// first value is written. A leader that was killed is returned until its lease ends.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -223,11 +225,11 @@ impl Election {
         self.site.looks("observe", &channel)
     }
 
-    /// Who leads, from now on: first as it is, then after each change.
+    /// Streams the leader from now on: the current one first, then every change.
     ///
-    /// What changes several times between two looks is seen as it was last, and the last value is never missed: a message,
-    /// a gap in the connection or a timer leads to a fresh look, at least once in a sixth of the client's lease. An error
-    /// is told once, and the stream goes on when the server answers again; it ends after
+    /// Of several changes between two looks only the last is seen, and the last change is never missed: a notification,
+    /// a gap in the connection or a timer leads to a fresh look, at least once in a sixth of the client's lease. An
+    /// error is an item once, and the stream continues when the server answers again. It ends after
     /// [`is_closed`](Error::is_closed) and [`is_invalid`](Error::is_invalid).
     ///
     /// ```no_run
@@ -263,15 +265,15 @@ impl fmt::Debug for Election {
     }
 }
 
-/// Who leads an election, as the server saw it; from [`Election::leader`].
+/// The leader of an election, as the server saw it; from [`Election::leader`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
     /// The holder id of its lock, equal to [`Leadership::id`].
     pub id: String,
-    /// What it said last.
+    /// The value that it proclaimed last.
     pub value: String,
-    /// Its fencing token. The token of each leader is larger than those of the leaders before it.
+    /// Its fencing token, larger than the tokens of all leaders before it.
     pub token: FencingToken,
 }
 
@@ -293,16 +295,16 @@ impl fmt::Debug for Leaders {
     }
 }
 
-/// What a stream knows.
+/// The state of a stream of leaders.
 struct Observer {
     election: Election,
     looks: Option<Looks>,
-    /// What it told last; an error is told as `Err`.
+    /// The last item; for an error, `Err`.
     last: Option<std::result::Result<Option<Leader>, ()>>,
 }
 
 impl Observer {
-    /// The next change.
+    /// Waits for the next change.
     async fn next(this: Option<Self>) -> Option<(Result<Option<Leader>>, Option<Self>)> {
         let mut this = this?;
         let election = this.election.clone();
@@ -327,18 +329,18 @@ impl Observer {
     }
 }
 
-/// What a leader says, and who it is.
+/// A leader's identity, and the value that it proclaims.
 struct Said {
     site: Synchronizer,
     id: String,
     token: FencingToken,
     kept: Duration,
-    /// With its version.
+    /// The value after its version.
     value: Mutex<(u64, Arc<str>)>,
 }
 
 impl Said {
-    /// Writes the last value, unless a later one is there: `false` if it leads no longer.
+    /// Writes the last value, unless a later one is there. Returns `false` if the leadership is lost.
     async fn say(&self, operation: &'static str) -> Result<bool> {
         let name = self.site.name(operation)?;
         let (version, value) = self.value.lock().clone();
@@ -363,7 +365,7 @@ impl Said {
     }
 }
 
-/// Writes the value again now and then, until the leadership is gone.
+/// Writes the value again periodically, until the leadership is gone.
 async fn say_again(said: Weak<Said>, every: Duration, mut gone: oneshot::Receiver<()>) {
     loop {
         let Some(clock) = said.upgrade().map(|said| said.site.core().clock) else {
@@ -376,16 +378,16 @@ async fn say_again(said: Weak<Said>, every: Duration, mut gone: oneshot::Receive
         let Some(said) = said.upgrade() else {
             return;
         };
-        // What fails is tried again; the value is kept for longer.
+        // A failed write is tried again later; the value is kept for longer than that.
         if matches!(said.say("proclaim").await, Ok(false)) {
             return;
         }
     }
 }
 
-/// Leading an election; from [`Election::campaign`]. Dropping it resigns in the background.
+/// The leadership of an election; from [`Election::campaign`]. Dropping it resigns in the background.
 ///
-/// It is lost when its lease ends or its holder is removed at the server, as a guard is. Read what a leader [must
+/// It is lost like a guard: when its lease ends or its holder is removed at the server. Read what a leader [must
 /// check](Election) before it writes.
 ///
 /// ```no_run
@@ -402,7 +404,7 @@ async fn say_again(said: Weak<Said>, every: Duration, mut gone: oneshot::Receive
 pub struct Leadership {
     guard: Option<ReentrantGuard>,
     said: Arc<Said>,
-    /// Dropped with it.
+    /// Dropped with the leadership, which ends the repeated writes.
     _gone: oneshot::Sender<()>,
 }
 
@@ -431,7 +433,7 @@ impl Leadership {
         self.guard().name()
     }
 
-    /// The id by which the server knows this leader, as in [`Leader::id`].
+    /// The holder id of this leader at the server, as in [`Leader::id`].
     #[must_use]
     pub fn id(&self) -> &str {
         &self.said.id
@@ -443,27 +445,27 @@ impl Leadership {
         self.said.token
     }
 
-    /// How long it certainly leads yet unless it is renewed, by the local monotonic clock. Zero once it is lost.
+    /// How long the leadership is certain without a renewal, by the local monotonic clock. Zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.guard().remaining()
     }
 
-    /// Whether it leads no longer. Once true, it stays true.
+    /// Whether the leadership is lost. Once true, it stays true.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.guard().is_lost()
     }
 
-    /// Waits until it leads no longer, and returns the reason; as [`ReentrantGuard::lost`].
+    /// Waits until the leadership is lost, and returns the reason; as [`ReentrantGuard::lost`].
     ///
     /// # Cancel safety
-    /// The future may be dropped and asked for again any number of times.
+    /// Cancel safe. It may be called any number of times, also after the loss.
     pub async fn lost(&self) -> LostReason {
         self.guard().lost().await
     }
 
-    /// Whether it leads no longer, for tasks and threads that do not have it; as [`ReentrantGuard::loss`].
+    /// Whether the leadership is lost, for tasks and threads that do not have it; as [`ReentrantGuard::loss`].
     #[must_use]
     pub fn loss(&self) -> Loss {
         self.guard().loss()
@@ -480,15 +482,16 @@ impl Leadership {
         self.guard().run(work).await
     }
 
-    /// Says this in place of what it said before. One round trip.
+    /// Proclaims `value` in place of the value before. One round trip.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the value is written now, or within a lease while this leads.
+    /// If the future is dropped, the value is written now, or within a lease while the leadership lasts.
     ///
     /// # Errors
-    /// * [`is_not_held`](Error::is_not_held): it leads no longer. Nothing was written.
+    /// * [`is_not_held`](Error::is_not_held): the leadership is lost. Nothing was written.
     /// * [`is_invalid`](Error::is_invalid): the value has more than 64 KiB.
-    /// * [`is_io`](Error::is_io): the server does not answer. The value is written within a lease if it answers by then.
+    /// * [`is_io`](Error::is_io): the server does not answer. If it answers again within a lease, the value is written
+    ///   then.
     pub async fn proclaim(&self, value: impl AsRef<str>) -> Result<()> {
         const OPERATION: &str = "proclaim";
         let value = value.as_ref();
@@ -508,7 +511,7 @@ impl Leadership {
         Err(error.of_lock(self.name()))
     }
 
-    /// Leads no longer: the next candidate does at once. Two round trips.
+    /// Ends the leadership, so that the next candidate leads at once. Two round trips.
     ///
     /// # Cancel safety
     /// If the future is dropped, it resigns in the background.
@@ -517,7 +520,7 @@ impl Leadership {
     /// As for [`ReentrantGuard::release`].
     pub async fn resign(mut self) -> Result<()> {
         let said = Arc::clone(&self.said);
-        // Before the release: a candidate of this client may be handed the lock with the same holder id.
+        // Before the release: the lock may be handed off to a candidate of this client with the same holder id.
         if let Ok(name) = said.site.name("resign")
             && said
                 .site
@@ -550,7 +553,7 @@ impl Leadership {
     }
 
     fn guard(&self) -> &ReentrantGuard {
-        // What takes it out takes the leadership by value.
+        // Only methods that consume the leadership take it out.
         self.guard.as_ref().expect("a leader has its hold")
     }
 }

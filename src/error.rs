@@ -1,8 +1,8 @@
 //! The one error type.
 //!
-//! It is opaque: callers branch on its predicates or its kind, people read its message. A message says which
-//! lock, which operation, what happened and what to do. Invariants: contention is never an error, and no
-//! message contains a password.
+//! It is opaque: callers branch on its predicates or its kind, people read its message. A message names the lock and
+//! the operation, and says what happened and what to do. Invariants: contention is never an error, and no message
+//! contains a password.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::lost::Lost;
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, with which lock, during which operation.
+/// An error of this crate: what went wrong, with which lock, during which operation.
 ///
 /// Branch on the predicates (`is_io`, `is_not_held`, ...) and show the message to people. It never contains a
 /// password.
@@ -67,7 +67,7 @@ pub enum ErrorKind {
     Denied,
     /// The key holds something that is not a lock of this kind: [`Error::is_wrong_type`].
     WrongType,
-    /// The owner reads and asked to write: [`Error::is_upgrade`].
+    /// An owner that reads asked to write: [`Error::is_upgrade`].
     Upgrade,
     /// The hold was lost before the call: [`Error::is_not_held`].
     NotHeld,
@@ -81,7 +81,7 @@ pub enum ErrorKind {
     Quorum,
     /// Too few replicas confirmed the grant in time: [`Error::is_not_replicated`].
     NotReplicated,
-    /// Others hold the lock, and the caller made an error of that: [`Error::is_busy`].
+    /// Others hold the lock, and the caller made an error of it: [`Error::is_busy`].
     Busy,
     /// A party at a barrier died or gave up: [`Error::is_broken`].
     Broken,
@@ -113,7 +113,7 @@ impl Error {
         )
     }
 
-    /// The runtime of the client has ended.
+    /// Reports that the runtime of the client has ended.
     pub(crate) fn orphaned(operation: &'static str) -> Self {
         Self::new(
             Kind::Closed,
@@ -133,7 +133,7 @@ impl Error {
         self
     }
 
-    /// Says which of several servers it is about.
+    /// Names the server that the error is about, of several.
     pub(crate) fn at(mut self, server: &str) -> Self {
         self.0.message = format!("{server}: {}", self.0.message);
         self
@@ -154,7 +154,7 @@ impl Error {
         }
     }
 
-    /// What went wrong, without lock and operation.
+    /// The message without lock and operation.
     pub(crate) fn message(&self) -> &str {
         &self.0.message
     }
@@ -178,7 +178,7 @@ impl Error {
 
     /// The hold was lost before the call: its lease ended, or its holder was removed at the server.
     ///
-    /// What was done under the lock may have overlapped with another holder.
+    /// Work done under the lock may have overlapped with another holder.
     ///
     /// ```no_run
     /// # async fn doc(guard: lockset::ReentrantGuard) -> lockset::Result<()> {
@@ -195,14 +195,14 @@ impl Error {
 
     /// The server could not be reached, or did not answer in time.
     ///
-    /// The call may or may not have been executed. Whatever it did at the server is undone in the background.
+    /// The call may or may not have been executed. If it was, its effect at the server is undone in the background.
     #[must_use]
     pub fn is_io(&self) -> bool {
         self.0.kind == Kind::Io
     }
 
-    /// Something given to the library cannot work: a name, an option, a URL, credentials, or a key that holds
-    /// something else. The same call fails again until that is changed.
+    /// Something given to the library cannot work: a name, an option, a URL, credentials, or a key that holds something
+    /// else. The call fails again until that is changed.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         matches!(
@@ -211,7 +211,7 @@ impl Error {
         )
     }
 
-    /// The owner asked to write while it reads: it would have waited for itself.
+    /// The owner asked to write while it reads, and would have waited for itself.
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -225,7 +225,7 @@ impl Error {
         self.0.kind == Kind::Upgrade
     }
 
-    /// The server rejected the credentials, or the user lacks a right. The message names it.
+    /// The server rejected the credentials, or the user lacks a right. The message says which.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         self.0.kind == Kind::Denied
@@ -234,10 +234,10 @@ impl Error {
     /// The key of the lock holds something that is not a lock of this kind, such as an application's hash. It
     /// was not changed.
     ///
-    /// A lock without a lease counts as something else too, except to its holder, whose next renewal repairs
-    /// it. Only a `PERSIST` by hand makes one.
+    /// A lock without a lease counts as something else too, except to its holder, whose next renewal repairs it. Only a
+    /// `PERSIST` by hand makes such a lock.
     ///
-    /// For an error of a [quorum](Self::is_quorum): this is why too few servers agreed.
+    /// For an error of a [quorum](Self::is_quorum): whether this is why too few servers agreed.
     #[must_use]
     pub fn is_wrong_type(&self) -> bool {
         let of_quorum = || {
@@ -285,14 +285,13 @@ impl Error {
         self.0.kind == Kind::Closed
     }
 
-    /// Too few of the independent servers of a [`Redlock`](crate::Redlock) agreed. The message has the vote
-    /// of each.
+    /// Too few of the independent servers of a [`Redlock`](crate::Redlock) agreed. The message lists the vote of each.
     #[must_use]
     pub fn is_quorum(&self) -> bool {
         self.0.kind == Kind::Quorum
     }
 
-    /// The same call may succeed later: the server was [unreachable](Self::is_io), could not do it [just
+    /// A later call may succeed: the server was [unreachable](Self::is_io), could not do it [just
     /// then](Self::is_refused), or too few of [several](Self::is_quorum) could.
     ///
     /// ```no_run
@@ -310,11 +309,11 @@ impl Error {
         self.is_io() || self.is_refused() || (self.is_quorum() && !self.is_wrong_type())
     }
 
-    /// Others hold the lock. No method of this crate returns this: they say `None`, or a [`Busy`]. It is for
-    /// functions that make an error of it, such as those with the attribute `#[locked]`.
+    /// Others hold the lock. No method of this crate returns this error; they return `None` or a [`Busy`] instead. It
+    /// is for functions that make an error of contention, such as functions with the attribute `#[locked]`.
     ///
-    /// It is not [transient](Self::is_transient): the call did what it should, and whether to try again is
-    /// for the caller to say.
+    /// It is not [transient](Self::is_transient): the call did what it should, and the caller decides whether to try
+    /// again.
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) {
@@ -339,14 +338,14 @@ impl Error {
         self.0.kind == Kind::Busy
     }
 
-    /// A party of a [`Barrier`](crate::Barrier) died or gave up, so all that waited with it go on without it. The message
-    /// names the party.
+    /// A party of a [`Barrier`](crate::Barrier) died or gave up, so the round is over for all that waited with it. The
+    /// message names the party.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.0.kind == Kind::Broken
     }
 
-    /// Who is in the way, if [others hold the lock](Self::is_busy).
+    /// The holder in the way, if [others hold the lock](Self::is_busy).
     #[must_use]
     pub fn busy(&self) -> Option<&Busy> {
         self.0.busy.as_ref()
@@ -400,14 +399,14 @@ impl fmt::Debug for Error {
 }
 
 impl StdError for Error {
-    /// What the server or the socket reported; for a socket, a [`std::io::Error`].
+    /// The error of the server or the socket; for a socket, a [`std::io::Error`].
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         let source: &(dyn StdError + 'static) = self.0.source.as_deref()?;
         Some(socket_error(source).unwrap_or(source))
     }
 }
 
-/// What the socket said, out of the shared box in which the client library keeps it.
+/// Takes the socket's error out of the client library's shared box.
 fn socket_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
     let kept = error.source()?;
     let kept = kept.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;

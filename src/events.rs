@@ -1,4 +1,4 @@
-//! What can happen in a client that no caller is told of, and how it is said.
+//! Events of a client that no caller learns of, and their texts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,13 +8,13 @@ use crate::busy::Busy;
 use crate::error::Error;
 use crate::lost::LostReason;
 
-/// Something that happened in a client. `Display` says it in a line for a log.
+/// Something that happened in a client. `Display` writes it as one line for a log.
 ///
 /// Names of locks are as they were given to the client. More events and more fields may come.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A hold was lost. A hold of a client that is shut down is one of them.
+    /// A hold was lost. Holds of a client that is shut down are among them.
     #[non_exhaustive]
     Lost {
         /// The name of the lock.
@@ -32,27 +32,27 @@ pub enum Event<'a> {
     RenewalLate {
         /// The name of the lock.
         lock: Cow<'a, str>,
-        /// What was left of the lease.
+        /// The time left of the lease.
         left: Duration,
         /// The lease.
         lease: Duration,
     },
-    /// A renewal got no answer, or an error. It is tried again until the lease ends.
+    /// A renewal got no answer, or an error. It is repeated until the lease ends.
     #[non_exhaustive]
     RenewalFailed {
         /// The name of the lock.
         lock: Cow<'a, str>,
-        /// What is left of the lease.
+        /// The time left of the lease.
         left: Duration,
     },
-    /// A release in the background was refused, or had no answer until the end of the lease. A refused one is
-    /// tried again until then; what it does not free ends by itself.
+    /// A release in the background was refused, or got no answer until the end of the lease. A refused release is
+    /// repeated until then. If none succeeds, the hold ends with its lease.
     #[non_exhaustive]
     ReleaseFailed {
-        /// The name of the lock; of several in one release, all of them. `None` for what a call that was
-        /// dropped or had no answer left behind: the error says which server refused to undo it.
+        /// The name of the lock; of several in one release, all of them. `None` for the undo of a call that was dropped
+        /// or got no answer: the error names the server that refused it.
         lock: Option<Cow<'a, str>>,
-        /// Why.
+        /// The reason of the failure.
         error: Error,
     },
     /// A call has waited for longer than a second.
@@ -60,18 +60,18 @@ pub enum Event<'a> {
     LongWait {
         /// The name of the lock.
         lock: Cow<'a, str>,
-        /// For how long by now.
+        /// How long it has waited so far.
         waited: Duration,
-        /// Who is in the way, if the server said so.
+        /// The holder in the way, if the server named it.
         busy: Option<Busy>,
-        /// How many calls of this client wait for it by now, this one included. Of a multi-lock, for the member
-        /// that most of them wait for.
+        /// How many calls of this client wait for the lock now, this one included. For a multi-lock, the calls for the
+        /// member with the most.
         waiters: usize,
-        /// Where it stands; of a multi-lock, in the queue of the member that it waits for. `None` if that is not
-        /// known: the server did not say, or a thousand or more are before it.
+        /// The call's place; for a multi-lock, in the queue of the member that it waits for. `None` if that is not
+        /// known: the server did not say, or a thousand or more waiters are before it.
         place: Option<Place>,
     },
-    /// A connection was made anew after it had broken.
+    /// A connection was made again after it had broken.
     #[non_exhaustive]
     Reconnected {
         /// Host and port of the server.
@@ -79,24 +79,24 @@ pub enum Event<'a> {
         /// What the connection carries: `command`, `renewal`, `push` or `confirm`.
         lane: &'static str,
     },
-    /// Another server answers for some keys from now on, or the same one after a restart. All holds are
-    /// checked at once; those that are gone there are lost.
+    /// Another server answers for some keys now, or the same server after a restart. All holds are checked at once;
+    /// holds that are gone there are lost.
     #[non_exhaustive]
     Failover {
         /// How many holds are checked.
         holds: usize,
     },
-    /// An operator took a hold of this client away, and left the reason: `lockset free NAME --reason TEXT`, or
-    /// [`force_unlock_because`](crate::ReentrantLock::force_unlock_because). It follows [`Lost`](Self::Lost), or
-    /// the error of the release that found it gone, once the server was asked for it. Not there if no reason was
-    /// left, or it could not be asked for.
+    /// An operator took a hold of this client away and left the reason: `lockset free NAME --reason TEXT`, or
+    /// [`force_unlock_because`](crate::ReentrantLock::force_unlock_because). This event follows [`Lost`](Self::Lost),
+    /// or the error of the release that found the hold gone, once the client has asked the server for the reason. There
+    /// is no event if no reason was left, or the server did not answer.
     #[non_exhaustive]
     Freed {
         /// The name of the lock.
         lock: Cow<'a, str>,
         /// The holder id it had at the server.
         holder: Cow<'a, str>,
-        /// What the operator wrote.
+        /// The text that the operator wrote.
         reason: Cow<'a, str>,
     },
     /// A lock was freed by [`force_unlock`](crate::ReentrantLock::force_unlock) of this client.
@@ -105,38 +105,38 @@ pub enum Event<'a> {
         /// The name of the lock.
         lock: Cow<'a, str>,
     },
-    /// This process has named more than 64 [groups](crate::ReentrantLock::group). This one and later ones are
-    /// counted together, as `other`. Told once in the life of the process, by the client that was first.
+    /// This process has named more than 64 [groups](crate::ReentrantLock::group). This group and later ones are counted
+    /// together, as `other`. Reported once in the life of the process, by the client that was first.
     #[non_exhaustive]
     TooManyGroups {
-        /// The first name too many.
+        /// The first name over the limit.
         group: Cow<'a, str>,
     },
 }
 
-/// Where a call stands in the queue for a lock, from 1: of [`Event::LongWait`].
+/// The place of a call in the queue for a lock, from 1: in [`Event::LongWait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Place {
-    /// Among the calls of its client that wait for the lock, in the order in which they came. Only the first asks the
-    /// server for it; of others the server knows nothing, nor they of waiters of other clients. Readers who are
-    /// granted the lock together have a place each.
+    /// Among the calls of its client that wait for the lock, in order of arrival. Only the first asks the
+    /// server for it. The server does not know the others, and they do not know waiters of other clients. Readers that
+    /// are granted the lock together have a place each.
     Client(usize),
-    /// Of a [`FairLock`](crate::FairLock): in its queue at the server, with the waiters of all clients and of
-    /// Redisson. Waiters that died count until they are passed over, and so do those of the other lock with this
-    /// queue, where there are `x` and `{x}`.
+    /// In the queue of a [`FairLock`](crate::FairLock) at the server, with the waiters of all clients and of Redisson.
+    /// Dead waiters count until they are passed over. Locks called `x` and `{x}` share a queue, and waiters of both
+    /// count.
     Server(usize),
 }
 
 impl Place {
-    /// The number alone.
+    /// Returns the number without the queue.
     #[must_use]
     pub fn number(self) -> usize {
         let (Self::Client(number) | Self::Server(number)) = self;
         number
     }
 
-    /// Whose queue it is, for a log.
+    /// Names the side that keeps the queue, for a log.
     pub(crate) fn queue(self) -> &'static str {
         match self {
             Self::Client(_) => "client",
@@ -157,7 +157,7 @@ impl fmt::Display for Place {
 }
 
 impl Event<'_> {
-    /// The same event, to be kept.
+    /// Converts the event into one that can be kept.
     #[must_use]
     pub fn into_owned(self) -> Event<'static> {
         fn own(text: Cow<'_, str>) -> Cow<'static, str> {
@@ -223,7 +223,7 @@ impl Event<'_> {
 
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names are quoted, so that one with line breaks cannot forge a line of a log.
+        // Names are quoted, so that a name with line breaks cannot forge a line of a log.
         match self {
             Event::Lost {
                 lock,

@@ -1,5 +1,5 @@
-//! Holds taken away by somebody else, for operators: that of one holder, while every other one keeps its own; and
-//! all of a lock, with a reason.
+//! Taking holds away from their holders, for operators: the hold of one holder, while all others keep theirs; and all
+//! holds of a lock, with a reason.
 
 use futures_util::future::join_all;
 
@@ -17,19 +17,19 @@ use crate::script::{Answer, reply};
 
 const OPERATION: &str = "release_holder";
 
-/// Of more readers than that the others learn no reason.
+/// The most readers that are left a reason.
 const REASONS_MAX: usize = 64;
 
-/// Adds the method to a public handle.
+/// Adds the methods to a public handle.
 macro_rules! release_holder {
     ($lock:ident, $what:literal) => {
         impl $lock {
-            #[doc = concat!("Takes ", $what, " away from the holder with this id, whoever that is; `false` if it has none.")]
+            #[doc = concat!("Takes ", $what, " away from the holder with this id; `false` if it has none.")]
             /// For operators.
             ///
-            /// Unlike `force_unlock` it never ends the hold of somebody who came in between: each hold has an
-            /// id of its own. Waiters are notified as by a release. The guard of the holder is lost at its
-            /// next renewal or before; until then its work continues.
+            /// Unlike `force_unlock`, it never ends a hold that began in between: each hold has an id of its own.
+            /// Waiters are notified as by a release. The holder's guard is lost at its next renewal or before; until
+            /// then its work continues.
             ///
             /// # Cancel safety
             /// If the future is dropped, the hold may or may not be taken away. The call may be repeated.
@@ -48,12 +48,12 @@ macro_rules! release_holder {
                 release(&self.0, holder_id).await
             }
 
-            /// As [`release_holder`](Self::release_holder), and leaves `reason` for the holder: after its loss
-            /// an [observer](crate::Observer) of its client is told [`Freed`](crate::Event::Freed). For an
-            /// hour, and up to 1024 bytes of it.
+            /// As [`release_holder`](Self::release_holder), and leaves `reason` for the holder: after the loss, an
+            /// [observer](crate::Observer) of its client gets [`Freed`](crate::Event::Freed). The server keeps up to
+            /// 1024 bytes of the reason, for an hour.
             ///
-            /// One round trip more, before. A user without the right to write it takes the hold away all the
-            /// same.
+            /// Takes one more round trip, before. If the user has no right to write the reason, the hold is taken away
+            /// without it.
             ///
             /// # Cancel safety
             /// As for [`release_holder`](Self::release_holder).
@@ -80,12 +80,12 @@ release_holder!(RwLock, "every read and write hold");
 macro_rules! force_unlock_because {
     ($lock:ident, $mode:expr) => {
         impl $lock {
-            /// As [`force_unlock`](Self::force_unlock), and leaves `reason` for who holds it: after the loss an
-            /// [observer](crate::Observer) of that client is told [`Freed`](crate::Event::Freed). For an hour,
-            /// and up to 1024 bytes of it; of readers, for 64.
+            /// As [`force_unlock`](Self::force_unlock), and leaves `reason` for the holder: after the loss, an
+            /// [observer](crate::Observer) of its client gets [`Freed`](crate::Event::Freed). The server keeps up to
+            /// 1024 bytes of the reason, for an hour, and for up to 64 readers.
             ///
-            /// Two round trips more, before. A user without the right to write it frees the lock all the same.
-            /// A holder that comes in between learns no reason.
+            /// Takes two more round trips, before. If the user has no right to write the reason, the lock is freed
+            /// without it. A holder that comes in between learns no reason.
             ///
             /// # Cancel safety
             /// As for [`force_unlock`](Self::force_unlock).
@@ -111,7 +111,7 @@ force_unlock_because!(FairLock, Mode::Exclusive);
 force_unlock_because!(ReadSide, Mode::Shared);
 force_unlock_because!(WriteSide, Mode::Exclusive);
 
-/// For everybody who holds it in this mode.
+/// Leaves the reason for every holder in this mode.
 async fn leave_reason(handle: &Handle, mode: Mode, reason: &str) -> Result<()> {
     let holds = handle.inspect("force_unlock_because").await?.into_iter();
     let ended = holds.filter(|hold| hold.mode == mode);
@@ -123,7 +123,7 @@ async fn leave_reason(handle: &Handle, mode: Mode, reason: &str) -> Result<()> {
 async fn release(handle: &Handle, holder_id: &str) -> Result<bool> {
     let core = handle.core();
     let publish = core.channels().publish();
-    // As the field of a writer is named.
+    // The field of a writer has this suffix.
     let id = holder_id.strip_suffix(":write").unwrap_or(holder_id);
     let call = |name: &LockName| {
         let holder = HolderRef {
@@ -135,7 +135,7 @@ async fn release(handle: &Handle, holder_id: &str) -> Result<bool> {
         };
         handle.protocol().evict(&holder, publish)
     };
-    // A repeat finds nothing of what an attempt without an answer has taken away.
+    // A repeat finds nothing if an earlier attempt without an answer has taken the hold away.
     let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
     handle.query(OPERATION, call, read).await
 }
