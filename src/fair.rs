@@ -1,8 +1,8 @@
-//! The fair lock: one owner at a time, in the order in which they asked.
+//! The fair lock: one owner at a time, in the order of their requests.
 //!
-//! This module is what goes over the wire; the engine does the rest. At the server the lock is Redisson's
-//! `RFairLock`: one queue for Rust and Java. Each waiter has a place in it, a channel of its own, on which
-//! it may be handed the lock, and a heartbeat, which is its poll.
+//! This module is the part on the wire; the engine does the rest. At the server the lock is Redisson's `RFairLock`: one
+//! queue for Rust and Java. Each waiter has a place in the queue, a channel of its own for the handover, and a
+//! heartbeat, which is its poll.
 
 use std::time::Duration;
 
@@ -36,30 +36,29 @@ impl Client {
     }
 }
 
-/// A lock for one owner at a time, granted in the order in which the server heard of the waiters, whichever
-/// process they are in; from [`Client::fair_lock`].
+/// A lock for one owner at a time, granted in the order of arrival at the server, across all processes; from
+/// [`Client::fair_lock`].
 ///
-/// A handle: cheap to make and to clone, it holds nothing. One task of one client, against 64 tasks of
-/// another, gets one grant in 65. A grant costs the server the same however many wait.
+/// A handle: cheap to make and to clone, it holds nothing. One task of one client, against 64 tasks of another, gets
+/// one grant in 65. The cost of a grant at the server does not depend on the number of waiters.
 ///
-/// **Places in the queue.** Each waiter has a place in a queue at the server and keeps it by polling at least
-/// every second (more often with a short client lease). One that has not polled for three polls, at least 1
-/// s, is passed over when its turn comes, and goes to the end if it comes back. Dropping the future or
-/// running out of time gives up the place in the background, one round trip later.
+/// **Places in the queue.** Each waiter has a place in a queue at the server and keeps it by polling at least every
+/// second (more often with a short client lease). A waiter that has not polled for the time of three polls, at least 1
+/// s, is passed over when its turn comes, and goes to the end if it comes back. When the future is dropped or runs out
+/// of time, its place is removed in the background, one round trip later.
 ///
-/// **Handover.** Whoever releases the lock hands it over to the next waiter, which holds it as soon as the
-/// notification arrives. That hold starts with a short lease, what is left of the waiter's place; a renewal
-/// 100 ms later makes it a full one ([`FairGuard::remaining`] tells). So a waiter that has just died delays
-/// the others for seconds, not for a lease.
+/// **Handover.** A release hands the lock over to the next waiter, which holds it as soon as the notification arrives.
+/// That hold starts with a short lease, the rest of the waiter's place; a renewal 100 ms later makes it a full lease
+/// ([`FairGuard::remaining`] shows it). So a waiter that has just died delays the others for seconds, not for a lease.
 ///
-/// **Blocking code.** A section that blocks the only thread of its runtime for a second or more right after a
-/// handover may lose the lock, because the renewal cannot be sent. Move such work to
-/// [`spawn_blocking`](tokio::task::spawn_blocking), or use a [fixed lease](Self::fixed_lease). Locks with a
-/// fixed lease or [replicas](Self::replicated) are not handed over: the waiter asks, one round trip, and has
-/// its full lease from the start.
+/// **Blocking code.** A section that blocks the only thread of its runtime for a second or more right after a handover
+/// may lose the lock, because the renewal cannot be sent. Move such work to
+/// [`spawn_blocking`](tokio::task::spawn_blocking), or use a [fixed lease](Self::fixed_lease). Locks with a fixed lease
+/// or [replicas](Self::replicated) are not handed over: the waiter asks, in one round trip, and has its full lease from
+/// the start.
 ///
-/// **Redisson's waiters** are in the same queue under Redisson's rule: a dead one is passed over when its own
-/// time is up, five minutes by default.
+/// **Redisson's waiters** are in this queue too, under Redisson's rule: a dead waiter is passed over when its own time
+/// is up, five minutes by default.
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -80,7 +79,7 @@ verb_methods!(FairLock, FairGuard);
 holder_methods!(FairLock);
 
 impl FairLock {
-    /// The holder ids of the waiters, in queue order. One round trip; the answer may be outdated when it
+    /// Returns the holder ids of the waiters, in queue order. One round trip; the answer may be outdated when it
     /// arrives, and may still contain a waiter that died.
     ///
     /// # Cancel safety
@@ -135,8 +134,8 @@ pub struct FairGuard(Share);
 
 guard_methods!(FairGuard);
 
-/// So many places at the server are looked through for that of one waiter: the server does nothing else meanwhile,
-/// and in a long queue many wait for long.
+/// The most places that the server looks through for one waiter. It does nothing else during the search, and in a long
+/// queue many calls wait for long.
 const PLACES_MAX: usize = 1000;
 
 static PROTOCOL: FairProtocol = FairProtocol;
@@ -252,7 +251,8 @@ fn queue_keys(name: &LockName) -> [String; 3] {
     ]
 }
 
-/// Names the key of the tokens only if the lock is fenced: the user may have no right to it.
+/// Makes the call that frees the lock. It names the key of the tokens only if the lock is fenced, because the user may
+/// have no right to that key.
 fn force_call(name: &LockName, fenced: bool, publish: &str, retention: u64) -> Call {
     call_on_queue(&catalog::FAIR_FORCE_UNLOCK, name, fenced)
         .arg(name.lock_channel())
@@ -270,7 +270,7 @@ fn call_on_queue(script: &'static Script, name: &LockName, fenced: bool) -> Call
     Call::new(script, name.key(), &keys)
 }
 
-/// What a waiter wants when its turn comes, as `mark_place` in `lua/includes` names it.
+/// The action for a waiter when its turn comes, as `mark_place` in `lua/includes` names it.
 fn on_turn(terms: &AcquireTerms) -> &'static str {
     match (terms.accepts_handover, terms.tokens) {
         (false, _) => "wake",

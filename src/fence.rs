@@ -1,4 +1,4 @@
-//! Statements by which an SQL database admits writes by their fencing tokens.
+//! SQL statements that admit writes by their fencing tokens.
 //!
 //! The table `fence` has one row for each lock, with the largest token that was admitted. A holder admits its token
 //! first, in the transaction of its writes. If the statement changes no row, a later holder was here: roll back.
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(largest, 6);
     }
 
-    /// 0 would mean: no limit.
+    /// PostgreSQL reads 0 as no limit.
     #[test]
     fn half_of_a_lease_is_a_limit_that_postgresql_accepts() {
         let spans = [Duration::ZERO, Duration::from_millis(50), Duration::MAX];

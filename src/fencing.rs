@@ -12,11 +12,11 @@ use crate::error::{Error, Result};
 /// Have the resource refuse a token smaller than the largest it has seen. Then a holder that was paused past
 /// its lease cannot overwrite the work of its successor (the rule is Martin Kleppmann's, 2016).
 ///
-/// Compare tokens of one lock only. A token is `max(last + 1, microseconds of the server's clock)`, give or
-/// take 64. So tokens keep growing even after the server lost its latest writes, or dropped the counter because the lock
-/// was not granted [for 30 days](crate::ClientBuilder::token_retention). A task that a lock is handed off to within its
+/// Compare tokens of one lock only. A token is `max(last + 1, microseconds of the server's clock)`, give or take 64. So
+/// tokens keep growing even after the server lost its latest writes, or dropped the counter because the lock was not
+/// granted [for 30 days](crate::ClientBuilder::token_retention). A task that gets the lock by a hand-off within its
 /// client gets the next token of that grant, so its token is as old as the hold. Tokens stay below 2^53, which fits a
-/// signed 64-bit column and a JSON number; a counter that is spoilt or has reached that bound is an
+/// signed 64-bit column and a JSON number; a counter that is damaged or has reached that bound is an
 /// [error](crate::Error::is_wrong_type).
 ///
 /// To the resource, a token is a number or its digits:
@@ -49,8 +49,8 @@ impl FencingToken {
         self.0
     }
 
-    /// The number for a column of 64 bits, as SQL databases have it. No lock issues a token above `i64::MAX`; one that
-    /// was made from such a number becomes `i64::MAX`.
+    /// The number for a 64-bit column of an SQL database. No lock issues a token above `i64::MAX`; a token made from a
+    /// larger number becomes `i64::MAX`.
     ///
     /// ```
     /// let token = lockset::FencingToken::from(42);
@@ -61,7 +61,7 @@ impl FencingToken {
         i64::try_from(self.0).unwrap_or(i64::MAX)
     }
 
-    /// The token of a hold, for a caller that cannot do without.
+    /// Returns the token of a hold, or an error for a caller that cannot work without it.
     pub(crate) fn required(token: Option<Self>, lock: &str) -> Result<Self> {
         token.ok_or_else(|| {
             let message =
@@ -77,7 +77,7 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// Turns the number back into a token, for one that comes from a resource or over a wire.
+/// Makes a token from its number, as read from a resource or from a message.
 impl From<u64> for FencingToken {
     fn from(value: u64) -> Self {
         Self(value)
@@ -127,25 +127,25 @@ impl<'de> serde::Deserialize<'de> for FencingToken {
     }
 }
 
-/// What became of a counter of fencing tokens; from [`Client::purge_token`](crate::Client::purge_token).
+/// The outcome of purging a counter of fencing tokens; from [`Client::purge_token`](crate::Client::purge_token).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TokenPurge {
-    /// It was removed.
+    /// The counter was removed.
     Purged,
-    /// There is none.
+    /// There is no counter.
     Absent,
-    /// A token was given since. The counter is left as it is.
+    /// A token was issued within `unused_for`. The counter is left as it is.
     UsedSince,
-    /// The lock is held, or somebody waits for it. The counter is left as it is.
+    /// The lock is held or waited for. The counter is left as it is.
     InUse,
-    /// The counter has to stay: Redisson counts with it too and would begin with 1 again, or it is ahead of
-    /// the server's clock, which was set back.
+    /// The counter has to stay: Redisson uses it too and would begin with 1 again, or it is ahead of the server's
+    /// clock, which was set back.
     Stays,
 }
 
 impl TokenPurge {
-    /// In one word: `purged`, `absent`, `used-since`, `in-use`, `stays`.
+    /// Returns it as one word: `purged`, `absent`, `used-since`, `in-use`, `stays`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Scripts of operators compare them.
+    /// Operators' scripts compare these words.
     #[test]
     fn what_became_of_a_counter_is_one_word() {
         let all = [

@@ -1,6 +1,6 @@
-//! A list that is of one thing nearly always.
+//! A list that nearly always has one element.
 
 use smallvec::SmallVec;
 
-/// Room for one without asking the allocator.
+/// Room for one element without an allocation.
 pub(crate) type Few<T> = SmallVec<[T; 1]>;

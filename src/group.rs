@@ -1,13 +1,13 @@
-//! What locks are for, as a label of metrics: few values, whatever names a program gives.
+//! Groups of locks, a label of metrics: few values, even if a program has many names of locks.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::RwLock;
 
-/// So many names a process may give. What comes later is counted together.
+/// The most groups in a process. Later ones are counted together.
 const GROUPS_MAX: usize = 64;
 
-/// No group, those that were named, and the rest.
+/// The number of groups: no group, the named ones, and the rest.
 pub(crate) const GROUPS: usize = GROUPS_MAX + 2;
 
 /// The name of the rest.
@@ -15,7 +15,7 @@ const OTHER_NAME: &str = "other";
 
 static NAMES: RwLock<Names> = RwLock::new(Names::new());
 
-/// A group of locks: a place in the table of this process.
+/// A group of locks: an index in the table of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Group(u8);
 
@@ -23,7 +23,8 @@ impl Group {
     pub(crate) const NONE: Self = Self(0);
     const OTHER: Self = Self(GROUPS as u8 - 1);
 
-    /// The group of this name. True with it once in the life of the process: for the first name too many.
+    /// Returns the group of this name. The flag is true once in the life of the process: for the first name over the
+    /// limit.
     pub(crate) fn named(name: &str) -> (Self, bool) {
         if let Some(group) = NAMES.read().find(name) {
             return (group, false);
@@ -35,7 +36,7 @@ impl Group {
         self.0.into()
     }
 
-    /// Empty if there is none.
+    /// Returns the name; empty if there is no group.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::NONE => "",
@@ -49,7 +50,7 @@ impl Group {
     }
 }
 
-/// A group that may be replaced by another.
+/// A group that can be replaced by another.
 #[derive(Debug)]
 pub(crate) struct GroupCell(AtomicU8);
 
@@ -67,7 +68,7 @@ impl GroupCell {
     }
 }
 
-/// The names that were given. They stay for the life of the process.
+/// The names given so far. They stay for the life of the process.
 #[derive(Debug)]
 struct Names {
     given: Vec<&'static str>,
@@ -82,7 +83,7 @@ impl Names {
         }
     }
 
-    /// The group of this name; the rest, once there are too many and that was told.
+    /// Finds the group of this name. Returns the rest once there are too many and this was reported.
     fn find(&self, name: &str) -> Option<Group> {
         if name.is_empty() {
             return Some(Group::NONE);

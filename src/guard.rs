@@ -1,4 +1,4 @@
-//! The methods all guards share, stamped onto each public guard.
+//! The methods that all guards share, stamped onto each public guard.
 
 /// Stamps the shared methods onto a public guard, a newtype over a share of a hold.
 macro_rules! guard_methods {
@@ -16,8 +16,8 @@ macro_rules! guard_methods {
                 self.0.owner()
             }
 
-            /// The holder id by which the server knows this hold, as in [`Holder::id`]($crate::Holder::id).
-            /// For logs, and for looking at the server. Readers of one client may have one together.
+            /// The holder id of this hold at the server, as in [`Holder::id`]($crate::Holder::id). For logs, and for
+            /// inspecting the server. Readers of one client may share a holder id.
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") {")]
@@ -94,9 +94,8 @@ macro_rules! guard_methods {
 
             /// Waits until the lock is lost, and returns the reason.
             ///
-            /// It resolves no later than the local deadline, whatever the network does; after the machine was
-            /// suspended for longer than the lease, within a quarter of a second. A normal release never
-            /// resolves it.
+            /// It resolves by the local deadline, even if the network fails; after the machine was suspended for longer
+            /// than the lease, within a quarter of a second. A normal release never resolves it.
             ///
             /// # Cancel safety
             /// Cancel safe. It may be called any number of times, also after the loss.
@@ -114,13 +113,14 @@ macro_rules! guard_methods {
                 self.0.lost().await
             }
 
-            /// Waits until somebody waits for the lock, in this process or in another: give it back when you can.
+            /// Waits until a call waits for the lock, in this process or in another: then release it as soon as you
+            /// can.
             ///
-            /// For work that has good moments to stop, such as a batch between two items. It resolves at once if
-            /// somebody has asked for this hold before, who may have left since. Not all who wait ask: clients of
-            /// Redisson do not, nor does `try_lock`, and a message may be lost, which is repeated within a second.
-            /// A waiter that a [reader]($crate::ReadGuard) does not keep out is none. Without a waiter it never
-            /// resolves, whether or not the lock is lost: [`lost`](Self::lost) tells that.
+            /// For work that can stop at certain points, such as a batch between two items. It resolves at once if a
+            /// waiter has asked for this hold before, even if that waiter has left since. Not all waiters ask: neither
+            /// clients of Redisson nor `try_lock` do. A lost message is repeated within a second. A waiter that a
+            /// [reader]($crate::ReadGuard) does not keep out does not count. Without a waiter this never resolves, even
+            /// if the lock is lost; use [`lost`](Self::lost) for that.
             ///
             /// From the first call on, the client listens to one channel of its own: see
             /// [docs/rights.md](https://github.com/lockset-rs/lockset/blob/main/docs/rights.md).
@@ -162,10 +162,10 @@ macro_rules! guard_methods {
 
             /// Runs `work` to its end, or drops it when the lock is lost.
             ///
-            /// The clock is read before each step of the work and once more at its end, so `Ok` means that
-            /// the lock was held until then. Only what `work` itself awaits stops at a loss: not a task that
-            /// it spawned, nor a call that blocks its thread. If such a call outlasts the lease, this returns
-            /// `Lost` when the call comes back, although the work was done.
+            /// The clock is read before each step of the work and once more at its end, so `Ok` means that the lock was
+            /// held until then. A loss stops only what `work` itself awaits, not a task that it spawned, nor a call
+            /// that blocks its thread. If such a call outlasts the lease, this returns `Lost` when the call comes back,
+            /// although the work was done.
             ///
             /// # Cancel safety
             /// Dropping this future drops `work`; the guard is not touched.
@@ -185,7 +185,7 @@ macro_rules! guard_methods {
                 self.0.run(work).await
             }
 
-            /// Enters the lock once more for the same owner. One round trip; never waits for anybody.
+            /// Enters the lock once more for the same owner. One round trip; never waits for another owner.
             ///
             /// # Cancel safety
             /// If the future is dropped, a count that the server may have raised is corrected in the
@@ -211,21 +211,22 @@ macro_rules! guard_methods {
             /// Releases this hold and waits for the server to confirm it. `Ok` means that the lock was held
             /// to the end, as far as this client knows.
             ///
-            /// Takes one round trip, or none if the lock is handed off to a waiting task of this client or other
-            /// readers of it stay. If the lock was freed by force after the last renewal, the task that got it or
-            /// stays learns so, not this one.
+            /// Takes one round trip, or none in two cases: the lock is handed off to a waiting task of this client, or
+            /// other readers stay in the hold. In these cases this is `Ok` even if the lock was freed by force after
+            /// the last renewal, and another client may have had it since. Only the next task, or the last reader to
+            /// leave, gets the loss.
             ///
-            /// A release whose answer is lost is repeated. If the server then has no such hold, that is `Ok`
-            /// if the first release was sent within the lease: it was executed. Nobody can tell that from a
-            /// third party that freed the lock after the last renewal.
+            /// A release without an answer is repeated. If the server then has no such hold, the result is `Ok` if the
+            /// first release was sent within the lease, because it was executed. It cannot be told apart from a third
+            /// party that freed the lock after the last renewal.
             ///
             /// # Cancel safety
             /// If the future is dropped, the release continues in the background.
             ///
             /// # Errors
-            /// * [`is_not_held`]($crate::Error::is_not_held): the lock was lost before. What was done under
-            ///   it may have overlapped with another holder. The message says whether the lease ended or the
-            ///   server had no such hold.
+            /// * [`is_not_held`]($crate::Error::is_not_held): the lock was lost before. Work done under it may have
+            ///   overlapped with another holder. The message says whether the lease ended or the server had no such
+            ///   hold.
             /// * [`is_io`]($crate::Error::is_io): the server does not answer. The release continues in the
             ///   background until the lease ends.
             /// * [`is_refused`]($crate::Error::is_refused), [`is_denied`]($crate::Error::is_denied): the server
@@ -241,7 +242,7 @@ macro_rules! guard_methods {
             /// # Ok(()) }
             /// ```
             pub async fn release(self) -> $crate::Result<()> {
-                // By reference: a future that is moved into another is there twice.
+                // Pinned here, because moving a future into another one doubles its size.
                 let released = ::std::pin::pin!(self.0.release());
                 released.await
             }

@@ -1,4 +1,4 @@
-//! What all handles on a lock have in common: a client, a name, options, and the verbs.
+//! The common part of all handles on a lock: a client, a name, options, and the verbs.
 
 use std::fmt;
 use std::future::Future;
@@ -34,7 +34,7 @@ pub(crate) struct Handle {
     core: Arc<Core>,
     /// An invalid name is reported by the first call that uses it.
     name: Result<LockName>,
-    /// What this client knows of the lock, from the first call on.
+    /// The client's state of the lock, from the first call on.
     local: OnceLock<KeptLocal>,
     pub(crate) options: Options,
     protocol: &'static dyn Protocol,
@@ -61,7 +61,7 @@ impl Handle {
         }
     }
 
-    /// The same lock, to be held in another mode.
+    /// Returns a handle on this lock in another mode.
     pub(crate) fn in_mode(&self, mode: Mode) -> Self {
         Self {
             mode,
@@ -77,7 +77,7 @@ impl Handle {
         self.name().map_err(|error| error.during(operation))
     }
 
-    /// As it was given, even if it is invalid.
+    /// The name as it was given, even if it is invalid.
     pub(crate) fn given_name(&self) -> &str {
         match &self.name {
             Ok(name) => name.as_str(),
@@ -89,7 +89,7 @@ impl Handle {
         self.protocol.counted(self.mode)
     }
 
-    /// For `Debug`, on one line.
+    /// Writes the handle for `Debug`, on one line.
     pub(crate) fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct(kind);
         shown.field("name", &self.given_name());
@@ -98,7 +98,7 @@ impl Handle {
         shown.finish()
     }
 
-    /// How this handle on the same key differs from another one, if it does.
+    /// Says how this handle differs from another one on its key, if it does.
     pub(crate) fn differs_from(&self, other: &Self) -> Option<&'static str> {
         if !Arc::ptr_eq(&self.core, &other.core) {
             Some("of different clients")
@@ -119,14 +119,14 @@ impl Handle {
         &self.core
     }
 
-    /// What this client knows of the lock. Kept: who takes it again and again does not make it anew.
+    /// The client's state of the lock. The handle keeps it, so that repeated calls do not make it again.
     fn local(&self, name: &LockName) -> &Arc<LocalLock> {
         let kind = self.protocol.kind();
         let local = || self.core.locals.get_or_insert(kind, name.key());
         self.local.get_or_init(|| KeptLocal::new(local())).get()
     }
 
-    /// How many calls of this client wait for it.
+    /// How many calls of this client wait for the lock.
     pub(crate) fn waiters(&self) -> usize {
         self.name().map_or(0, |name| self.local(name).waiters())
     }
@@ -135,7 +135,7 @@ impl Handle {
         self.asking(self.options.clone(), operation)
     }
 
-    /// The request of a call with these options instead of its own.
+    /// Makes the request of a call with these options instead of the handle's.
     pub(crate) fn asking(&self, options: Options, operation: &'static str) -> Result<LockRequest> {
         let name = self.name_for(operation)?.clone();
         let policy = options.policy(self.core.timing.lease);
@@ -156,18 +156,18 @@ impl Handle {
         })
     }
 
-    /// Acquires it, however long that takes.
+    /// Acquires the lock, however long that takes.
     pub(crate) async fn acquire(&self, operation: &'static str) -> Result<Share> {
         let acquired = self.acquire_within(operation, |_| Wait::Forever).await;
         acquired.map(Wait::forever)
     }
 
-    /// Acquires it if it is free.
+    /// Acquires the lock if it is free.
     pub(crate) async fn try_acquire(&self, operation: &'static str) -> Result<Option<Share>> {
         self.acquire_within(operation, |_| Wait::Never).await
     }
 
-    /// Acquires it if it is free within this time.
+    /// Acquires the lock if it becomes free within this time.
     pub(crate) async fn try_acquire_for(
         &self,
         operation: &'static str,
@@ -177,16 +177,16 @@ impl Handle {
         self.acquire_within(operation, until).await
     }
 
-    /// Acquires it in a call that begins now; `wait` says how long that may take.
+    /// Acquires the lock in a call that begins now. `wait` gets that instant and says how long the call may wait.
     async fn acquire_within(
         &self,
         operation: &'static str,
         wait: impl FnOnce(Tick) -> Wait,
     ) -> Result<Option<Share>> {
-        // Read once: all that is counted and bound by it begins then.
+        // Read once: the limits and the measurements of the call all begin at this instant.
         let (core, began) = (&self.core, self.core.clock.now());
         let (request, wait) = (self.request(operation)?, wait(began));
-        // By reference: a future that is moved into another is there twice.
+        // Pinned here, because moving a future into another one doubles its size.
         let call = pin!(acquire::one(&request, wait, began));
         let (name, busy) = (self.given_name(), || self.refused("lock"));
         let place = || place_of(&request);
@@ -196,7 +196,7 @@ impl Handle {
         Ok(self.given(&request, share))
     }
 
-    /// What a call gets that began then, with its span and its metrics if anybody asks for them.
+    /// Drives a call that began then, with a span and metrics if they are in use.
     async fn recorded(
         &self,
         began: Tick,
@@ -210,14 +210,14 @@ impl Handle {
         } else {
             call.await
         };
-        // What replicas have to confirm is there only after that.
+        // A grant that replicas have to confirm counts only after that.
         let is_final = self.options.replication.is_none();
         let timed = timer.ends(&ended, |share| share.since().filter(|_| is_final));
         Share::time(&mut ended, timed);
         ended
     }
 
-    /// What the caller gets.
+    /// Turns the share into what the caller gets, and counts a refusal.
     fn given(&self, request: &LockRequest, share: Option<Share>) -> Option<Share> {
         if share.is_none() {
             self.core.observed().refused(self.options.group);
@@ -225,7 +225,7 @@ impl Handle {
         share.map(|share| share.guarded(request.kept_until(), request.sticky()))
     }
 
-    /// One attempt: a share, or how long the lease of somebody else lasts yet.
+    /// Makes one attempt: a share, or the time left of the other holder's lease.
     pub(crate) async fn try_or_remaining(
         &self,
         operation: &'static str,
@@ -240,12 +240,12 @@ impl Handle {
         Ok(self.given(&request, share).ok_or(remaining))
     }
 
-    /// Has it counted in the group of this name.
+    /// Sets the group for the metrics.
     pub(crate) fn set_group(&mut self, name: &str) {
         self.options.group = self.core.observed().group(name);
     }
 
-    /// Asks something of the lock: one script, repeated until it is answered.
+    /// Asks the server about the lock: one script, repeated until it is answered.
     pub(crate) async fn query<T>(
         &self,
         operation: &'static str,
@@ -263,20 +263,21 @@ impl Handle {
         read(&answer).map_err(of_lock)
     }
 
-    /// What readers of this client have by a write hold is a read hold by the time that the server is asked next.
+    /// Ends deferred downgrades: readers of this client under a write hold have a read hold before the server's next
+    /// answer.
     pub(crate) async fn end_deferrals(&self, operation: &'static str) -> Result<()> {
         deferrals_ended(&self.core, self.local(self.name_for(operation)?)).await;
         Ok(())
     }
 
-    /// Everybody who holds it.
+    /// Returns all holders of the lock.
     pub(crate) async fn inspect(&self, operation: &'static str) -> Result<Vec<Inspected>> {
         let call = |name: &LockName| self.protocol.inspect(name);
         let read = |answer: &Answer| self.protocol.inspected(&answer.value);
         self.query(operation, call, read).await
     }
 
-    /// Who keeps others from holding it in this mode: of several, who has it longest.
+    /// Returns the holder that keeps others from this mode; of several, the one with the longest lease.
     pub(crate) async fn busy(&self, operation: &'static str) -> Result<Option<Busy>> {
         let seen = self.inspect(operation).await?.into_iter();
         let in_the_way =
@@ -287,8 +288,8 @@ impl Handle {
         Ok(longest.map(|hold| busy(hold).seen_by(self.core.id())))
     }
 
-    /// The same for a caller who was refused, in the time of one reply: without an answer it is only known
-    /// that others hold it.
+    /// Returns the holder in the way of a refused caller, within the time of one reply. Without an answer it is only
+    /// known that others hold the lock.
     pub(crate) async fn refused(&self, operation: &'static str) -> Busy {
         let (core, asked) = (&self.core, self.busy(operation));
         let answer = core.clock.within(core.timing.reply, asked).await;
@@ -296,18 +297,18 @@ impl Handle {
         busy.unwrap_or_else(|| Busy::new(self.given_name()))
     }
 
-    /// Frees the lock, whoever holds it, and ends the holds that this client has of it in this mode.
+    /// Frees the lock from any holder, and ends this client's own holds in this mode.
     pub(crate) async fn force_unlock(
         &self,
         call: impl FnOnce(&LockName, &str) -> Call,
         ended: Mode,
     ) -> Result<bool> {
         let publish = self.core.channels().publish();
-        // Before it is sent: what is granted after it was executed is another hold.
+        // Taken before the call is sent: a hold that is granted after its execution is another one.
         let name = self.name_for("force_unlock")?;
         let holds = self.local(name).holds.live_as::<Hold>();
         let call = |name: &LockName| call(name, publish);
-        // A repeat finds free what an attempt without an answer has freed.
+        // A repeat finds the lock free if an earlier attempt without an answer has freed it.
         let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
         let freed = self.query("force_unlock", call, read).await?;
         if freed {
@@ -348,7 +349,7 @@ macro_rules! option_methods {
 
             /// Asks for `owner`: a call made while that owner holds the lock enters it again at once.
             ///
-            /// Without an owner each call is a new one, so nothing enters again by accident.
+            /// Without an owner each call is a new owner, so no call enters again by accident.
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
@@ -364,8 +365,8 @@ macro_rules! option_methods {
             /// Sets the lease, which the watchdog renews until the guard is gone. Default: the client's, 30
             /// s. From 50 ms to a year.
             ///
-            /// With a shorter lease others get the lock sooner after a crash, and a shorter pause of this
-            /// process or of the network loses it.
+            /// With a shorter lease others get the lock sooner after a crash, but a shorter pause of this process or of
+            /// the network loses it.
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
@@ -392,23 +393,22 @@ macro_rules! option_methods {
                 self
             }
 
-            /// Leaves the lock held for `span` from the grant, however early the guard is released or dropped.
+            /// Leaves the lock held for `span` from the grant, even if the guard is released or dropped before.
             /// Default: not at all.
             ///
-            /// For work that is to be done once in a while by whoever comes first, with clocks that differ: a
-            /// job that took 10 ms in one process is not done again by the next, which is a second late. A
-            /// release before then is confirmed as ever, in one round trip; the lock stays held under a holder id of
-            /// its own, without a guard, and the server frees it when the time is over. Until then no call gets it,
-            /// not even a call of the same owner or of this client. If the owner has several guards, what the
-            /// last of them had is left, also if that one ends by a [`max_hold`](Self::max_hold) or a
-            /// [`fixed_lease`](Self::fixed_lease): behind one that reads, others may read. The time is counted by
-            /// the local monotonic clock and rounded up. It may be longer than the lease, which is renewed while the
-            /// guard is there.
+            /// For work that should run once in a while in any one of several processes whose clocks differ: a job that
+            /// took 10 ms in one process is not run again by the next process, which is a second late. An early release
+            /// is still confirmed, in one round trip. The lock stays held under a holder id of its own, without a
+            /// guard, and the server frees it when the time is over. Until then no call gets it, not even a call of the
+            /// same owner or of this client. If the owner has several guards, the hold of the last guard is left, also
+            /// if that guard ends by a [`max_hold`](Self::max_hold) or a [`fixed_lease`](Self::fixed_lease): after a
+            /// guard that reads, others may read. The time is counted by the local monotonic clock and rounded up. It
+            /// may be longer than the lease, which is renewed while the guard is there.
             ///
-            /// A guard that is lost does not keep the lock, nor does a process that dies: then its lease ends it.
-            /// A client that is [shut down](crate::Client::shutdown) leaves what was released before to its time,
-            /// and what a guard still holds to its lease. A future of [`lock`](crate::ReentrantLock::lock) that
-            /// is dropped leaves nothing.
+            /// A guard that is lost does not keep the lock, nor does a process that dies: then its lease ends it. When
+            /// the client is [shut down](crate::Client::shutdown), locks that were released before stay held for their
+            /// time, and locks that a guard still holds for their lease. A future of
+            /// [`lock`](crate::ReentrantLock::lock) that is dropped leaves nothing behind.
             ///
             /// A call fails with [`is_invalid`]($crate::Error::is_invalid) if `span` is longer than a
             /// [`fixed_lease`](Self::fixed_lease) or a [`max_hold`](Self::max_hold), which it would outlast, or than
@@ -424,20 +424,20 @@ macro_rules! option_methods {
                 self
             }
 
-            /// Bounds how long a guard holds the lock: for `span` from the grant it is renewed, then it is lost
-            /// with [`LostReason::MaxHold`]($crate::LostReason::MaxHold), and the lock is released at once.
-            /// From 50 ms; default: no bound.
+            /// Bounds how long a guard holds the lock: it is renewed for `span` from the grant. Then the guard is lost
+            /// with [`LostReason::MaxHold`]($crate::LostReason::MaxHold), and the lock is released at once. From 50 ms;
+            /// default: no bound.
             ///
-            /// For work that must not keep others out for ever, should it hang: the watchdog renews the lease of
-            /// a task that makes no progress as well as any other. Each guard has a span of its own, counted by
-            /// the local monotonic clock; one that was entered [again](Self::owner) through the guard ends with
-            /// that guard. The lease at the server is never set to last longer than this, apart from the
-            /// margin of 1 % and 2 ms that lets the guard end before the server, so a process that dies frees the
-            /// lock by then, unless a released guard of its owner asked for more time by
-            /// [`at_least`](Self::at_least). A shorter [`fixed_lease`](Self::fixed_lease) ends first, as `Expired`.
+            /// For work that must not keep others out for ever if it hangs: the watchdog renews the lease of a task
+            /// that makes no progress like any other. Each guard has a span of its own, counted by the local monotonic
+            /// clock; a guard that was made by entering [again](Self::owner) through another guard ends with that
+            /// guard. The lease at the server never lasts longer than `span`, apart from the margin of 1 % and 2 ms
+            /// that lets the guard end before the server. So the lock of a process that dies is free by the end of
+            /// `span`, unless a released guard of its owner asked for more time by [`at_least`](Self::at_least). A
+            /// shorter [`fixed_lease`](Self::fixed_lease) ends first, as `Expired`.
             ///
-            /// As with every loss: [`run`](crate::ReentrantGuard::run) drops the work at that moment. Work that
-            /// goes on in a spawned task, or blocks its thread, goes on without the lock; ask
+            /// As with every loss, [`run`](crate::ReentrantGuard::run) drops the work at that moment. Work in a spawned
+            /// task, and work that blocks its thread, continues without the lock; check
             /// [`is_lost`](crate::ReentrantGuard::is_lost) there.
             ///
             /// ```no_run
@@ -475,8 +475,8 @@ macro_rules! option_methods {
             /// lease. From 1 ms. With [`Duration::MAX`](::std::time::Duration::MAX) calls never give up, and
             /// a wait continues through an outage.
             ///
-            /// It does not bound the wait for a lock that is held while the server answers. What a call has
-            /// given up is undone in the background.
+            /// It does not bound the wait for a lock that is held while the server answers. An abandoned call is undone
+            /// in the background.
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
@@ -491,9 +491,9 @@ macro_rules! option_methods {
             /// Waits without a subscription: a waiter asks again after a pause, which `backoff` sets (a
             /// [`Duration`](::std::time::Duration) for pauses of one length).
             ///
-            /// For servers, proxies and users without publish and subscribe. Others that wait with a subscription are
-            /// notified by its releases as ever. A waiter costs the server an attempt for each pause and gets the lock
-            /// half a pause later; a fair lock keeps its order. Calls that do not wait are not concerned.
+            /// For servers, proxies and users without publish and subscribe. Its releases still notify others that wait
+            /// with a subscription. A polling waiter costs the server one attempt per pause, and gets the lock half a
+            /// pause later; a fair lock keeps its order. Calls that do not wait are not affected.
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
@@ -505,12 +505,12 @@ macro_rules! option_methods {
                 self
             }
 
-            /// Counts what is done through this handle in the group `name`, a label of the metrics that the
-            /// feature `metrics` has; also a field of the span `lockset.acquire`.
+            /// Counts the calls of this handle in the group `name`: a label of the metrics of the feature `metrics`,
+            /// and a field of the span `lockset.acquire`.
             ///
-            /// For a few names that are known beforehand, as `"orders"`; never one that is made of a key. A
-            /// process has 64 groups: what is named later is counted as `other`, of which an
-            /// [observer](crate::Event::TooManyGroups) is told once. An empty name is none.
+            /// For a few names that are known beforehand, such as `"orders"`; never for a name that is made from a key.
+            /// A process has 64 groups; later names are counted as `other`, which is reported to an
+            /// [observer](crate::Event::TooManyGroups) once. An empty name means no group.
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
@@ -529,18 +529,17 @@ macro_rules! option_methods {
             /// [`is_not_replicated`]($crate::Error::is_not_replicated) (a `RedlockLock`: with
             /// [`is_quorum`]($crate::Error::is_quorum), whose message names the server).
             ///
-            /// **What it gives:** if one of the replicas that confirmed takes over, it knows of the hold.
+            /// **Benefit:** if one of the replicas that confirmed takes over, it knows of the hold.
             ///
-            /// **What it does not give:** it narrows the gap through which a failover loses a lock, and never
-            /// closes it. Nothing makes one of *those* replicas take over, and a replica may lose its data
-            /// too. Only fencing tokens keep data correct. Only grants wait: renewals, releases and further
-            /// entries of an owner do not. A replica that takes over may end the lease earlier than the
-            /// holder believes, until the next renewal.
+            /// **Limits:** it narrows the gap through which a failover loses a lock, but never closes it. Nothing makes
+            /// one of *those* replicas take over, and a replica may lose its data too. Only fencing tokens keep data
+            /// correct. Only grants wait: renewals, releases and further entries of an owner do not. A replica that
+            /// takes over may end the lease earlier than the holder believes, until the next renewal.
             ///
-            /// **What it costs:** one more round trip, plus what the slowest of these replicas takes. It
-            /// comes on top of the `wait` of `try_lock_for` and uses up a part of the lease. Grants of one
-            /// client that arrive while a `WAIT` is under way share the next one, so it can take up to twice
-            /// as long. The client opens one more connection for it. The user needs the right `+wait`.
+            /// **Cost:** one more round trip, plus the time of the slowest of these replicas. It comes on top of the
+            /// `wait` of `try_lock_for` and uses up a part of the lease. Grants of one client that arrive while a
+            /// `WAIT` is under way share the next one, so it can take up to twice as long. The client opens one more
+            /// connection for it. The user needs the right `+wait`.
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
@@ -556,29 +555,30 @@ macro_rules! option_methods {
     };
 }
 
-/// Adds what only a lock can have whose waiters queue in their clients.
+/// Adds the options of locks whose waiters queue in their clients.
 macro_rules! sticky_methods {
     ($lock:ident) => {
         impl $lock {
-            /// Leaves the lock with this client for up to `span` when the last guard is released: the client's
-            /// next task has it without a round trip. Off by default; at most [`STICKY_MAX`]($crate::STICKY_MAX).
+            /// Leaves the lock with this client for up to `span` when the last guard is released: the client's next
+            /// task has it without a round trip. Off by default; at most [`STICKY_MAX`]($crate::STICKY_MAX).
             ///
-            /// For a lock that one process uses again and again and others now and then. Meanwhile the lock stays
-            /// held at the server and is renewed; nobody inside it has a guard. It is released as soon as a waiter
-            /// of this library at another client asks for it (a recall), when `span` is over, and with
-            /// [`shutdown`](crate::Client::shutdown). `span` counts from the first release after the server
-            /// granted the lock, however often this client uses the lock. A waiter that cannot send a recall, such
-            /// as Redisson's, is notified after `span` and one guard at most. Then both ask again, and this
-            /// client may be granted the lock once more: one in four waits took two spans in our tests.
+            /// For a lock that one process uses again and again, and others now and then. In that time the lock stays
+            /// held at the server and is renewed, without a guard. It is released as soon as a waiter of this library
+            /// at another client asks for it (a recall), when `span` is over, and with
+            /// [`shutdown`](crate::Client::shutdown). `span` counts from the first release after the server granted the
+            /// lock, however often this client uses the lock. A waiter that cannot send a recall, such as Redisson's,
+            /// is notified after `span` and one guard at most. Then both clients ask again, and this one may be granted
+            /// the lock once more: in our tests, one wait in four took two spans.
             ///
-            /// * [`release`](crate::ReentrantGuard::release) returns at once. If the lock is freed by force after
-            ///   the last renewal, the next task that takes it learns so.
-            /// * `try_lock` of others does not ask for it, and gives `None` until it is released.
-            /// * If this process dies, or drops the client without shutting it down, the lease or `span` ends it.
-            /// * What was granted with a [fencing token](Self::fenced) gives each of the next 16 tasks a token of
-            ///   its own, then it is released.
-            /// * Without effect on guards that are released before their [`at_least`](Self::at_least), on readers,
-            ///   and as a member of a [`MultiLock`]($crate::MultiLock).
+            /// * [`release`](crate::ReentrantGuard::release) returns at once. If the lock is freed by force after the
+            ///   last renewal, the next task that takes it gets the loss.
+            /// * `try_lock` of others does not ask for it, and returns `None` until it is released.
+            /// * If this process dies, or drops the client without shutting it down, the lock ends with its lease or
+            ///   with `span`.
+            /// * A grant with a [fencing token](Self::fenced) gives each of the next 16 tasks a token of its own; then
+            ///   the lock is released.
+            /// * It has no effect on guards that are released before their [`at_least`](Self::at_least), on readers,
+            ///   and on members of a [`MultiLock`]($crate::MultiLock).
             ///
             /// A call fails with [`is_invalid`]($crate::Error::is_invalid) if `span` is longer than allowed, or
             /// together with a [`fixed_lease`](Self::fixed_lease).
@@ -606,16 +606,15 @@ macro_rules! verb_methods {
             /// Waiting for another holder is never an error.
             ///
             /// # Cancel safety
-            /// Dropping the future gives up the place in the queue. A grant under way is released in the
-            /// background.
+            /// Dropping the future takes it out of the queue. A grant under way is released in the background.
             ///
-            /// A future that is kept but not polled is passed over by those behind it, and keeps its claim.
-            /// What it was granted unseen stays held for its lease.
+            /// A future that is kept but not polled is passed over by later waiters, and keeps its claim. If it was
+            /// granted the lock without noticing, the lock stays held for its lease.
             ///
             /// # Errors
             /// * [`is_io`]($crate::Error::is_io): the server did not answer for as long as
-            ///   [`give_up_after`](Self::give_up_after) says; or three grants in a row came so late that
-            ///   their leases were over by then. Late grants are released.
+            ///   [`give_up_after`](Self::give_up_after) says; or three grants in a row came after the ends of their
+            ///   leases. Late grants are released.
             /// * [`is_refused`]($crate::Error::is_refused): the server cannot do it now, or too few
             ///   [replicas](Self::replicated) confirmed the grant.
             /// * [`is_invalid`]($crate::Error::is_invalid): a name, option or key that cannot work.
@@ -662,10 +661,9 @@ macro_rules! verb_methods {
             /// As for [`lock`](Self::lock).
             ///
             /// # Errors
-            /// As for [`lock`](Self::lock). If the server is silent, the call ends when `wait` is over, or
-            /// the time of one reply (a sixth of the client's lease, at most a second) after its first
-            /// attempt without an answer, whichever is later; but never later than
-            /// [`give_up_after`](Self::give_up_after) says.
+            /// As for [`lock`](Self::lock). If the server is silent, the call ends when `wait` is over, or the time of
+            /// one reply (a sixth of the client's lease, at most a second) after its first attempt without an answer if
+            /// that is later; but never later than [`give_up_after`](Self::give_up_after) says.
             ///
             /// ```no_run
             #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") -> lockset::Result<()> {")]
@@ -684,7 +682,7 @@ macro_rules! verb_methods {
                 Ok(share.map($guard))
             }
 
-            /// Who is in the way, and for how long if the lease is not renewed. `None`: nobody holds the lock.
+            /// Returns the holder in the way, and how long its lease lasts without a renewal. `None`: the lock is free.
             /// One round trip; the answer may be outdated when it arrives.
             ///
             /// # Cancel safety
@@ -716,7 +714,7 @@ macro_rules! verb_methods {
 macro_rules! holder_methods {
     ($lock:ident) => {
         impl $lock {
-            /// Whether anybody holds the lock. One round trip; the answer may be outdated when it arrives.
+            /// Whether the lock is held. One round trip; the answer may be outdated when it arrives.
             ///
             /// # Cancel safety
             /// Cancel safe: it changes nothing.
@@ -733,8 +731,8 @@ macro_rules! holder_methods {
                 Ok(self.inspect("is_locked").await?.is_some())
             }
 
-            /// Who holds the lock, how many times, and what is left of the lease. One round trip; the answer
-            /// may be outdated when it arrives.
+            /// Returns the holder of the lock, how many times it holds the lock, and the time left of its lease. One
+            /// round trip; the answer may be outdated when it arrives.
             ///
             /// # Cancel safety
             /// Cancel safe: it changes nothing.
@@ -753,13 +751,12 @@ macro_rules! holder_methods {
                 self.inspect("holder").await
             }
 
-            /// Frees the lock, whoever holds it; `false` if nobody did. For operators.
+            /// Frees the lock from any holder; `false` if it was free. For operators.
             ///
-            /// The guard of the holder is lost at its next renewal or before; until then its work continues.
-            /// Its client may still pass the hold on to other tasks, with tokens that were set aside for that,
-            /// which are lower than those granted since.
-            /// If the answer is lost, the call is repeated and may free the lock of a holder that came in
-            /// between.
+            /// The guard of the holder is lost at its next renewal or before; until then its work continues. Its client
+            /// may still hand the hold off to other tasks, with tokens that were set aside for that and are lower than
+            /// tokens granted since. If the answer is lost, the call is repeated and may free the lock of a holder that
+            /// came in between.
             ///
             /// # Cancel safety
             /// If the future is dropped, the lock may or may not be freed.

@@ -1,7 +1,7 @@
-//! A wake-up that can be given before, while or after somebody waits for it.
+//! A wake-up that can be given before, during or after the wait for it.
 //!
-//! A hint carries no fact: whoever wakes looks again. It is a counter with waiters, so a hint given
-//! between the look and the wait is not missed, and one that nobody waited for costs one more look.
+//! A hint carries no fact: a task that wakes looks again. It is a counter with waiters, so a hint given between the
+//! look and the wait is not missed, and a hint without a waiter costs one more look.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
     given: AtomicU64,
-    /// How many of them came as messages of the server.
+    /// How many of the hints came as messages of the server.
     messages: AtomicU64,
-    /// How many wait, as most hints are given to nobody. Who waits counts itself before it looks, and who gives
-    /// a hint counts that before it looks here, in one order for all: one of the two sees the other.
+    /// How many tasks wait, as most hints have no waiter. A waiter counts itself before it looks, and a hint is counted
+    /// before this is read, all in one order. So at least one of the two sees the other.
     waiters: AtomicUsize,
     waiting: Notify,
 }
@@ -34,12 +34,12 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// How many hints had been given when the holder of the mark last looked.
+/// The number of hints given before the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
 impl Hint {
-    /// To be taken before looking, so that what changes after the look ends the wait.
+    /// Returns the mark for a wait. Take it before looking, so that a change after the look ends the wait.
     pub(crate) fn mark(&self) -> Mark {
         Mark(self.given.load(Ordering::SeqCst))
     }
@@ -103,7 +103,7 @@ mod tests {
         tokio::join!(both, async { hint.give() });
     }
 
-    /// By one thread while another begins to wait.
+    /// One thread gives the hint while another begins to wait.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_hint_given_at_the_same_moment_is_not_missed() {
         let hint = Arc::new(Hint::default());

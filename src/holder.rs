@@ -1,13 +1,13 @@
-//! Who holds a lock, and what a server knows a hold by.
+//! The holder of a lock, and the id of a hold at the server.
 
 use std::fmt::{self, Debug};
 use std::ops::Deref;
 use std::time::Duration;
 
-/// A UUID, a colon and the longest number have 57.
+/// A UUID, a colon and the longest number take 57 bytes.
 const BYTES_MAX: usize = 63;
 
-/// A holder id: Redisson's `uuid:number`. A value, as there is a new one for each hold.
+/// A holder id: Redisson's `uuid:number`. Held by value, as each hold has a new one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HolderId {
     bytes: [u8; BYTES_MAX],
@@ -15,12 +15,12 @@ pub(crate) struct HolderId {
 }
 
 impl HolderId {
-    /// The hold of this client with this number.
+    /// The id of this client's hold with this number.
     ///
     /// # Panics
     /// If the id of the client is longer than 42 bytes.
     pub(crate) fn new(client: &str, number: u64) -> Self {
-        // By hand, as there is a new one in each call.
+        // Written by hand, because each call makes a new one.
         let mut bytes = [0; BYTES_MAX];
         let before = client.len() + 1;
         let length = before + number.checked_ilog10().unwrap_or(0) as usize + 1;
@@ -39,7 +39,7 @@ impl HolderId {
 }
 
 impl HolderId {
-    /// The text, for those to whom it is all the same whether it is one.
+    /// The text as bytes, for callers that need no `str`.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
@@ -60,7 +60,7 @@ impl Debug for HolderId {
     }
 }
 
-/// Who holds a lock, as the server saw it; from [`holder`](crate::ReentrantLock::holder).
+/// The holder of a lock, as the server saw it; from [`holder`](crate::ReentrantLock::holder).
 ///
 /// ```no_run
 /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -78,8 +78,8 @@ pub struct Holder {
     pub id: String,
     /// How many times the lock is held by this holder.
     pub hold_count: u32,
-    /// What is left of the lease by the server's clock; [`Duration::MAX`] if the key never expires, which no
-    /// client of lockset or Redisson causes.
+    /// The time left of the lease by the server's clock; [`Duration::MAX`] if the key never expires, which no client of
+    /// lockset or Redisson causes.
     pub remaining: Duration,
 }
 

@@ -1,6 +1,6 @@
-//! A job that one process runs at a time, and not again too soon.
+//! A job that runs in one process at a time, and not again too soon.
 //!
-//! A lock that is asked for once, held while the work runs, and left held until the job may run again.
+//! Its lock is asked for once, held while the work runs, and left held until the job may run again.
 
 use std::fmt;
 use std::future::Future;
@@ -11,10 +11,10 @@ use crate::error::{Error, Kind, Result};
 use crate::reentrant::ReentrantLock;
 
 impl Client {
-    /// A job called `name`, which one process at a time runs.
+    /// A job called `name`, which runs in one process at a time.
     ///
-    /// For what a timer starts in every instance of a service: whoever comes first runs it, the others skip
-    /// it. At the server it is the lock of that name.
+    /// For work that a timer starts in every instance of a service: the first instance runs it, the others skip it. At
+    /// the server it is the lock of that name.
     ///
     /// ```no_run
     /// # async fn clean_up() {}
@@ -33,15 +33,15 @@ impl Client {
     }
 }
 
-/// Work that one process runs at a time, and the others skip; from [`Client::job`].
+/// Work that runs in one process at a time, while the others skip it; from [`Client::job`].
 ///
-/// A handle: cheap to make and to clone, it holds nothing. ShedLock's contract, without its wait after a crash:
-/// while the work runs, a short lease is renewed, so a process that dies keeps the job from others for the rest
+/// A handle: cheap to make and to clone, it holds nothing. It keeps ShedLock's contract, without its wait after a
+/// crash: while the work runs, a short lease is renewed, so a process that dies keeps the job from others for the rest
 /// of its [`lease`](Self::lease) (30 s unless the client says otherwise), not for `at_most`.
 ///
 /// * A job that is held elsewhere is skipped, at once. Nothing waits.
-/// * [`at_least`](Self::at_least): it does not run again sooner than that after it began, though it ended
-///   long before. Choose about the time between two runs, less what the clocks of the instances differ by.
+/// * [`at_least`](Self::at_least): the job does not run again sooner than that after it began, even if it ended long
+///   before. Choose about the time between two runs, less the difference between the clocks of the instances.
 /// * [`at_most`](Self::at_most): work that hangs is dropped then, and the job is free.
 ///
 /// ```no_run
@@ -66,8 +66,8 @@ impl Job {
         self.0.name()
     }
 
-    /// Keeps the job from everybody for `span` from its beginning, however early it ends; as
-    /// [`ReentrantLock::at_least`]. Not if the process dies: then it is free with its lease.
+    /// Keeps the job from all others for `span` from its beginning, even if it ends early; as
+    /// [`ReentrantLock::at_least`]. Not if the process dies: then the job is free at the end of its lease.
     pub fn at_least(self, span: Duration) -> Self {
         Self(self.0.at_least(span))
     }
@@ -77,13 +77,12 @@ impl Job {
         Self(self.0.max_hold(span))
     }
 
-    /// Sets the lease that is renewed while the work runs: how long a process that dies keeps the job from
-    /// others.
+    /// Sets the lease that is renewed while the work runs. A process that dies keeps the job from others for that long.
     pub fn lease(self, lease: Duration) -> Self {
         Self(self.0.lease(lease))
     }
 
-    /// Counts it in the group `name`; as [`ReentrantLock::group`].
+    /// Counts the job in the group `name`; as [`ReentrantLock::group`].
     pub fn group(self, name: &str) -> Self {
         Self(self.0.group(name))
     }
@@ -94,19 +93,19 @@ impl Job {
         Self(self.0.give_up_after(span))
     }
 
-    /// Runs `work`, unless another process has the job; then nothing of it is polled.
+    /// Runs `work`, unless the job is held elsewhere; then `work` is never polled.
     ///
-    /// One round trip before the work and one after it. Once the work has ended, the run counts: that the
-    /// release could not be sent is no error, it continues in the background. If the work panics or this
-    /// future is dropped, the job is released too, and `at_least` counts all the same.
+    /// One round trip before the work and one after it. Once the work has ended, the run counts: a release that could
+    /// not be sent is no error, and continues in the background. If the work panics or this future is dropped, the job
+    /// is released too, and `at_least` still counts.
     ///
     /// # Cancel safety
     /// Dropping the future drops `work` and releases in the background.
     ///
     /// # Errors
     /// * As for [`ReentrantLock::try_lock`].
-    /// * [`is_not_held`](crate::Error::is_not_held): the job was lost before the work ended, and the work was
-    ///   dropped; the message says why, also if it has taken as long as [`at_most`](Self::at_most) allows.
+    /// * [`is_not_held`](crate::Error::is_not_held): the job was lost before the work ended, and the work was dropped.
+    ///   The message gives the reason, also if the work took longer than [`at_most`](Self::at_most) allows.
     /// * [`is_invalid`](crate::Error::is_invalid): `at_least` is longer than `at_most`, or one cannot work.
     pub async fn run<F: Future>(&self, work: F) -> Result<JobRun<F::Output>> {
         const OPERATION: &str = "run";
@@ -119,7 +118,7 @@ impl Job {
         match (done, released) {
             (Ok(value), _) => Ok(JobRun::Ran(value)),
             (Err(_), Err(error)) => Err(error.during(OPERATION)),
-            // Lost, as a release would have said.
+            // Lost, with the error that a release would have returned.
             (Err(lost), Ok(())) => {
                 let error = Error::new(Kind::NotHeld, OPERATION, lost.reason().to_string());
                 Err(error.of_lock(lost.lock_name()))
@@ -134,15 +133,15 @@ impl fmt::Debug for Job {
     }
 }
 
-/// What became of [`Job::run`]. `use lockset::JobRun::{Ran, Skipped}` makes for short matches.
+/// The outcome of [`Job::run`]. `use lockset::JobRun::{Ran, Skipped}` makes for short matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobRun<T> {
     /// The work ran to its end, with this result.
     Ran(T),
-    /// Somebody else has the job, or had it and it may not run again yet. The work was not begun.
+    /// The job is held elsewhere, or it has run and may not run again yet. The work was not begun.
     #[non_exhaustive]
     Skipped {
-        /// How long its lease lasts yet, as the server saw it. It may be renewed, or released before.
+        /// How long the lease of the job still lasts, as the server saw it. It may be renewed, or released before.
         remaining: Duration,
     },
 }

@@ -1,8 +1,8 @@
 //! Names of locks and every key and channel made from them.
 //!
-//! The layout is Redisson's: the lock's own key is the name itself, helpers are `prefix:{name}`, or
-//! `prefix:name` if the name holds a `{` of its own. Invariant: all keys of one lock hash to one
-//! cluster slot; a name for which Redisson's rule breaks that is refused.
+//! The layout is Redisson's: the lock's own key is the name itself, helpers are `prefix:{name}`, or `prefix:name` if
+//! the name holds a `{` of its own. Invariant: all keys of one lock hash to one cluster slot; a name that would break
+//! this under Redisson's rule is refused.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::error::{Error, Result};
 /// The longest name of a lock, in bytes of UTF-8, including the client's prefix.
 pub const NAME_BYTES_MAX: usize = 512;
 
-/// The channel on which waiters recall what a client holds, before its uuid.
+/// The channel on which waiters recall holds of a client, before the client's uuid.
 pub(crate) const RECALL_CHANNEL: &str = "lockset_recall:";
 
-/// A checked name: what the user calls the lock and what the server calls it.
-/// In one piece, as it goes along with each call and each hold.
+/// A checked name: the user's name of the lock, and the server's. In one allocation, as it goes along with each call
+/// and each hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LockName(Arc<Names>);
 
@@ -60,7 +60,7 @@ impl LockName {
         Self(Arc::new(Names { name, key }))
     }
 
-    /// As the user wrote it.
+    /// The name as the user wrote it.
     pub(crate) fn as_str(&self) -> &str {
         &self.0.name
     }
@@ -80,8 +80,7 @@ impl LockName {
         self.helper("redisson_lock_token")
     }
 
-    /// All keys that say that a lock which counts with the same tokens is held or waited for. None of them is
-    /// the counter.
+    /// All keys that exist while a lock that uses these tokens is held or waited for. The counter is not among them.
     pub(crate) fn keys_in_use(&self) -> Vec<String> {
         let key = &**self.key();
         let twin = match within_braces(key) {
@@ -102,13 +101,13 @@ impl LockName {
         self.helper("redisson_lock_queue")
     }
 
-    /// Until when Redisson keeps each waiter of a fair lock.
+    /// The ends of the places of Redisson's waiters for a fair lock.
     pub(crate) fn fair_timeouts_key(&self) -> String {
         self.helper("redisson_lock_timeout")
     }
 
-    /// Until when the place of each waiter of ours is kept. There is one for each queue, which `x` and
-    /// `{x}` share: the scores say which of the two a waiter waits for.
+    /// The ends of the places of our waiters for a fair lock. There is one such key for each queue, which `x` and `{x}`
+    /// share: the scores say which of the two a waiter waits for.
     pub(crate) fn fair_alive_key(&self) -> String {
         self.helper("lockset_fair_alive")
     }
@@ -118,7 +117,7 @@ impl LockName {
         self.helper("redisson_rwlock")
     }
 
-    /// Those of ours that wait for a read-write lock. No two names share one.
+    /// Our waiters for a read-write lock. No two names share this key.
     pub(crate) fn rw_waiting_key(&self) -> String {
         self.own_helper("lockset_rw_waiting")
     }
@@ -143,7 +142,7 @@ impl LockName {
         self.own_helper("lockset_latch_opened")
     }
 
-    /// There once this call has closed a latch or counted it down.
+    /// A key that exists once this call has closed a latch or counted it down.
     pub(crate) fn latch_call_key(&self, call: &str) -> String {
         self.own_helper_of("lockset_latch_call", call)
     }
@@ -158,7 +157,7 @@ impl LockName {
         self.helper("redisson_sc")
     }
 
-    /// The permits of a semaphore that are taken.
+    /// The permits of a semaphore that have been taken.
     pub(crate) fn semaphore_timeouts_key(&self) -> String {
         let key = self.key();
         if key.contains('{') {
@@ -173,32 +172,32 @@ impl LockName {
         self.own_helper("lockset_sem_queue")
     }
 
-    /// Until when the place of each waiter of a fair semaphore is kept.
+    /// The ends of the places of the waiters of a fair semaphore.
     pub(crate) fn semaphore_alive_key(&self) -> String {
         self.own_helper("lockset_sem_alive")
     }
 
-    /// Who of ours took permits of a plain semaphore.
+    /// Our holders of permits of a plain semaphore.
     pub(crate) fn semaphore_holds_key(&self) -> String {
         self.own_helper("lockset_sem_holds")
     }
 
-    /// There once this call has made a plain semaphore or added permits.
+    /// A key that exists once this call has made a plain semaphore or added permits.
     pub(crate) fn semaphore_call_key(&self, call: &str) -> String {
         self.own_helper_of("lockset_sem_call", call)
     }
 
-    /// What the leader of an election said last.
+    /// The last value of the leader of an election.
     pub(crate) fn leader_key(&self) -> String {
         self.own_helper("lockset_leader")
     }
 
-    /// The channel on which observers of an election are told to look.
+    /// The channel that notifies the observers of an election.
     pub(crate) fn leader_channel(&self) -> String {
         self.leader_key()
     }
 
-    /// How many parties a barrier has; there while one waits.
+    /// The number of parties of a barrier; exists while a party waits.
     pub(crate) fn barrier_key(&self) -> String {
         self.own_helper("lockset_barrier")
     }
@@ -208,22 +207,22 @@ impl LockName {
         self.own_helper("lockset_barrier_arrived")
     }
 
-    /// What stands before the id of a party in the key of what became of its round.
+    /// The prefix of the key with the outcome of a party's round. The id of the party follows.
     pub(crate) fn barrier_over_prefix(&self) -> String {
         format!("{}:", self.own_helper("lockset_barrier_over"))
     }
 
-    /// The channel on which parties are told that a round is over.
+    /// The channel that notifies parties of the end of a round.
     pub(crate) fn barrier_channel(&self) -> String {
         self.barrier_key()
     }
 
-    /// A key for each id. With the length of the id, as name and id may have colons.
+    /// A key for each id. It includes the length of the id, because names and ids may contain colons.
     fn own_helper_of(&self, prefix: &str, id: &str) -> String {
         format!("{}:{id}:{}", self.own_helper(prefix), id.len())
     }
 
-    /// A key that is not Redisson's: a second colon keeps those of `{x}` from those of `x`.
+    /// A key that Redisson does not have. A second colon keeps the keys of `{x}` apart from the keys of `x`.
     fn own_helper(&self, prefix: &str) -> String {
         let key = self.key();
         if key.contains('{') {
@@ -243,13 +242,13 @@ impl LockName {
     }
 }
 
-/// The key of the lock whose tokens are counted in this key, if there is one. `x` and `{x}` share theirs.
+/// Returns the key of the lock whose tokens this key counts, if there is one. `x` and `{x}` share theirs.
 pub(crate) fn lock_of_token_key(token_key: &str) -> Option<&str> {
     let rest = token_key.strip_prefix("redisson_lock_token:")?;
     within_braces(rest).or_else(|| rest.contains('{').then_some(rest))
 }
 
-/// Where an operator leaves why the hold with this holder id was taken away. `None`: it is no holder id.
+/// The key for an operator's reason to take the hold with this id away. `None`: it is no holder id.
 pub(crate) fn freed_key(holder: &str) -> Option<String> {
     let (client, number) = holder
         .strip_suffix(":write")
@@ -263,8 +262,8 @@ pub(crate) fn freed_key(holder: &str) -> Option<String> {
         .then(|| format!("lockset_client:{{{client}}}:freed:{number}"))
 }
 
-/// The keys of the locks whose release is published on a channel of this name, or which have a helper key of
-/// it: none if it is neither. `x` and `{x}` share theirs.
+/// Returns the keys of the locks that publish their release on a channel of this name, or have a helper key of this
+/// name. Empty if it is neither. `x` and `{x}` share theirs.
 pub(crate) fn keys_behind(helper: &str) -> Vec<String> {
     const PREFIXES: [&str; 3] = [
         "redisson_lock__channel:",
@@ -286,7 +285,7 @@ pub(crate) fn keys_behind(helper: &str) -> Vec<String> {
     }
 }
 
-/// What stands before the `:uuid:number` at the end.
+/// The text before the `:uuid:number` at the end.
 fn without_waiter(channel: &str) -> Option<&str> {
     let (rest, number) = channel.rsplit_once(':')?;
     let number = number.strip_prefix('-').unwrap_or(number);
@@ -296,7 +295,7 @@ fn without_waiter(channel: &str) -> Option<&str> {
         .then_some(rest)
 }
 
-/// A glob that matches this text and nothing else.
+/// A glob that matches only this text.
 pub(crate) fn glob_of(text: &str) -> String {
     let mut glob = String::new();
     for letter in text.chars() {
@@ -308,15 +307,15 @@ pub(crate) fn glob_of(text: &str) -> String {
     glob
 }
 
-/// What stands between the braces, if they are around the whole key. Redisson gives `x` and `{x}` the
-/// same helper keys and channels, and no other two.
+/// The text between the braces, if they enclose the whole key. Redisson gives `x` and `{x}` the same helper keys and
+/// channels, and no other two names.
 pub(crate) fn within_braces(key: &str) -> Option<&str> {
     let inner = key.strip_prefix('{')?.strip_suffix('}')?;
     (!inner.contains(['{', '}'])).then_some(inner)
 }
 
-/// Whether `key` and its helper keys hash to one slot: a cluster hashes what stands between the
-/// first `{` and the next `}`, if that is not empty, and else the whole key.
+/// Whether `key` and its helper keys hash to one slot. A cluster hashes the text between the first `{` and the next
+/// `}`, or the whole key if there is no such text.
 fn one_slot(key: &str) -> bool {
     match key.find('{') {
         // The helper is `prefix:{key}`: its tag must be the whole key.
@@ -401,7 +400,7 @@ mod tests {
     #[test]
     fn a_channel_leads_back_to_its_lock() {
         let waiter = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
-        // Some end in what might be the id of a waiter, and is none.
+        // Some end in text that looks like a waiter's id and is none.
         let no_number = format!("a{{b}}:{}:x", &waiter[..36]);
         for name in [
             "abc",
@@ -474,7 +473,7 @@ mod tests {
         assert_eq!(glob_of("app:[x]*?^\\"), "app:\\[x\\]\\*\\?\\^\\\\");
     }
 
-    /// Messages and waiters of the two have to be told apart.
+    /// Messages and waiters of the two have to be distinguished.
     #[test]
     fn two_names_share_a_channel_only_with_and_without_braces() {
         let shared = |a: &str, b: &str| {

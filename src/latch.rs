@@ -1,7 +1,7 @@
-//! The latch: many wait until others have counted down.
+//! The latch: callers wait until others have counted it down.
 //!
 //! At the server it is Redisson's `RCountDownLatch`. Invariants: a call counts at most once, however often it is sent;
-//! who waits sees that the latch was open, even if it is closed again by the time of the look.
+//! a waiter sees that the latch was open, even if it has been closed again before the look.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::keys::{LockName, NAME_BYTES_MAX};
 use crate::script::{Answer, Call, catalog, millis, reply};
 use crate::synchronizer::{Synchronizer, synchronizer_methods};
 
-/// An id counts no second time for this long.
+/// An id does not count again for this long.
 const ID_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Scripts count exactly below this.
@@ -37,10 +37,10 @@ impl Client {
     }
 }
 
-/// Keeps callers waiting until others have counted it down to zero; from [`Client::latch`].
+/// A latch, which keeps callers waiting until others have counted it down to zero; from [`Client::latch`].
 ///
 /// A handle: cheap to make and to clone. At the server it is Redisson's `RCountDownLatch`, and Java and Rust share it.
-/// A latch that nobody has closed with [`init`](Self::init) is open, and so is one at zero. It has no lease: a latch
+/// A latch that was never closed by [`init`](Self::init) is open, and so is a latch at zero. It has no lease: a latch
 /// whose workers die stays closed until [`delete`](Self::delete).
 ///
 /// ```no_run
@@ -66,24 +66,24 @@ pub struct Latch {
 
 synchronizer_methods!(Latch, "latch");
 
-/// What the server says of a latch.
+/// The state of a latch at the server.
 struct Seen {
     left: u64,
-    /// Who opened it last.
+    /// The id of the call that opened it last.
     opened: String,
 }
 
 impl Latch {
-    /// Closes the latch until it was counted down `count` times. `false`: it was closed already, and stays as it is.
-    /// One round trip.
+    /// Closes the latch until it has been counted down `count` times. `false`: it was closed already, and stays as it
+    /// is. One round trip.
     ///
     /// # Cancel safety
     /// If the future is dropped, the latch may or may not be closed.
     ///
     /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid) for a name or a `count` that cannot work (less than 1, or 2^53 and more)
-    /// and for a key that holds something else; [`is_io`](crate::Error::is_io) if the server does not answer. A call that
-    /// is repeated because its answer was lost counts once.
+    /// [`is_invalid`](crate::Error::is_invalid) for a name or a `count` that cannot work (less than 1, or 2^53 and
+    /// more) and for a key that holds something else; [`is_io`](crate::Error::is_io) if the server does not answer. A
+    /// call that is repeated because its answer was lost counts once.
     pub async fn init(&self, count: u64) -> Result<bool> {
         if !(1..COUNT_MAX).contains(&count) {
             let message = format!("a latch cannot be closed with {count}; use at least 1");
@@ -100,7 +100,7 @@ impl Latch {
         self.site.ask("init", &call, flag).await
     }
 
-    /// Counts down by one; the last one opens the latch. Nothing happens if it is open. One round trip.
+    /// Counts down by one. The last count-down opens the latch. An open latch stays as it is. One round trip.
     ///
     /// # Cancel safety
     /// If the future is dropped, the call may or may not have counted. Where that matters, use
@@ -118,19 +118,19 @@ impl Latch {
         Ok(())
     }
 
-    /// Counts down by one, once for this `id`: `false` if it has counted before, or if the latch is open. One round
+    /// Counts down by one, once for this `id`: `false` if the id has counted before, or if the latch is open. One round
     /// trip.
     ///
-    /// For work that may be done twice: a message that is delivered again, a job that is started again. The server knows
-    /// an id for a day, also after the latch was opened and closed again, so that a late repeat does not count for the
+    /// For work that may be done twice: a message that is delivered again, a job that is started again. The server
+    /// knows an id for a day, even if the latch was opened and closed again, so a late repeat does not count for the
     /// next round. **So give the work of each round ids of its own**, such as `2026-11-25:part-7`.
     ///
     /// # Cancel safety
     /// If the future is dropped, the call may or may not have counted. It may be repeated.
     ///
     /// # Errors
-    /// As for [`init`](Self::init); [`is_invalid`](crate::Error::is_invalid) also for an id that is empty or longer than a
-    /// name may be.
+    /// As for [`init`](Self::init); [`is_invalid`](crate::Error::is_invalid) also for an id that is empty or longer
+    /// than a name may be.
     pub async fn count_down_as(&self, id: impl AsRef<str>) -> Result<bool> {
         const OPERATION: &str = "count_down_as";
         let id = id.as_ref();
@@ -161,7 +161,7 @@ impl Latch {
         self.site.ask(operation, &call, flag).await
     }
 
-    /// How many count-downs are left; 0: it is open. One round trip.
+    /// Returns how many count-downs are left; 0: the latch is open. One round trip.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -183,10 +183,10 @@ impl Latch {
 
     /// Waits until the latch is open. One round trip if it is.
     ///
-    /// Once it is open the wait is over, even if it is closed again at once; unless a Java client opened it then.
+    /// Once the latch has opened, the wait ends even if it is closed again at once, unless a Java client opened it.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing.
+    /// Dropping the future leaves nothing behind.
     ///
     /// # Errors
     /// As for [`init`](Self::init); [`is_closed`](crate::Error::is_closed) when the client is shut down.
@@ -196,11 +196,11 @@ impl Latch {
         Ok(())
     }
 
-    /// Waits until the latch is open, for at most this long: `false` if it is not open then. The latch is looked at once
-    /// more at the end of the time. With [`Duration::ZERO`] this is one look.
+    /// Waits until the latch is open, for at most this long: `false` if it is still closed. The last look at the latch
+    /// is at the end of that time. With [`Duration::ZERO`] there is one look.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing.
+    /// Dropping the future leaves nothing behind.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -214,7 +214,7 @@ impl Latch {
         self.opens_after(operation, &before, deadline).await
     }
 
-    /// Waits until it is open, or was since this look.
+    /// Waits until the latch is open, or has been open since this look.
     async fn opens_after(
         &self,
         operation: &'static str,
@@ -236,7 +236,7 @@ impl Latch {
         Ok(opened.is_some())
     }
 
-    /// Counts down by one and waits until the latch is open: for parties that wait for each other, once. For more than
+    /// Counts down by one and waits until the latch is open, for parties that wait for each other once. For more than
     /// one round, take a [`Barrier`](crate::Barrier).
     ///
     /// # Cancel safety
@@ -255,8 +255,8 @@ impl Latch {
         Ok(())
     }
 
-    /// Opens the latch, however many count-downs are left: everybody who waits goes on, in Java too (which its own
-    /// `delete` does not do). `false` if it was open. One round trip.
+    /// Opens the latch, however many count-downs are left: all waiters continue, in Java too (its own `delete` does not
+    /// wake them). `false` if it was open. One round trip.
     ///
     /// # Cancel safety
     /// If the future is dropped, the latch may or may not be open. The call may be repeated.
@@ -271,7 +271,7 @@ impl Latch {
             .arg(millis(self.site.call_kept()))
             .arg(name.latch_channel())
             .arg(self.site.publish());
-        // A repeat finds open what an attempt without an answer has opened.
+        // A repeat finds the latch open if an earlier attempt without an answer has opened it.
         let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
         self.site.ask("delete", &call, read).await
     }

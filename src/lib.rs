@@ -57,8 +57,8 @@
 //! * **Exclusion.** While [`is_lost`](ReentrantGuard::is_lost) is false and the server keeps the grant, no other
 //!   guard of the lock is valid; for a [`ReadGuard`], no [`WriteGuard`] of another owner. A failover that forgets
 //!   the grant, lost data or a forced unlock can break this until the next renewal.
-//! * **Loss is reported.** [`lost`](ReentrantGuard::lost) resolves no later than the lease ends by the local
-//!   clock, whatever the network does.
+//! * **Loss is reported.** [`lost`](ReentrantGuard::lost) resolves no later than the local end of the lease, even if
+//!   the network fails.
 //! * **Nothing leaks.** A dropped future, a dropped guard, a panic or a lost reply leaves no hold and no
 //!   place in a queue behind.
 //! * **Repeats count once.** Every call may be executed twice.

@@ -1,8 +1,8 @@
 //! Listening to one channel, for a caller that waits for a condition at the server.
 //!
 //! All listeners of a client to one channel share one subscription. Invariants: a message is a hint and never a fact;
-//! the caller asks the server again after each subscription, because messages before it were missed; the last listener
-//! to leave has the subscription ended in the background.
+//! the caller asks the server again after each subscription, because messages before it were missed; when the last
+//! listener leaves, the subscription ends in the background.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,8 @@ impl Listener {
         &self.subscription.hint
     }
 
-    /// To be taken before the server is asked, so that a message after the question ends the wait.
+    /// Returns the mark for a wait. Take it before asking the server, so that a message after the question ends the
+    /// wait.
     pub(crate) fn mark(&self) -> Mark {
         self.hint().mark()
     }
@@ -108,7 +109,7 @@ impl Drop for Listener {
             return;
         }
         if !subscription.take_subscribed() {
-            // Locked, or with a channel: its end is under way, and forgets it.
+            // If the state is locked or has a channel, its end is under way and forgets the listener.
             let state = subscription.state.try_lock();
             if state.is_ok_and(|state| state.channel.is_none()) {
                 let locals = &self.core.locals;
@@ -126,15 +127,15 @@ impl Drop for Listener {
     }
 }
 
-/// Ends the subscription after a while, unless there is a listener again. Who comes meanwhile waits for the lock, and
-/// subscribes behind it.
+/// Ends the subscription after a while, unless there is a listener again. A listener that comes in between waits for
+/// the state's mutex, and subscribes after the end.
 async fn end(core: Arc<Core>, route: Arc<str>, channel: Box<str>, subscription: Arc<Subscription>) {
     if !core.is_closed() {
         core.clock.sleep_until(core.clock.now().after(LINGER)).await;
     }
     let reply = core.timing.reply;
     let locked = core.clock.within(reply, subscription.state.lock()).await;
-    // In this order: a listener that leaves after the look finds the mark, and ends it.
+    // In this order: a listener that leaves after the look finds the mark, and ends the subscription.
     subscription.mark_subscribed();
     if subscription.is_used() {
         return;
@@ -148,7 +149,7 @@ async fn end(core: Arc<Core>, route: Arc<str>, channel: Box<str>, subscription: 
             .arg(core.channels().unsubscribe())
             .arg(&*channel)
             .to_owned();
-        // Without an answer the connection is replaced, and with it all subscriptions.
+        // Without an answer the connection is replaced, and its subscriptions end with it.
         let transport = &core.scripts.transport;
         let _ = transport.send(Lane::Push, &route, &command, reply).await;
     }

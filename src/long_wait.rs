@@ -1,5 +1,4 @@
-//! A call that waits for long: whoever observes the client is told once, of its place and of who is in
-//! the way.
+//! The report of a call that waits for long: once per call, with its place and the holder in its way.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -14,15 +13,15 @@ use crate::hold::core::Core;
 use crate::holder::HolderId;
 use crate::script::reply;
 
-/// What a call waits for.
+/// The lock that a call waits for, and how to describe the wait.
 pub(crate) struct Waited<'a, W, P, B> {
-    /// As it was given to the client.
+    /// The name as it was given to the client.
     name: &'a str,
-    /// How many calls of this client wait for it.
+    /// Counts the calls of this client that wait for the lock.
     waiters: W,
-    /// Finds out where it waits.
+    /// Finds the place of the call.
     place: P,
-    /// Asks who is in the way.
+    /// Asks for the holder in the way.
     busy: B,
 }
 
@@ -37,7 +36,7 @@ impl<'a, W, P, B> Waited<'a, W, P, B> {
     }
 }
 
-/// Drives `call`, which began then, and tells whoever observes the client if it waits for long.
+/// Drives `call`, which began then, and reports it to the observer of the client if it waits for long.
 pub(crate) async fn told_if_long<T, P, B>(
     core: &Core,
     wait: Wait,
@@ -77,7 +76,7 @@ where
     .await
 }
 
-/// Asks both in one round trip.
+/// Asks for the place and the holder in one round trip.
 async fn tell<P, B>(
     core: &Core,
     began: Tick,
@@ -96,7 +95,7 @@ async fn tell<P, B>(
     });
 }
 
-/// Where the call waits that has asked for this, as far as the server says so in the time of one reply.
+/// Finds the place of the call with this request, if the server answers within the time of one reply.
 pub(crate) async fn place_of(request: &LockRequest) -> Option<Place> {
     let (core, number) = (&request.core, request.queued.number()?);
     let holder = HolderId::new(core.id(), number);

@@ -1,8 +1,7 @@
 //! A view of the loss of a hold that needs no guard: for other tasks and for threads.
 //!
-//! Invariant: it says of a hold what its guard would say, and after the guard is gone what was true then. So
-//! a guard that was released is never lost by its view either, and a view that is left over keeps nothing
-//! alive.
+//! Invariant: it agrees with the guard of the hold, and after the guard is gone it keeps the last state. So a guard
+//! that was released is never lost by its view either, and a view that is left over keeps nothing alive.
 
 use std::fmt::{self, Debug};
 use std::sync::{Arc, OnceLock};
@@ -17,10 +16,10 @@ use crate::lost::LostReason;
 /// Whether a guard is lost, for code that does not have the guard; from
 /// [`loss`](crate::ReentrantGuard::loss).
 ///
-/// It is `'static`, and cheap to clone: give it to a task that the work spawns, or to a thread that blocks.
-/// It does not keep the lock held. Once the guard was released, forgotten or dropped, it says for ever what
-/// was true at that moment, even if another guard of the same owner holds the lock for longer. A view of a guard
-/// that is downgraded goes on with the guard that comes of it.
+/// It is `'static`, and cheap to clone: give it to a task that the work spawns, or to a thread that blocks. It does not
+/// keep the lock held. Once the guard was released, forgotten or dropped, it keeps the state of that moment for ever,
+/// even if another guard of the same owner holds the lock for longer. A view of a guard that is downgraded continues
+/// with the new guard.
 ///
 /// ```no_run
 /// # async fn doc(client: lockset::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -47,13 +46,13 @@ struct View {
 }
 
 enum Of {
-    /// A guard that is there, and why it is lost if this view has said so.
+    /// A guard that is there, and the loss that this view has reported.
     Guard(Arc<dyn Losable>, Option<LostReason>),
-    /// One that is gone, and why it was lost by then, if it was.
+    /// A guard that is gone, and the loss that it ended with, if any.
     Gone(Option<LostReason>),
 }
 
-/// What a guard holds, as far as it can be lost.
+/// The hold of a guard, as far as it can be lost.
 pub(crate) trait Losable: Send + Sync {
     fn loss(&self) -> Option<LostReason>;
 
@@ -96,12 +95,12 @@ impl Loss {
         };
         let loss = losable.loss();
         match &mut *self.0.of.lock() {
-            // Noted, so that it is said of the guard for ever, even if that is going just now.
+            // Noted, so that the view reports it for ever, even if the guard is going at this moment.
             Of::Guard(_, said) => {
                 *said = said.or(loss);
                 loss
             }
-            // It has gone meanwhile: what was true then stays.
+            // The guard has gone in the meantime, and its last state stays.
             Of::Gone(at_end) => *at_end,
         }
     }
@@ -116,10 +115,9 @@ impl Loss {
 
     /// Waits until the lock is lost, and returns the reason.
     ///
-    /// It resolves no later than the local deadline, whatever the network does; after the machine was
-    /// suspended for longer than the lease, within a quarter of a second. If the guard is released, forgotten
-    /// or dropped before it is lost, this never resolves: wait for the end of the work too, or abort the task
-    /// that waits.
+    /// It resolves by the local deadline, even if the network fails; after the machine was suspended for longer than
+    /// the lease, within a quarter of a second. If the guard is released, forgotten or dropped before it is lost, this
+    /// never resolves: wait for the end of the work too, or abort the task that waits.
     ///
     /// # Cancel safety
     /// Cancel safe. It may be called any number of times, also after the loss.
@@ -176,12 +174,12 @@ impl LossCell {
         self.0.get_or_init(|| Loss::new(losable())).clone()
     }
 
-    /// The guard is gone: what it says from here on. Only the first call counts.
+    /// Fixes the state when the guard is gone. Only the first call counts.
     pub(crate) fn end(&self, loss: impl FnOnce() -> Option<LostReason>) {
         let Some(Loss(view)) = self.0.get() else {
             return;
         };
-        // Not under the mutex: a loss that is due just now is told here, and whoever is told may ask this view.
+        // Not under the mutex: a loss that is due at this moment is reported here, and the receiver may ask this view.
         let loss = loss();
         let mut of = view.of.lock();
         let Of::Guard(_, said) = *of else {
@@ -189,7 +187,7 @@ impl LossCell {
         };
         let guard = std::mem::replace(&mut *of, Of::Gone(said.or(loss)));
         drop(of);
-        // It may be the last that keeps a client alive.
+        // It may be the last reference that keeps a client alive.
         drop(guard);
         view.ended.give();
     }
@@ -203,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// Lost from when it is said to be.
+    /// A hold that is lost once a test says so.
     #[derive(Default)]
     struct Held(AtomicBool);
 
@@ -228,8 +226,7 @@ mod tests {
         (cell, held, view)
     }
 
-    /// As a subscriber of `tracing` may, to which a loss is told that is found as the guard goes: whichever
-    /// look finds it.
+    /// A subscriber of `tracing` may ask the view when it gets a loss that was found as the guard goes.
     #[test]
     fn who_is_told_of_a_loss_may_ask_the_view_of_its_guard() {
         let (cell, _, view) = held();
@@ -244,7 +241,7 @@ mod tests {
     fn what_it_has_said_as_its_guard_went_it_says_for_ever() {
         let (cell, held, view) = held();
         cell.end(|| {
-            // The lease ends behind the last look at it, and somebody asks then.
+            // The lease ends after the last look at it, and the view is asked then.
             held.0.store(true, Ordering::Relaxed);
             assert!(view.is_lost());
             None
