@@ -1,8 +1,8 @@
 //! Support code for the attribute `#[locked]`.
 //!
 //! Public only for the code that the attribute generates: as `lockset::__private`, hidden, and not part of the promised
-//! API. Invariant: anything that can live here is not generated, so that expansions stay short and a compiler error names
-//! one trait.
+//! API. Invariant: anything that can live here is not generated, so that expansions stay short and a compiler
+//! error names one trait.
 
 pub use std::format;
 use std::time::Duration;

@@ -217,8 +217,8 @@ macro_rules! guard_methods {
             /// leave, gets the loss.
             ///
             /// A release without an answer is repeated. If the server then has no such hold, the result is `Ok` if the
-            /// first release was sent within the lease, because it was executed. It cannot be told apart from a third
-            /// party that freed the lock after the last renewal.
+            /// first release was sent within the lease, because it was executed. It cannot be distinguished from a
+            /// third party that freed the lock after the last renewal.
             ///
             /// # Cancel safety
             /// If the future is dropped, the release continues in the background.

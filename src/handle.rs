@@ -470,10 +470,9 @@ macro_rules! option_methods {
             /// [`is_io`]($crate::Error::is_io) (a `RedlockLock`: with
             /// [`is_quorum`]($crate::Error::is_quorum)); for every call of this handle and of its guards.
             ///
-            /// Default: the client's
-            /// ([`ClientBuilder::give_up_after`]($crate::ClientBuilder::give_up_after)), a third of its
-            /// lease. From 1 ms. With [`Duration::MAX`](::std::time::Duration::MAX) calls never give up, and
-            /// a wait continues through an outage.
+            /// Default: the client's ([`ClientBuilder::give_up_after`]($crate::ClientBuilder::give_up_after)), a third
+            /// of its lease. From 1 ms. With [`Duration::MAX`](::std::time::Duration::MAX) calls have no limit, and a
+            /// wait continues through an outage.
             ///
             /// It does not bound the wait for a lock that is held while the server answers. An abandoned call is undone
             /// in the background.

@@ -1,7 +1,7 @@
 //! The multi-lock: several locks of any kind, all of them or none.
 //!
-//! This module is the public types; `acquire/several.rs` takes the locks. Invariant: members are in the
-//! order of their keys, one order for all multi-locks, so that no two of them wait for each other.
+//! This module has the public types; `acquire/several.rs` takes the locks. Invariant: members are in the order of their
+//! keys, one order for all multi-locks, so that no two of them wait for each other.
 
 use std::fmt;
 use std::pin::pin;
@@ -33,10 +33,10 @@ use crate::trace;
 /// The most members of a [`MultiLock`]. It bounds how long its script blocks the server.
 pub const MULTI_LOCK_MEMBERS_MAX: usize = 100;
 
-/// What it is called where kinds are told apart.
+/// Its kind where kinds are distinguished.
 const KIND: CountedKind = CountedKind::Multi;
 
-/// The operation that errors of [`MultiLock::new`] name.
+/// The operation in errors of [`MultiLock::new`].
 const NEW: &str = "multi_lock";
 
 /// A lock as a member of a [`MultiLock`], with the options of its handle. Reentrant locks, fair locks and the
@@ -87,19 +87,19 @@ impl Member {
 /// [`read_side`](crate::RwLock::read_side) or [`write_side`](crate::RwLock::write_side) of
 /// [`RwLock`](crate::RwLock)s, in any mix; different kinds in one list are written as [`Member`]s.
 ///
-/// * Members of one client are acquired by one script in one round trip, and released in one write; in a cluster,
-///   those of one slot. Nothing is held while it waits.
-/// * Members of several clients, or in several slots of a cluster, are acquired in the order of their names,
-///   one after the other, within one time budget. While one is waited for, those before it are held, for
-///   about a lease at most; then all are released and the search starts over. They are released in reverse.
-/// * Two multi-locks over the same members cannot deadlock, in whatever order they list them.
-/// * Waiters of one client queue; clients do not. Whoever asks first when all are free gets them: one task,
+/// * Members of one client are acquired by one script in one round trip, and released in one write; in a cluster, the
+///   members of one slot. Nothing is held while it waits.
+/// * Members of several clients, or in several slots of a cluster, are acquired in the order of their names, one after
+///   the other, within one time budget. While it waits for a member, the members before it are held, for about a lease
+///   at most; then all are released and it starts over. They are released in reverse.
+/// * Two multi-locks over the same members cannot deadlock, even if they list them in different orders.
+/// * Waiters of one client queue; clients do not. The first to ask when all members are free gets them: one task,
 ///   against 64 tasks of another client with the same members, gets about one grant in three.
-/// * It has no claim on members that are never free at the same moment. Beside others that acquire them one
-///   by one without a pause it may wait long. Put a single lock around both then.
-/// * A fair member is acquired when it is free and nobody is before this waiter in its queue. The waiter has
-///   a place there only while that member is the one it waits for. It gives the place up while other members
-///   are in the way, so nobody waits behind a waiter that cannot go on.
+/// * It has no claim on members that are never free at the same moment. Beside others that acquire them one by one
+///   without a pause it may wait for long. In that case, put a single lock around both.
+/// * A fair member is acquired when it is free and no other waiter is before this one in its queue. The waiter has a
+///   place there only while it waits for that member. It removes the place while other members are in the way, so that
+///   no waiter waits behind one that cannot go on.
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -119,9 +119,9 @@ impl Member {
 #[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct MultiLock {
-    /// In the order of their keys.
+    /// The members in the order of their keys.
     members: Arc<[Handle]>,
-    /// Those of all members.
+    /// Options for all members.
     options: Options,
 }
 
@@ -166,7 +166,7 @@ impl MultiLock {
                 return Err(invalid(message).of_lock(pair[0].given_name()));
             }
         }
-        // Those of one place are the same by now.
+        // Members at one place are equal here.
         members.dedup_by(|one, other| place(one) == place(other));
         if members.len() > MULTI_LOCK_MEMBERS_MAX {
             return Err(invalid(format!(
@@ -180,13 +180,13 @@ impl MultiLock {
         })
     }
 
-    /// The name of the first member, in the order in which they are acquired.
+    /// The name of the first member, in the order of acquisition.
     #[must_use]
     pub fn name(&self) -> &str {
         self.members[0].given_name()
     }
 
-    /// The names of the members, in the order in which they are acquired.
+    /// The names of the members, in the order of acquisition.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.members.iter().map(Handle::given_name).collect()
@@ -210,14 +210,14 @@ impl MultiLock {
         self
     }
 
-    /// Leaves the members held for `span` from the grant, however early they are released; as
-    /// [`ReentrantLock::at_least`]. Not if one of them is lost: the others are free at once then.
+    /// Leaves the members held for `span` from the grant, even if they are released before; as
+    /// [`ReentrantLock::at_least`]. If one of them is lost, the others are released at once.
     pub fn at_least(mut self, span: Duration) -> Self {
         self.options.at_least = Some(span);
         self
     }
 
-    /// Bounds how long the members are held; as [`ReentrantLock::max_hold`]. The guard is lost with the first.
+    /// Bounds how long the members are held; as [`ReentrantLock::max_hold`]. The guard is lost with its first member.
     pub fn max_hold(mut self, span: Duration) -> Self {
         self.options.max_hold = Some(span);
         self
@@ -236,8 +236,8 @@ impl MultiLock {
         self
     }
 
-    /// Sets how long a call continues without an answer from a server; as [`ReentrantLock::give_up_after`].
-    /// With members on several servers, it is the server that is being asked that counts.
+    /// Sets how long a call continues without an answer from a server; as [`ReentrantLock::give_up_after`]. With
+    /// members on several servers, the limit applies to the server that is being asked.
     pub fn give_up_after(mut self, span: Duration) -> Self {
         self.options.give_up = Some(span);
         self
@@ -249,8 +249,7 @@ impl MultiLock {
         self
     }
 
-    /// Counts what is done through this handle in the group `name`, and its members too; as
-    /// [`ReentrantLock::group`].
+    /// Counts the calls of this handle and of its members in the group `name`; as [`ReentrantLock::group`].
     pub fn group(mut self, name: &str) -> Self {
         self.options.group = self.members[0].core().observed().group(name);
         self
@@ -300,9 +299,9 @@ impl MultiLock {
         self.acquire("try_lock_for", Wait::Until(deadline)).await
     }
 
-    /// Who is in the way, and for how long if the lease is not renewed: at the first member that is held.
-    /// `None`: nobody holds any. One round trip for each member, all at once; the answer may be outdated when
-    /// it arrives.
+    /// Returns the holder in the way at the first member that is held, and how long its lease lasts without a renewal.
+    /// `None`: no member is held. One round trip for each member, all at once; the answer may be outdated when it
+    /// arrives.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -333,7 +332,7 @@ impl MultiLock {
         let call = pin!(acquire::several(&requests, wait, began));
         let most = || self.members.iter().map(Handle::waiters).max();
         let waiters = || most().unwrap_or_default();
-        // Of those it asks for it waits for one at a time.
+        // It waits for one member at a time.
         let queued = || requests.iter().find(|each| each.queued.number().is_some());
         let place = || async { place_of(queued()?).await };
         let waited = Waited::new(self.name(), waiters, place, || self.refused());
@@ -415,19 +414,19 @@ fn invalid(message: impl Into<String>) -> Error {
 pub struct MultiGuard(Bundle);
 
 impl MultiGuard {
-    /// The name of the first member, in the order in which they are acquired.
+    /// The name of the first member, in the order of acquisition.
     #[must_use]
     pub fn name(&self) -> &str {
         self.names()[0]
     }
 
-    /// The names of the members, in the order in which they are acquired.
+    /// The names of the members, in the order of acquisition.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.0.names().collect()
     }
 
-    /// The owner that holds the locks; that of the first, if the handles named several.
+    /// The owner that holds the locks; if the handles named several, the owner of the first member.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         self.0.owner()
@@ -439,8 +438,7 @@ impl MultiGuard {
         self.holder_ids()[0]
     }
 
-    /// The holder id of each member, by which its server knows the hold, in the order of
-    /// [`names`](Self::names).
+    /// The holder id of each member at its server, in the order of [`names`](Self::names).
     #[must_use]
     pub fn holder_ids(&self) -> Vec<&str> {
         self.0.holder_ids().collect()
@@ -520,7 +518,7 @@ impl MultiGuard {
         self.0.lost().await
     }
 
-    /// Waits until somebody waits for a member, in this process or in another; as
+    /// Waits until a call waits for a member, in this process or in another; as
     /// [`ReentrantGuard::recalled`](crate::ReentrantGuard::recalled).
     ///
     /// # Cancel safety
@@ -545,10 +543,10 @@ impl MultiGuard {
 
     /// Runs `work` to its end, or drops it when a member is lost.
     ///
-    /// The clock is read before each step of the work and once more at its end, so `Ok` means that all were
-    /// held until then. Only what `work` itself awaits stops at a loss: not a task that it spawned, nor a
-    /// call that blocks its thread. If such a call outlasts the lease, this returns `Lost` when the call
-    /// comes back, although the work was done.
+    /// The clock is read before each step of the work and once more at its end, so `Ok` means that all were held until
+    /// then. A loss stops only what `work` itself awaits, not a task that it spawned, nor a call that blocks its
+    /// thread. If such a call outlasts the lease, this returns `Lost` when the call comes back, although the work was
+    /// done.
     ///
     /// # Cancel safety
     /// Dropping this future drops `work`; the guard is not touched.
@@ -559,7 +557,7 @@ impl MultiGuard {
         self.0.run(work).await
     }
 
-    /// Enters every member once more for the same owner; never waits for anybody.
+    /// Enters every member once more for the same owner; never waits for another owner.
     ///
     /// # Cancel safety
     /// If the future is dropped, counts that a server may have raised are corrected in the background.
@@ -578,8 +576,8 @@ impl MultiGuard {
     /// If the future is dropped, the release continues in the background.
     ///
     /// # Errors
-    /// * [`is_not_held`](crate::Error::is_not_held): a member was lost before. The error has its name; the
-    ///   others are released all the same.
+    /// * [`is_not_held`](crate::Error::is_not_held): a member was lost before. The error has its name; the others are
+    ///   released nevertheless.
     /// * [`is_io`](crate::Error::is_io): a server does not answer. The release continues in the background
     ///   until the leases end.
     /// * [`is_refused`](crate::Error::is_refused), [`is_denied`](crate::Error::is_denied): a server cannot do it

@@ -1,7 +1,7 @@
-//! What happens in a client that no caller is told of, for whoever watches it.
+//! Counts and events of a client that no caller learns of.
 //!
-//! Invariants: the engine never waits for an observer, and none of its locks is held while one runs; nothing
-//! that fails in the background is without a count and an event.
+//! Invariants: the engine never waits for an observer, and none of its locks is held while one runs; every failure in
+//! the background has a count and an event.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,17 +17,15 @@ use crate::totals::{CountedKind, Counters, GrantedBy, count};
 use crate::trace;
 use crate::waits::Waits;
 
-/// So many events wait for a slow observer. Later ones are dropped, and counted.
+/// The most events that wait for a slow observer. Later ones are dropped, and counted.
 const EVENTS_MAX: usize = 1024;
 
-/// Is told what happens in a client; given to
-/// [`ClientBuilder::observer`](crate::ClientBuilder::observer).
+/// An observer of a client's events; set with [`ClientBuilder::observer`](crate::ClientBuilder::observer).
 ///
-/// It is called on a thread of its own, one event after the other, in their order. The client never waits for
-/// it: if it is slow, up to 1024 events wait for it, and later ones are dropped and counted in
-/// [`Totals::events_dropped`](crate::Totals::events_dropped). If it panics, that event is over and it gets the
-/// next (unless the program aborts on panic). The thread ends with the client, once it has told what came
-/// before.
+/// It is called on a thread of its own, with one event after the other, in their order. The client never waits for it:
+/// if it is slow, up to 1024 events wait for it, and later ones are dropped and counted in
+/// [`Totals::events_dropped`](crate::Totals::events_dropped). If it panics, it still gets the next event (unless the
+/// program aborts on panic). The thread ends with the client, once it has delivered what came before.
 ///
 /// ```no_run
 /// # async fn doc() -> lockset::Result<()> {
@@ -48,7 +46,7 @@ const EVENTS_MAX: usize = 1024;
 /// # drop(client); Ok(()) }
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// Something has happened.
+    /// Handles an event.
     fn on(&self, event: &Event<'_>);
 }
 
@@ -59,19 +57,19 @@ impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
     }
 }
 
-/// Counts what a client does, and tells its observer. What is counted is also told to the recorder of metrics.
+/// Counts what a client does, and passes events to its observer and counts to the recorder of metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     pub(crate) counters: Counters,
     pub(crate) meter: Meter,
-    /// Calls that wait, if anybody is told of long waits.
+    /// Waiting calls, if long waits are reported.
     pub(crate) waits: Arc<Waits>,
-    /// To the thread of the observer, if there is one.
+    /// The channel to the observer's thread, if there is one.
     events: Option<SyncSender<Event<'static>>>,
 }
 
 impl Observed {
-    /// With an observer on a thread of its own.
+    /// Starts the thread of an observer.
     ///
     /// # Errors
     /// If the system has no thread to give.
@@ -85,12 +83,12 @@ impl Observed {
         })
     }
 
-    /// Whether anybody is told.
+    /// Whether events have a receiver.
     pub(crate) fn is_on(&self) -> bool {
         self.events.is_some() || trace::is_on()
     }
 
-    /// Tells it, if anybody is told. Neither blocks nor panics.
+    /// Reports an event if events have a receiver. Neither blocks nor panics.
     pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
         if self.events.is_none() && !cfg!(feature = "tracing") {
             return;
@@ -105,7 +103,7 @@ impl Observed {
         }
     }
 
-    /// The group of this name, for locks. Tells of the first that is one too many.
+    /// Returns the group of this name, for locks. Reports the first name over the limit.
     pub(crate) fn group(&self, name: &str) -> Group {
         let (group, is_first_over) = Group::named(name);
         if is_first_over {
@@ -114,32 +112,32 @@ impl Observed {
         group
     }
 
-    /// A call got a lock.
+    /// Counts a call that got a lock.
     #[inline]
     pub(crate) fn granted(&self, kind: CountedKind, by: GrantedBy, group: Group) {
         self.counters.granted(kind, by);
         self.meter.granted(kind, by, group);
     }
 
-    /// A call ended without a lock, because others held it.
+    /// Counts a call that ended without a lock, because others held it.
     pub(crate) fn refused(&self, group: Group) {
         count(&self.counters.refusals);
         self.meter.refused(group);
     }
 
-    /// A call has to wait. To be kept for as long as it does.
+    /// Counts a call that has to wait. The result is kept for as long as it does.
     pub(crate) fn waits(&self, group: Group) -> WaitCount<'_> {
         count(&self.counters.waits);
         self.meter.waits(group)
     }
 
-    /// A hold was lost.
+    /// Counts a lost hold.
     pub(crate) fn lost(&self, reason: LostReason, group: Group) {
         self.counters.lost(reason);
         self.meter.lost(reason, group);
     }
 
-    /// A renewal left this much of a lease. True if it was late.
+    /// Counts a renewal that left this much of a lease. Returns true if it was late.
     pub(crate) fn renewed(&self, left: Duration, lease: Duration) -> bool {
         let is_late = self.counters.renewed(left, lease);
         self.meter.renewed(left, is_late);
@@ -151,7 +149,7 @@ impl Observed {
         self.meter.renewal_failed();
     }
 
-    /// What was sent then over the lane at this place has its reply.
+    /// Measures the reply to a command that was sent then over the lane at this place.
     pub(crate) fn answered(&self, lane: usize, sent: Tick, clock: Clock) {
         if let Some(took) = self.counters.answered(lane, sent, clock) {
             self.meter.answered(lane, took);
@@ -163,13 +161,13 @@ impl Observed {
         self.meter.reconnected(lane);
     }
 
-    /// A release in the background was refused, or is given up.
+    /// Counts a release in the background that was refused or abandoned.
     pub(crate) fn background_failed(&self) {
         count(&self.counters.background_failures);
         self.meter.background_failed();
     }
 
-    /// A call of a script ended without what was asked for.
+    /// Counts a call of a script that failed.
     pub(crate) fn script_failed(&self) {
         count(&self.counters.script_errors);
         self.meter.script_failed();
@@ -178,7 +176,7 @@ impl Observed {
 
 fn tell_all(observer: &dyn Observer, inbox: &Receiver<Event<'static>>) {
     for event in inbox {
-        // The panic was reported by the hook of the program.
+        // The program's panic hook has reported the panic.
         let _is_told = catch_unwind(AssertUnwindSafe(|| observer.on(&event)));
     }
 }
@@ -208,7 +206,7 @@ mod tests {
         let wait = Duration::from_secs(5);
         assert!(inbox.recv_timeout(wait).unwrap().contains("first"));
         assert!(inbox.recv_timeout(wait).unwrap().contains("second"));
-        // Its thread ends with what it was told by.
+        // Its thread ends when the sender is dropped.
         drop(observed);
         assert!(inbox.recv_timeout(wait).is_err());
     }

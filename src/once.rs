@@ -1,8 +1,8 @@
 //! Once per key and window: a claim that one caller in the whole system gets.
 //!
-//! At the server a claim is an ordinary hold with a fixed lease, which nobody renews. Invariants: a call that
-//! is dropped before it was granted leaves nothing; what was granted stays for its window, whatever becomes
-//! of its caller, unless it is undone.
+//! At the server a claim is an ordinary hold with a fixed lease, which is never renewed. Invariants: a call that is
+//! dropped before its grant leaves nothing behind; a grant stands for its window, even if its caller is gone, unless it
+//! is undone.
 
 use std::fmt;
 use std::future::Future;
@@ -17,9 +17,9 @@ use crate::reentrant::{ReentrantGuard, ReentrantLock};
 impl Client {
     /// A key that one caller in the whole system gets per window, which [`per`](OnceKey::per) sets.
     ///
-    /// For requests that may be sent twice (a double click, a repeated webhook), and whatever else is to be
-    /// done once in a while by whoever comes first. The caller need not be alive for the claim to stand. Two
-    /// calls at the same moment get one claim; there is no gap in which both find the key free.
+    /// For requests that may be sent twice (a double click, a repeated webhook), and for work that the first caller in
+    /// a while should do. The caller need not be alive for the claim to stand. Two calls at the same moment get one
+    /// claim; there is no gap where both find the key free.
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -36,7 +36,7 @@ impl Client {
     }
 }
 
-/// A key for [`Once`], which needs a window yet; from [`Client::once`].
+/// A key for [`Once`] that still needs a window; from [`Client::once`].
 #[derive(Clone, Debug)]
 #[must_use = "set the window with `per`"]
 pub struct OnceKey(ReentrantLock);
@@ -52,16 +52,15 @@ impl OnceKey {
     }
 }
 
-/// One caller per key and window; from [`Client::once`].
+/// A claim for one caller per key and window; from [`Client::once`].
 ///
 /// A handle: cheap to make and to clone, it holds nothing.
 ///
-/// The key is that of an ordinary lock of this name: with Redisson, `getLock(key).tryLock(0, 15, SECONDS)`
-/// without an unlock shares it. So a key that is used for this should not be used as a
-/// [lock](Client::lock), too.
+/// The key is an ordinary lock of this name: with Redisson, `getLock(key).tryLock(0, 15, SECONDS)` without an unlock
+/// shares it. So do not use the key as a [lock](Client::lock) too.
 ///
-/// A window is counted by the server. It is not a lock: work that takes longer than its window may be done by
-/// the next one at the same time. For that, take a [`Job`](crate::Job).
+/// The server counts the window. This is not a lock: if work takes longer than its window, the next caller may do it at
+/// the same time. For that, take a [`Job`](crate::Job).
 ///
 /// ```no_run
 /// # async fn order() -> lockset::Result<u64> { Ok(7) }
@@ -90,8 +89,8 @@ impl Once {
         self.lock.name()
     }
 
-    /// Keeps the claim when the work of [`run`](Self::run) fails, panics or is dropped. Without it the key is
-    /// given back then.
+    /// Keeps the claim when the work of [`run`](Self::run) fails, panics or is dropped. Without this the key is free
+    /// then.
     ///
     /// For work that must not be repeated once it has begun.
     pub fn keep_on_error(mut self) -> Self {
@@ -99,7 +98,7 @@ impl Once {
         self
     }
 
-    /// Counts it in the group `name`; as [`ReentrantLock::group`].
+    /// Counts the claims in the group `name`; as [`ReentrantLock::group`].
     pub fn group(mut self, name: &str) -> Self {
         self.lock = self.lock.group(name);
         self
@@ -112,18 +111,18 @@ impl Once {
         self
     }
 
-    /// Claims the key for the window. `None`: somebody else has, and it is not over yet. One round trip.
+    /// Claims the key for the window. `None`: another caller has claimed it, and that window is not over yet. One round
+    /// trip.
     ///
-    /// The claim stands for its whole window, also when it is dropped, when its task has long ended and when
-    /// the process dies; only [`undo`](Claim::undo) gives it back.
+    /// The claim stands for its whole window, even if it is dropped, its task ends or the process dies; only
+    /// [`undo`](Claim::undo) ends it before.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing: a claim under way is undone in the background.
+    /// Dropping the future leaves nothing behind: a claim under way is undone in the background.
     ///
     /// # Errors
-    /// As for [`ReentrantLock::try_lock`]; [`is_invalid`](Error::is_invalid) also for a window that cannot
-    /// work. After [`is_io`](Error::is_io) nothing is claimed: what the server granted all the same is undone
-    /// in the background.
+    /// As for [`ReentrantLock::try_lock`]; [`is_invalid`](Error::is_invalid) also for a window that cannot work. After
+    /// [`is_io`](Error::is_io) nothing is claimed: a grant of the server is undone in the background.
     ///
     /// ```no_run
     /// # async fn send() -> lockset::Result<()> { Ok(()) }
@@ -140,18 +139,17 @@ impl Once {
         Ok(self.ask("claim").await?.ok())
     }
 
-    /// Does `work` if nobody has in this window. If it fails, panics or is dropped, the key is given back, so
-    /// that the next one may try; see [`keep_on_error`](Self::keep_on_error).
+    /// Does `work` if no caller has claimed the key in this window. If the work fails, panics or is dropped, the key is
+    /// free for the next caller; see [`keep_on_error`](Self::keep_on_error).
     ///
-    /// One round trip, and a second one if the work fails. `work` is not polled before the claim is granted.
-    /// Await it before the client is [shut down](crate::Client::shutdown): work that fails later cannot give its
-    /// key back.
+    /// One round trip, and a second one if the work fails. `work` is not polled before the claim is granted. Await it
+    /// before the client is [shut down](crate::Client::shutdown): work that fails later cannot free its key.
     ///
     /// # Cancel safety
-    /// Dropping the future drops `work` and gives the key back in the background.
+    /// Dropping the future drops `work` and frees the key in the background.
     ///
     /// # Errors
-    /// The error of `work`; or one of [`claim`](Self::claim), as [`From`] makes it one of `work`.
+    /// The error of `work`; or an error of [`claim`](Self::claim), converted by [`From`] to the error type of `work`.
     ///
     /// ```no_run
     /// # async fn book() -> lockset::Result<u64> { Ok(7) }
@@ -181,7 +179,7 @@ impl Once {
         match (done, pending.claim.take()) {
             (Ok(value), _) => Ok(OnceRun::Ran(value)),
             (Err(error), Some(claim)) if !self.keeps_on_error => {
-                // The work's error is what is to be told. What could not be sent is undone in the background.
+                // The work's error is the one to return. If the undo cannot be sent, it continues in the background.
                 let _ = claim.undo().await;
                 Err(error)
             }
@@ -189,7 +187,7 @@ impl Once {
         }
     }
 
-    /// A claim, or how long that of somebody else stands yet.
+    /// Asks for the key: a claim, or how long another caller's claim still stands.
     async fn ask(&self, operation: &'static str) -> Result<Result<Claim, Duration>> {
         if !(LEASE_MIN..=LEASE_MAX).contains(&self.window) {
             let window = self.window;
@@ -211,14 +209,14 @@ impl fmt::Debug for Once {
     }
 }
 
-/// What became of [`Once::run`]. `use lockset::OnceRun::{Duplicate, Ran}` makes for short matches.
+/// The outcome of [`Once::run`]. `use lockset::OnceRun::{Duplicate, Ran}` makes for short matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnceRun<T> {
     /// The work was done, with this result.
     Ran(T),
-    /// Somebody else has claimed the key, and the work was not begun.
+    /// Another caller has claimed the key, and the work was not begun.
     Duplicate {
-        /// How long that claim stands yet, as the server saw it.
+        /// How long that claim still stands, as the server saw it.
         remaining: Duration,
     },
 }
@@ -243,28 +241,28 @@ impl Claim {
         self.guard().name()
     }
 
-    /// How long it certainly stands yet, by the local monotonic clock.
+    /// How long the claim certainly still stands, by the local monotonic clock.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.guard().remaining()
     }
 
-    /// Gives the key back before its window is over: whoever asks next gets it. One round trip. `Ok` also if
-    /// the window is over; a later claim of somebody else is never touched.
+    /// Frees the key before its window is over, for the next caller. One round trip. `Ok` also if the window is over; a
+    /// later claim of another caller is never touched.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the key is given back in the background.
+    /// If the future is dropped, the key is freed in the background.
     ///
     /// # Errors
-    /// As for [`ReentrantGuard::release`], but that it is not held any more is none, unless the client was
-    /// [shut down](crate::Client::shutdown) meanwhile: then the key stays claimed for its window.
+    /// As for [`ReentrantGuard::release`], but a claim that is no longer held is no error, unless the client was [shut
+    /// down](crate::Client::shutdown) in the meantime: then the key stays claimed for its window.
     pub async fn undo(mut self) -> Result<()> {
         let Some(guard) = self.0.take() else {
             return Ok(());
         };
         let loss = guard.loss();
         match guard.release().await {
-            // A client that was shut down keeps the key, and gives nothing back.
+            // The key of a client that was shut down stays claimed.
             Err(error) if error.is_not_held() && loss.reason() != Some(LostReason::Closed) => {
                 Ok(())
             }
@@ -273,7 +271,7 @@ impl Claim {
     }
 
     fn guard(&self) -> &ReentrantGuard {
-        // What takes it out takes the claim by value.
+        // Only methods that consume the claim take it out.
         self.0.as_ref().expect("a claim has its hold")
     }
 }
@@ -297,7 +295,7 @@ impl Drop for Claim {
     }
 }
 
-/// A claim whose work is under way; given back when dropped, unless it is kept.
+/// A claim whose work is under way; undone when dropped, unless it is kept.
 struct Pending {
     claim: Option<Claim>,
     is_kept: bool,

@@ -1,4 +1,4 @@
-//! What a handle may ask for, checked where it is used.
+//! The options of a handle, checked where they are used.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,27 +14,27 @@ pub const LEASE_MIN: Duration = Duration::from_millis(50);
 /// The longest lease: a year.
 pub const LEASE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The longest time for which a hold stays with its client after its guards: a minute.
+/// The longest time that a hold stays with its client after the last guard: a minute.
 pub const STICKY_MAX: Duration = Duration::from_secs(60);
 
-/// How long a counter of fencing tokens outlives the last grant, unless the client says otherwise: longer
-/// than a clock is ever set back by accident.
+/// How long a counter of fencing tokens outlives the last grant, unless the client says otherwise: longer than any
+/// accidental change of a clock.
 pub(crate) const TOKEN_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Longer than this is for ever.
+/// A longer retention is for ever.
 const TOKEN_RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// What a margin is at least.
+/// The constant part of a margin.
 const MARGIN_MIN: Duration = Duration::from_millis(2);
 
-/// Shortest time in which a call gives up.
+/// The shortest limit for a call without an answer.
 const GIVE_UP_MIN: Duration = Duration::from_millis(1);
 
-/// For how long a grant holds and whether it is renewed.
+/// The lease of a grant, and whether it is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeasePolicy {
     Renewed(Duration),
-    /// Renewed for so long, and no longer.
+    /// Renewed until `max` has passed.
     RenewedFor {
         lease: Duration,
         max: Duration,
@@ -53,11 +53,11 @@ impl LeasePolicy {
         !matches!(self, Self::Fixed(_))
     }
 
-    /// The same, but for `max` at most: no lease that is asked for lasts much longer than that.
+    /// Limits the policy to `max`: no lease is requested for much longer than that.
     fn for_at_most(self, max: Duration) -> Self {
         let enough = lease_for(max);
         match self {
-            // It ends before.
+            // It ends before `max`.
             Self::Fixed(lease) if lease <= enough => self,
             _ => Self::RenewedFor {
                 lease: self.lease().min(enough),
@@ -67,38 +67,38 @@ impl LeasePolicy {
     }
 }
 
-/// Local deadlines end this much before the server's: clocks that differ by one percent in rate,
-/// and the time a server takes to notice an expiry.
+/// The time from a local deadline to the later one of the server: for clocks that differ by one percent in rate, and
+/// for the time that a server takes to notice an expiry.
 pub(crate) fn margin(lease: Duration) -> Duration {
     (lease / 100 + MARGIN_MIN).min(lease / 4)
 }
 
-/// The lease whose local deadline is not before `span` has passed.
+/// Returns a lease whose local deadline comes only after `span`.
 pub(crate) fn lease_for(span: Duration) -> Duration {
     let most = span.saturating_add(MARGIN_MIN);
     most.saturating_add(most / 99 + Duration::from_nanos(100))
 }
 
-/// What all handles have in common.
+/// Options that all handles have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) owner: Option<Owner>,
-    /// The client's lease if nothing is said.
+    /// The client's lease if unset.
     pub(crate) policy: Option<LeasePolicy>,
-    /// A hold is not renewed for longer.
+    /// The longest time that a hold is renewed.
     pub(crate) max_hold: Option<Duration>,
-    /// A hold is left at the server for so long, however early it is released.
+    /// The shortest time that a hold is left at the server, even if it is released before.
     pub(crate) at_least: Option<Duration>,
-    /// A hold stays with the client for so long when no guard has it.
+    /// How long a hold stays with the client without a guard.
     pub(crate) sticky: Option<Duration>,
-    /// Its waiters have no subscription, and pause like this.
+    /// The pauses of waiters, which have no subscription then.
     pub(crate) polled: Option<Backoff>,
     pub(crate) fenced: bool,
-    /// What replicas have to confirm before a grant counts.
+    /// The replicas that have to confirm a grant before it counts.
     pub(crate) replication: Option<Replication>,
-    /// The client's if nothing is said.
+    /// The client's limit if unset.
     pub(crate) give_up: Option<Duration>,
-    /// What it is counted under.
+    /// The group of its counts.
     pub(crate) group: Group,
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Replication {
 }
 
 impl Replication {
-    /// What satisfies both.
+    /// Returns requirements that satisfy both.
     pub(crate) fn both(self, other: Self) -> Self {
         Self {
             count: self.count.max(other.count),
@@ -118,7 +118,7 @@ impl Replication {
         }
     }
 
-    /// Whether it can work with such a lease, of which at least two thirds have to be left.
+    /// Checks that it can work with this lease: at least two thirds of a lease have to be left after the wait.
     pub(crate) fn check(self, lease: Duration) -> Result<Self> {
         let Self { count, within } = self;
         let message = if count == 0 {
@@ -153,7 +153,7 @@ impl Options {
         }
     }
 
-    /// Those that were given.
+    /// Shows the options that were set.
     pub(crate) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
         if let Some(owner) = &self.owner {
             shown.field("owner", owner);
@@ -213,7 +213,7 @@ impl Options {
         Ok(policy)
     }
 
-    /// Whether a hold may last for as long as it is to be left.
+    /// Checks that the hold can last as long as `at_least` asks.
     fn check_at_least(&self, policy: LeasePolicy) -> Result<()> {
         let Some(span) = self.at_least else {
             return Ok(());
@@ -254,7 +254,7 @@ impl Options {
     }
 }
 
-/// As scripts take it: in ms, and 0 for ever.
+/// Converts a retention for scripts: to ms, where 0 is for ever.
 pub(crate) fn token_retention(retention: Duration) -> Result<u64> {
     if retention.is_zero() {
         return Err(Error::invalid(
@@ -281,7 +281,7 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     ))
 }
 
-/// How long a call goes on without an answer: not at all would be never to ask.
+/// Checks how long a call goes on without an answer. With a limit of zero it would never ask.
 pub(crate) fn check_give_up(span: Duration) -> Result<()> {
     if span >= GIVE_UP_MIN {
         return Ok(());
@@ -296,7 +296,7 @@ pub(crate) fn check_give_up(span: Duration) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// As a handle shows them.
+    /// A handle that shows its options.
     struct Handle(Options);
 
     impl fmt::Debug for Handle {
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!((one.both(other), other.both(one)), (both, both));
     }
 
-    /// Clocks may differ by one percent, and a lease that is short has three quarters of it left.
+    /// Clocks may differ by one percent. A short lease has three quarters of it left.
     #[test]
     fn a_margin_is_a_hundredth_and_two_milliseconds_or_a_quarter() {
         for (lease, micros) in [(30_000, 302_000), (100, 3_000), (50, 2_500), (4, 1_000)] {

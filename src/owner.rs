@@ -1,4 +1,4 @@
-//! Who asks for a lock.
+//! The identity of a caller.
 //!
 //! Re-entry belongs to a value that is passed, never to a thread or a task: the branches of one `join!` share
 //! a task, and a future may change its thread at any await.

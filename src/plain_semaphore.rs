@@ -1,7 +1,7 @@
-//! The plain semaphore: Redisson's `RSemaphore`, a number of permits that belong to nobody.
+//! The plain semaphore: Redisson's `RSemaphore`, a number of permits without holders.
 //!
-//! Invariants: a number is added once for each number that was taken, however often a call is sent; an attempt goes on
-//! in the background when its caller is gone, and gives back what it gets.
+//! Invariants: permits are added once for each time they were taken, however often a call is sent; an attempt continues
+//! in the background when its caller is gone, and returns what it gets.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,15 +18,16 @@ use crate::holder::HolderId;
 use crate::script::{Answer, Call, Script, catalog, millis, reply};
 use crate::synchronizer::{Synchronizer, synchronizer_methods};
 
-/// The server knows for this long after the last call who took permits. What is held for longer is not given back.
+/// The server remembers the calls that took permits for this long after the last one. Permits that are held for longer
+/// are not returned.
 const HOLDS_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Java counts permits so far.
+/// The largest number of permits in Java.
 const PERMITS_MAX: u32 = i32::MAX.unsigned_abs();
 
 impl Client {
-    /// A handle on the plain semaphore called `name`, for sharing with Java. **Nobody knows whose a permit is**: what a
-    /// process held that died is gone until somebody [adds](PlainSemaphore::release) permits.
+    /// A handle on the plain semaphore called `name`, for sharing with Java. **Permits have no holder**: the permits of
+    /// a process that dies are gone until a call [adds](PlainSemaphore::release) new ones.
     ///
     /// An invalid name is reported by the first call on the handle ([`is_invalid`](Error::is_invalid)).
     ///
@@ -46,12 +47,13 @@ impl Client {
     }
 }
 
-/// **Nobody knows whose a permit is: a process that dies takes its permits with it, for ever.** A number of permits at
-/// the server, Redisson's `RSemaphore`; from [`Client::plain_semaphore`].
+/// **Permits have no holder: a process that dies takes its permits with it, for ever.** A number of permits at the
+/// server, Redisson's `RSemaphore`; from [`Client::plain_semaphore`].
 ///
-/// Take it to share permits with Java services that use `RSemaphore`, and for nothing more. A handle: cheap to make and
-/// to clone, it holds nothing. There are never more permits than were declared, by [`permits`](Self::permits),
-/// [`try_set`](Self::try_set), [`release`](Self::release) or Java, whatever is repeated or lost. Waiters have no order.
+/// Take it only to share permits with Java services that use `RSemaphore`. A handle: cheap to make and to clone, it
+/// holds nothing. There are never more permits than were declared, by [`permits`](Self::permits),
+/// [`try_set`](Self::try_set), [`release`](Self::release) or Java, even if calls are repeated or lost. Waiters have no
+/// order.
 ///
 /// ```no_run
 /// # async fn convert() {}
@@ -74,34 +76,34 @@ pub struct PlainSemaphore {
 synchronizer_methods!(PlainSemaphore, "semaphore");
 
 impl PlainSemaphore {
-    /// Has an acquire make the semaphore with so many permits if it is not there, as [`try_set`](Self::try_set) does. A
-    /// semaphore that is there stays as it is: nobody knows how many permits it has in all.
+    /// Lets an acquire make the semaphore with this many permits if it does not exist, as [`try_set`](Self::try_set)
+    /// does. A semaphore that exists stays as it is, because its total number of permits is unknown.
     pub fn permits(mut self, permits: u32) -> Self {
         self.permits = Some(permits);
         self
     }
 
-    /// Takes so many permits with each acquire, all or none. Default: 1. Small requests may come first for ever.
+    /// Takes this many permits with each acquire, all or none. Default: 1. Small requests may come first for ever.
     pub fn many(mut self, count: u32) -> Self {
         self.count = count;
         self
     }
 
-    /// Acquires, however long that takes. A round trip if enough permits are available.
+    /// Acquires permits, however long that takes. One round trip if enough permits are available.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing: what the server grants all the same is given back in the background.
+    /// Dropping the future leaves nothing behind: permits that the server grants later are returned in the background.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a name or a number that cannot work and for a key that holds something else;
-    /// [`is_io`](Error::is_io) if the server does not answer; [`is_closed`](Error::is_closed) when the client is shut
-    /// down. After an error nothing is held.
+    /// [`is_invalid`](Error::is_invalid) for a name or a number that cannot work and for a key that holds something
+    /// else; [`is_io`](Error::is_io) if the server does not answer; [`is_closed`](Error::is_closed) when the client is
+    /// shut down. After an error nothing is held.
     pub async fn acquire(&self) -> Result<PlainPermits> {
         let acquired = self.acquire_until("acquire", Tick::NEVER).await?;
         Ok(acquired.expect("a wait without an end"))
     }
 
-    /// Acquires if enough permits are available. One round trip.
+    /// Acquires permits if enough are available. One round trip.
     ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).
@@ -112,7 +114,7 @@ impl PlainSemaphore {
         self.attempt("try_acquire").await
     }
 
-    /// Acquires within this time; the server is asked once more at its end.
+    /// Acquires permits within this time. The last attempt is at its end.
     ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).
@@ -138,7 +140,8 @@ impl PlainSemaphore {
         self.site.wait(operation, &channel, deadline, ask).await
     }
 
-    /// One attempt, which the watchdog's task drives: it goes on without its caller, and what nobody takes is dropped.
+    /// Makes one attempt, driven by the watchdog's task: it continues without its caller, and unclaimed permits are
+    /// dropped.
     async fn attempt(&self, operation: &'static str) -> Result<Option<PlainPermits>> {
         self.check(operation)?;
         let core = self.site.core();
@@ -197,7 +200,7 @@ impl PlainSemaphore {
         Err(self.site.invalid(operation, message))
     }
 
-    /// Makes the semaphore with so many permits: `false` if it is there, and then it stays as it is. One round trip.
+    /// Makes the semaphore with this many permits. `false`: it exists, and stays as it is. One round trip.
     ///
     /// # Cancel safety
     /// If the future is dropped, the semaphore may or may not be made.
@@ -208,9 +211,8 @@ impl PlainSemaphore {
         self.change("try_set", &catalog::PLAIN_INIT, permits).await
     }
 
-    /// Adds permits: those that a process took which died, or that Java took and has Rust give back. `false`: there is no
-    /// such semaphore, and none is made. One round trip. Permits that a guard holds are given back by
-    /// [`PlainPermits::release`].
+    /// Adds permits: permits of a process that died, or permits that Java took for Rust to return. `false`: there is no
+    /// such semaphore, and none is made. One round trip. Permits of a guard are returned by [`PlainPermits::release`].
     ///
     /// A call that is repeated because its answer was lost counts once.
     ///
@@ -246,7 +248,7 @@ impl PlainSemaphore {
         self.site.ask(operation, &call, flag).await
     }
 
-    /// How many permits are available; 0 also if there is no such semaphore. One round trip.
+    /// Returns how many permits are available; 0 also if there is no such semaphore. One round trip.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -262,7 +264,7 @@ impl PlainSemaphore {
     }
 }
 
-/// What a guard has at the server.
+/// The permits of a guard at the server.
 struct Held {
     site: Synchronizer,
     id: HolderId,
@@ -278,7 +280,7 @@ impl Held {
         Some(call.arg(name.semaphore_channel()).arg(self.site.publish()))
     }
 
-    /// Behind the attempt, on the same lane.
+    /// Returns the permits behind the attempt, on its lane.
     fn release_later(&self) {
         let core = self.site.core();
         let span = self.site.call_kept();
@@ -289,7 +291,7 @@ impl Held {
     }
 }
 
-/// Permits of a [`PlainSemaphore`]; dropping them gives them back in the background.
+/// Permits of a [`PlainSemaphore`]; dropping the guard returns them in the background.
 ///
 /// They have no lease. **A program that ends right after the drop, or is killed, takes them with it**: end with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown) after the last guard was dropped.
@@ -304,22 +306,22 @@ impl PlainPermits {
         self.held().site.given_name()
     }
 
-    /// How many permits these are.
+    /// How many permits the guard has.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.held().count
     }
 
-    /// Gives them back. One round trip. A call that is repeated because its answer was lost counts once. A semaphore that
-    /// was deleted is not made again.
+    /// Returns the permits. One round trip. A call that is repeated because its answer was lost counts once. A
+    /// semaphore that was deleted is not made again.
     ///
     /// # Cancel safety
-    /// If the future is dropped, they are given back in the background.
+    /// If the future is dropped, they are returned in the background.
     ///
     /// # Errors
     /// * [`is_not_held`](Error::is_not_held): the server does not know that they were taken. Its data was lost, or they
     ///   were held for more than 30 days. Nothing was added.
-    /// * otherwise as for [`acquire`](PlainSemaphore::acquire): they are given back in the background.
+    /// * otherwise as for [`acquire`](PlainSemaphore::acquire): they are returned in the background.
     pub async fn release(mut self) -> Result<()> {
         let held = self.held();
         let Some(call) = held.release() else {
@@ -336,13 +338,13 @@ impl PlainPermits {
         Err(Error::new(Kind::NotHeld, "release", message).of_lock(&name))
     }
 
-    /// Leaves them taken, as Java does: [`PlainSemaphore::release`] adds them again.
+    /// Leaves the permits taken, as Java does: [`PlainSemaphore::release`] adds them again.
     pub fn forget(mut self) {
         self.0 = None;
     }
 
     fn held(&self) -> &Held {
-        // What takes it out takes the guard by value.
+        // Only methods that consume the guard take it out.
         self.0.as_ref().expect("a guard has its permits")
     }
 }

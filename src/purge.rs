@@ -1,7 +1,7 @@
-//! Counters of fencing tokens that nobody uses any more, removed: for operators.
+//! Removes unused counters of fencing tokens, for operators.
 //!
-//! Invariant: a counter is removed only if its last token is a time, and one that lies so far back by the
-//! server's clock that the next token is larger. The script decides that at the moment of removing it.
+//! Invariant: a counter is removed only if its last token is a time that is so old by the server's clock that the next
+//! token is larger. The script decides that when it removes the counter.
 
 use std::time::Duration;
 
@@ -14,30 +14,29 @@ use crate::script::{Answer, Call, catalog, reply};
 
 const OPERATION: &str = "purge_token";
 
-/// Nobody sets a clock back by so much to correct it.
+/// No clock is set back by this much to correct it.
 const UNUSED_MIN: Duration = Duration::from_secs(60 * 60);
 
 impl Client {
-    /// Removes the counter of a lock's [fencing tokens](crate::FencingToken) if it has given no token for
+    /// Removes the counter of a lock's [fencing tokens](crate::FencingToken) if it has issued no token for
     /// `unused_for`, at least an hour. For operators, where counters are kept for longer than that
-    /// ([`token_retention`](crate::ClientBuilder::token_retention)); [`Survey::tokens`](crate::Survey::tokens)
-    /// finds them.
+    /// ([`token_retention`](crate::ClientBuilder::token_retention)); [`Survey::tokens`](crate::Survey::tokens) finds
+    /// them.
     ///
-    /// The last token is the time of its grant, and the next one is the time of the next grant. So tokens grow
-    /// without the counter as long as the server's clock does. A lock that tasks of one client handed off counts as
-    /// used at its first grant, so a counter may be removed a moment after the last of these tasks released the lock. **It is not safe if that clock is set back by
-    /// more than `unused_for` later on**, or another server takes over whose clock is behind by more than
-    /// that: then a new token may be smaller than one that a resource has seen, and the resource refuses the
-    /// new holder until the clock has caught up.
+    /// The last token is the time of its grant, and the next token is the time of the next grant. So tokens grow
+    /// without the counter as long as the server's clock does. A lock that was handed off between tasks of one client
+    /// counts as used at its first grant, so a counter may be removed a moment after the last of these tasks released
+    /// the lock. **It is not safe if that clock is set back by more than `unused_for` later on**, or if another server
+    /// takes over whose clock is behind by more than that: then a new token may be smaller than a token that a resource
+    /// has seen, and the resource refuses the new holder until the clock has caught up.
     ///
-    /// At the moment of removing it the server looks again: whether a token was given since, whether a lock
-    /// that counts with it is held, queued for, or listened for. In a cluster without sharded channels (Redis
-    /// 6.2) it sees only those who listen at the same server. Redisson begins with 1 where there is no
-    /// counter. A counter that Redisson was seen to raise stays, but not every raise can be seen: **leave
-    /// counters alone that its `RFencedLock` uses.**
+    /// When it removes the counter, the server checks again whether a token was issued since, and whether a lock that
+    /// uses the counter is held, queued for, or listened for. In a cluster without sharded channels (Redis 6.2) it sees
+    /// only listeners at the same server. Redisson begins with 1 where there is no counter. A counter that Redisson was
+    /// seen to raise stays, but not every raise can be seen: **do not purge counters that its `RFencedLock` uses.**
     ///
-    /// The user needs the right `+pubsub|numsub` (with sharded channels `+pubsub|shardnumsub`) beside those of
-    /// a program with fenced locks.
+    /// The user needs the right `+pubsub|numsub` (with sharded channels `+pubsub|shardnumsub`) in addition to the
+    /// rights of a program with fenced locks.
     ///
     /// # Cancel safety
     /// If the future is dropped, the counter may or may not be removed. The call may be repeated.
@@ -78,7 +77,7 @@ impl Client {
         let call = |name: &LockName| purge(name, unused_for, number);
         let read = |answer: &Answer| {
             Ok(match reply::purged(&answer.value)? {
-                // A repeat finds nothing of what an attempt without an answer has removed.
+                // A repeat finds no counter if an earlier attempt without an answer has removed it.
                 TokenPurge::Absent if answer.repeated => TokenPurge::Purged,
                 became => became,
             })

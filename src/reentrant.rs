@@ -1,7 +1,7 @@
-//! The reentrant lock: one owner at a time, who may enter again.
+//! The reentrant lock: one owner at a time, which may enter again.
 //!
-//! This module is what goes over the wire; the engine does the rest. At the server the lock is Redisson's
-//! `RLock`, and with [`fenced`](ReentrantLock::fenced) its `RFencedLock`.
+//! This module is the part on the wire; the engine does the rest. At the server the lock is Redisson's `RLock`, and
+//! with [`fenced`](ReentrantLock::fenced) its `RFencedLock`.
 
 use std::time::Duration;
 
@@ -37,13 +37,13 @@ impl Client {
 
 /// A lock for one owner at a time, which that owner may enter again; from [`Client::lock`].
 ///
-/// A handle: cheap to make and to clone, it holds nothing. Its options concern what is acquired through it.
+/// A handle: cheap to make and to clone, it holds nothing. Its options apply to the locks acquired through it.
 ///
-/// Waiters of one client are served first come, first served. They hand the lock off in memory, at most 16
-/// times and for 5 ms in a row, or for a round trip to the server where that is longer (50 ms at most). Then the
-/// client stands back until each other client that waits has had its turn: one task of one client, against 64
-/// tasks of another that never pause, gets about one grant in ten. There is no order between the waiters of
-/// different clients: for that use a [`FairLock`](crate::FairLock).
+/// Waiters of one client are served first come, first served. They hand the lock off in memory, at most 16 times and
+/// for 5 ms in a row, or for a round trip to the server if that is longer (50 ms at most). Then the client stands back
+/// until each other client that waits has had its turn: one task of one client, against 64 tasks of another that never
+/// pause, gets about one grant in ten. There is no order between the waiters of different clients: for that use a
+/// [`FairLock`](crate::FairLock).
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -75,7 +75,7 @@ impl ReentrantLock {
 }
 
 impl ReentrantLock {
-    /// One attempt: a guard, or how long the lease of somebody else lasts yet.
+    /// Makes one attempt: a guard, or the time left of the other holder's lease.
     pub(crate) async fn try_or_remaining(
         &self,
         operation: &'static str,
@@ -96,7 +96,7 @@ fn force_call(name: &LockName, publish: &str) -> Call {
         .arg(publish)
 }
 
-/// Who holds a lock of one holder.
+/// Returns the holder of a lock that has at most one.
 pub(crate) async fn inspect(handle: &Handle, operation: &'static str) -> Result<Option<Holder>> {
     let seen = handle.inspect(operation).await?;
     Ok(seen.into_iter().next().map(Holder::from))
@@ -104,8 +104,8 @@ pub(crate) async fn inspect(handle: &Handle, operation: &'static str) -> Result<
 
 /// One hold on a [`ReentrantLock`]; dropping it releases in the background.
 ///
-/// The release of a dropped guard leaves at once and costs the caller nothing; a later attempt of this client
-/// goes behind it. Use [`release`](Self::release) to know that the lock was held to the end.
+/// The release of a dropped guard is sent at once and costs the caller nothing; a later attempt of this client goes
+/// behind it. Use [`release`](Self::release) to know that the lock was held to the end.
 ///
 /// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for the

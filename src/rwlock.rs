@@ -1,9 +1,8 @@
 //! The read-write lock: many readers or one writer.
 //!
-//! This module is what goes over the wire; the engine does the rest. At the server the lock is Redisson's
-//! `RReadWriteLock`: each read hold has a lease in a key of its own, so that a dead reader ends with its
-//! own lease, whoever else reads on. All that an owner has of one lock, read and write, is one hold of
-//! the engine, with two counts.
+//! This module is the part on the wire; the engine does the rest. At the server the lock is Redisson's
+//! `RReadWriteLock`: each read hold has a lease in a key of its own, so a dead reader ends with its own lease, even if
+//! others read on. All holds of an owner on one lock, read and write, are one hold of the engine, with two counts.
 
 use std::time::Duration;
 
@@ -41,27 +40,26 @@ impl Client {
 ///
 /// A handle: cheap to make and to clone, it holds nothing.
 ///
-/// * **Neither side starves.** While a writer of this library waits, no new reader of this library enters, but
-///   for those that join readers of their own client; when a writer is done, readers that waited go first.
-///   Redisson does not follow this rule: its readers enter whenever others read.
-/// * **Readers of one client have one hold at the server together.** Who comes while another reads joins it
-///   without a round trip, for 5 ms after it was granted, up to 1024 readers, and not while a writer of the same
-///   client waits; the last to leave releases it. Each has its own guard and owner. They are lost together. A call
-///   with an [owner](Self::owner), [`fenced`](Self::fenced), [`at_least`](Self::at_least),
-///   [`max_hold`](Self::max_hold) or a [fixed lease](Self::fixed_lease) has a hold of its own, and so has a
-///   [downgraded](WriteGuard::downgrade) guard, a member of a multi-lock, and who asks for another lease.
-/// * **Readers and writers of one client pass it to each other in memory**, in their order, for up to 5 ms or 16
-///   times in a row, or for a round trip to the server where that is longer (50 ms at most). Readers that follow a
-///   writer in this way read under its write hold for 5 ms at most, which keeps out readers of other clients for that
-///   time; who reads for longer then has a read hold there. If other clients are known to wait, this is not done.
+/// * **Neither side starves.** While a writer of this library waits, no new reader of this library enters, except to
+///   join readers of its own client. When a writer is done, waiting readers go first. Redisson does not follow this
+///   rule: its readers enter whenever others read.
+/// * **Readers of one client share one hold at the server.** A reader that comes while another reads joins it without a
+///   round trip, for 5 ms after the grant, up to 1024 readers, and not while a writer of this client waits. The last
+///   reader to leave releases the hold. Each reader has its own guard and owner, but they are lost together. A call
+///   with an [owner](Self::owner), [`fenced`](Self::fenced), [`at_least`](Self::at_least), [`max_hold`](Self::max_hold)
+///   or a [fixed lease](Self::fixed_lease) has a hold of its own. So do a [downgraded](WriteGuard::downgrade) guard, a
+///   member of a multi-lock, and a call with another lease.
+/// * **Readers and writers of one client pass the lock to each other in memory**, in their order, for up to 5 ms or 16
+///   times in a row, or for a round trip to the server if that is longer (50 ms at most). Readers that follow a writer
+///   in this way first read under its write hold, for 5 ms at most, and keep out readers of other clients for that
+///   time. After that, the remaining readers have a read hold at the server. If other clients are known to wait,
+///   readers do not follow a writer in this way.
 /// * **An owner that writes may read**, and may [`downgrade`](WriteGuard::downgrade).
-/// * **An owner that reads cannot write**: it would wait for itself. It is refused at once with
+/// * **An owner that reads cannot write**, because it would wait for itself. It is refused at once with
 ///   [`is_upgrade`](crate::Error::is_upgrade).
-/// * **A task that may read while it reads needs an [owner](Self::owner)**, or
-///   [`reenter`](ReadGuard::reenter). Without one it is a new owner, which queues behind a writer that waits
-///   for the task's first read.
-/// * **Each read hold has its own lease.** A reader that dies delays writers until that ends, whoever else
-///   reads.
+/// * **A task that may read while it reads needs an [owner](Self::owner)**, or [`reenter`](ReadGuard::reenter). Without
+///   one it is a new owner, which queues behind a writer that waits for the task's first read.
+/// * **Each read hold has its own lease.** A reader that dies delays writers until its lease ends, even if others read.
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -84,8 +82,8 @@ option_methods!(RwLock);
 sticky_methods!(RwLock);
 
 impl RwLock {
-    /// The read side as a lock of its own, with the options set so far: for a
-    /// [`MultiLock`](crate::MultiLock), or where a [`Lock`](crate::Lock) is asked for.
+    /// The read side as a lock of its own, with the options set so far: for a [`MultiLock`](crate::MultiLock), or for
+    /// code that takes any [`Lock`](crate::Lock).
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -97,8 +95,8 @@ impl RwLock {
         ReadSide(self.0.in_mode(Mode::Shared))
     }
 
-    /// The write side as a lock of its own, with the options set so far: for a
-    /// [`MultiLock`](crate::MultiLock), or where a [`Lock`](crate::Lock) is asked for.
+    /// The write side as a lock of its own, with the options set so far: for a [`MultiLock`](crate::MultiLock), or for
+    /// code that takes any [`Lock`](crate::Lock).
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -112,11 +110,11 @@ impl RwLock {
 
     /// Acquires the lock as a reader, waiting until it may read.
     ///
-    /// Takes one round trip if nobody writes or waits to write, none where it joins another reader of this client;
-    /// else one more, and a subscription that all waiters of this client share.
+    /// Takes one round trip if no writer has the lock or waits for it, and none if it joins another reader of this
+    /// client. Otherwise it takes one more, and a subscription that all waiters of this client share.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue. A grant under way is released in the background.
+    /// Dropping the future takes it out of the queue. A grant under way is released in the background.
     ///
     /// # Errors
     /// As for [`ReentrantLock::lock`](crate::ReentrantLock::lock).
@@ -132,8 +130,8 @@ impl RwLock {
         side.acquire("read").await.map(ReadGuard)
     }
 
-    /// Acquires the lock as a reader if nobody writes or waits to write, in one round trip at most. `None`:
-    /// somebody does, or did within the last 5 ms in another client and readers of that have its hold.
+    /// Acquires the lock as a reader if no writer has it or waits for it, in one round trip at most. `None`: a writer
+    /// does, or a writer of another client did within the last 5 ms and readers of that client have its hold.
     ///
     /// # Cancel safety
     /// As for [`read`](Self::read).
@@ -145,8 +143,8 @@ impl RwLock {
         Ok(side.try_acquire("try_read").await?.map(ReadGuard))
     }
 
-    /// Acquires the lock as a reader, waiting at most `wait`. `None`: a writer had it, or came first, for all
-    /// that time.
+    /// Acquires the lock as a reader, waiting at most `wait`. `None`: a writer had it, or came first, for all that
+    /// time.
     ///
     /// # Cancel safety
     /// As for [`read`](Self::read).
@@ -179,8 +177,8 @@ impl RwLock {
         side.acquire("write").await.map(WriteGuard)
     }
 
-    /// Acquires the lock as the writer, in one round trip, if nobody reads or writes and no readers that
-    /// waited come first. `None`: somebody does.
+    /// Acquires the lock as the writer, in one round trip, if it has no readers and no writer, and no waiting readers
+    /// come first. Otherwise `None`.
     ///
     /// # Cancel safety
     /// As for [`write`](Self::write).
@@ -216,7 +214,7 @@ option_methods!(ReadSide);
 verb_methods!(ReadSide, ReadGuard);
 
 impl ReadSide {
-    /// Whether anybody reads. One round trip; the answer may be outdated when it arrives.
+    /// Whether the lock has readers. One round trip; the answer may be outdated when it arrives.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -228,8 +226,8 @@ impl ReadSide {
         Ok(!readers.is_empty())
     }
 
-    /// Who reads, how many times, and what is left of each lease; in no order. One round trip; the answer may
-    /// be outdated when it arrives.
+    /// Returns the readers, how many times each reads, and the time left of each lease; in no order. One round trip;
+    /// the answer may be outdated when it arrives.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -248,8 +246,7 @@ impl ReadSide {
         inspect(&self.0, "holders", Mode::Shared).await
     }
 
-    /// Ends all read holds, whoever has them; `false` if nobody reads, or the reader writes too. For
-    /// operators.
+    /// Ends the read holds of all readers; `false` if there are none, or the reader writes too. For operators.
     ///
     /// The guards of the readers are lost at their next renewal or before; until then their work continues.
     ///
@@ -304,9 +301,11 @@ async fn force_unlock(handle: &Handle, side: &str, mode: Mode) -> Result<bool> {
 
 /// One read hold on a [`RwLock`]; dropping it releases in the background.
 ///
-/// [`release`](Self::release) fails if the lock was lost before: another client may have written meanwhile. Of readers
-/// of one client that have one hold together, only the last to leave asks the server; the release of an earlier one
-/// may be `Ok` although the hold was freed by force after its last renewal.
+/// [`release`](Self::release) fails if this client knows that the lock was lost: another client may have written since.
+/// **It is `Ok` without a question to the server if other readers of this client stay in the hold, or if the hold is
+/// handed off to the next writer of this client.** If the server lost the hold after the last renewal, by a forced
+/// unlock or a failover, another client may have written. The error then goes to the last reader to leave,
+/// or to that writer.
 ///
 /// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for the
@@ -319,9 +318,10 @@ guard_methods!(ReadGuard);
 
 /// One write hold on a [`RwLock`]; dropping it releases in the background.
 ///
-/// [`release`](Self::release) fails if the lock was lost before: another client may have read or written meanwhile. If
-/// the lock is handed off to the next task of this client instead of released, that task learns of a loss after the
-/// last renewal.
+/// [`release`](Self::release) fails if this client knows that the lock was lost: another client may have read or
+/// written since. **It is `Ok` without a question to the server if the hold is handed off to waiting tasks of this
+/// client.** If the server lost the hold after the last renewal, by a forced unlock or a failover, another client may
+/// have read or written. The error then goes to these tasks.
 ///
 /// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown), which waits for the
@@ -333,7 +333,7 @@ pub struct WriteGuard(Share);
 guard_methods!(WriteGuard);
 
 impl WriteGuard {
-    /// Turns this write hold into a read hold, in one step: nobody writes in between. One round trip.
+    /// Turns this write hold into a read hold in one step, with no writer in between. One round trip.
     ///
     /// Waiting readers are woken, unless this owner has another write hold.
     ///

@@ -1,8 +1,7 @@
-//! A client on a server that the crate `lockset-sim` simulates: its connections and its clock come from
-//! there.
+//! A client on a server that the crate `lockset-sim` simulates. That crate provides its connections and its clock.
 //!
-//! For that crate alone. It is no part of the documented API, and it changes with the engine. Invariant: it
-//! translates and decides nothing, so what runs here is the engine as it is.
+//! For that crate alone. It is not part of the documented API, and it changes with the engine. Invariant: it translates
+//! and decides nothing, so the real engine runs here.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -24,17 +23,17 @@ use crate::script::catalog;
 /// Which of a client's connections a command takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
-    /// What callers ask for, and what undoes it.
+    /// Commands of callers, and their undoing.
     Command,
     /// Renewals.
     Renewal,
-    /// Subscriptions, and what must come after them.
+    /// Subscriptions, and commands that must come after them.
     Push,
     /// Waits for replicas.
     Confirm,
 }
 
-/// Why there are no replies.
+/// The reason for missing replies.
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// The server refused the connection with an error.
@@ -49,10 +48,10 @@ pub enum Failure {
 pub type Replies<'a> =
     Pin<Box<dyn Future<Output = std::result::Result<Vec<Value>, Failure>> + Send + 'a>>;
 
-/// One run of a server: its id, and since when it is up.
+/// One run of a server: its id, and the time of its start.
 pub type Run = (Arc<str>, Instant);
 
-/// What `Transport` is inside, method by method.
+/// The internal `Transport`, method by method.
 pub trait Connections: Debug + Send + Sync + 'static {
     /// Sends commands right behind each other over one connection.
     fn send<'a>(
@@ -91,7 +90,7 @@ pub trait Connections: Debug + Send + Sync + 'static {
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
-/// What a client is told without having asked.
+/// Reports events to a client that it did not ask for.
 #[derive(Clone, Debug)]
 pub struct Events(Arc<dyn EventHandler>);
 
@@ -106,7 +105,7 @@ impl Events {
         self.0.gap();
     }
 
-    /// Another server answers for some keys from now on.
+    /// Another server answers for some keys now.
     pub fn moved(&self) {
         self.0.moved();
     }
@@ -128,7 +127,7 @@ pub fn client(
     })
 }
 
-/// A client with this id, which finds the servers of its URL on another network, on tokio's clock.
+/// A client with this id on tokio's clock, which finds the servers of its URL on another network.
 ///
 /// # Errors
 /// As for [`ClientBuilder::build`].
@@ -141,12 +140,12 @@ pub async fn client_on(
     builder.build_on(network, Clock::of_runtime(), id).await
 }
 
-/// To be called, by whoever polls, when a command is handed to a connection.
+/// Marks that a command is handed to a connection. The code that polls has to call it at that moment.
 pub fn mark_sent() {
     sent::mark();
 }
 
-/// Each script: its name, its SHA, its text.
+/// Lists the scripts: the name, the SHA and the text of each.
 pub fn scripts() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     catalog::ALL
         .iter()

@@ -1,4 +1,4 @@
-//! What a latch, a semaphore, an election and a barrier have in common: a name, a client, and the wait for a condition.
+//! The common part of latches, semaphores, elections and barriers: a name, a client, and the wait for a condition.
 //!
 //! Invariants: a message is a hint; a wait asks the server at least once in a sixth of the client's lease, after each
 //! new subscription, and once more at its deadline; it ends when the client is closed.
@@ -25,19 +25,19 @@ use crate::script::{Answer, Call};
 /// The server knows a call by its id for at least this long, so that a repeat changes nothing.
 const CALL_KEPT_MIN: Duration = Duration::from_secs(60);
 
-/// The state of a handle that is no lock.
+/// The state of a handle that is not a lock.
 #[derive(Clone)]
 pub(crate) struct Synchronizer {
     core: Arc<Core>,
     /// An invalid name is reported by the first call that uses it.
     name: Result<LockName>,
-    /// The client's if nothing is said.
+    /// The client's limit if unset.
     give_up: Option<Duration>,
-    /// It has no subscription, and pauses like this.
+    /// The pauses of a wait, which has no subscription then.
     polled: Option<Backoff>,
 }
 
-/// Looks at the server until something is seen, with a pause between two.
+/// Repeated looks at the server, with a pause between two.
 pub(crate) struct Looks {
     core: Arc<Core>,
     listener: Listener,
@@ -46,7 +46,7 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Before a look. Subscribes if need be, unless there is no use for that.
+    /// Begins a look. Subscribes if `subscribes`, unless waits are polled.
     pub(crate) async fn begin(&self, subscribes: bool) -> Mark {
         let seen = self.listener.mark();
         if subscribes && self.polled.is_none() {
@@ -55,7 +55,7 @@ impl Looks {
         seen
     }
 
-    /// After a look: until something happens that it does not know of, or a time.
+    /// Ends a look, and waits for an event since its mark, for the next poll, or for the deadline.
     pub(crate) async fn pause(&mut self, seen: Mark, deadline: Tick) {
         let cap = self.core.timing.poll_cap;
         let pause = self.polled.map_or(cap, |polled| {
@@ -109,7 +109,7 @@ impl Synchronizer {
         name.map_err(|error| error.clone().during(operation))
     }
 
-    /// As it was given, even if it is invalid.
+    /// The name as it was given, even if it is invalid.
     pub(crate) fn given_name(&self) -> &str {
         match &self.name {
             Ok(name) => name.as_str(),
@@ -121,7 +121,7 @@ impl Synchronizer {
         self.core.channels().publish()
     }
 
-    /// An id for a call. No other call of any client has it.
+    /// Makes an id for a call, different from every other call of any client.
     pub(crate) fn new_call(&self) -> HolderId {
         self.core.new_holder().1
     }
@@ -137,7 +137,7 @@ impl Synchronizer {
         Error::invalid(operation, message).of_lock(self.given_name())
     }
 
-    /// Runs a script until it is answered, for as long as a call goes on.
+    /// Runs a script until it is answered, for as long as a call continues.
     pub(crate) async fn ask<T>(
         &self,
         operation: &'static str,
@@ -157,8 +157,8 @@ impl Synchronizer {
         read(&answer).map_err(of_lock)
     }
 
-    /// Asks until the condition is true; `None` if it is not within `limit`. `ask` says what the caller gets, or
-    /// `None` if the condition is not true yet. The first question is the caller's.
+    /// Asks until the condition is true; `None` if it is not by the deadline. `ask` returns the caller's result, or
+    /// `None` while the condition is not true. The caller has asked once before.
     pub(crate) async fn wait<T, F>(
         &self,
         operation: &'static str,
@@ -184,7 +184,7 @@ impl Synchronizer {
         }
     }
 
-    /// For a caller that looks again and again.
+    /// Prepares repeated looks.
     pub(crate) fn looks(&self, operation: &'static str, channel: &str) -> Result<Looks> {
         let key = self.name(operation)?.key();
         Ok(Looks {
@@ -195,7 +195,7 @@ impl Synchronizer {
         })
     }
 
-    /// The end of a wait that begins now.
+    /// Returns the end of a wait that begins now.
     pub(crate) fn deadline(&self, limit: Option<Duration>) -> Tick {
         limit.map_or(Tick::NEVER, |limit| self.core.clock.now().after(limit))
     }
@@ -241,7 +241,7 @@ macro_rules! synchronizer_methods {
                 self
             }
 
-            /// Waits without a subscription, with such pauses; as
+            /// Waits without a subscription, with these pauses; as
             /// [`ReentrantLock::polled`](crate::ReentrantLock::polled).
             pub fn polled(mut self, backoff: impl Into<$crate::Backoff>) -> Self {
                 self.site.polled(backoff.into());

@@ -1,4 +1,4 @@
-//! The engine without a server: a transport whose answers a test decides, under paused time.
+//! The engine without a server: a transport with answers from a test, under paused time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::script::catalog::RECALL;
 pub(crate) struct Sent {
     pub(crate) at: Duration,
     pub(crate) lane: Lane,
-    /// What [`Transport::server`] says of its route.
+    /// The answer of [`Transport::server`] for its route.
     pub(crate) server: u64,
     pub(crate) words: Vec<String>,
 }
@@ -33,13 +33,13 @@ impl Sent {
         &self.words[3..]
     }
 
-    /// How many keys a script was sent.
+    /// The number of keys that a script was sent.
     pub(crate) fn script_keys(&self) -> usize {
         self.words[2].parse().expect("a number of keys")
     }
 }
 
-/// What a test lets a command come to.
+/// The fate of a command, as a test decides it.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Value(Value),
@@ -75,7 +75,7 @@ impl Scripted {
         Self::with_past(true, decide)
     }
 
-    /// `settled`: what [`Transport::earlier_commands_settled`] says.
+    /// `settled`: the answer of [`Transport::earlier_commands_settled`].
     pub(crate) fn with_past(
         settled: bool,
         decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static,
@@ -83,7 +83,7 @@ impl Scripted {
         Arc::new(Self::one(settled, decide))
     }
 
-    /// Several servers: `place` says the slot and the server of a key, and may change its mind.
+    /// Several servers: `place` returns the slot and the server of a key, which may change.
     pub(crate) fn many(
         place: impl Fn(&str) -> (u16, u64) + Send + Sync + 'static,
         decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static,
@@ -157,7 +157,7 @@ impl Transport for Scripted {
                 words: words.collect(),
             };
             if sent.words.get(1).is_some_and(|word| word == RECALL.sha()) {
-                // Goes on beside what a test decides: nobody listens.
+                // Recalls do not reach the test's decisions, and have no listener.
                 return Ok(done());
             }
             self.sent.lock().push(sent.clone());
@@ -257,7 +257,7 @@ fn refusal(error: &redis::RedisError) -> Value {
     redis::parse_redis_value(line.as_bytes()).expect("a reply")
 }
 
-/// The same as a reply that comes [late](Answer::Late).
+/// Makes an error for a reply that comes [late](Answer::Late).
 pub(crate) fn refused(line: &str) -> Value {
     refusal(&error(line))
 }
@@ -271,7 +271,7 @@ pub(crate) fn elsewhere(remaining_ms: i64) -> Value {
     Value::Int(remaining_ms)
 }
 
-/// Refused, with a place that is kept until then.
+/// A refusal with a place that is kept until then.
 pub(crate) fn queued(remaining_ms: i64, until_ms: u64) -> Value {
     let until_ms = i64::try_from(until_ms).expect("a time");
     Value::Array(vec![Value::Int(remaining_ms), Value::Int(until_ms)])

@@ -1,6 +1,6 @@
-//! What a client has done, counted. Relaxed atomics: a count costs one add, and is read when somebody asks.
+//! Counts of what a client has done. Relaxed atomics: a count costs one add, and is read on demand.
 //!
-//! Invariant: counts only grow; each is exact, but two that are read at one moment need not fit together.
+//! Invariant: counts only grow; each is exact, but two that are read together need not match.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use crate::clock::{Clock, Tick};
 use crate::lost::LostReason;
 
-/// One round trip of a lane is timed in this time: a look at the clock costs more than all else that is counted.
+/// One round trip of a lane is timed in this time, because reading the clock costs more than all other counts.
 const TIMED_EVERY: Duration = Duration::from_millis(1);
 
 /// No renewal leaves more of its lease than this.
 const WHOLE: u32 = 100;
 
-/// What a client has done since it was built; from [`ClientStats`](crate::ClientStats).
+/// The work of a client since it was built; from [`ClientStats`](crate::ClientStats).
 ///
-/// A multi-lock counts once for each member, by the kind of that. A Redlock counts at each of its clients, as
-/// a reentrant lock.
+/// A multi-lock counts once for each member, by the member's kind. A Redlock counts at each of its clients, as a
+/// reentrant lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
@@ -41,8 +41,8 @@ pub struct Totals {
     pub reconnects: Reconnects,
     /// How long the server took to answer.
     pub round_trips: RoundTrips,
-    /// Releases and cancellations in the background that the server refused, or that were given up. What they
-    /// were to free ends with its lease.
+    /// Releases and cancellations in the background that the server refused, or that were abandoned. Their holds end
+    /// with their leases.
     pub background_failures: u64,
     /// Calls of scripts, renewals included, that ended with an error or without an answer.
     pub script_errors: u64,
@@ -67,7 +67,7 @@ pub struct Grants {
     pub by_server: u64,
     /// The server handed it over with a notification.
     pub handed_over: u64,
-    /// Another task of this client handed it off, or reads and was joined.
+    /// Another task of this client handed it off, or the call joined a reader.
     pub in_memory: u64,
     /// Its owner held it already.
     pub reentered: u64,
@@ -95,32 +95,32 @@ impl Losses {
         self.0[reason as usize]
     }
 
-    /// For any reason. Holds of a client that was shut down are among them.
+    /// For any reason. The holds of a client that was shut down count too.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 }
 
-/// What became of renewals.
+/// The outcomes of renewals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Renewals {
-    /// Confirmed by the server, those that came late included.
+    /// Confirmed by the server, late ones included.
     pub renewed: u64,
-    /// Confirmed when less than a third of the lease was left; in time, about two thirds are.
+    /// Confirmed when less than a third of the lease was left; in time, about two thirds are left.
     pub late: u64,
-    /// Without an answer, or answered with an error. Each is tried again until the lease ends.
+    /// Without an answer, or answered with an error. Each is repeated until the lease ends.
     pub failed: u64,
     /// The least that any renewal left of its lease, in percent; `None` if there was none.
     pub least_left_percent: Option<u8>,
 }
 
-/// Connections that were made anew, by what they carry.
+/// Connections that replaced broken ones, by what they carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reconnects {
-    /// What callers ask for.
+    /// Commands of callers.
     pub command: u64,
     /// Renewals.
     pub renewal: u64,
@@ -138,22 +138,22 @@ impl Reconnects {
     }
 }
 
-/// How long calls of scripts took, or of the plain commands that do the same: from sending them to their replies.
+/// The times of calls of scripts, or of plain commands in their place: from sending them to their replies.
 ///
-/// Each is timed as long as there are at most a thousand a second on each connection; of more, so many.
+/// Up to a thousand calls a second are timed on each connection, and no others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RoundTrips {
-    /// Those that were timed.
+    /// Calls that were timed.
     pub timed: u64,
-    /// All of these together.
+    /// The sum of their times.
     pub total: Duration,
-    /// The longest of them.
+    /// The longest of their times.
     pub longest: Duration,
 }
 
 impl RoundTrips {
-    /// What one of them took on average; `None` if there was none.
+    /// Returns the mean time; `None` if no call was timed.
     #[must_use]
     pub fn mean(&self) -> Option<Duration> {
         let total = u64::try_from(self.total.as_nanos()).unwrap_or(u64::MAX);
@@ -170,7 +170,7 @@ pub(crate) enum GrantedBy {
     Reentry,
 }
 
-/// What is counted together. Those of locks of one server come first: their grants are counted.
+/// The kinds that are counted. The locks of one server come first, because their grants are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountedKind {
     Reentrant,
@@ -182,7 +182,7 @@ pub(crate) enum CountedKind {
 }
 
 impl CountedKind {
-    /// For spans, labels of metrics, and `Debug`.
+    /// The name in spans, labels of metrics, and `Debug`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Reentrant => "reentrant",
@@ -198,7 +198,7 @@ impl CountedKind {
 /// The counts as they are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// By kind, then by how.
+    /// By kind, then by the way of the grant.
     grants: [[AtomicU64; 4]; 4],
     pub(crate) refusals: AtomicU64,
     pub(crate) waits: AtomicU64,
@@ -206,10 +206,10 @@ pub(crate) struct Counters {
     renewed: AtomicU64,
     late: AtomicU64,
     pub(crate) renewals_failed: AtomicU64,
-    /// How much less than the whole lease a renewal left: grows.
+    /// The largest part of a lease that was used up at a renewal; only grows.
     most_used_percent: AtomicU32,
     reconnects: [AtomicU64; 4],
-    /// By lane, when the next round trip is timed.
+    /// By lane: when the next round trip is timed.
     timed_after: [AtomicU64; 4],
     round_trips: AtomicU64,
     round_trip_nanos: AtomicU64,
@@ -219,7 +219,7 @@ pub(crate) struct Counters {
     pub(crate) events_dropped: AtomicU64,
 }
 
-/// Counts one more.
+/// Adds one to a count.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
@@ -229,7 +229,7 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl Counters {
-    /// A call got a lock of this kind, which is one of one server.
+    /// Counts a grant of a lock of this kind, which is a kind of one server.
     pub(crate) fn granted(&self, kind: CountedKind, by: GrantedBy) {
         count(&self.grants[kind as usize][by as usize]);
     }
@@ -238,7 +238,7 @@ impl Counters {
         count(&self.losses[reason as usize]);
     }
 
-    /// A renewal left this much of a lease. True if it was late.
+    /// Counts a renewal that left this much of a lease. Returns true if it was late.
     pub(crate) fn renewed(&self, left: Duration, lease: Duration) -> bool {
         count(&self.renewed);
         let is_late = left < lease / 3;
@@ -251,7 +251,7 @@ impl Counters {
         is_late
     }
 
-    /// A connection of this lane was made anew.
+    /// Counts a connection of this lane that replaced a broken one.
     pub(crate) fn reconnected(&self, lane: &str) {
         let lane = match lane {
             "renewal" => 1,
@@ -262,7 +262,8 @@ impl Counters {
         count(&self.reconnects[lane]);
     }
 
-    /// What was sent then over the lane at this place was answered by now. How long that took, if it is timed.
+    /// Measures the reply to a command that was sent then over the lane at this place. Returns its time, if it is
+    /// timed.
     pub(crate) fn answered(&self, lane: usize, sent: Tick, clock: Clock) -> Option<Duration> {
         let timed_after = &self.timed_after[lane];
         if sent.nanos() < timed_after.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Spans and events for `tracing`. Without that feature nothing of it is compiled.
+//! Spans and events for `tracing`. Not compiled without that feature.
 
 #[cfg(feature = "tracing")]
 pub(crate) use self::on::{HoldSpan, acquire, has_spans, is_on, tell};
@@ -18,12 +18,12 @@ mod on {
     use crate::fencing::FencingToken;
     use crate::group::Group;
 
-    /// Whether anybody is told of events that cost a question to the server.
+    /// Whether events that cost a question to the server have a subscriber.
     pub(crate) fn is_on() -> bool {
         enabled!(target: "lockset", Level::WARN)
     }
 
-    /// Whether spans may be wanted. At no cost where they are not.
+    /// Whether spans may be wanted. Costs nothing if they are not.
     pub(crate) fn has_spans() -> bool {
         level_enabled!(Level::DEBUG)
     }
@@ -165,7 +165,7 @@ mod on {
         }
     }
 
-    /// A call that asks for a lock, in a span of its own.
+    /// Drives a call that asks for a lock, in a span of its own.
     pub(crate) async fn acquire<T>(
         kind: &'static str,
         name: &str,
@@ -194,15 +194,15 @@ mod on {
         ended
     }
 
-    /// The time for which a guard holds a lock: it follows from the call that got it.
+    /// The time that a guard holds a lock. The span follows from the span of its call.
     #[derive(Debug)]
     pub(crate) struct HoldSpan {
-        /// Elsewhere, as there is none mostly, and guards go from hand to hand.
+        /// Boxed, because there is mostly none, and guards are moved often.
         _span: Option<Box<Span>>,
     }
 
     impl HoldSpan {
-        /// Of what no guard has yet.
+        /// No span, for a share without a guard yet.
         pub(crate) fn none() -> Self {
             Self { _span: None }
         }

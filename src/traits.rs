@@ -1,4 +1,4 @@
-//! The public traits [`Lock`] and [`Guard`]: what all locks and all guards have in common.
+//! The public traits [`Lock`] and [`Guard`]: the methods that all locks and all guards share.
 //!
 //! The types have these methods themselves; the traits forward to them. They are sealed, so they can grow
 //! with the types.
@@ -29,8 +29,7 @@ type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// [`MultiLock`]: crate::MultiLock
 /// [`RedlockLock`]: crate::RedlockLock
 ///
-/// Behaviour, cancel safety and errors are those of the methods of the same name on each type. The trait is
-/// sealed.
+/// Behaviour, cancel safety and errors are as for the method of the same name on each type. The trait is sealed.
 ///
 /// ```
 /// use lockset::{Guard, Lock};
@@ -68,7 +67,7 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
     #[must_use]
     fn fixed_lease(self, lease: Duration) -> Self;
 
-    /// Leaves the lock held for so long, however early it is released; as
+    /// Leaves the lock held for `span` from the grant, even if it is released before; as
     /// [`ReentrantLock::at_least`](crate::ReentrantLock::at_least).
     #[must_use]
     fn at_least(self, span: Duration) -> Self;
@@ -85,8 +84,7 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
     #[must_use]
     fn replicated(self, count: u32, within: Duration) -> Self;
 
-    /// Counts what is done through this handle in the group `name`; as
-    /// [`ReentrantLock::group`](crate::ReentrantLock::group).
+    /// Counts the calls of this handle in the group `name`; as [`ReentrantLock::group`](crate::ReentrantLock::group).
     #[must_use]
     fn group(self, name: &str) -> Self;
 
@@ -105,8 +103,8 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
     /// Acquires the lock, runs `body`, releases the lock; as
     /// [`ReentrantLock::with`](crate::ReentrantLock::with).
     ///
-    /// For a lock whose type is known the future is `Send` if the body is. In a function over any lock nobody
-    /// can say so: give it to `tokio::spawn` where the type is known.
+    /// For a lock whose type is known, the future is `Send` if the body is. A function over any lock cannot say so:
+    /// spawn the future where the type is known.
     fn with<T, E, F>(
         &self,
         wait: impl Into<Wait>,
@@ -115,7 +113,7 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
     where
         F: AsyncFnOnce(&Self::Guard) -> Result<T, E>;
 
-    /// The same, and how the release ended; as
+    /// Acquires the lock, runs `body`, releases the lock, and returns how the release ended; as
     /// [`ReentrantLock::with_completed`](crate::ReentrantLock::with_completed).
     fn with_completed<T, E, F>(
         &self,
@@ -125,14 +123,14 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
     where
         F: AsyncFnOnce(&Self::Guard) -> Result<T, E>;
 
-    /// Who is in the way; as [`ReentrantLock::busy`](crate::ReentrantLock::busy).
+    /// Returns the holder in the way; as [`ReentrantLock::busy`](crate::ReentrantLock::busy).
     fn busy(&self) -> impl Future<Output = Result<Option<Busy>>> + Send;
 }
 
-/// Any guard of this crate: what a [`Lock`] gives while it is held.
+/// Any guard of this crate: the value that a [`Lock`] returns while it is held.
 ///
-/// Behaviour, cancel safety and errors are those of the methods of the same name on each type. Dropping any
-/// guard releases in the background. The trait is sealed.
+/// Behaviour, cancel safety and errors are as for the method of the same name on each type. Dropping any guard releases
+/// in the background. The trait is sealed.
 ///
 /// `Box<dyn Guard>` holds any guard, and is a guard itself:
 ///
@@ -164,7 +162,7 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
     /// The owner that holds the lock.
     fn owner(&self) -> &Owner;
 
-    /// The holder id by which the server knows this hold; of several, that of the first.
+    /// The holder id of this hold at the server; of several, the id of the first.
     fn holder_id(&self) -> &str;
 
     /// How many guards of this owner share this hold.
@@ -190,7 +188,7 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
     /// Waits until the lock is lost, and returns the reason. Cancel safe; may be called any number of times.
     fn lost(&self) -> Pin<Box<dyn Future<Output = LostReason> + Send + '_>>;
 
-    /// Waits until somebody waits for the lock. Cancel safe; may be called any number of times.
+    /// Waits until a call waits for the lock. Cancel safe; may be called any number of times.
     fn recalled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Whether the lock is lost, for tasks and threads that do not have the guard.
@@ -202,7 +200,7 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
         F: Future<Output: Send> + Send,
         Self: Sized;
 
-    /// Enters the lock once more for the same owner; never waits for anybody.
+    /// Enters the lock once more for the same owner; never waits for another owner.
     fn reenter(&self) -> impl Future<Output = Result<Self>> + Send
     where
         Self: Sized;
@@ -221,19 +219,19 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
 mod sealed {
     use super::{Boxed, Busy, Future, Lost, Result};
 
-    /// What `with` needs of a lock.
+    /// The part of a lock that `with` needs.
     pub trait Lock {
-        /// Who is in the way of a caller who was refused, as far as that is known after one more round trip.
+        /// Returns the holder in the way of a refused caller, as far as it is known after one more round trip.
         #[doc(hidden)]
         fn refused(&self) -> impl Future<Output = Busy> + Send;
     }
 
-    /// What a boxed guard forwards to, and what `with` needs of a guard.
+    /// The part of a guard that a boxed guard and `with` need.
     pub trait Guard {
         /// The lock that was lost, of one or of several.
         #[doc(hidden)]
         fn lost_now(&self) -> Option<Lost>;
-        /// Resolves with that. Cancel safe.
+        /// Waits for the loss, and returns the lock. Cancel safe.
         #[doc(hidden)]
         fn lost_lock(&self) -> Boxed<'_, Lost>;
         #[doc(hidden)]

@@ -1,7 +1,7 @@
-//! Calls that wait, and since when: one timer for all of them, as most have what they want long before it.
+//! Waiting calls and their beginnings: one timer for all of them, as most end long before it fires.
 //!
-//! Invariants: a call is here from its first wait until it ends, has waited for long, or is dropped; while one is
-//! here that has not waited for long, somebody watches.
+//! Invariants: a call is listed from its first wait until it ends, has waited for long, or is dropped; while a listed
+//! call has not waited for long, a task watches.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 
 use crate::clock::{Clock, Tick};
 
-/// Whoever waits for longer is told of.
+/// A longer wait is reported.
 pub(crate) const LONG_WAIT: Duration = Duration::from_secs(1);
 
-/// Who comes a little later is looked at together with others.
+/// Calls that come due within this time are handled together.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Waits(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By place; `None` at those that are free.
+    /// By place; `None` at free places.
     calls: Vec<Option<Call>>,
     free: Vec<usize>,
     is_watched: bool,
@@ -32,14 +32,14 @@ struct State {
 struct Call {
     /// When it has waited for long.
     due: Tick,
-    /// Whether it was told that it has.
+    /// Whether it was woken for that.
     is_told: bool,
     waker: Waker,
 }
 
 impl Waits {
-    /// A call that began then has to wait; it is woken when that is long ago. True if nobody watches: the caller
-    /// has to see to [`watch`](Self::watch).
+    /// Lists a call that began then and has to wait. It is woken once it has waited for long. Returns true if no task
+    /// watches: then the caller has to start [`watch`](Self::watch).
     #[must_use]
     pub(crate) fn enter(self: &Arc<Self>, began: Tick, waker: &Waker) -> (NotedWait, bool) {
         let call = Call {
@@ -64,7 +64,7 @@ impl Waits {
         (NotedWait { waits, place }, is_unwatched)
     }
 
-    /// Wakes those who have waited for long, until nobody is left who has not.
+    /// Wakes calls once they have waited for long, until none is left.
     pub(crate) async fn watch(self: Arc<Self>, clock: Clock) {
         let mut watch = Watch {
             waits: self,
@@ -75,11 +75,11 @@ impl Waits {
             clock.sleep_until(due.max(pause)).await;
             watch.waits.wake_due(clock.now());
         }
-        // Another one may watch by now.
+        // Another task may watch already.
         watch.is_over = true;
     }
 
-    /// `None`: nobody has to be watched for, and nobody watches from here on.
+    /// Returns the next time to wake a call. `None`: no call is left to watch for, and the watch is over.
     fn next_due(&self) -> Option<Tick> {
         let mut state = self.0.lock();
         let untold = state.calls.iter().flatten().filter(|call| !call.is_told);
@@ -101,7 +101,7 @@ impl Waits {
     }
 }
 
-/// Whoever watches; if that ends too early, the next call has to see to another.
+/// A task's watch. If it ends too early, the next call has to start another.
 struct Watch {
     waits: Arc<Waits>,
     is_over: bool,
@@ -115,7 +115,7 @@ impl Drop for Watch {
     }
 }
 
-/// A call that waits, until this is dropped.
+/// A waiting call, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct NotedWait {
     waits: Arc<Waits>,
@@ -123,7 +123,7 @@ pub(crate) struct NotedWait {
 }
 
 impl NotedWait {
-    /// Whether it has waited for long. Else `waker` is woken when it has.
+    /// Whether it has waited for long. If not, `waker` is woken when it has.
     pub(crate) fn is_long(&self, waker: &Waker) -> bool {
         let mut state = self.waits.0.lock();
         let Some(call) = &mut state.calls[self.place] else {
@@ -140,7 +140,7 @@ impl Drop for NotedWait {
         let call = state.calls[self.place].take();
         state.free.push(self.place);
         drop(state);
-        // It may be the last of a task.
+        // Its waker may be the last reference to a task.
         drop(call);
     }
 }
@@ -153,7 +153,7 @@ mod tests {
 
     use futures_util::FutureExt;
 
-    /// Waits until it was long, and says when that was.
+    /// Waits until the wait is long, and returns how long it was.
     async fn wait_long(waits: &Arc<Waits>, clock: Clock) -> (Duration, bool) {
         let (began, mut entered) = (clock.now(), None);
         let is_unwatched = poll_fn(|context| {
@@ -202,7 +202,7 @@ mod tests {
         Arc::clone(&waits).watch(clock).await;
         let (next, is_unwatched) = enter();
         assert!(is_unwatched);
-        // With its runtime, before its time.
+        // The watch ends with its runtime, before its time.
         let mut watch = Box::pin(Arc::clone(&waits).watch(clock));
         assert!((&mut watch).now_or_never().is_none());
         assert!(!enter().1, "that one watches");

@@ -1,4 +1,4 @@
-//! What a call of `with` is told and tells: how long it waits, and how it can end.
+//! The arguments and results of `with`: how long it waits, and how it can end.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -31,9 +31,9 @@ impl From<Duration> for Wait {
     }
 }
 
-/// Why [`with`](crate::ReentrantLock::with) has no value to return.
+/// The reason that [`with`](crate::ReentrantLock::with) has no value to return.
 ///
-/// [`flatten`](Self::flatten) makes it an error of the body's own type.
+/// [`flatten`](Self::flatten) converts it to an error of the body's own type.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -56,8 +56,8 @@ impl From<Duration> for Wait {
 pub enum WithError<E> {
     /// Others held the lock for as long as the call waited. The body did not begin.
     Busy(Busy),
-    /// The lock was lost while the body ran, and the body was dropped at that moment. What it had done by
-    /// then may have overlapped with another holder.
+    /// The lock was lost while the body ran, and the body was dropped at that moment. Its work so far may have
+    /// overlapped with another holder.
     #[non_exhaustive]
     Lost {
         /// The name of the lock that was lost, as it was given to the client.
@@ -96,9 +96,8 @@ impl<E> WithError<E> {
         matches!(self, Self::Lock(_))
     }
 
-    /// The same as an error of the body's type: its own, or one made from an [`Error`], which is
-    /// [`is_busy`](Error::is_busy) if others held the lock and [`is_not_held`](Error::is_not_held) if it was
-    /// lost.
+    /// Converts it to an error of the body's type: its own, or one made from an [`Error`], which is
+    /// [`is_busy`](Error::is_busy) if others held the lock and [`is_not_held`](Error::is_not_held) if it was lost.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -149,7 +148,7 @@ impl<E: fmt::Display> fmt::Display for WithError<E> {
 
 impl<E: StdError + 'static> StdError for WithError<E> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        // The others are said in full already.
+        // The texts of the others are complete.
         match self {
             Self::Work(error) => error.source(),
             Self::Lock(error) => error.source(),
@@ -158,21 +157,20 @@ impl<E: StdError + 'static> StdError for WithError<E> {
     }
 }
 
-/// A body that ended with `Ok`, and what became of the lock; from
-/// [`with_completed`](crate::ReentrantLock::with_completed).
+/// A body that ended with `Ok`, and the end of its hold; from [`with_completed`](crate::ReentrantLock::with_completed).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completed<T> {
-    /// What the body returned.
+    /// The value that the body returned.
     pub value: T,
-    /// What [`release`](crate::ReentrantGuard::release) said. `Ok`: the lock was held to the end, as far as
-    /// this client knows. [`is_not_held`](Error::is_not_held): it was lost by then, so what the body did may
-    /// have overlapped with another holder. Other errors: the release continues in the background.
+    /// The result of [`release`](crate::ReentrantGuard::release). `Ok`: the lock was held to the end, as far as this
+    /// client knows. [`is_not_held`](Error::is_not_held): it was lost before, so the body's work may have overlapped
+    /// with another holder. Other errors: the release continues in the background.
     pub released: Result<()>,
 }
 
 impl<T> Completed<T> {
-    /// Whether the lock is known to have been lost by the time it was released.
+    /// Whether the lock is known to have been lost before its release.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(&self.released, Err(error) if error.is_not_held())
