@@ -24,7 +24,7 @@ const LIMITS: &[(&str, f64)] = &[
     ("model/", 2.0),
     ("nemesis/", 2.0),
     ("sim/", 2.0),
-    ("src/", 19.5),
+    ("src/", 2.0),
     ("src/acquire/", 1.0),
     ("src/announce/", 2.0),
     ("src/conn/", 1.5),
