@@ -6,14 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::error::{Error, Kind, Result};
 use crate::client::Client;
 use crate::conn::Lane;
-use crate::error::{Error, Kind, Result};
-use crate::hold::undo::Undo;
-use crate::keys::LockName;
+use crate::engine::hold::undo::Undo;
+use crate::engine::keys::LockName;
+use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::reply::{self, Arrived};
 use crate::script::{Answer, Call, Script, catalog, millis};
-use crate::synchronizer::{Synchronizer, synchronizer_methods};
 
 /// The most parties of a barrier. One script ends a round, and it writes to each party.
 const PARTIES_MAX: u32 = 1_000;

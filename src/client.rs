@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::announce::{self, Announcer, default_every};
-use crate::clock::Clock;
+use crate::api::error::{Error, Kind, Result};
+use crate::api::options::{
+    Replication, TOKEN_RETENTION, check_give_up, check_lease, token_retention,
+};
 use crate::conn::error_reply::connect_error;
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
 use crate::conn::{self, AddressMap, Lane, Network, Opening, Setup, url};
-use crate::error::{Error, Kind, Result};
-use crate::hold::core::Core;
-use crate::hold::local::Locals;
-use crate::hold::timing::Timing;
-use crate::observe::{Observed, Observer};
-use crate::options::{Replication, TOKEN_RETENTION, check_give_up, check_lease, token_retention};
+use crate::engine::clock::Clock;
+use crate::engine::hold::core::Core;
+use crate::engine::hold::local::Locals;
+use crate::engine::hold::timing::Timing;
+use crate::observe::announce::{self, Announcer, default_every};
+use crate::observe::observer::{Observed, Observer};
+use crate::observe::totals::Totals;
 use crate::script::{self, NativePath, NativeState, Scripts};
-use crate::totals::Totals;
 
 /// A connection waits at least this long for a reply, even with a short lease.
 const REPLY_LIMIT_MIN: Duration = Duration::from_secs(1);

@@ -16,19 +16,19 @@ use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::backoff::Backoff;
+use crate::api::backoff::Backoff;
+use crate::api::error::{Error, Kind, Result};
+use crate::api::fencing::FencingToken;
+use crate::api::loss::Loss;
+use crate::api::lost::{Lost, LostReason};
 use crate::client::Client;
-use crate::clock::Tick;
 use crate::conn::Lane;
-use crate::error::{Error, Kind, Result};
-use crate::fencing::FencingToken;
-use crate::hold::undo::Undo;
-use crate::keys::LockName;
-use crate::loss::Loss;
-use crate::lost::{Lost, LostReason};
+use crate::engine::clock::Tick;
+use crate::engine::hold::undo::Undo;
+use crate::engine::keys::LockName;
+use crate::engine::synchronizer::{Looks, Synchronizer};
 use crate::reentrant::{ReentrantGuard, ReentrantLock};
 use crate::script::{Answer, Call, catalog, millis, reply};
-use crate::synchronizer::{Looks, Synchronizer};
 
 /// The longest value in bytes, as every observer reads it.
 const VALUE_BYTES_MAX: usize = 64 * 1024;

@@ -6,18 +6,18 @@
 
 use std::time::Duration;
 
+use crate::api::error::Result;
+use crate::api::guard::guard_methods;
+use crate::api::handle::{Handle, holder_methods, option_methods, verb_methods};
+use crate::api::holder::Holder;
 use crate::client::Client;
-use crate::counts::Mode;
-use crate::error::Result;
-use crate::guard::guard_methods;
-use crate::handle::{Handle, holder_methods, option_methods, verb_methods};
-use crate::hold::Share;
-use crate::hold::protocol::{AcquireTerms, HolderRef, Protocol, Queue};
-use crate::holder::Holder;
-use crate::keys::LockName;
+use crate::engine::counts::Mode;
+use crate::engine::hold::Share;
+use crate::engine::hold::protocol::{AcquireTerms, HolderRef, Protocol, Queue};
+use crate::engine::keys::LockName;
+use crate::observe::totals::CountedKind;
 use crate::reentrant::inspect;
 use crate::script::{Call, Part, Script, catalog, millis, reply};
-use crate::totals::CountedKind;
 
 impl Client {
     /// A handle on the fair lock called `name`. Names are as for [`lock`](Self::lock).

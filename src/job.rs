@@ -6,8 +6,8 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use crate::api::error::{Error, Kind, Result};
 use crate::client::Client;
-use crate::error::{Error, Kind, Result};
 use crate::reentrant::ReentrantLock;
 
 impl Client {

@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
+use crate::api::error::Result;
 use crate::client::Client;
-use crate::clock::Tick;
-use crate::error::Result;
-use crate::keys::{LockName, NAME_BYTES_MAX};
+use crate::engine::clock::Tick;
+use crate::engine::keys::{LockName, NAME_BYTES_MAX};
+use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::{Answer, Call, catalog, millis, reply};
-use crate::synchronizer::{Synchronizer, synchronizer_methods};
 
 /// An id does not count again for this long.
 const ID_KEPT: Duration = Duration::from_secs(24 * 60 * 60);

@@ -89,101 +89,68 @@
 //! Redisson](https://github.com/lockset-rs/lockset/blob/main/docs/redisson.md), [what each call
 //! costs](https://github.com/lockset-rs/lockset/blob/main/docs/performance.md).
 
-mod acquire;
-mod announce;
-#[cfg(feature = "macros")]
-mod attribute;
-mod backoff;
+mod api;
 mod barrier;
-mod busy;
 mod client;
-mod clock;
 mod conn;
-mod counts;
 mod election;
-mod error;
-mod events;
-mod evict;
+mod engine;
 mod fair;
 pub mod fence;
-mod fencing;
-mod few;
-mod group;
-mod guard;
-mod handle;
-mod hint;
-mod hold;
-mod holder;
 mod job;
-mod keys;
 mod latch;
-mod listen;
-mod long_wait;
-mod loss;
-mod lost;
-mod meter;
 mod multilock;
 mod observe;
 mod once;
 mod operator;
-mod options;
-mod owner;
 mod plain_semaphore;
-mod purge;
 mod redlock;
 mod reentrant;
-mod replicas;
 mod rwlock;
 mod script;
 mod semaphore;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod simulated;
-mod synchronizer;
 #[cfg(test)]
 mod testing;
-mod totals;
-mod trace;
-mod traits;
-mod waits;
 mod watchdog;
-mod with;
 
-pub use backoff::Backoff;
+pub use api::backoff::Backoff;
+pub use api::busy::Busy;
+pub use api::error::{Error, ErrorKind, Result};
+pub use api::fencing::{FencingToken, TokenPurge};
+pub use api::holder::Holder;
+pub use api::loss::Loss;
+pub use api::lost::{Lost, LostReason};
+pub use api::options::{LEASE_MAX, LEASE_MIN, STICKY_MAX};
+pub use api::owner::Owner;
+pub use api::traits::{Guard, Lock};
+pub use api::with::{Completed, Wait, WithError};
 pub use barrier::Barrier;
-pub use busy::Busy;
 pub use client::{Client, ClientBuilder, ClientStats};
 #[cfg(feature = "tls")]
 pub use conn::tls::Tls;
 pub use election::{Election, Leader, Leaders, Leadership};
-pub use error::{Error, ErrorKind, Result};
-pub use events::{Event, Place};
+pub use engine::keys::NAME_BYTES_MAX;
 pub use fair::{FairGuard, FairLock};
-pub use fencing::{FencingToken, TokenPurge};
-pub use holder::Holder;
 pub use job::{Job, JobRun};
-pub use keys::NAME_BYTES_MAX;
 pub use latch::Latch;
-pub use loss::Loss;
-pub use lost::{Lost, LostReason};
 pub use multilock::{MULTI_LOCK_MEMBERS_MAX, Member, MultiGuard, MultiLock};
-pub use observe::Observer;
+pub use observe::events::{Event, Place};
+pub use observe::observer::Observer;
+pub use observe::totals::{Grants, Losses, Reconnects, Renewals, RoundTrips, Totals};
 pub use once::{Claim, Once, OnceKey, OnceRun};
 pub use operator::{
     Announced, Announcement, ClientInfo, HoldMode, LockDetail, LockHolder, LockInfo, LockKind,
     LockScan, QueuedWaiter, Right, ServerLoad, ServerReport, Survey, TokenCounter, TokenScan,
 };
-pub use options::{LEASE_MAX, LEASE_MIN, STICKY_MAX};
-pub use owner::Owner;
 pub use plain_semaphore::{PlainPermits, PlainSemaphore};
 pub use redlock::{Redlock, RedlockBuilder, RedlockGuard, RedlockLock};
 pub use reentrant::{ReentrantGuard, ReentrantLock};
 pub use rwlock::{ReadGuard, ReadSide, RwLock, WriteGuard, WriteSide};
 pub use script::NativePath;
 pub use semaphore::{Semaphore, SemaphoreGuard};
-pub use totals::{Grants, Losses, Reconnects, Renewals, RoundTrips, Totals};
-pub use traits::{Guard, Lock};
-pub use with::{Completed, Wait, WithError};
 
 #[doc = include_str!("../docs/guide.md")]
 pub mod guide {}
@@ -196,7 +163,7 @@ pub use lockset_macros::locked;
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::attribute::{
+    pub use crate::api::attribute::{
         Member, all, busy, busy_value, busy_with, client, client_of, failed, finish, format,
         millis, returns, skipped, token,
     };

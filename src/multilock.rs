@@ -10,25 +10,25 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
-use crate::acquire::{self, LockRequest, Wait};
-use crate::backoff::Backoff;
-use crate::busy::Busy;
-use crate::error::{Error, Result};
+use crate::api::backoff::Backoff;
+use crate::api::busy::Busy;
+use crate::api::error::{Error, Result};
+use crate::api::fencing::FencingToken;
+use crate::api::handle::Handle;
+use crate::api::loss::Loss;
+use crate::api::lost::{Lost, LostReason};
+use crate::api::options::{LeasePolicy, Options, Replication};
+use crate::api::owner::Owner;
+use crate::engine::acquire::{self, LockRequest, Wait};
+use crate::engine::hold::Share;
+use crate::engine::hold::bundle::Bundle;
 use crate::fair::FairLock;
-use crate::fencing::FencingToken;
-use crate::handle::Handle;
-use crate::hold::Share;
-use crate::hold::bundle::Bundle;
-use crate::long_wait::{Waited, place_of, told_if_long};
-use crate::loss::Loss;
-use crate::lost::{Lost, LostReason};
-use crate::meter::GuardTimer;
-use crate::options::{LeasePolicy, Options, Replication};
-use crate::owner::Owner;
+use crate::observe::long_wait::{Waited, place_of, told_if_long};
+use crate::observe::meter::GuardTimer;
+use crate::observe::totals::CountedKind;
+use crate::observe::trace;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, WriteSide};
-use crate::totals::CountedKind;
-use crate::trace;
 
 /// The most members of a [`MultiLock`]. It bounds how long its script blocks the server.
 pub const MULTI_LOCK_MEMBERS_MAX: usize = 100;

@@ -8,10 +8,10 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use crate::api::error::{Error, Result};
+use crate::api::lost::LostReason;
+use crate::api::options::{LEASE_MAX, LEASE_MIN};
 use crate::client::Client;
-use crate::error::{Error, Result};
-use crate::lost::LostReason;
-use crate::options::{LEASE_MAX, LEASE_MIN};
 use crate::reentrant::{ReentrantGuard, ReentrantLock};
 
 impl Client {

@@ -9,14 +9,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
+use crate::api::error::{Error, Kind, Result};
+use crate::api::holder::HolderId;
 use crate::client::Client;
-use crate::clock::Tick;
 use crate::conn::Lane;
-use crate::error::{Error, Kind, Result};
-use crate::hold::undo::Undo;
-use crate::holder::HolderId;
+use crate::engine::clock::Tick;
+use crate::engine::hold::undo::Undo;
+use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::{Answer, Call, Script, catalog, millis, reply};
-use crate::synchronizer::{Synchronizer, synchronizer_methods};
 
 /// The server remembers the calls that took permits for this long after the last one. Permits that are held for longer
 /// are not returned.

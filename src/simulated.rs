@@ -13,11 +13,11 @@ use futures_util::future::BoxFuture;
 use redis::{Cmd, RedisError, Value};
 use tokio::time::Instant;
 
+use crate::api::error::Result;
 use crate::client::{Client, ClientBuilder};
-use crate::clock::{Clock, Tick};
 use crate::conn::{self, Channels, EventHandler, Fault, Process, Transport, sent};
 pub use crate::conn::{ReadWrite, SimulatedNetwork as Network, Stream};
-use crate::error::Result;
+use crate::engine::clock::{Clock, Tick};
 use crate::script::catalog;
 
 /// Which of a client's connections a command takes.

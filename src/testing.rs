@@ -9,8 +9,8 @@ use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 
-use crate::clock::{Clock, Tick};
 use crate::conn::{Channels, Fault, Lane, Transport, sent};
+use crate::engine::clock::{Clock, Tick};
 use crate::script::catalog::RECALL;
 
 /// One command as it was sent.

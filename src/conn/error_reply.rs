@@ -5,7 +5,7 @@ use redis::RedisError;
 
 use super::tls;
 use super::transport::Fault;
-use crate::error::{Error, Kind};
+use crate::api::error::{Error, Kind};
 
 /// Refused for now: a later attempt may succeed. Nothing was executed, except for [`NON_LOCAL`].
 const TEMPORARY: &[&str] = &[

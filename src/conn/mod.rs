@@ -38,7 +38,7 @@ pub(crate) use self::transport::{
     Channels, EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Transport,
 };
 use self::url::Target;
-use crate::error::{Error, Result};
+use crate::api::error::{Error, Result};
 
 /// Connects to the target of a URL.
 pub(crate) async fn connect(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::value::text;
-use crate::clock::Tick;
+use crate::engine::clock::Tick;
 
 /// One run of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::address::AddressMap;
 use super::network::Network;
 use super::tls::Security;
 use super::transport::EventHandler;
-use crate::clock::Clock;
-use crate::hint::Hint;
+use crate::engine::clock::Clock;
+use crate::engine::hint::Hint;
 
 /// The interval of keep-alive probes on an idle connection, which reveal a dead peer.
 const KEEPALIVE: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use super::network::Network;
 use super::process::Process;
 use super::setup::{Setup, with_defaults};
 use super::transport::{Channels, Fault, Lane, Transport};
-use crate::clock::Tick;
+use crate::engine::clock::Tick;
 
 /// The role that a server reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use redis::{Cmd, RedisError, Value};
 
 use super::process::Process;
-use crate::clock::Tick;
+use crate::engine::clock::Tick;
 
 /// The connection of a client that a command takes. Each lane is first in, first out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -10,11 +10,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 
+use crate::api::error::Result;
 use crate::client::Client;
-use crate::clock::Tick;
 use crate::conn::{Fault, Lane};
-use crate::error::Result;
-use crate::hold::core::Core;
+use crate::engine::clock::Tick;
+use crate::engine::hold::core::Core;
 use crate::script::Failure;
 
 pub(super) const OPERATION: &str = "survey";

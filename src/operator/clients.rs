@@ -12,10 +12,10 @@ use super::ask::{Asking, Question, command};
 use super::info::{Announced, Announcement, ClientInfo, LockInfo};
 use super::recognize::client_of;
 use super::values::{integer, texts};
-use crate::announce::record::{Entry, INDEX_KEY, Record, key_of};
-use crate::clock::Tick;
+use crate::api::error::Result;
 use crate::conn::value::text;
-use crate::error::Result;
+use crate::engine::clock::Tick;
+use crate::observe::announce::record::{Entry, INDEX_KEY, Record, key_of};
 
 /// What was read is believed for so long.
 const FRESH: Duration = Duration::from_secs(5);

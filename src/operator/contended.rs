@@ -5,9 +5,9 @@ use super::ask::command;
 use super::glob;
 use super::info::LockInfo;
 use super::values::texts;
+use crate::api::error::Result;
 use crate::conn::Channels;
-use crate::error::Result;
-use crate::keys::keys_behind;
+use crate::engine::keys::keys_behind;
 
 /// What the channels of locks are called, and of nothing else of this kind.
 const CHANNELS: [&str; 2] = ["redisson_lock__channel:*", "redisson_rwlock:*"];

@@ -9,9 +9,9 @@ use super::info::{ServerLoad, ServerReport};
 use super::load::Commands;
 use super::rights;
 use super::values::{integer, list};
+use crate::api::error::Result;
 use crate::conn::value::text;
-use crate::error::Result;
-use crate::keys::LockName;
+use crate::engine::keys::LockName;
 
 /// How often the time of a server is asked for.
 const LOOKS: usize = 9;

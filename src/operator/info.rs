@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fencing::FencingToken;
+use crate::api::fencing::FencingToken;
 
 /// A lock as the server showed it at one moment; from [`Survey`](crate::Survey).
 #[derive(Clone, Debug, PartialEq)]

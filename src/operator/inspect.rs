@@ -9,8 +9,8 @@ use super::ask::{OPERATION, command};
 use super::info::{ClientInfo, HoldMode, LockDetail, LockInfo, LockKind, QueuedWaiter};
 use super::recognize::client_of;
 use super::values::{integer, list, scored, texts};
-use crate::error::Result;
-use crate::keys::LockName;
+use crate::api::error::Result;
+use crate::engine::keys::LockName;
 
 /// Holds of one reader whose leases are looked at.
 const READ_HOLDS_MAX: u32 = 16;

@@ -1,6 +1,6 @@
 //! Pure: how many commands other clients sent between two looks at the servers.
 
-use crate::clock::Tick;
+use crate::engine::clock::Tick;
 
 /// The commands of the servers until one moment.
 #[derive(Clone, Copy, Debug)]

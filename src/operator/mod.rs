@@ -6,12 +6,14 @@
 mod ask;
 mod clients;
 mod contended;
+pub(crate) mod evict;
 mod glob;
 mod health;
 mod info;
 mod inspect;
 mod load;
 mod pass;
+pub(crate) mod purge;
 mod read;
 mod recognize;
 mod rights;
@@ -35,9 +37,9 @@ use self::pass::Pass;
 use self::read::Reader;
 pub use self::scan::LockScan;
 pub use self::tokens::TokenScan;
+use crate::api::error::Result;
 use crate::client::Client;
-use crate::error::Result;
-use crate::keys::glob_of;
+use crate::engine::keys::glob_of;
 
 /// What a pass takes of a server's time, unless it is told otherwise.
 const SHARE: f64 = 0.1;

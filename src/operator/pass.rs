@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::ask::{Asking, command};
 use super::values::{integer, list, texts};
-use crate::clock::Tick;
-use crate::error::Result;
+use crate::api::error::Result;
+use crate::engine::clock::Tick;
 
 /// Keys that one call looks at. A call of 100 costs the server 40 % more for each key, and one of 10 000
 /// holds it up for 7 to 25 ms.

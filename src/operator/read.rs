@@ -13,9 +13,9 @@ use super::clients::Clients;
 use super::info::{LockInfo, LockKind};
 use super::recognize::{Recognized, client_of, may_be_of_lock, recognize};
 use super::values::{counted, integer, pairs, texts};
+use crate::api::error::Result;
 use crate::conn::Channels;
-use crate::error::Result;
-use crate::keys::{LockName, within_braces};
+use crate::engine::keys::{LockName, within_braces};
 
 /// A hash with more fields is not read: no lock has so many holders.
 const FIELDS_MAX: i64 = 10_000;

@@ -7,7 +7,7 @@ use redis::Value;
 use super::ask::{Asking, Question, command};
 use super::info::Right;
 use crate::conn::Channels;
-use crate::keys::LockName;
+use crate::engine::keys::LockName;
 
 /// A lock that is only spoken of.
 const NAME: &str = "lockset-doctor";

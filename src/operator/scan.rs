@@ -7,7 +7,7 @@ use super::ask::Asking;
 use super::info::LockInfo;
 use super::pass::{Pass, times};
 use super::read::Reader;
-use crate::error::Result;
+use crate::api::error::Result;
 
 /// What looking at a hash takes of a server's time: 0.98 s for 98 000, a tenth of them locks.
 const READ_COST: Duration = Duration::from_micros(10);

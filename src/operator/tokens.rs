@@ -14,8 +14,8 @@ use super::info::TokenCounter;
 use super::pass::{Pass, times};
 use super::read::Reader;
 use super::values::{integer, list};
-use crate::error::Result;
-use crate::keys::{LockName, lock_of_token_key};
+use crate::api::error::Result;
+use crate::engine::keys::{LockName, lock_of_token_key};
 
 /// What counters are called.
 pub(super) const GLOB: &str = "redisson_lock_token:*";

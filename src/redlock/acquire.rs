@@ -16,17 +16,17 @@ use super::reenter::reenter;
 use super::rejoin::Rejoiner;
 use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::Tally;
-use crate::acquire::{self, LockRequest, Marks, Turn, Wait, Waiter};
-use crate::clock::{Clock, Tick};
-use crate::counts::Mode;
-use crate::error::{Error, Result};
-use crate::events::Place;
-use crate::hint::Hint;
-use crate::hold::bound::Bound;
-use crate::hold::local::{LocalLock, QueuePlace};
-use crate::hold::quorum::{QuorumConfig, QuorumHold, QuorumShare};
-use crate::hold::reenter::Entry;
-use crate::owner::Owner;
+use crate::api::error::{Error, Result};
+use crate::api::owner::Owner;
+use crate::engine::acquire::{self, LockRequest, Marks, Turn, Wait, Waiter};
+use crate::engine::clock::{Clock, Tick};
+use crate::engine::counts::Mode;
+use crate::engine::hint::Hint;
+use crate::engine::hold::bound::Bound;
+use crate::engine::hold::local::{LocalLock, QueuePlace};
+use crate::engine::hold::quorum::{QuorumConfig, QuorumHold, QuorumShare};
+use crate::engine::hold::reenter::Entry;
+use crate::observe::events::Place;
 
 /// The head does not look again sooner than this, unless it is notified.
 const WAIT_MIN: Duration = Duration::from_millis(1);

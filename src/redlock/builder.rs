@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::lock::RedlockLock;
 use super::servers::Servers;
+use crate::api::error::Result;
 use crate::client::Client;
-use crate::error::Result;
 
 /// Locks on several independent servers, each held when a majority of them grants it.
 ///

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::reenter::reenter;
 use super::round::QuorumRequest;
-use crate::error::Result;
-use crate::fencing::FencingToken;
-use crate::hold::quorum::QuorumShare;
-use crate::hold::reenter::Entry;
-use crate::loss::Loss;
-use crate::lost::{Lost, LostReason};
-use crate::meter::GuardTimer;
-use crate::owner::Owner;
+use crate::api::error::Result;
+use crate::api::fencing::FencingToken;
+use crate::api::loss::Loss;
+use crate::api::lost::{Lost, LostReason};
+use crate::api::owner::Owner;
+use crate::engine::hold::quorum::QuorumShare;
+use crate::engine::hold::reenter::Entry;
+use crate::observe::meter::GuardTimer;
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.
 ///

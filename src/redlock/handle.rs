@@ -8,13 +8,13 @@ use std::time::Duration;
 use super::round::QuorumRequest;
 use super::servers::Servers;
 use super::tally::Tally;
-use crate::acquire::LockRequest;
-use crate::counts::Mode;
-use crate::error::{Error, Result};
-use crate::handle::Handle;
-use crate::keys::LockName;
-use crate::options::{LeasePolicy, Options};
-use crate::owner::Owner;
+use crate::api::error::{Error, Result};
+use crate::api::handle::Handle;
+use crate::api::options::{LeasePolicy, Options};
+use crate::api::owner::Owner;
+use crate::engine::acquire::LockRequest;
+use crate::engine::counts::Mode;
+use crate::engine::keys::LockName;
 use crate::reentrant::PROTOCOL;
 
 /// A server has a sixth of the lease to answer, within these bounds.

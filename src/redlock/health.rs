@@ -14,9 +14,9 @@ use futures_util::FutureExt;
 
 use super::tally::VoteOutcome;
 use crate::client::Client;
-use crate::clock::Tick;
 use crate::conn::Lane;
-use crate::hint::Hint;
+use crate::engine::clock::Tick;
+use crate::engine::hint::Hint;
 
 /// A server that is down is asked again after a random time of up to this.
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(200);

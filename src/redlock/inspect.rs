@@ -7,8 +7,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::handle::{QuorumHandle, vote_timeout};
 use super::tally::{Tally, VoteOutcome};
-use crate::error::Result;
-use crate::holder::Holder;
+use crate::api::error::Result;
+use crate::api::holder::Holder;
 use crate::reentrant;
 
 /// The holders that a majority of the servers names; none if there can be no majority.

@@ -10,17 +10,17 @@ use super::guard::RedlockGuard;
 use super::handle::QuorumHandle;
 use super::inspect;
 use super::servers::Servers;
-use crate::acquire::Wait;
-use crate::busy::Busy;
-use crate::error::Result;
-use crate::handle::option_methods;
-use crate::hold::protocol::Protocol;
-use crate::holder::Holder;
-use crate::long_wait::{Waited, told_if_long};
-use crate::meter::GuardTimer;
+use crate::api::busy::Busy;
+use crate::api::error::Result;
+use crate::api::handle::option_methods;
+use crate::api::holder::Holder;
+use crate::engine::acquire::Wait;
+use crate::engine::hold::protocol::Protocol;
+use crate::observe::long_wait::{Waited, told_if_long};
+use crate::observe::meter::GuardTimer;
+use crate::observe::totals::CountedKind;
+use crate::observe::trace;
 use crate::reentrant::PROTOCOL;
-use crate::totals::CountedKind;
-use crate::trace;
 
 /// The local queue is one of its own: the members are reentrant locks.
 const KIND: CountedKind = CountedKind::Redlock;

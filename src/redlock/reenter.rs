@@ -8,13 +8,13 @@ use futures_util::future::{join_all, select_all};
 
 use super::round::QuorumRequest;
 use super::tally::{Tally, VoteOutcome};
-use crate::clock::Tick;
-use crate::counts::Mode;
-use crate::error::Result;
-use crate::hold::Share;
-use crate::hold::bound::Bound;
-use crate::hold::quorum::{QuorumHold, QuorumShare};
-use crate::hold::reenter::Entry;
+use crate::api::error::Result;
+use crate::engine::clock::Tick;
+use crate::engine::counts::Mode;
+use crate::engine::hold::Share;
+use crate::engine::hold::bound::Bound;
+use crate::engine::hold::quorum::{QuorumHold, QuorumShare};
+use crate::engine::hold::reenter::Entry;
 
 /// Asks all servers of the hold at once, and waits for a majority of all, for at most as long as the call
 /// that this is a part of may go on. `None` if the hold is lost or over, also because another task of its

@@ -12,9 +12,9 @@ use futures_util::FutureExt;
 
 use super::round::{Pending, QuorumRequest};
 use super::tally::VoteOutcome;
-use crate::hint::Hint;
-use crate::hold::Share;
-use crate::hold::quorum::{QuorumHold, Rejoin};
+use crate::engine::hint::Hint;
+use crate::engine::hold::Share;
+use crate::engine::hold::quorum::{QuorumHold, Rejoin};
 
 /// The first pause before a server is asked that has not had the lock: about what a release takes to
 /// reach all servers.

@@ -14,11 +14,11 @@ use futures_util::future::{BoxFuture, join, join_all, select_all};
 
 use super::servers::Servers;
 use super::tally::{Tally, VoteOutcome};
-use crate::acquire::{self, LockRequest, Outcome};
-use crate::clock::Clock;
-use crate::error::Error;
-use crate::fencing::FencingToken;
-use crate::hold::Share;
+use crate::api::error::Error;
+use crate::api::fencing::FencingToken;
+use crate::engine::acquire::{self, LockRequest, Outcome};
+use crate::engine::clock::Clock;
+use crate::engine::hold::Share;
 
 /// A majority counts only if at least this part of its lease is left when all votes are in.
 const USEFUL_PART: u32 = 8;

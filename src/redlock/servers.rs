@@ -28,12 +28,12 @@ use parking_lot::Mutex;
 use super::health::Health;
 use super::sightings::Sightings;
 use super::tally::{HAS_REPLICAS, Tally, VoteOutcome};
+use crate::api::error::{Error, Result};
+use crate::api::options::check_lease;
 use crate::client::Client;
-use crate::clock::Tick;
 use crate::conn::url::{self, Target};
 use crate::conn::{Fault, Lane, Process, Transport, value};
-use crate::error::{Error, Result};
-use crate::options::check_lease;
+use crate::engine::clock::Tick;
 
 /// What is being done while a Redlock is made, for errors.
 const NEW: &str = "redlock";

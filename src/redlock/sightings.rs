@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::clock::Tick;
+use crate::engine::clock::Tick;
 
 /// A lease that nobody has any more may be asked for again. The votes of servers that restart wait for that so long.
 const AGAIN_MAX: Duration = Duration::from_secs(600);

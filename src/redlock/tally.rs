@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::error::{Error, Kind};
+use crate::api::error::{Error, Kind};
 
 /// What is the matter with a server that has replicas.
 pub(super) const HAS_REPLICAS: &str = "has replicas, and one that takes over at its address may \

@@ -8,8 +8,8 @@ use redis::{Cmd, ToRedisArgs};
 
 use super::catalog::{self, Script};
 use super::native::{self, Native};
-use crate::few::Few;
-use crate::holder::HolderId;
+use crate::api::holder::HolderId;
+use crate::engine::few::Few;
 
 /// A script with its keys and arguments, ready to be sent repeatedly.
 #[derive(Clone, Debug)]

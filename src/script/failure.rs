@@ -2,9 +2,9 @@
 
 use redis::RedisError;
 
+use crate::api::error::{Error, Kind};
 use crate::conn::error_reply::{advice, code, describe, is_temporary, was_not_executed};
 use crate::conn::{Fault, Reason};
-use crate::error::{Error, Kind};
 
 /// The reason why a call has no reply.
 #[derive(Clone, Debug)]

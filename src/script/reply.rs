@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::api::error::{Error, Kind};
+use crate::api::fencing::{FencingToken, TokenPurge};
+use crate::api::holder::Holder;
 use crate::conn::value::{shown, text};
-use crate::counts::Mode;
-use crate::error::{Error, Kind};
-use crate::fencing::{FencingToken, TokenPurge};
-use crate::few::Few;
-use crate::holder::Holder;
+use crate::engine::counts::Mode;
+use crate::engine::few::Few;
 
 const YES: i64 = 1;
 /// A release found that this holder does not hold the lock.

@@ -14,10 +14,10 @@ use super::call::Call;
 use super::failure::{Cause, Executed, Failure, is_hopeless};
 use super::missing;
 use super::native::{self, Native, NativeState, Release};
-use crate::clock::{Clock, Tick};
 use crate::conn::error_reply::{is_out_of_connections, is_temporary};
 use crate::conn::{Fault, Lane, Reason, Transport};
-use crate::observe::Observed;
+use crate::engine::clock::{Clock, Tick};
+use crate::observe::observer::Observed;
 
 /// A reply, with the time at which its attempt was sent.
 #[derive(Debug)]

@@ -53,9 +53,9 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::clock::Tick;
+    use crate::api::holder::HolderId;
     use crate::conn::Lane;
-    use crate::holder::HolderId;
+    use crate::engine::clock::Tick;
     use crate::script::reply::{Released, released_each};
     use crate::script::{Answer as Answered, CallBudget, NativePath, NativeState, tell};
     use crate::testing::{Answer, Scripted, Sent, each};

@@ -15,15 +15,15 @@ use tokio::sync::oneshot;
 
 use super::held::{Held, Home};
 use super::queue::{Action, Event, Queue, Request, Terms};
-use crate::backoff::Backoff;
-use crate::clock::Tick;
-use crate::error::{Error, Kind, Result};
-use crate::hint::Hint;
-use crate::hold::core::Core;
-use crate::holder::HolderId;
-use crate::keys::LockName;
-use crate::lost::LostReason;
-use crate::options::LeasePolicy;
+use crate::api::backoff::Backoff;
+use crate::api::error::{Error, Kind, Result};
+use crate::api::holder::HolderId;
+use crate::api::lost::LostReason;
+use crate::api::options::LeasePolicy;
+use crate::engine::clock::Tick;
+use crate::engine::hint::Hint;
+use crate::engine::hold::core::Core;
+use crate::engine::keys::LockName;
 
 /// A request for permits.
 #[derive(Clone, Debug)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::held::Held;
 use super::permits::Permits;
-use crate::error::{Error, Result};
-use crate::loss::{Losable, Loss, LossCell};
-use crate::lost::{self, Lost, LostReason};
+use crate::api::error::{Error, Result};
+use crate::api::loss::{Losable, Loss, LossCell};
+use crate::api::lost::{self, Lost, LostReason};
 
 /// Permits of a [`Semaphore`](crate::Semaphore); dropping them releases in the background.
 ///

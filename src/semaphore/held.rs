@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 
 use super::permits::Permits;
 use super::queue::Terms;
-use crate::error::{Error, Result};
-use crate::lost::LostReason;
-use crate::options::LeasePolicy;
+use crate::api::error::{Error, Result};
+use crate::api::lost::LostReason;
+use crate::api::options::LeasePolicy;
 
 /// Where permits go when their guard is gone: what the client knows of their semaphore.
 pub(super) trait Home: Debug + Send + Sync {

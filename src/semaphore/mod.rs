@@ -17,14 +17,14 @@ use std::time::Duration;
 pub use self::guard::SemaphoreGuard;
 
 use self::client::{ClientSemaphore, Wanted};
+use crate::api::error::Result;
+use crate::api::holder::Holder;
+use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;
-use crate::clock::Tick;
-use crate::error::Result;
-use crate::holder::Holder;
-use crate::options::{LeasePolicy, Options};
+use crate::engine::clock::Tick;
+use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::reply;
 use crate::script::{Answer, Call, catalog};
-use crate::synchronizer::{Synchronizer, synchronizer_methods};
 
 /// The most permits that one request takes: bounds how long a script blocks the server.
 const PERMITS_AT_ONCE_MAX: u32 = 1_000;

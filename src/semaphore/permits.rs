@@ -11,14 +11,14 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
 use parking_lot::Mutex;
 
-use crate::clock::Tick;
-use crate::hint::{Hint, Mark};
-use crate::hold::core::Core;
-use crate::hold::local_deadline;
-use crate::holder::HolderId;
-use crate::loss::Losable;
-use crate::lost::LostReason;
-use crate::options::LeasePolicy;
+use crate::api::holder::HolderId;
+use crate::api::loss::Losable;
+use crate::api::lost::LostReason;
+use crate::api::options::LeasePolicy;
+use crate::engine::clock::Tick;
+use crate::engine::hint::{Hint, Mark};
+use crate::engine::hold::core::Core;
+use crate::engine::hold::local_deadline;
 use crate::script::catalog;
 use crate::watchdog::{Due, Leased, RenewalRequest};
 

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::clock::Tick;
-use crate::options::LeasePolicy;
+use crate::api::options::LeasePolicy;
+use crate::engine::clock::Tick;
 
 /// Ask for this many requests at once while the server grants.
 const ASKS_MAX: usize = 64;

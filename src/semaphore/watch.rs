@@ -4,10 +4,10 @@ use std::sync::Weak;
 
 use super::client::{ClientSemaphore, InHand};
 use super::queue::Event;
-use crate::backoff::Backoff;
-use crate::clock::Tick;
-use crate::hint::Mark;
-use crate::listen::Listener;
+use crate::api::backoff::Backoff;
+use crate::engine::clock::Tick;
+use crate::engine::hint::Mark;
+use crate::engine::listen::Listener;
 
 impl ClientSemaphore {
     /// Wakes the queue at messages and at its times, for as long as a request waits.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::leased::{Due, Leased, RenewalRequest};
 use super::schedule::{DueEntry, Schedule};
 use super::shared::Shared;
-use crate::clock::Tick;
 use crate::conn::RENEWAL_WAIT_MIN;
+use crate::engine::clock::Tick;
 use crate::script::Scripts;
 
 /// Holds renewed at once: bounds the time for which one script blocks the server.

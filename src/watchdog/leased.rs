@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Tick;
-use crate::holder::HolderId;
+use crate::api::holder::HolderId;
+use crate::engine::clock::Tick;
 use crate::script::Script;
 
 /// Something with a lease that has to be renewed until it is given up.

@@ -3,7 +3,7 @@
 //! It knows leases and background work, no primitive. Invariants: it never keeps a hold or its
 //! client alive; a hold that was withdrawn is in no later batch; work handed over is driven to its
 //! end even when the client is gone; a server that is slow or silent delays the renewals of no other;
-//! while anything is held, the clock is read every [`LOOK_MAX`](crate::clock::LOOK_MAX) at least.
+//! while anything is held, the clock is read every [`LOOK_MAX`](crate::engine::clock::LOOK_MAX) at least.
 
 mod batches;
 mod leased;
@@ -20,8 +20,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::clock::Tick;
-use crate::hint::Hint;
+use crate::engine::clock::Tick;
+use crate::engine::hint::Hint;
 use crate::script::Scripts;
 pub(crate) use batches::BATCH_HOLDS_MAX;
 pub(crate) use leased::{Due, Leased, RenewalRequest};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-use crate::clock::Tick;
+use crate::engine::clock::Tick;
 
 /// Entries in order of time, each known by an id.
 ///

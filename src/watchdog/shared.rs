@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 
 use super::leased::Leased;
 use super::schedule::Schedule;
-use crate::clock::Tick;
-use crate::hint::Hint;
+use crate::engine::clock::Tick;
+use crate::engine::hint::Hint;
 
 pub(super) type Work = BoxFuture<'static, ()>;
 

@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::batches::{self, Batch, BatchesUnderWay, Renewal};
 use super::shared::{Job, Shared, Work};
-use crate::clock::{LOOK_MAX, Pace, Tick};
 use crate::conn::Lane;
-use crate::hint::Hint;
+use crate::engine::clock::{LOOK_MAX, Pace, Tick};
+use crate::engine::hint::Hint;
 use crate::script::{Call, CallBudget, Failure, Scripts, millis, reply};
 
 /// A renewal that got no answer is tried again after a random time up to this, or a sixteenth of

@@ -32,7 +32,7 @@ use super::error_reply::connect_error;
 use super::nodes::Nodes;
 use super::setup::Setup;
 use super::transport::{Channels, Fault, Lane, Transport};
-use crate::error::Error;
+use crate::api::error::Error;
 
 #[derive(Debug)]
 pub(crate) struct Cluster {

@@ -12,7 +12,7 @@ use super::route::Router;
 use super::view::{Range, View};
 use crate::conn::address::Address;
 use crate::conn::transport::{Fault, Lane};
-use crate::hint::Mark;
+use crate::engine::hint::Mark;
 
 /// Pauses between two polls: doubled from the first to the last, plus up to a half.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);

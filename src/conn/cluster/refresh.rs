@@ -22,10 +22,10 @@ use super::poll::MapPoller;
 use super::route::Router;
 use super::slots::{SlotMap, slot_of};
 use super::view::View;
-use crate::clock::Tick;
 use crate::conn::address::Address;
 use crate::conn::transport::Lane;
-use crate::hint::Mark;
+use crate::engine::clock::Tick;
+use crate::engine::hint::Mark;
 
 /// Refreshes are at least this far apart: doubled from the first to the last while they find nothing new.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);

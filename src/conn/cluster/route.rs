@@ -20,7 +20,7 @@ use crate::conn::link::Link;
 use crate::conn::nodes::Nodes;
 use crate::conn::single::SingleServer;
 use crate::conn::transport::{Channels, Fault, Lane, Reason};
-use crate::hint::Hint;
+use crate::engine::hint::Hint;
 
 /// The redirections that one command follows. Nodes that still contradict each other need more time.
 const REDIRECTIONS_MAX: usize = 5;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::hint::{Hint, Mark};
+use crate::engine::hint::{Hint, Mark};
 
 #[derive(Debug, Default)]
 pub(super) struct SubscribeBarrier {

@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::framing::Framing;
 use super::shared_tick::SharedTick;
-use crate::clock::Clock;
 use crate::conn::push::PushState;
+use crate::engine::clock::Clock;
 
 #[derive(Debug)]
 pub(super) struct Bounded<S> {

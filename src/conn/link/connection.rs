@@ -8,8 +8,8 @@ use redis::{Cmd, RedisError, Value};
 
 use super::shared_tick::SharedTick;
 use super::socket::{End, Socket};
-use crate::clock::{Clock, Tick};
 use crate::conn::push::PushState;
+use crate::engine::clock::{Clock, Tick};
 
 #[derive(Debug)]
 pub(super) struct Connection {

@@ -17,7 +17,6 @@ use super::reachability::Reachability;
 use super::reconnects::Reconnects;
 use super::shared_tick::SharedTick;
 use super::socket::{End, Socket, Step, Terms, WireTerms};
-use crate::clock::Clock;
 use crate::conn::address::Address;
 use crate::conn::error_reply::without_arguments;
 use crate::conn::network::Network;
@@ -26,7 +25,8 @@ use crate::conn::push::PushState;
 use crate::conn::setup::Setup;
 use crate::conn::tls::{self, Security};
 use crate::conn::transport::{EventHandler, Fault, Reason};
-use crate::hint::Hint;
+use crate::engine::clock::Clock;
+use crate::engine::hint::Hint;
 
 /// Commands that may wait for the connection's writer before a sender has to wait.
 const WRITE_QUEUE: usize = 1024;

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use super::connection::Connection;
 use super::connector::{Connector, Ended};
 use crate::conn::transport::{Fault, Reason};
-use crate::hint::Hint;
+use crate::engine::hint::Hint;
 
 #[derive(Debug)]
 pub(super) struct Dialer {

@@ -15,12 +15,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, ServerError, Value};
 
 use super::socket::Step;
-use crate::clock::{Clock, Tick};
 use crate::conn::error_reply::{code, is_temporary};
 use crate::conn::process::Process;
 use crate::conn::setup::{Preload, Setup};
 use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX};
 use crate::conn::value::text;
+use crate::engine::clock::{Clock, Tick};
 
 /// The shared state of the connections of one link, with the earlier ones.
 #[derive(Debug)]

@@ -39,7 +39,7 @@ use super::process::Process;
 use super::sent;
 use super::setup::Setup;
 use super::transport::{Fault, Reason};
-use crate::clock::{Clock, Tick};
+use crate::engine::clock::{Clock, Tick};
 
 /// A renewal waits at least this long for its reply, however short the lease.
 pub(crate) const RENEWAL_WAIT_MIN: Duration = Duration::from_millis(25);

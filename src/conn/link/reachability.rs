@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::clock::{Clock, Tick};
-use crate::hint::Hint;
+use crate::engine::clock::{Clock, Tick};
+use crate::engine::hint::Hint;
 
 /// Back-off after failed attempts: doubled from the first to the last, plus or minus up to a quarter, so that clients
 /// do not try at the same moment.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Tick;
+use crate::engine::clock::Tick;
 
 /// A tick shared by all its clones; zero at first.
 #[derive(Clone, Debug, Default)]

@@ -26,11 +26,11 @@ use super::loan::Loan;
 use super::paced_read::{InFlight, PacedRead};
 use super::shared_tick::SharedTick;
 use super::wire::Wire;
-use crate::clock::Clock;
 use crate::conn::network::Network;
 use crate::conn::push::PushState;
 use crate::conn::tls::Security;
-use crate::hint::Hint;
+use crate::engine::clock::Clock;
+use crate::engine::hint::Hint;
 
 /// The time for each step of connecting.
 #[derive(Clone, Copy, Debug)]

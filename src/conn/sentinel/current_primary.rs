@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::conn::error_reply::code;
 use crate::conn::single::SingleServer;
 use crate::conn::transport::{EventHandler, Fault};
-use crate::hint::{Hint, Mark};
+use crate::engine::hint::{Hint, Mark};
 
 #[derive(Debug)]
 pub(super) struct CurrentPrimary {

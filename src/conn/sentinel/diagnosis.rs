@@ -2,10 +2,10 @@
 
 use super::reply::Outcome;
 use super::sentinels::Round;
+use crate::api::error::Kind;
 use crate::conn::address::Address;
 use crate::conn::error_reply::{advice, describe, is_temporary, is_unknown_command};
 use crate::conn::transport::Fault;
-use crate::error::Kind;
 
 #[derive(Debug)]
 pub(super) struct Diagnosis {

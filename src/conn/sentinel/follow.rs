@@ -14,13 +14,13 @@ use super::current_primary::CurrentPrimary;
 use super::diagnosis::Diagnosis;
 use super::sentinels::{Round, Sentinels};
 use super::view::{View, believed, deposing};
-use crate::clock::{Clock, Tick};
+use crate::api::error::Error;
 use crate::conn::address::Address;
 use crate::conn::nodes::Nodes;
 use crate::conn::single::Role;
 use crate::conn::transport::Fault;
-use crate::error::Error;
-use crate::hint::Mark;
+use crate::engine::clock::{Clock, Tick};
+use crate::engine::hint::Mark;
 
 /// The interval of polls in normal operation. Announcements may be missed.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

@@ -27,7 +27,7 @@ use super::network::Network;
 use super::nodes::Nodes;
 use super::setup::{Opening, Setup};
 use super::transport::{Channels, Fault, Lane, Transport};
-use crate::error::Error;
+use crate::api::error::Error;
 
 #[derive(Debug)]
 pub(super) struct FollowedPrimary {

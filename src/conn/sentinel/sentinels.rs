@@ -20,14 +20,14 @@ use redis::{
 use super::deployment::{KnownSentinels, of_one_deployment};
 use super::reply::{Outcome, Peer, Reply};
 use super::view::{View, is_shared_by_most};
-use crate::clock::{Clock, Tick};
 use crate::conn::address::{Address, AddressMap};
 use crate::conn::link::{FirstBytes, SharedTick, Socket, Step, Terms};
 use crate::conn::network::Network;
 use crate::conn::push::PushState;
 use crate::conn::setup::{Setup, tcp_settings};
 use crate::conn::tls::Security;
-use crate::hint::Hint;
+use crate::engine::clock::{Clock, Tick};
+use crate::engine::hint::Hint;
 
 /// Announced by the sentinel that promoted a replica, and by each sentinel that has switched over to it.
 const CHANNELS: [&str; 2] = ["+promoted-slave", "+switch-master"];

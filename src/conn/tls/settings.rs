@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::security::{Security, well_known_roots};
-use crate::error::{Error, Result};
+use crate::api::error::{Error, Result};
 
 /// Certificates for connections over TLS (`rediss://` and the like). Needs the feature `tls`.
 ///

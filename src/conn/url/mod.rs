@@ -10,7 +10,7 @@ use self::parts::{Host, Login, Parts, Wrong, decoded, number, query};
 use super::address::Address;
 #[cfg(feature = "tls")]
 use super::tls::{Security, Tls};
-use crate::error::{Error, Result};
+use crate::api::error::{Error, Result};
 
 const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;

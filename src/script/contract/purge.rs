@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::fixture::{Fixture, U1, U2};
-use crate::fencing::TokenPurge;
+use crate::api::fencing::TokenPurge;
 use crate::script::reply;
 
 const COUNTER: &str = "redisson_lock_token:{L}";

@@ -259,7 +259,7 @@ async fn a_lease_that_is_refused_leaves_no_hold() {
     let error = user.refused("reentrant_acquire", &["L"], &args).await;
     assert_eq!(
         crate::conn::error_reply::advice(&error).0,
-        crate::error::Kind::Denied,
+        crate::api::error::Kind::Denied,
         "{error}"
     );
     assert_eq!(fixture.server.keys().await, [""; 0]);

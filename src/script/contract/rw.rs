@@ -7,7 +7,7 @@ use super::fixture::{
     U9, UNKNOWN, elsewhere, list, near,
 };
 use crate::conn::error_reply::code;
-use crate::counts::Mode;
+use crate::engine::counts::Mode;
 use crate::script::reply;
 
 pub(super) const WAITING: &str = "lockset_rw_waiting:{W}";

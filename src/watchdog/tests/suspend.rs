@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{LEASE, MS};
+use crate::api::lost::LostReason;
 use crate::client::Client;
-use crate::clock::LOOK_MAX;
 use crate::conn::Lane;
-use crate::lost::LostReason;
+use crate::engine::clock::LOOK_MAX;
 use crate::multilock::MultiLock;
 use crate::testing::{Answer, Scripted, each, granted};
 

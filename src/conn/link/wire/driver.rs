@@ -19,9 +19,9 @@ use tokio::time::Sleep;
 
 use super::decode::Decoder;
 use super::shared::Shared;
-use crate::clock::{Clock, Tick};
 use crate::conn::link::paced_read::{LATE, few_in_flight, portion_of};
 use crate::conn::link::shared_tick::SharedTick;
+use crate::engine::clock::{Clock, Tick};
 
 /// Bytes of the largest read.
 const READ_MAX: usize = 16 * 1024;

@@ -27,7 +27,7 @@ use self::encode::encode;
 use self::shared::Shared;
 use self::unanswered::{Ended, Number};
 use super::shared_tick::SharedTick;
-use crate::clock::Clock;
+use crate::engine::clock::Clock;
 
 #[derive(Debug)]
 pub(super) struct Wire {

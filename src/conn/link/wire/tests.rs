@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::*;
-use crate::clock::Tick;
+use crate::engine::clock::Tick;
 
 const SILENCE: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(20);

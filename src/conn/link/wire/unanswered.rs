@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use redis::{RedisError, Value};
 
-use crate::clock::Tick;
+use crate::engine::clock::Tick;
 
 /// One request in the table: one command, or several that are answered together.
 pub(super) type Number = usize;

@@ -1,0 +1,259 @@
+//! A view of the loss of a hold that needs no guard: for other tasks and for threads.
+//!
+//! Invariant: it agrees with the guard of the hold, and after the guard is gone it keeps the last state. So a guard
+//! that was released is never lost by its view either, and a view that is left over keeps nothing alive.
+
+use std::fmt::{self, Debug};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+
+use crate::api::lost::LostReason;
+use crate::engine::hint::Hint;
+
+/// Whether a guard is lost, for code that does not have the guard; from
+/// [`loss`](crate::ReentrantGuard::loss).
+///
+/// It is `'static`, and cheap to clone: give it to a task that the work spawns, or to a thread that blocks. It does not
+/// keep the lock held. Once the guard was released, forgotten or dropped, it keeps the state of that moment for ever,
+/// even if another guard of the same owner holds the lock for longer. A view of a guard that is downgraded continues
+/// with the new guard.
+///
+/// ```no_run
+/// # async fn doc(client: lockset::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let guard = client.lock("report").lock().await?;
+/// let loss = guard.loss();
+/// let rows = tokio::task::spawn_blocking(move || {
+///     let mut rows = 0;
+///     while rows < 1000 && !loss.is_lost() {
+///         rows += 1; // one step of work that blocks
+///     }
+///     rows
+/// });
+/// println!("{} rows", rows.await?);
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Loss(Arc<View>);
+
+struct View {
+    of: Mutex<Of>,
+    /// Given when the guard is gone.
+    ended: Hint,
+}
+
+enum Of {
+    /// A guard that is there, and the loss that this view has reported.
+    Guard(Arc<dyn Losable>, Option<LostReason>),
+    /// A guard that is gone, and the loss that it ended with, if any.
+    Gone(Option<LostReason>),
+}
+
+/// The hold of a guard, as far as it can be lost.
+pub(crate) trait Losable: Send + Sync {
+    fn loss(&self) -> Option<LostReason>;
+
+    fn remaining(&self) -> Duration;
+
+    /// Resolves when it is lost. Cancel safe.
+    fn lost(&self) -> BoxFuture<'_, LostReason>;
+}
+
+impl Loss {
+    fn new(losable: Arc<dyn Losable>) -> Self {
+        Self(Arc::new(View {
+            of: Mutex::new(Of::Guard(losable, None)),
+            ended: Hint::default(),
+        }))
+    }
+
+    fn guarded(&self) -> Result<Arc<dyn Losable>, Option<LostReason>> {
+        match &*self.0.of.lock() {
+            Of::Guard(losable, _) => Ok(Arc::clone(losable)),
+            Of::Gone(loss) => Err(*loss),
+        }
+    }
+
+    /// Whether the lock is lost. Once true, it stays true.
+    ///
+    /// It reads the clock, so it is right even after the process or the machine was stopped for longer than
+    /// the lease. Check it before each step of code that blocks its thread.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.reason().is_some()
+    }
+
+    /// Why the lock is lost; `None` while it is held, and after a normal release.
+    #[must_use]
+    pub fn reason(&self) -> Option<LostReason> {
+        let losable = match self.guarded() {
+            Ok(losable) => losable,
+            Err(loss) => return loss,
+        };
+        let loss = losable.loss();
+        match &mut *self.0.of.lock() {
+            // Noted, so that the view reports it for ever, even if the guard is going at this moment.
+            Of::Guard(_, said) => {
+                *said = said.or(loss);
+                loss
+            }
+            // The guard has gone in the meantime, and its last state stays.
+            Of::Gone(at_end) => *at_end,
+        }
+    }
+
+    /// How long the lock is certainly still held, by the local monotonic clock. Zero once it is lost, or the
+    /// guard is gone.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.guarded()
+            .map_or(Duration::ZERO, |losable| losable.remaining())
+    }
+
+    /// Waits until the lock is lost, and returns the reason.
+    ///
+    /// It resolves by the local deadline, even if the network fails; after the machine was suspended for longer than
+    /// the lease, within a quarter of a second. If the guard is released, forgotten or dropped before it is lost, this
+    /// never resolves: wait for the end of the work too, or abort the task that waits.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. It may be called any number of times, also after the loss.
+    ///
+    /// ```no_run
+    /// # async fn doc(guard: lockset::ReentrantGuard) -> lockset::Result<()> {
+    /// let loss = guard.loss();
+    /// let part = tokio::spawn(async move {
+    ///     tokio::select! {
+    ///         () = work() => println!("done"),
+    ///         reason = loss.wait() => println!("stopped: {reason}"),
+    ///     }
+    /// });
+    /// part.await.expect("it does not panic");
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// # async fn work() {}
+    /// ```
+    pub async fn wait(&self) -> LostReason {
+        loop {
+            let mark = self.0.ended.mark();
+            let losable = match self.guarded() {
+                Ok(losable) => losable,
+                Err(Some(reason)) => return reason,
+                Err(None) => return std::future::pending().await,
+            };
+            tokio::select! {
+                biased;
+                _ = losable.lost() => {}
+                () = self.0.ended.past(mark) => {}
+            }
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+        }
+    }
+}
+
+impl Debug for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loss")
+            .field("reason", &self.reason())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}
+
+/// The view of one guard, made when it is first asked for.
+#[derive(Debug, Default)]
+pub(crate) struct LossCell(OnceLock<Loss>);
+
+impl LossCell {
+    pub(crate) fn view(&self, losable: impl FnOnce() -> Arc<dyn Losable>) -> Loss {
+        self.0.get_or_init(|| Loss::new(losable())).clone()
+    }
+
+    /// Fixes the state when the guard is gone. Only the first call counts.
+    pub(crate) fn end(&self, loss: impl FnOnce() -> Option<LostReason>) {
+        let Some(Loss(view)) = self.0.get() else {
+            return;
+        };
+        // Not under the mutex: a loss that is due at this moment is reported here, and the receiver may ask this view.
+        let loss = loss();
+        let mut of = view.of.lock();
+        let Of::Guard(_, said) = *of else {
+            return;
+        };
+        let guard = std::mem::replace(&mut *of, Of::Gone(said.or(loss)));
+        drop(of);
+        // It may be the last reference that keeps a client alive.
+        drop(guard);
+        view.ended.give();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// A hold that is lost once a test says so.
+    #[derive(Default)]
+    struct Held(AtomicBool);
+
+    impl Losable for Held {
+        fn loss(&self) -> Option<LostReason> {
+            let is_lost = self.0.load(Ordering::Relaxed);
+            is_lost.then_some(LostReason::Expired)
+        }
+
+        fn remaining(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn lost(&self) -> BoxFuture<'_, LostReason> {
+            std::future::pending().boxed()
+        }
+    }
+
+    fn held() -> (LossCell, Arc<Held>, Loss) {
+        let (cell, held) = (LossCell::default(), Arc::<Held>::default());
+        let view = cell.view(|| Arc::clone(&held) as _);
+        (cell, held, view)
+    }
+
+    /// A subscriber of `tracing` may ask the view when it gets a loss that was found as the guard goes.
+    #[test]
+    fn who_is_told_of_a_loss_may_ask_the_view_of_its_guard() {
+        let (cell, _, view) = held();
+        cell.end(|| {
+            assert!(!view.is_lost(), "it may be asked");
+            Some(LostReason::Expired)
+        });
+        assert_eq!(view.reason(), Some(LostReason::Expired));
+    }
+
+    #[test]
+    fn what_it_has_said_as_its_guard_went_it_says_for_ever() {
+        let (cell, held, view) = held();
+        cell.end(|| {
+            // The lease ends after the last look at it, and the view is asked then.
+            held.0.store(true, Ordering::Relaxed);
+            assert!(view.is_lost());
+            None
+        });
+        assert!(view.is_lost());
+    }
+
+    #[test]
+    fn a_guard_that_went_before_the_end_of_its_lease_is_never_lost() {
+        let (cell, held, view) = held();
+        cell.end(|| None);
+        held.0.store(true, Ordering::Relaxed);
+        assert!(!view.is_lost());
+    }
+}

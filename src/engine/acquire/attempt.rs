@@ -1,0 +1,378 @@
+//! An attempt to take one lock or several, repeated until the wait for them ends.
+//!
+//! Invariants: while an answer is missing, the holder ids of the attempt are never used for a hold. An attempt that is
+//! dropped is undone (`holders.rs`).
+
+use std::pin::pin;
+use std::time::Duration;
+
+use super::confirm::{Confirmed, confirm};
+use super::handover::ServerPlace;
+use super::holders::{Grant, Holders};
+use super::request::{LockRequest, Outcome, Requests};
+use crate::api::error::{Error, Result};
+use crate::api::fencing::FencingToken;
+use crate::conn::{Lane, sent};
+use crate::engine::clock::Tick;
+use crate::engine::counts::{Counts, Mode};
+use crate::engine::few::Few;
+use crate::engine::hold::Share;
+use crate::engine::hold::grant_message::GrantMessage;
+use crate::engine::hold::handoff::HANDOFFS_MAX;
+use crate::engine::hold::protocol::{AcquireTerms, HolderRef, Queue};
+use crate::script::reply::{self, Acquired, AcquiredAll};
+use crate::script::{Call, CallBudget, Executed, Failure, catalog, millis};
+
+/// The acquire command of a call, under one holder id for each lock.
+pub(super) struct Attempt<'a> {
+    requests: Requests<'a>,
+    holders: Holders<'a>,
+    /// When the call began to wait.
+    since: Tick,
+    /// When the wait ends. `None` if a refused attempt takes no place in a queue.
+    waits_until: Option<Tick>,
+    /// The place in the server's queue, where the server may hand the lock over.
+    place: Option<ServerPlace>,
+}
+
+/// A reply, and the command that it answers.
+struct Reply {
+    /// When the command was made. It may have been sent again later, unchanged.
+    asked: Tick,
+    /// When the lease starts, if the reply is a grant.
+    grant: Grant,
+    value: redis::Value,
+    /// Whether an earlier send of the command got no answer and may have been executed too.
+    is_repeated: bool,
+    /// Whether no command sent earlier can still arrive.
+    is_settled: bool,
+}
+
+impl<'a> Attempt<'a> {
+    /// An attempt that takes no place in a queue.
+    pub(super) fn single(requests: Requests<'a>) -> Self {
+        Self::new(requests, None)
+    }
+
+    pub(super) fn waiting(requests: Requests<'a>, deadline: Option<Tick>) -> Self {
+        Self::new(requests, Some(deadline.unwrap_or(Tick::NEVER)))
+    }
+
+    fn new(requests: Requests<'a>, waits_until: Option<Tick>) -> Self {
+        Self {
+            requests,
+            holders: Holders::new(requests),
+            since: requests.bound.start(),
+            waits_until,
+            place: None,
+        }
+    }
+
+    /// The channel on which the server notifies this attempt that the lock may be free.
+    pub(super) fn channel(&self, at: usize) -> String {
+        self.holders.channel(at)
+    }
+
+    /// Whether the command may still be executed, so that the holder ids must not be used.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.holders.is_in_doubt()
+    }
+
+    /// Undoes the attempt at the server in the background, and goes on under new holder ids.
+    pub(super) fn start_over(&mut self) {
+        self.place = None;
+        let undone = std::mem::replace(&mut self.holders, Holders::new(self.requests));
+        drop(undone);
+    }
+
+    /// Asks the server for all locks, from the head of the local queue of the lock at `at`. Repeats the command while
+    /// there is no answer.
+    pub(super) async fn ask(
+        &mut self,
+        at: usize,
+        lane: Lane,
+        budget: CallBudget,
+    ) -> Result<Outcome> {
+        let now = self.requests.core().clock.now();
+        self.ask_at(now, at, lane, budget).await
+    }
+
+    /// Like [`ask`](Self::ask), with a time that was read just now, before any await.
+    pub(super) async fn ask_at(
+        &mut self,
+        mut now: Tick,
+        at: usize,
+        lane: Lane,
+        budget: CallBudget,
+    ) -> Result<Outcome> {
+        loop {
+            let reply = self.send(now, at, lane, budget).await?;
+            if !reply.is_settled {
+                // An earlier command may still arrive, and must not find its holder id in use.
+                self.start_over();
+                self.requests.releases_sent(budget.deadline).await;
+                now = self.requests.core().clock.now();
+                continue;
+            }
+            let (member, remaining, until_ms) = match self.read(&reply.value)? {
+                AcquiredAll::Held { tokens } => {
+                    return self
+                        .confirm_and_hold(at, reply.grant, &tokens, lane, budget)
+                        .await;
+                }
+                AcquiredAll::Elsewhere {
+                    member,
+                    remaining,
+                    until_ms,
+                } => (member, remaining, until_ms),
+            };
+            self.note_refusal(at, member, &reply, until_ms);
+            if reply.is_repeated && self.requests.all.len() > 1 {
+                // The first command may have been granted and one of its locks lost since. Then the server still has
+                // the others.
+                self.holders.doubt(lane);
+                self.start_over();
+                self.requests.releases_sent(budget.deadline).await;
+            }
+            return Ok(Outcome::refused(member, remaining));
+        }
+    }
+
+    /// Sends the command until it is answered.
+    async fn send(
+        &mut self,
+        asked: Tick,
+        at: usize,
+        lane: Lane,
+        budget: CallBudget,
+    ) -> Result<Reply> {
+        let core = self.requests.core();
+        let scripts = &core.scripts;
+        let moved = core.locals.moved.mark();
+        let spare_tokens = self.spare_tokens();
+        let call = self.call(at, asked, spare_tokens, lane);
+        let was_sent = self.holders.sending(lane);
+        let run = pin!(scripts.run_at(asked, lane, &call, budget));
+        let run = pin!(core.while_open(run));
+        match sent::track(was_sent, run).await {
+            Some(Ok(answer)) => Ok(Reply {
+                asked,
+                grant: Grant {
+                    sent: answer.sent,
+                    moved,
+                    handover: None,
+                    spare_tokens,
+                },
+                is_repeated: answer.repeated,
+                is_settled: !answer.repeated
+                    || scripts
+                        .transport
+                        .earlier_commands_settled(lane, call.route()),
+                value: answer.value,
+            }),
+            Some(Err(failure)) => {
+                if failure.executed == Executed::No {
+                    self.holders.answered();
+                }
+                Err(self.error(failure))
+            }
+            None => Err(self.requests.closed()),
+        }
+    }
+
+    /// Notes the place that the attempt has at the server, now that the lock at `member` was refused.
+    fn note_refusal(&mut self, at: usize, member: usize, reply: &Reply, until_ms: Option<u64>) {
+        self.holders.answered();
+        self.requests.all[member].local.note_refusal(reply.asked);
+        if let Some(until_ms) = until_ms {
+            self.place = Some(ServerPlace {
+                poll: reply.grant,
+                until_ms,
+            });
+        }
+        let has_place = self.heartbeat(member, at, reply.asked).is_some();
+        // The script has removed a place at another lock, and has kept a place at this lock.
+        let had_place = self.holders.queued_at == Some(member);
+        self.holders.queued_at = (has_place || had_place).then_some(member);
+        self.holders.note_queued();
+    }
+
+    /// Turns a grant into holds, once the requested replicas have confirmed it.
+    async fn confirm_and_hold(
+        &mut self,
+        at: usize,
+        grant: Grant,
+        tokens: &[Option<FencingToken>],
+        lane: Lane,
+        budget: CallBudget,
+    ) -> Result<Outcome> {
+        if let Some(replication) = self.requests.replication() {
+            let confirming = confirm(self.requests, &self.holders, replication, grant.sent);
+            // Boxed here and below: it is rare and large.
+            match Box::pin(confirming).await {
+                Confirmed::Replicated => {}
+                Confirmed::NotReplicated(error) => {
+                    Box::pin(self.give_back(lane, budget)).await;
+                    return Err(error);
+                }
+                Confirmed::Closed => {
+                    Box::pin(self.give_back(lane, budget)).await;
+                    return Err(self.requests.closed());
+                }
+                Confirmed::Ended => {
+                    self.start_over();
+                    self.requests.releases_sent(budget.deadline).await;
+                    return Ok(Outcome::refused(at, Some(Duration::ZERO)));
+                }
+                // Dropping the attempt undoes it. Waiting could take long, because the server may be silent.
+                Confirmed::Unknown(error) => return Err(error),
+            }
+        }
+        if self.requests.core().is_closed() {
+            // A closed client would not renew it.
+            Box::pin(self.give_back(lane, budget)).await;
+            return Err(self.requests.closed());
+        }
+        self.place = None;
+        Ok(Outcome::Granted(self.holders.make_holds(grant, tokens)))
+    }
+
+    /// Releases a grant that is not handed out, and waits until the server has done so.
+    async fn give_back(&mut self, lane: Lane, budget: CallBudget) {
+        let scripts = &self.requests.core().scripts;
+        let release = self.holders.release();
+        if scripts.run(lane, &release, budget).await.is_ok() {
+            self.holders.gone();
+        }
+    }
+
+    /// Takes the lock that this message hands over. `None` means that the server has to be asked.
+    pub(super) fn accept_handover(&mut self, message: &GrantMessage) -> Option<Few<Share>> {
+        if self.is_in_doubt() || self.requests.core().is_closed() {
+            return None;
+        }
+        let grant = self.place?.grant(self.requests, message)?;
+        let [request] = self.requests.all else {
+            return None;
+        };
+        let token = message.token.filter(|_| request.options.fenced);
+        self.place = None;
+        Some(self.holders.make_holds(grant, &[token]))
+    }
+
+    /// How long the server keeps the place that a refused attempt takes. `None` if the attempt takes no place: it is
+    /// the last, or it would then wait behind others of this client.
+    fn heartbeat(&self, member: usize, at: usize, now: Tick) -> Option<Duration> {
+        let request = &self.requests.all[member];
+        let takes_place = self.waits_until.is_some_and(|until| now < until)
+            && request.protocol.waits_at_server()
+            && (member == at || request.protocol.queue() == Queue::Server);
+        takes_place.then_some(request.core.timing.heartbeat)
+    }
+
+    /// How many tokens to ask for beyond its own, for the tasks that it may hand the lock off to.
+    fn spare_tokens(&self) -> u32 {
+        let [request] = self.requests.all else {
+            return 0;
+        };
+        let may_pass = request.options.fenced
+            && request.mode == Mode::Exclusive
+            && request.protocol.queue() == Queue::Local
+            && (request.local.queue.has_more() || !request.sticky().is_zero());
+        if may_pass { HANDOFFS_MAX } else { 0 }
+    }
+
+    /// Whether a plain command may take the lock. Its refusal says only that the lock is not free. So there must be
+    /// time to ask again, and the lock should be free.
+    fn may_be_plain(&self, request: &LockRequest, now: Tick, lane: Lane) -> bool {
+        let soon = now.after(request.core.timing.reply);
+        lane == Lane::Command
+            && request.mode == Mode::Exclusive
+            && self.waits_until.is_some_and(|until| soon <= until)
+            && request.core.scripts.native.may_acquire()
+            && !request.local.was_refused_lately(now)
+    }
+
+    /// The plain command that takes the lock, if possible.
+    fn plain_call(
+        &self,
+        request: &LockRequest,
+        holder: &HolderRef<'_>,
+        now: Tick,
+        lane: Lane,
+    ) -> Option<Call> {
+        if request.options.fenced || !self.may_be_plain(request, now, lane) {
+            return None;
+        }
+        request
+            .protocol
+            .acquire_plain(holder, request.policy.lease())
+    }
+
+    fn call(&self, at: usize, now: Tick, spare_tokens: u32, lane: Lane) -> Call {
+        let terms = |member: usize, request: &LockRequest| AcquireTerms {
+            publish: request.core.channels().publish(),
+            mode: request.mode,
+            lease: request.policy.lease(),
+            tokens: u32::from(request.options.fenced) * (1 + spare_tokens),
+            is_new: true,
+            heartbeat: self.heartbeat(member, at, now),
+            accepts_handover: self.requests.accept_handover(),
+            waited: self.since.until(now),
+        };
+        let mut holders = self.holders.each_ref(|request| Counts::one(request.mode));
+        if let [request] = self.requests.all
+            && let Some((_, holder)) = holders.next()
+        {
+            return self
+                .plain_call(request, &holder, now, lane)
+                .unwrap_or_else(|| request.protocol.acquire(&holder, &terms(0, request)));
+        }
+        let plain_lease = self.requests.all[0].policy.lease();
+        let parts = holders.enumerate().map(|(member, (request, holder))| {
+            let (terms, protocol) = (terms(member, request), request.protocol);
+            protocol.acquire_as_member(&holder, &terms, plain_lease)
+        });
+        let core = self.requests.core();
+        let queued = self.holders.queued_at.map_or(0, |member| member + 1);
+        let for_all = [
+            core.channels().publish(),
+            &queued.to_string(),
+            &core.timing.token_retention.to_string(),
+            &millis(plain_lease).to_string(),
+        ];
+        Call::of_parts(&catalog::MULTI_ACQUIRE, &for_all, parts)
+    }
+
+    fn read(&self, value: &redis::Value) -> Result<AcquiredAll> {
+        let read = match self.requests.all {
+            [request] => request
+                .protocol
+                .acquired(value)
+                .map(|acquired| match acquired {
+                    Acquired::Held { token } => AcquiredAll::Held {
+                        tokens: Few::from_buf([token]),
+                    },
+                    other => AcquiredAll::Elsewhere {
+                        member: 0,
+                        remaining: other.remaining(),
+                        until_ms: other.until_ms(),
+                    },
+                }),
+            many => reply::acquired_all(value, many.len()),
+        };
+        read.map_err(|error| {
+            let error = error.during(self.requests.operation());
+            self.requests.of_locks(error)
+        })
+    }
+
+    fn error(&self, failure: Failure) -> Error {
+        let member = failure.member().filter(|_| self.requests.all.len() > 1);
+        let error = failure.into_error(self.requests.operation());
+        match member.and_then(|member| self.requests.all.get(member)) {
+            Some(request) => error.of_lock(request.name.as_str()),
+            None => self.requests.of_locks(error),
+        }
+    }
+}

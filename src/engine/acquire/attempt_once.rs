@@ -1,0 +1,47 @@
+//! Makes a single attempt, for a caller that asks several servers at once and can use an answer only for a short time.
+//!
+//! The future owns everything it needs, so that another task may drive it to its end. Invariant: if it is dropped, the
+//! attempt is undone like any other.
+
+use std::time::Duration;
+
+use super::attempt::Attempt;
+use super::request::{LockRequest, Outcome, Requests, Wait, bound};
+use crate::api::error::Result;
+use crate::conn::Lane;
+use crate::script::CallBudget;
+
+/// Asks once, for at most `limit`. Returns `None` if there is no answer in that time.
+///
+/// If the connection breaks during the attempt, it is replaced and the server is asked once more. If no connection can
+/// be made, the call fails at once.
+pub(crate) async fn attempt_once(request: LockRequest, limit: Duration) -> Result<Option<Outcome>> {
+    request.ensure_open()?;
+    let clock = request.core.clock;
+    // The time for the replicas is added to the limit.
+    let replication = request.options.replication;
+    let limit = limit + replication.map_or(Duration::ZERO, |wanted| wanted.within);
+    let now = clock.now();
+    let end = now.after(limit);
+    // A server that is slower than the limit is not dead, so its connection stays.
+    let budget = CallBudget::once(request.core.timing.reply);
+    let all = [request];
+    let bound = bound(&all, Wait::Never, now);
+    let requests = Requests {
+        all: &all,
+        bound: &bound,
+    };
+    let asking = async {
+        let mut attempt = Attempt::single(requests);
+        drop(requests.all[0].local.sticky.take());
+        requests.releases_sent(end).await;
+        let mut outcome = attempt.ask(0, Lane::Command, budget).await;
+        if outcome.is_err() && attempt.is_in_doubt() {
+            attempt.start_over();
+            requests.releases_sent(end).await;
+            outcome = attempt.ask(0, Lane::Command, budget).await;
+        }
+        outcome
+    };
+    clock.within(limit, asking).await.transpose()
+}

@@ -1,0 +1,268 @@
+//! The part of a call that needs no server: it queues behind other tasks of its client, accepts a hand-off, joins the
+//! hold of a reader, or enters a hold of its own owner again.
+//!
+//! Invariant: nothing here asks the server for the lock. The hold that a task gets here is already a hold of the
+//! client.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use super::join::join;
+use super::request::{LockRequest, Outcome, Requests};
+use crate::api::error::{Error, Result};
+use crate::engine::clock::Tick;
+use crate::engine::counts::Mode;
+use crate::engine::hint::Hint;
+use crate::engine::hold::bound::Bound;
+use crate::engine::hold::deferred_downgrade::end_deferrals;
+use crate::engine::hold::handoff::{Handoff, HandoffRequest};
+use crate::engine::hold::local::{LocalLock, QueuePlace};
+use crate::engine::hold::protocol::Queue;
+use crate::engine::hold::reenter::Entry;
+use crate::engine::hold::silence::Over;
+use crate::engine::hold::{Hold, Share};
+
+/// Enters the lock again, if the calling owner has it.
+///
+/// # Errors
+/// If the owner reads and wants to write: it would wait for itself.
+pub(crate) async fn reenter(request: &LockRequest, bound: &Bound) -> Result<Option<Share>> {
+    request.ensure_open()?;
+    match owned_hold(request) {
+        Some(hold) => Box::pin(enter_again(request, &hold, bound)).await,
+        None => Ok(None),
+    }
+}
+
+/// Whether the calling owner has the lock and can enter it again.
+///
+/// # Errors
+/// As for [`reenter`].
+pub(crate) fn is_owned(request: &LockRequest) -> Result<bool> {
+    request.ensure_open()?;
+    match owned_hold(request) {
+        Some(hold) if request.mode == Mode::Exclusive && !hold.is_written() => {
+            Err(hold.no_upgrade(request.operation))
+        }
+        hold => Ok(hold.is_some()),
+    }
+}
+
+fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
+    let owner = request.options.owner.as_ref()?;
+    request.local.holds.of_owner(owner)
+}
+
+/// Looks for a hold of the calling owner. For a single lock it enters the hold. For several locks it reports that one
+/// of them is owned.
+async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Outcome>> {
+    if requests.all.len() > 1 {
+        let mut locks = requests.all.iter();
+        let is_owned = locks.any(|request| hold_to_enter(request).is_some());
+        return Ok(is_owned.then_some(Outcome::Refused {
+            at,
+            remaining: None,
+            is_owned,
+        }));
+    }
+    let request = &requests.all[at];
+    let Some(hold) = hold_to_enter(request) else {
+        return Ok(None);
+    };
+    // Boxed: it is rare and large.
+    let share = Box::pin(enter_again(request, &hold, requests.bound)).await?;
+    Ok(share.map(Outcome::granted))
+}
+
+/// Enters a hold of the caller's owner, or joins the hold of another reader.
+pub(super) async fn owned_or_joined(
+    requests: Requests<'_>,
+    at: usize,
+    place: Option<&QueuePlace<'_>>,
+) -> Result<Option<Outcome>> {
+    // The usual case: nothing to enter or join.
+    if !requests.may_enter_or_join() {
+        return Ok(None);
+    }
+    if let Some(outcome) = owned(requests, at).await? {
+        return Ok(Some(outcome));
+    }
+    let joined = join(&requests.all[at], place);
+    Ok(joined.map(Outcome::granted))
+}
+
+/// The hold of the owner that a waiter can enter. A writer cannot enter a hold that only reads, but it can wait:
+/// another task of its owner may end that hold.
+fn hold_to_enter(request: &LockRequest) -> Option<Arc<Hold>> {
+    let hold: Arc<Hold> = request
+        .local
+        .holds
+        .of_owner(request.options.owner.as_ref()?)?;
+    (request.mode == Mode::Shared || hold.is_written()).then_some(hold)
+}
+
+async fn enter_again(
+    request: &LockRequest,
+    hold: &Arc<Hold>,
+    bound: &Bound,
+) -> Result<Option<Share>> {
+    let Some(owner) = &request.options.owner else {
+        return Ok(None);
+    };
+    let (entry, fenced) = (Entry::Asked(request.policy), request.options.fenced);
+    Share::reentered(
+        hold,
+        owner,
+        request.mode,
+        entry,
+        fenced,
+        request.operation,
+        Some(bound),
+    )
+    .await
+}
+
+/// Accepts a hand-off from another task of this client, once the server agrees to the terms of this call. `None` if the
+/// hold is lost by that time.
+pub(super) async fn take_over(
+    request: &LockRequest,
+    handoff: Handoff,
+    bound: &Bound,
+) -> Result<Option<Share>> {
+    request.ensure_open()?;
+    let Some((mut share, is_complete)) = Share::handed_off(handoff) else {
+        return Ok(None);
+    };
+    let is_held = if is_complete {
+        share.accept_handoff()
+    } else {
+        Box::pin(share.adopt(request.policy, request.operation, bound)).await?
+    };
+    if is_held {
+        share.count_handoff(request.options.group);
+    }
+    Ok(is_held.then_some(share))
+}
+
+/// Ends the deferred downgrades that would keep out the readers of this call. A write hold that this client's readers
+/// use in memory becomes a read hold at the server, before the call asks for readers that cannot join them.
+pub(super) fn end_deferrals_for_readers(requests: Requests<'_>) {
+    let readers = requests.all.iter();
+    for request in readers.filter(|request| request.mode == Mode::Shared) {
+        let _whether_there_was_one = end_deferrals(&request.local);
+    }
+}
+
+/// A lock that a task of this client holds exclusively, and its local deadline. The lock at `at` is checked first.
+/// Locks that queue at the server are skipped: their waiters have to ask to keep their place.
+pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tick)> {
+    if requests.all.len() == 1 && requests.all[0].local.holds.is_empty() {
+        return None;
+    }
+    let others = (0..requests.all.len()).filter(|index| *index != at);
+    std::iter::once(at)
+        .chain(others)
+        .filter(|index| requests.all[*index].protocol.queue() == Queue::Local)
+        .find_map(|index| Some((index, requests.all[index].local.exclusive_until()?)))
+}
+
+/// Takes a place in the local queue, unless the lock queues at the server. A call for several locks accepts no
+/// hand-off, because it gets them all together.
+pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueuePlace<'a>> {
+    let request = &requests.all[at];
+    if request.protocol.queue() == Queue::Server {
+        return None;
+    }
+    let local = &request.local;
+    let place = if let Some(join) = request.join_request() {
+        local.queue.push_joining(join.terms)
+    } else {
+        let handoff = (requests.all.len() == 1).then(|| handoff_request(request));
+        local.queue.push(request.mode, handoff)
+    };
+    request.queued.note(place.number());
+    local.wanted.give();
+    Some(place)
+}
+
+/// The terms that a hold must meet to be handed off to this request.
+pub(super) fn handoff_request(request: &LockRequest) -> HandoffRequest {
+    HandoffRequest {
+        owner: request.options.owner.clone(),
+        policy: request.policy,
+        fenced: request.options.fenced,
+        replication: request.options.replication,
+        give_up: request.give_up(),
+    }
+}
+
+/// How a task's wait behind others of its client ended.
+pub(crate) enum Turn<T> {
+    /// The task is at the head and asks next.
+    Head,
+    /// Another task of the owner got the lock, and this task has entered it.
+    Entered(T),
+    NotInTime,
+    /// The waiters that ask get no answer. Carries the error of the last of them, if known.
+    Silent(Option<Error>),
+}
+
+/// Waits in the local queue. A task that was passed over is next. If another task of the owner gets the lock, `enter`
+/// enters it, and this task need not reach the head.
+pub(crate) async fn turn<T, E>(
+    request: &LockRequest,
+    local: &Arc<LocalLock>,
+    place: &QueuePlace<'_>,
+    bound: &Bound,
+    enter: impl Fn() -> E,
+) -> Result<Turn<T>>
+where
+    E: Future<Output = Result<Option<T>>>,
+{
+    if place.is_head() {
+        return Ok(Turn::Head);
+    }
+    request.core.watch_heads(local);
+    tokio::select! {
+        biased;
+        () = place.turn() => Ok(Turn::Head),
+        entered = another_gets_it(request, local, enter) => entered.map(Turn::Entered),
+        over = local.silence.over(request.core.clock, bound) => match over {
+            Over::NotInTime => Ok(Turn::NotInTime),
+            Over::Silent(why) => Ok(Turn::Silent(why)),
+        },
+    }
+}
+
+/// The hint that another task got a hold which this request may enter.
+pub(super) fn gained<'a>(request: &LockRequest, local: &'a LocalLock) -> Option<&'a Hint> {
+    request.options.owner.as_ref().map(|_| &local.gained)
+}
+
+/// Waits until the owner gets the lock through another task, and enters that hold, from any place in the queue. Never
+/// resolves for a call without an owner.
+async fn another_gets_it<T, E>(
+    request: &LockRequest,
+    local: &LocalLock,
+    enter: impl Fn() -> E,
+) -> Result<T>
+where
+    E: Future<Output = Result<Option<T>>>,
+{
+    let Some(gained) = gained(request, local) else {
+        return std::future::pending().await;
+    };
+    let closing = &request.core.closing;
+    loop {
+        let marks = (gained.mark(), closing.mark());
+        request.ensure_open()?;
+        if let Some(entered) = enter().await? {
+            return Ok(entered);
+        }
+        tokio::select! {
+            biased;
+            () = gained.past(marks.0) => {}
+            () = closing.past(marks.1) => {}
+        }
+    }
+}

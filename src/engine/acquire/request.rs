@@ -1,0 +1,263 @@
+//! The terms of a call (which lock, on which terms, how long to wait) and how the attempt or wait ended.
+//!
+//! A handle makes one [`LockRequest`] for each call, with the client's local state of the lock. [`Requests`] are
+//! granted together or not at all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::queued::Queued;
+use crate::api::error::{Error, Kind, Result};
+use crate::api::options::{LeasePolicy, Options, Replication};
+use crate::conn::Channels;
+use crate::engine::clock::Tick;
+use crate::engine::counts::Mode;
+use crate::engine::few::Few;
+use crate::engine::hold::Share;
+use crate::engine::hold::bound::Bound;
+use crate::engine::hold::core::Core;
+use crate::engine::hold::local::LocalLock;
+use crate::engine::hold::protocol::Protocol;
+use crate::engine::hold::terms::{JoinRequest, JoinTerms};
+use crate::engine::keys::LockName;
+
+/// One lock, and the terms on which a call asks for it.
+#[derive(Clone, Debug)]
+pub(crate) struct LockRequest {
+    pub(crate) core: Arc<Core>,
+    /// The client's local state of the lock.
+    pub(crate) local: Arc<LocalLock>,
+    pub(crate) protocol: &'static dyn Protocol,
+    pub(crate) name: LockName,
+    pub(crate) options: Options,
+    pub(crate) policy: LeasePolicy,
+    pub(crate) mode: Mode,
+    /// The public method that was called, for errors.
+    pub(crate) operation: &'static str,
+    pub(crate) queued: Queued,
+}
+
+impl LockRequest {
+    /// How long the calls to the server are repeated without an answer.
+    pub(crate) fn give_up(&self) -> Duration {
+        self.options.give_up.unwrap_or(self.core.timing.give_up)
+    }
+
+    /// Until when a hold that gets a guard now is kept at the server, because of `at_least`.
+    pub(crate) fn kept_until(&self) -> Tick {
+        let at_least = self.options.at_least;
+        at_least.map_or(Tick::ZERO, |span| self.core.clock.now().after(span))
+    }
+
+    /// How long the hold may stay with the client after its last guard. Zero for readers.
+    pub(crate) fn sticky(&self) -> Duration {
+        match self.mode {
+            Mode::Exclusive => self.options.sticky.unwrap_or_default(),
+            Mode::Shared => Duration::ZERO,
+        }
+    }
+
+    /// The hold that this call would join. `None` unless it is a plain reader: renewed, without an owner, a minimum
+    /// hold time or a fencing token.
+    pub(crate) fn join_request(&self) -> Option<JoinRequest> {
+        let options = &self.options;
+        let LeasePolicy::Renewed(lease) = self.policy else {
+            return None;
+        };
+        let may_join = self.mode == Mode::Shared
+            && options.owner.is_none()
+            && options.at_least.is_none()
+            && !options.fenced;
+        may_join.then(|| JoinRequest {
+            terms: JoinTerms {
+                lease,
+                replication: options.replication,
+                give_up: self.give_up(),
+            },
+            group: options.group,
+        })
+    }
+
+    pub(crate) fn ensure_open(&self) -> Result<()> {
+        let open = self.core.ensure_open(self.operation);
+        open.map_err(|error| error.of_lock(self.name.as_str()))
+    }
+
+    /// The error of a call that got no answer in its time. `why` is the error of an earlier waiter in the queue, if
+    /// known.
+    pub(crate) fn silent(&self, why: Option<Error>) -> Error {
+        let error = match why {
+            Some(error) => error.during(self.operation),
+            None => {
+                let message = format!(
+                    "no answer from the server for {:?}, to this call or to the calls queued before it; \
+                     check that it is up and reachable",
+                    self.give_up()
+                );
+                Error::new(Kind::Io, self.operation, message)
+            }
+        };
+        error.of_lock(self.name.as_str())
+    }
+
+    /// Whether one script can name the keys of both locks.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.core
+            .is_beside(self.name.key(), &other.core, other.name.key())
+    }
+}
+
+/// How long to wait for a lock that is held elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    Never,
+    Until(Tick),
+    Forever,
+}
+
+impl Wait {
+    pub(crate) fn deadline(self) -> Option<Tick> {
+        match self {
+            Self::Until(deadline) => Some(deadline),
+            Self::Never | Self::Forever => None,
+        }
+    }
+
+    /// Shortens the wait to `limit`.
+    pub(crate) fn at_most(self, limit: Tick) -> Self {
+        match self {
+            Self::Never => Self::Never,
+            Self::Until(deadline) => Self::Until(deadline.min(limit)),
+            Self::Forever => Self::Until(limit),
+        }
+    }
+
+    /// Unwraps the result of a wait without a deadline, which ends with the lock or with an error.
+    pub(crate) fn forever<T>(acquired: Option<T>) -> T {
+        acquired.expect("a wait without a deadline does not time out")
+    }
+
+    /// Whether a wait that has not succeeded by `now` is over.
+    pub(crate) fn is_over(self, now: Tick) -> bool {
+        match self {
+            Self::Never => true,
+            Self::Until(deadline) => now >= deadline,
+            Self::Forever => false,
+        }
+    }
+}
+
+/// The result of an attempt, or of a wait.
+pub(crate) enum Outcome {
+    /// One share of each lock, in the order of the requests. Dropping a share releases it.
+    Granted(Few<Share>),
+    Refused {
+        /// The first lock that was refused.
+        at: usize,
+        /// The rest of its holder's lease, as the server reported it.
+        remaining: Option<Duration>,
+        /// Another task of the same owner has got one of several locks, so this call can enter it.
+        is_owned: bool,
+    },
+}
+
+impl Outcome {
+    /// The grant of a single lock.
+    pub(super) fn granted(share: Share) -> Self {
+        Self::Granted(Few::from_buf([share]))
+    }
+
+    pub(super) fn refused(at: usize, remaining: Option<Duration>) -> Self {
+        Self::Refused {
+            at,
+            remaining,
+            is_owned: false,
+        }
+    }
+}
+
+/// The time limits of a call for these locks that starts at `now`.
+pub(crate) fn bound(requests: &[LockRequest], wait: Wait, now: Tick) -> Bound {
+    let give_up = requests.iter().map(LockRequest::give_up).min();
+    requests[0]
+        .core
+        .bound(give_up.unwrap_or_default(), wait.deadline(), now)
+}
+
+/// The requests of one call, at least one.
+#[derive(Clone, Copy)]
+pub(super) struct Requests<'a> {
+    pub(super) all: &'a [LockRequest],
+    pub(super) bound: &'a Bound,
+}
+
+impl<'a> Requests<'a> {
+    pub(super) fn core(self) -> &'a Arc<Core> {
+        &self.all[0].core
+    }
+
+    pub(super) fn operation(self) -> &'static str {
+        self.all[0].operation
+    }
+
+    /// Whether this client may have a sticky hold of one of the locks.
+    pub(super) fn may_be_sticky(self) -> bool {
+        let mut all = self.all.iter();
+        all.any(|request| request.local.sticky.is_full())
+    }
+
+    /// Whether the client may have a hold of one of the locks that this call can enter or join.
+    pub(super) fn may_enter_or_join(self) -> bool {
+        let mut all = self.all.iter();
+        all.any(|request| request.options.owner.is_some() || request.mode == Mode::Shared)
+    }
+
+    /// The strictest replication that the requests ask for, if any.
+    pub(super) fn replication(self) -> Option<Replication> {
+        let wanted = self.all.iter().map(|request| request.options.replication);
+        wanted.flatten().reduce(Replication::both)
+    }
+
+    /// Whether the server may make this waiter the holder without another attempt.
+    ///
+    /// Not if the call needs more than the lock: other locks, confirmation by replicas, or a full lease, because a
+    /// fixed lease is never renewed. Not on a cluster without sharded channels either: there, PUBLISH counts only the
+    /// receivers at its own node, and the script takes back a grant whose message reached no receiver.
+    pub(super) fn accept_handover(self) -> bool {
+        let [request] = self.all else {
+            return false;
+        };
+        let transport = &request.core.scripts.transport;
+        let are_all_counted =
+            transport.channels() == Channels::Sharded || !transport.splits_slots();
+        request.policy.is_renewed() && request.options.replication.is_none() && are_all_counted
+    }
+
+    /// Adds the names of all the locks to an error.
+    pub(super) fn of_locks(self, error: Error) -> Error {
+        let names: Vec<_> = self.all.iter().map(|each| each.name.as_str()).collect();
+        error.of_lock(&names.join(", "))
+    }
+
+    pub(super) fn closed(self) -> Error {
+        self.of_locks(self.core().closed(self.operation()))
+    }
+
+    /// Waits until the releases that this client has already decided on for these locks are sent, so that its next
+    /// command goes behind them. Waits for one reply time at most, and for half of the time until `end`, to leave time
+    /// to ask.
+    pub(super) async fn releases_sent(self, end: Tick) {
+        self.releases_sent_by(end, self.core().clock.now()).await;
+    }
+
+    /// Like [`releases_sent`](Self::releases_sent), with a time that was read just now. Returns the time at the end.
+    pub(super) async fn releases_sent_by(self, end: Tick, now: Tick) -> Tick {
+        let core = self.core();
+        let mut later = now;
+        let limit = now.after(core.timing.reply.min(now.until(end) / 2));
+        for LockRequest { local, .. } in self.all {
+            later = local.releases_sent_by(core.clock, limit, later).await;
+        }
+        later
+    }
+}

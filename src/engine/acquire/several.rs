@@ -1,0 +1,149 @@
+//! Takes several locks for one call: all of them, or none.
+//!
+//! Locks that one script can name are taken by one script, and the call holds none of them while it waits. Other locks
+//! are taken one after another, in an order that all callers share. While the call waits for one of them, it holds the
+//! locks before it, for a bounded time.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use futures_util::future::select_all;
+
+use super::expired::ExpiredGrants;
+use super::local::{is_owned, reenter};
+use super::request::{LockRequest, Outcome, Wait, bound};
+use super::wait::{all, one};
+use crate::api::error::Result;
+use crate::engine::clock::Tick;
+use crate::engine::few::Few;
+use crate::engine::hold::Share;
+use crate::engine::hold::bound::Bound;
+
+/// Takes all of these locks, in the order of the requests, for a call that began at `began`. Returns `None` if they did
+/// not become free in time.
+pub(crate) async fn several(
+    requests: &[LockRequest],
+    wait: Wait,
+    began: Tick,
+) -> Result<Option<Vec<Share>>> {
+    if requests.windows(2).all(|pair| pair[0].is_beside(&pair[1])) {
+        together(requests, wait, began).await
+    } else {
+        in_order(requests, wait).await
+    }
+}
+
+/// Takes all locks with one script. Members that the owner already holds are entered only when the others are granted.
+/// If they were entered earlier, they would stay locked for the whole wait, even if the owner released them.
+async fn together(requests: &[LockRequest], wait: Wait, began: Tick) -> Result<Option<Vec<Share>>> {
+    let bound = bound(requests, wait, began);
+    let mut expired = ExpiredGrants::default();
+    loop {
+        let are_owned = requests.iter().map(is_owned);
+        let are_owned: Vec<bool> = are_owned.collect::<Result<_>>()?;
+        let others = if are_owned.contains(&true) {
+            let others = requests.iter().zip(&are_owned);
+            let others = others.filter(|(_, is_owned)| !**is_owned);
+            Cow::Owned(others.map(|(request, _)| request.clone()).collect())
+        } else {
+            Cow::Borrowed(requests)
+        };
+        let granted = if others.is_empty() {
+            Few::new()
+        } else {
+            match all(&others, wait, &bound).await? {
+                Outcome::Granted(granted) => granted,
+                Outcome::Refused { is_owned: true, .. } => continue,
+                Outcome::Refused { .. } => return Ok(None),
+            }
+        };
+        let Some(shares) = join_owned(requests, &are_owned, granted, &bound).await? else {
+            continue;
+        };
+        if !expired.must_retry(requests.iter().zip(&shares))? {
+            return Ok(Some(shares));
+        }
+    }
+}
+
+/// Puts the granted and the entered shares in the order of the requests. The order is the same for all callers that
+/// settle several holds. `None` if the owner no longer holds one of them.
+async fn join_owned(
+    requests: &[LockRequest],
+    are_owned: &[bool],
+    granted: Few<Share>,
+    bound: &Bound,
+) -> Result<Option<Vec<Share>>> {
+    let mut granted = granted.into_iter();
+    let mut shares = Vec::with_capacity(requests.len());
+    for (request, is_owned) in requests.iter().zip(are_owned) {
+        let share = if *is_owned {
+            reenter(request, bound).await?
+        } else {
+            granted.next()
+        };
+        match share {
+            Some(share) => shares.push(share),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(shares))
+}
+
+/// Takes the locks one after another. Starts over if it loses one of those it has, or if it waits too long for one: two
+/// callers that disagree about the order may be waiting for each other.
+async fn in_order(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
+    let mut expired = ExpiredGrants::default();
+    loop {
+        let mut held = Reversed(Vec::with_capacity(requests.len()));
+        for request in requests {
+            let now = request.core.clock.now();
+            let wait = if held.0.is_empty() {
+                wait
+            } else {
+                wait.at_most(now.after(held_wait(request)))
+            };
+            let share = tokio::select! {
+                biased;
+                share = one(request, wait, now) => share?,
+                () = held.one_lost() => break,
+            };
+            match share {
+                Some(share) => held.0.push(share),
+                None => break,
+            }
+        }
+        let are_all = held.0.len() == requests.len();
+        if are_all && !expired.must_retry(requests.iter().zip(&held.0))? {
+            return Ok(Some(std::mem::take(&mut held.0)));
+        }
+        if wait.is_over(requests[0].core.clock.now()) {
+            return Ok(None);
+        }
+    }
+}
+
+/// How long to wait for one member while holding others: about one lease, with a random part.
+fn held_wait(request: &LockRequest) -> Duration {
+    request.core.timing.lease.mul_f64(0.5 + fastrand::f64())
+}
+
+/// Shares that are dropped in reverse order.
+struct Reversed(Vec<Share>);
+
+impl Reversed {
+    async fn one_lost(&self) {
+        if self.0.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(self.0.iter().map(|share| Box::pin(share.lost()))).await;
+    }
+}
+
+impl Drop for Reversed {
+    fn drop(&mut self) {
+        while let Some(share) = self.0.pop() {
+            drop(share);
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! The wait loop: ask, plan, sleep until a hint or a timer, and start again.
+//!
+//! Of all tasks of a client that want one lock, only the head of the local queue asks the server, unless the lock
+//! queues at the server itself. The head need not ask if another task of the client hands the lock off to it. Several
+//! locks are taken like one: a call that was refused one of them waits for that lock, and then asks for all.
+//! Invariants:
+//!
+//! - a hint only ever leads to another attempt, unless it came with a message that hands the lock over (`handover.rs`);
+//! - every wait has a timer;
+//! - the server is asked again after a subscription is confirmed, and after every gap;
+//! - a call never waits for one lock while it holds another or heads its queue;
+//! - a future that is dropped anywhere in here leaves no hold, no queue place and no subscription behind.
+
+mod letting;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::coop::consume_budget;
+
+use super::attempt::Attempt;
+use super::expired::ExpiredGrants;
+use super::join::join;
+use super::local::{
+    Turn, end_deferrals_for_readers, held_here, owned_or_joined, reenter, take_over, take_place,
+    turn,
+};
+use super::plan::{self, Next};
+use super::recall::recall;
+use super::request::{LockRequest, Outcome, Requests, Wait, bound};
+use super::sticky::take_sticky;
+use super::waiter::{Marks, Waiter, Woken};
+use crate::api::error::Result;
+use crate::conn::Lane;
+use crate::engine::clock::{Clock, Tick};
+use crate::engine::hold::Share;
+use crate::engine::hold::bound::Bound;
+use crate::engine::hold::handoff::Handoff;
+use crate::engine::hold::local::{LocalLock, QueuePlace};
+use crate::engine::hold::silence::Silence;
+use crate::observe::meter::WaitCount;
+
+/// After a subscription met a silent connection, the waiter does not subscribe for this number of polls.
+const POLLS_WITHOUT_SUBSCRIPTION: u32 = 4;
+
+/// Takes the lock for a call that began at `began`. Returns `None` if it did not become free in time.
+pub(crate) async fn one(request: &LockRequest, wait: Wait, began: Tick) -> Result<Option<Share>> {
+    let requests = std::slice::from_ref(request);
+    let bound = bound(requests, wait, began);
+    let mut expired = ExpiredGrants::default();
+    loop {
+        let entered = reenter(request, &bound).await?;
+        if entered.is_none() && request.local.open_read.is_full() {
+            // Joining needs no wait, so a task that keeps joining has to let other tasks run.
+            consume_budget().await;
+        }
+        let share = match entered.or_else(|| join(request, None)) {
+            None => match all(requests, wait, &bound).await? {
+                Outcome::Granted(mut shares) => shares.pop(),
+                Outcome::Refused { .. } => None,
+            },
+            share => share,
+        };
+        if !expired.must_retry(share.iter().map(|share| (request, share)))? {
+            return Ok(share);
+        }
+    }
+}
+
+/// Takes the lock if it is free, in one attempt and never by entering a hold again. Otherwise returns the rest of the
+/// holder's lease.
+pub(crate) async fn one_or_remaining(
+    request: &LockRequest,
+    began: Tick,
+) -> Result<Result<Share, Duration>> {
+    request.ensure_open()?;
+    let requests = std::slice::from_ref(request);
+    let bound = bound(requests, Wait::Never, began);
+    let mut expired = ExpiredGrants::default();
+    loop {
+        let mut shares = match all(requests, Wait::Never, &bound).await? {
+            Outcome::Granted(shares) => shares,
+            Outcome::Refused { remaining, .. } => return Ok(Err(remaining.unwrap_or_default())),
+        };
+        let granted = shares.iter().map(|share| (request, share));
+        if !expired.must_retry(granted)?
+            && let Some(share) = shares.pop()
+        {
+            return Ok(Ok(share));
+        }
+    }
+}
+
+/// Takes all of these locks, or none. All must be of one client and on one server, and each lock is named once.
+pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: &Bound) -> Result<Outcome> {
+    let requests = Requests {
+        all: requests,
+        bound,
+    };
+    // A call with a single attempt never queues.
+    let is_next = matches!(wait, Wait::Never);
+    if let Some(outcome) = take_sticky(requests, is_next).await? {
+        return Ok(outcome);
+    }
+    match wait {
+        Wait::Never => once(requests).await,
+        Wait::Until(_) | Wait::Forever => {
+            let mut waiting = Waiting::new(requests);
+            waiting.run().await
+        }
+    }
+}
+
+/// Makes one attempt, without a place in a queue.
+async fn once(requests: Requests<'_>) -> Result<Outcome> {
+    let now = requests.core().clock.now();
+    let budget = requests.bound.call_budget(now);
+    end_deferrals_for_readers(requests);
+    let now = requests.releases_sent_by(budget.deadline, now).await;
+    Attempt::single(requests)
+        .ask_at(now, 0, Lane::Command, budget)
+        .await
+}
+
+/// A call that waits for one lock after another, in the local queue of each and in its queue at the server.
+struct Waiting<'a> {
+    requests: Requests<'a>,
+    /// Dropped before `place`, so that the next waiter to ask finds that this attempt is being undone.
+    attempt: Attempt<'a>,
+    waiter: Waiter<'a>,
+    /// The place in the local queue. `None` where the lock queues at the server.
+    place: Option<QueuePlace<'a>>,
+    /// The index of the lock that the call waits for.
+    at: usize,
+    /// The lane of the next attempt. It is push to ask behind a subscription, or to probe a silent connection.
+    lane: Lane,
+    /// How many hints in a row have led to a refusal, since the last timer.
+    hints_in_a_row: u32,
+    /// The silence of a lock that queues at the server, where each waiter asks for itself.
+    own_silence: Silence,
+    /// Until when the call waits for the readers of this client before it asks.
+    readers_until: Option<Tick>,
+    /// Whether the holders at the last refusal have been sent a recall.
+    has_recalled: bool,
+    /// Whether a failed subscription has been tried again since the last sleep.
+    has_retried: bool,
+    /// The number of sleeps.
+    sleeps: u32,
+    /// Set when the call first has to wait.
+    counted: Option<WaitCount<'a>>,
+}
+
+/// The result of one turn of the loop.
+enum Step {
+    Again,
+    Ended(Outcome),
+    /// Wait for this lock instead, and ask next on this lane.
+    WaitFor(usize, Lane),
+}
+
+impl<'a> Waiting<'a> {
+    fn new(requests: Requests<'a>) -> Self {
+        Self {
+            requests,
+            attempt: Attempt::waiting(requests, requests.bound.deadline()),
+            place: take_place(requests, 0),
+            waiter: Waiter::new(&requests.all[0], &requests.all[0].local),
+            at: 0,
+            lane: Lane::Command,
+            hints_in_a_row: 0,
+            own_silence: Silence::default(),
+            readers_until: None,
+            has_recalled: false,
+            has_retried: false,
+            sleeps: 0,
+            counted: None,
+        }
+    }
+
+    async fn run(&mut self) -> Result<Outcome> {
+        loop {
+            let step = self.step().await;
+            if let Err(error) = &step {
+                self.local().silence.failed(error);
+            }
+            match step? {
+                Step::Again => self.count_wait(),
+                Step::Ended(outcome) => return Ok(outcome),
+                Step::WaitFor(..) if self.is_over() => return Ok(self.refused()),
+                Step::WaitFor(at, lane) => {
+                    self.count_wait();
+                    self.wait_for(at, lane);
+                }
+            }
+        }
+    }
+
+    /// Counts the call as waiting, once: it did not get the lock at once.
+    fn count_wait(&mut self) {
+        if self.counted.is_none() {
+            let group = self.requests.all[0].options.group;
+            self.counted = Some(self.requests.core().observed().waits(group));
+        }
+    }
+
+    /// Comes to the head, tries what needs no server, asks, and sleeps.
+    async fn step(&mut self) -> Result<Step> {
+        if let Some(step) = self.wait_for_turn().await? {
+            return Ok(step);
+        }
+        self.request().ensure_open()?;
+        let marks = self.waiter.marks();
+        if let Some(step) = self.local_way_in(marks).await? {
+            return Ok(step);
+        }
+        let now = self.clock().now();
+        // Before the call begins to ask, as a pause here is not silence of the server.
+        let stood_back = self.yield_turn(now).await;
+        let now = match stood_back {
+            Some(now) => {
+                // The client may have been closed during the pause.
+                self.request().ensure_open()?;
+                now
+            }
+            // `yield_turn` may have paused.
+            None if self.may_have_paused() => self.clock().now(),
+            None => now,
+        };
+        let end = self.begin_asking(now)?;
+        let asked = self.requests.releases_sent_by(end, now).await;
+        let marks = match stood_back {
+            // The answer will cover the messages that have come so far.
+            Some(_) => self.waiter.marks_after_messages(marks),
+            None => marks,
+        };
+        // The last check: the call asks the server after this, and accepts no hand-off.
+        if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
+            return Ok(self.take_over(handoff).await?.unwrap_or(Step::Again));
+        }
+        let outcome = self.ask(asked, end).await?;
+        self.silence().ends();
+        if stood_back.is_some() || matches!(outcome, Outcome::Refused { .. }) {
+            let now = self.clock().now();
+            self.local().note_trip(asked.until(now));
+            if matches!(outcome, Outcome::Granted(_)) {
+                self.local().begin_turn(now);
+            }
+        }
+        match outcome {
+            Outcome::Granted(_) => Ok(Step::Ended(outcome)),
+            Outcome::Refused { at, .. } if at != self.at => {
+                self.hints_in_a_row += 1;
+                Ok(Step::WaitFor(at, Lane::Push))
+            }
+            Outcome::Refused { remaining, .. } => self.sleep(marks, remaining).await,
+        }
+    }
+
+    /// Waits behind others of this client, unless the lock queues at the server. `None` means that it is this call's
+    /// turn to ask.
+    async fn wait_for_turn(&mut self) -> Result<Option<Step>> {
+        if self.place.as_ref().is_none_or(QueuePlace::is_head) {
+            return Ok(None);
+        }
+        self.count_wait();
+        let Some(place) = &self.place else {
+            return Ok(None);
+        };
+        let (requests, at) = (self.requests, self.at);
+        let enter = || owned_or_joined(requests, at, Some(place));
+        match turn(self.request(), self.local(), place, requests.bound, enter).await? {
+            Turn::Head => Ok(None),
+            Turn::Entered(outcome) => Ok(Some(Step::Ended(outcome))),
+            Turn::NotInTime => Ok(Some(Step::Ended(self.refused()))),
+            Turn::Silent(why) => Err(self.request().silent(why)),
+        }
+    }
+
+    /// Takes a hand-off, a hold of the owner or a sticky hold, or waits for the end of a hold of this client. `None`
+    /// means that the server has to be asked.
+    async fn local_way_in(&mut self, marks: Marks) -> Result<Option<Step>> {
+        if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::take_handoff)
+            && let Some(step) = self.take_over(handoff).await?
+        {
+            return Ok(Some(step));
+        }
+        let place = self.place.as_ref();
+        if let Some(outcome) = owned_or_joined(self.requests, self.at, place).await? {
+            return Ok(Some(Step::Ended(outcome)));
+        }
+        if let Some(outcome) = take_sticky(self.requests, true).await? {
+            self.silence().ends();
+            return Ok(Some(Step::Ended(outcome)));
+        }
+        end_deferrals_for_readers(self.requests);
+        let Some((held, until)) = held_here(self.requests, self.at) else {
+            return Ok(self.wait_for_readers(marks).await);
+        };
+        let now = self.clock().now();
+        self.silence().ends();
+        if held != self.at {
+            // A place in the queue would keep others from a lock that this call cannot use yet.
+            self.attempt.start_over();
+            return Ok(Some(Step::WaitFor(held, Lane::Command)));
+        }
+        // The end of the hold gives a hint, and so does its loss.
+        let lease = self.request().core.timing.lease;
+        let Next::WaitUntil(time) = plan::next(now, self.deadline(), Some(now.until(until)), lease)
+        else {
+            return Ok(Some(Step::Ended(self.refused())));
+        };
+        self.count_wait();
+        self.waiter.rest(marks, self.place.as_ref(), time);
+        self.waiter.wait(marks, self.place.as_ref(), time).await;
+        Ok(Some(Step::Again))
+    }
+
+    async fn take_over(&self, handoff: Handoff) -> Result<Option<Step>> {
+        let share = take_over(self.request(), handoff, self.requests.bound).await?;
+        Ok(share.map(|share| {
+            self.silence().ends();
+            Step::Ended(Outcome::granted(share))
+        }))
+    }
+
+    /// Returns the time until which the call may ask.
+    ///
+    /// # Errors
+    /// If the calls that asked before it have had no answer for as long as this call may go on.
+    fn begin_asking(&self, now: Tick) -> Result<Tick> {
+        let bound = self.requests.bound;
+        let (silent_since, why) = self.silence().asks(now, bound);
+        if why.is_some() {
+            return Err(self.request().silent(why));
+        }
+        Ok(bound.end_of_asking(silent_since, now))
+    }
+
+    /// Asks the server until `end`, behind a subscription if the waiter should subscribe. `now` was read just now.
+    async fn ask(&mut self, mut now: Tick, end: Tick) -> Result<Outcome> {
+        if self.lane == Lane::Push && self.waiter.may_subscribe(self.deadline()) {
+            let asking = self
+                .waiter
+                .subscribe_and_ask(&mut self.attempt, self.at, end);
+            // Boxed: it is rare and large.
+            match Box::pin(asking).await {
+                Ok(outcome) => return Ok(outcome),
+                // The lock was granted, and the other lane would get the same result.
+                Err(error) if error.is_not_replicated() => return Err(error),
+                // A subscription helps, but is not necessary: go on without it. If the error concerns the lock, the
+                // other lane reports it too.
+                Err(error) => {
+                    let began = std::mem::replace(&mut now, self.clock().now());
+                    self.put_off_subscription(began, now, end, error.is_io());
+                    if self.attempt.is_in_doubt() {
+                        self.attempt.start_over();
+                    }
+                }
+            }
+        }
+        let budget = self.requests.bound.call_budget_until(end);
+        self.attempt
+            .ask_at(now, self.at, Lane::Command, budget)
+            .await
+    }
+
+    /// Decides when to subscribe again after a subscription begun at `began` failed.
+    ///
+    /// A silent connection costs a reply time at each try, so it is left alone for some polls. An error that came at
+    /// once may pass quickly, as it does while a slot moves. A time-out of a call that had less than a reply time may
+    /// mean a slow connection, such as a new one. In both cases the waiter tries once more behind the next answer. If
+    /// there is no connection, it tries again at the next poll.
+    fn put_off_subscription(&mut self, began: Tick, now: Tick, end: Tick, is_unsaid: bool) {
+        let timing = &self.request().core.timing;
+        let took = began.until(now);
+        let is_slow = took >= timing.reply.min(began.until(end) / 2) / 2;
+        let may_work = took < timing.reply / 2 && (is_slow || !is_unsaid);
+        if may_work && !std::mem::replace(&mut self.has_retried, true) {
+            self.lane = Lane::Command;
+        } else if is_slow {
+            let polls = timing.poll_cap * POLLS_WITHOUT_SUBSCRIPTION;
+            self.waiter.subscribe_after(now.after(polls));
+        } else {
+            // Not at each hint in between.
+            self.waiter.subscribe_after(now.after(timing.poll_cap / 2));
+        }
+    }
+
+    /// The longest time without asking.
+    fn poll_cap(&self) -> Duration {
+        let cap = self.request().core.timing.poll_cap;
+        let polled = self.request().options.polled;
+        polled.map_or(cap, |backoff| {
+            cap.min(backoff.pause(self.sleeps, fastrand::f64()))
+        })
+    }
+
+    /// Sleeps after a refusal until there is a reason to ask again, and chooses the lane. If the waiter does not listen
+    /// yet, it subscribes and asks instead.
+    async fn sleep(&mut self, mut marks: Marks, remaining: Option<Duration>) -> Result<Step> {
+        self.local().reset_handoffs();
+        let (now, deadline) = (self.clock().now(), self.deadline());
+        let poll_cap = self.poll_cap();
+        let Next::WaitUntil(time) = plan::next(now, deadline, remaining, poll_cap) else {
+            return Ok(Step::Ended(self.refused()));
+        };
+        self.count_wait();
+        if !std::mem::replace(&mut self.has_recalled, true) {
+            recall(self.request(), self.local());
+        }
+        self.waiter.rest(marks, self.place.as_ref(), time);
+        if self.lane != Lane::Push
+            && self.waiter.may_subscribe(deadline)
+            && !self.waiter.is_listening(&self.attempt.channel(self.at))
+        {
+            // Asks once more, behind the subscription: a release in between would be missed.
+            self.lane = Lane::Push;
+            return Ok(Step::Again);
+        }
+        (self.has_recalled, self.has_retried) = (false, false);
+        self.sleeps = self.sleeps.saturating_add(1);
+        loop {
+            match self.waiter.wait(marks, self.place.as_ref(), time).await {
+                Woken::HandedOff => self.lane = Lane::Command,
+                Woken::Hint => {
+                    let channel = self.attempt.channel(self.at);
+                    if let Some(message) = self.waiter.take_grant_message(&channel)
+                        && let Some(shares) = self.attempt.accept_handover(&message)
+                    {
+                        return Ok(Step::Ended(Outcome::Granted(shares)));
+                    }
+                    self.hints_in_a_row += 1;
+                    // If the hint was a release of this client, the attempt goes behind it.
+                    self.lane = Lane::Command;
+                }
+                Woken::Timer => {
+                    self.hints_in_a_row = 0;
+                    // Asks over the connection that has been silent, which shows whether it is dead.
+                    self.lane = Lane::Push;
+                }
+                // A change inside the client, so there is no need to ask the server.
+                Woken::Gained => {
+                    marks = self.waiter.marks_but_messages(marks);
+                    self.request().ensure_open()?;
+                    let place = self.place.as_ref();
+                    if let Some(outcome) = owned_or_joined(self.requests, self.at, place).await? {
+                        return Ok(Step::Ended(outcome));
+                    }
+                    continue;
+                }
+            }
+            return Ok(Step::Again);
+        }
+    }
+
+    /// Joins the queue of another lock.
+    fn wait_for(&mut self, at: usize, lane: Lane) {
+        // A call never waits for one place while it has another.
+        self.place = None;
+        self.request().queued.clear();
+        self.place = take_place(self.requests, at);
+        (self.has_recalled, self.has_retried) = (false, false);
+        (self.at, self.lane) = (at, lane);
+        self.waiter = Waiter::new(self.request(), self.local());
+        self.own_silence = Silence::default();
+    }
+
+    fn request(&self) -> &'a LockRequest {
+        &self.requests.all[self.at]
+    }
+
+    fn local(&self) -> &'a Arc<LocalLock> {
+        &self.request().local
+    }
+
+    /// How long the waiters that ask for this lock have had no answer.
+    fn silence(&self) -> &Silence {
+        match self.place {
+            Some(_) => &self.local().silence,
+            None => &self.own_silence,
+        }
+    }
+
+    fn clock(&self) -> Clock {
+        self.requests.core().clock
+    }
+
+    fn deadline(&self) -> Option<Tick> {
+        self.requests.bound.deadline()
+    }
+
+    fn is_over(&self) -> bool {
+        let now = self.clock().now();
+        self.deadline().is_some_and(|deadline| now >= deadline)
+    }
+
+    fn refused(&self) -> Outcome {
+        Outcome::refused(self.at, None)
+    }
+}

@@ -1,0 +1,101 @@
+//! Lets others come first before a waiter asks: other clients after this client's turn, rivals that were refused less
+//! often, and for a writer the readers of its own client.
+//!
+//! Invariant: each of these waits is bounded, and leaves half of the call's time to ask.
+
+use std::time::Duration;
+
+use super::{Step, Waiting};
+use crate::engine::acquire::waiter::{Marks, Woken};
+use crate::engine::clock::Tick;
+use crate::engine::counts::Mode;
+
+/// After this number of hints in a row that led to a refusal, the waiter pauses before every second attempt. If it
+/// paused before each, this client would always come after its rivals.
+const HINTS_IN_A_ROW_MAX: u32 = 16;
+const HINT_PAUSE: Duration = Duration::from_millis(5);
+
+/// How long a writer waits for the readers of its own client before it asks. Behind their release it gets the lock in
+/// one round trip. After this time the server has to learn that it waits.
+const READERS_FOR: Duration = Duration::from_millis(1);
+
+impl Waiting<'_> {
+    /// Lets others ask first: other clients after this client's turn, or rivals that were refused less often. Returns
+    /// the time at which the client stopped standing back, if it stood back.
+    pub(super) async fn yield_turn(&self, now: Tick) -> Option<Tick> {
+        let is_exclusive = self.place.is_some() && self.request().mode == Mode::Exclusive;
+        let hints = self.hints_in_a_row;
+        if is_exclusive && let Some(end) = self.stand_back(now).await {
+            return Some(end);
+        }
+        if hints > HINTS_IN_A_ROW_MAX && hints.is_multiple_of(2) {
+            self.pause(HINT_PAUSE).await;
+        }
+        None
+    }
+
+    async fn stand_back(&self, mut now: Tick) -> Option<Tick> {
+        let (local, place) = (self.local(), self.place.as_ref());
+        if !local.end_turn(now) {
+            return None;
+        }
+        let limit = self.half_of_rest(now);
+        let mut stood_back = None;
+        loop {
+            let marks = self.waiter.marks();
+            let Some(until) = local.stands_back(now) else {
+                return stood_back;
+            };
+            let until = limit.min(until);
+            self.waiter.rest(marks, place, until);
+            let woken = self.waiter.wait(marks, place, until).await;
+            now = self.clock().now();
+            stood_back = Some(now);
+            if !matches!(woken, Woken::Hint) {
+                return stood_back;
+            }
+        }
+    }
+
+    /// Whether [`yield_turn`](Self::yield_turn) may have paused.
+    pub(super) fn may_have_paused(&self) -> bool {
+        self.hints_in_a_row > HINTS_IN_A_ROW_MAX
+    }
+
+    /// Waits a moment for the readers of this client, which would cause a refusal. `None` means that the server has to
+    /// be asked.
+    pub(super) async fn wait_for_readers(&mut self, marks: Marks) -> Option<Step> {
+        let place = self.place.as_ref()?;
+        let request = self.request();
+        if request.mode == Mode::Shared || !request.local.holds.is_read() {
+            return None;
+        }
+        let now = self.clock().now();
+        let until = match self.readers_until {
+            Some(until) => until,
+            None => self.half_of_rest(now).min(now.after(READERS_FOR)),
+        };
+        self.readers_until = Some(until);
+        if now >= until {
+            return None;
+        }
+        self.silence().ends();
+        // The release of the last reader gives a hint, and so does a loss.
+        self.waiter.rest(marks, Some(place), until);
+        self.waiter.wait(marks, Some(place), until).await;
+        self.count_wait();
+        Some(Step::Again)
+    }
+
+    /// The middle of the call's remaining time. The second half is for asking.
+    fn half_of_rest(&self, now: Tick) -> Tick {
+        let end = self.deadline();
+        end.map_or(Tick::NEVER, |end| now.after(now.until(end) / 2))
+    }
+
+    async fn pause(&self, span: Duration) {
+        let end = self.clock().now().after(span);
+        let end = self.deadline().map_or(end, |deadline| deadline.min(end));
+        self.clock().sleep_until(end).await;
+    }
+}

@@ -1,0 +1,258 @@
+//! A waiter for one lock, and its subscription.
+//!
+//! All waiters of a client share one subscription. Where the lock queues at the server, each waiter has its own. The
+//! subscription is made when the head of the queue was refused, and ended when the last waiter has left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
+
+use super::attempt::Attempt;
+use super::local::gained;
+use super::request::{LockRequest, Outcome};
+use super::subscribe::{LINGER, subscribing, unsubscribe_later, unsubscribe_meanwhile};
+use crate::api::error::Result;
+use crate::conn::Lane;
+use crate::engine::clock::Tick;
+use crate::engine::hint::{Hint, Mark};
+use crate::engine::hold::grant_message::GrantMessage;
+use crate::engine::hold::local::{LocalLock, QueuePlace};
+use crate::engine::hold::protocol::Queue;
+use crate::engine::hold::subscription::{Subscription, SubscriptionState};
+use crate::script::CallBudget;
+
+/// For how many reply times a waiter with a place at the server asks on a connection that has fallen silent. After that
+/// the place is as good as lost.
+const REPLIES_FOR_A_PLACE: u32 = 3;
+
+/// Counts as a waiter until dropped.
+pub(crate) struct Waiter<'a> {
+    request: &'a LockRequest,
+    local: &'a Arc<LocalLock>,
+    /// The waiter's own subscription, if the lock queues at the server.
+    own: Option<Arc<Subscription>>,
+}
+
+/// Taken before a check. An event after the mark ends the wait.
+#[derive(Clone, Copy)]
+pub(crate) struct Marks {
+    messages: Mark,
+    gained: Option<Mark>,
+    closing: Mark,
+}
+
+/// The event that ended a wait.
+pub(crate) enum Woken {
+    /// Another task of this client handed it the lock.
+    HandedOff,
+    /// The lock may be free: ask the server.
+    Hint,
+    /// There may be a hold to enter, or the client is being closed.
+    Gained,
+    Timer,
+}
+
+impl<'a> Waiter<'a> {
+    pub(crate) fn new(request: &'a LockRequest, local: &'a Arc<LocalLock>) -> Self {
+        local.subscription.add_waiter();
+        let own = match request.protocol.queue() {
+            Queue::Local => None,
+            Queue::Server => {
+                let own = Arc::<Subscription>::default();
+                own.add_waiter();
+                Some(own)
+            }
+        };
+        Self {
+            request,
+            local,
+            own,
+        }
+    }
+
+    fn subscription(&self) -> &Arc<Subscription> {
+        self.own.as_ref().unwrap_or(&self.local.subscription)
+    }
+
+    fn gained(&self) -> Option<&'a Hint> {
+        gained(self.request, self.local)
+    }
+
+    pub(crate) fn marks(&self) -> Marks {
+        Marks {
+            messages: self.subscription().hint.mark(),
+            gained: self.gained().map(Hint::mark),
+            closing: self.request.core.closing.mark(),
+        }
+    }
+
+    /// Marks as of now, except for messages, which keep the mark of `before`.
+    pub(super) fn marks_but_messages(&self, before: Marks) -> Marks {
+        Marks {
+            messages: before.messages,
+            ..self.marks()
+        }
+    }
+
+    /// Tells the local queue that this waiter need not come before `until`, and may get a hand-off in its place.
+    pub(crate) fn rest(&self, marks: Marks, place: Option<&QueuePlace<'_>>, until: Tick) {
+        if let Some(place) = place {
+            place.rest(marks.messages, until);
+        }
+    }
+
+    /// The marks of `before`, with messages as of now.
+    pub(super) fn marks_after_messages(&self, before: Marks) -> Marks {
+        Marks {
+            messages: self.subscription().hint.mark(),
+            ..before
+        }
+    }
+
+    /// Waits for an event after `marks`, for a hand-off to the waiter's place, or for the time `at`.
+    pub(crate) async fn wait(
+        &self,
+        marks: Marks,
+        place: Option<&QueuePlace<'_>>,
+        at: Tick,
+    ) -> Woken {
+        let handoff = async {
+            match place {
+                Some(place) => place.handed_off().await,
+                None => std::future::pending().await,
+            }
+        };
+        let gained = async {
+            match (self.gained(), marks.gained) {
+                (Some(gained), Some(mark)) => gained.past(mark).await,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = handoff => Woken::HandedOff,
+            () = self.subscription().hint.past(marks.messages) => Woken::Hint,
+            () = gained => Woken::Gained,
+            () = self.request.core.closing.past(marks.closing) => Woken::Gained,
+            () = self.request.core.clock.sleep_until(at) => Woken::Timer,
+        }
+    }
+
+    /// The message that handed the lock over, if one came on this channel.
+    pub(super) fn take_grant_message(&self, channel: &str) -> Option<GrantMessage> {
+        self.subscription().take_grant_message(channel)
+    }
+
+    pub(super) fn subscribe_after(&self, at: Tick) {
+        self.subscription().retry_after(at);
+    }
+
+    /// Whether messages on this channel reach the client, as far as it knows.
+    pub(super) fn is_listening(&self, channel: &str) -> bool {
+        // A subscription that is being changed is not reliable.
+        let state = self.subscription().state.try_lock();
+        state.is_ok_and(|state| self.serves(&state, channel))
+    }
+
+    fn serves(&self, state: &SubscriptionState, channel: &str) -> bool {
+        let gaps = self.request.core.locals.gaps();
+        state.since == Some(gaps) && state.channel.as_deref() == Some(channel)
+    }
+
+    /// Whether to listen at all: not right after a failed subscription, nor if so little time is left that a slow
+    /// answer would look like a dead connection.
+    pub(super) fn may_subscribe(&self, deadline: Option<Tick>) -> bool {
+        if self.request.options.polled.is_some() {
+            return false;
+        }
+        let core = &self.request.core;
+        let now = core.clock.now();
+        let enough = now.after(core.timing.reply / 8);
+        self.subscription().may_subscribe(now) && deadline.is_none_or(|deadline| enough <= deadline)
+    }
+
+    /// Subscribes if it is necessary, and asks the server on the same connection, behind the subscription: a release
+    /// after the answer gives a message. It asks once, since there is no reason to wait for a broken connection, unless
+    /// the waiter would lose its place in the server's queue.
+    pub(super) async fn subscribe_and_ask(
+        &self,
+        attempt: &mut Attempt<'_>,
+        at: usize,
+        end: Tick,
+    ) -> Result<Outcome> {
+        let core = &self.request.core;
+        let (reply, budget) = self.budget(end);
+        let subscription = self.subscription();
+        let locking = core.clock.within(reply, subscription.state.lock());
+        let Some(mut state) = locking.await else {
+            // The subscription is being ended on a connection that does not answer.
+            return attempt.ask(at, Lane::Push, budget).await;
+        };
+        let channel = attempt.channel(at);
+        if self.serves(&state, &channel) {
+            drop(state);
+            return attempt.ask(at, Lane::Push, budget).await;
+        }
+        let (route, transport) = (self.request.name.key(), &core.scripts.transport);
+        if let Some(old) = state.channel.take_if(|old| *old != channel) {
+            // The attempt has a new holder id, so no waiter listens to the old channel again.
+            unsubscribe_meanwhile(core, route, old, subscription);
+        }
+        let command = subscribing(core, subscription, &mut state, channel);
+        let mut again = true;
+        loop {
+            let gaps = core.locals.gaps();
+            let subscribe = transport.send(Lane::Push, route, &command, reply);
+            // `join` polls the subscription first, and so sends it first.
+            let (subscribed, outcome) = join(subscribe, attempt.ask(at, Lane::Push, budget)).await;
+            match (&subscribed, &outcome) {
+                (Ok(_), _) => state.since = Some(gaps),
+                // The subscription found the connection dead, and the attempt made a new connection: subscribe again.
+                (Err(_), Ok(Outcome::Refused { .. })) if again => {
+                    again = false;
+                    continue;
+                }
+                _ => {}
+            }
+            return outcome;
+        }
+    }
+
+    /// How long one reply, and the whole attempt, may take before `end`. Leaves equal time for the other lane, in case
+    /// this lane is dead.
+    fn budget(&self, end: Tick) -> (Duration, CallBudget) {
+        let core = &self.request.core;
+        let now = core.clock.now();
+        let half = now.until(end) / 2;
+        let reply = core.timing.reply.min(half);
+        let budget = match self.own {
+            None => CallBudget::once(reply),
+            Some(_) => {
+                let enough = half.min(reply * REPLIES_FOR_A_PLACE);
+                CallBudget::until(now.after(enough), reply)
+            }
+        };
+        (reply, budget)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let core = &self.request.core;
+        let subscription = self.subscription();
+        if subscription.remove_waiter() {
+            let linger = match self.own {
+                None => LINGER,
+                Some(_) => Duration::ZERO,
+            };
+            unsubscribe_later(self.request, self.local, subscription, linger);
+        }
+        if self.own.is_some() {
+            self.local.subscription.remove_waiter();
+        }
+        if core.is_closed() {
+            core.locals.waiter_left.give();
+        }
+    }
+}

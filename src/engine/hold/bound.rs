@@ -1,0 +1,120 @@
+//! How long one call may go on. The limit covers all its commands together, not each of them.
+//!
+//! Invariant: a call ends when the server has not answered it for as long as its client or handle allows, no matter
+//! how many commands it sent, or on which lanes. A call with a deadline ends no later than the deadline, or the time
+//! of one reply after the silence began, whichever is later.
+
+use std::time::Duration;
+
+use super::timing::Timing;
+use crate::engine::clock::Tick;
+use crate::script::CallBudget;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    start: Tick,
+    deadline: Option<Tick>,
+    /// The call ends after this time without an answer.
+    give_up: Duration,
+    reply: Duration,
+}
+
+impl Bound {
+    /// For a call that starts now.
+    pub(crate) fn new(
+        start: Tick,
+        deadline: Option<Tick>,
+        give_up: Duration,
+        timing: Timing,
+    ) -> Self {
+        Self {
+            start,
+            deadline,
+            give_up,
+            reply: timing.reply,
+        }
+    }
+
+    pub(crate) fn start(&self) -> Tick {
+        self.start
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Tick> {
+        self.deadline
+    }
+
+    /// When the call ends if the last answer came at `silent_since` and no other comes.
+    pub(crate) fn end(&self, silent_since: Tick) -> Tick {
+        let since = silent_since.max(self.start);
+        let end = since.after(self.give_up);
+        match self.deadline {
+            Some(deadline) => end.min(deadline.max(since.after(self.reply))),
+            None => end,
+        }
+    }
+
+    /// How long the waiters that ask may go unpolled before their silence counts.
+    pub(crate) fn grace(&self) -> Duration {
+        self.reply * 2
+    }
+
+    /// As [`end`](Self::end), for a waiter that asks now and found no error of an earlier waiter. The earlier ones
+    /// may have had no answer only because they were not polled, so this waiter has time for a reply of its own.
+    pub(crate) fn end_of_asking(&self, silent_since: Tick, now: Tick) -> Tick {
+        let end = self.end(silent_since);
+        if end <= now {
+            return now.after(self.reply.min(self.give_up));
+        }
+        end
+    }
+
+    /// The budget of a command, if the last answer came at `silent_since`.
+    pub(crate) fn call_budget(&self, silent_since: Tick) -> CallBudget {
+        self.call_budget_until(self.end(silent_since))
+    }
+
+    pub(crate) fn call_budget_until(&self, end: Tick) -> CallBudget {
+        CallBudget::until(end, self.reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Tick {
+        Tick::ZERO.after(Duration::from_secs(seconds))
+    }
+
+    fn end(deadline: Option<u64>, give_up: u32, silent_since: u64) -> Tick {
+        // A reply takes a second.
+        let timing = Timing::of_lease(SECOND * 30);
+        let bound = Bound::new(at(100), deadline.map(at), SECOND * give_up, timing);
+        bound.end(at(silent_since))
+    }
+
+    #[test]
+    fn a_call_ends_when_there_was_no_answer_for_long() {
+        assert_eq!(end(None, 10, 100), at(110));
+        assert_eq!(end(None, 10, 150), at(160));
+        // A silence before the call began does not count.
+        assert_eq!(end(None, 10, 50), at(110));
+    }
+
+    #[test]
+    fn a_deadline_ends_it_and_leaves_time_for_one_reply() {
+        assert_eq!(end(Some(105), 10, 100), at(105));
+        assert_eq!(end(Some(105), 10, 105), at(106));
+        assert_eq!(end(Some(100), 10, 100), at(101));
+        assert_eq!(end(Some(130), 10, 100), at(110));
+    }
+
+    #[test]
+    fn nobody_gives_up_who_is_not_to() {
+        let timing = Timing::of_lease(SECOND * 30);
+        let bound = Bound::new(at(1), None, Duration::MAX, timing);
+        assert_eq!(bound.end(at(2)), Tick::NEVER);
+    }
+}

@@ -1,0 +1,317 @@
+//! Shares of several holds that are kept and lost together: the inside of a multi-lock's guard.
+//!
+//! Invariants: as with a single share, each is released exactly once, and the shares on one server are released in
+//! one write. When one hold is lost, the shares of the others are released.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all, select_all};
+
+use super::member::Group;
+use super::settle::{release_all, release_all_later};
+use super::share::Share;
+use super::share_lease::ShareLease;
+use super::shell::{Hold, RawShare};
+use crate::api::error::Result;
+use crate::api::fencing::FencingToken;
+use crate::api::loss::{Losable, Loss, LossCell};
+use crate::api::lost::{Lost, LostReason, drive};
+use crate::api::owner::Owner;
+use crate::engine::clock::Tick;
+use crate::engine::counts::Mode;
+use crate::engine::few::Few;
+use crate::observe::meter::GuardTimer;
+use crate::observe::trace::HoldSpan;
+
+/// At least one share, in the order of the members.
+#[derive(Debug)]
+pub(crate) struct Bundle(Arc<Members>);
+
+/// The members of a bundle, as their holds see it.
+#[derive(Debug)]
+struct Members {
+    /// Dropped first: the last member may be the last of its client, which then reports its counts.
+    _timer: GuardTimer,
+    all: Vec<Member>,
+    /// The first member that was lost, and why. The shares that were released after it also come to an end, but that
+    /// end means nothing.
+    first_lost: OnceLock<(usize, LostReason)>,
+    view: LossCell,
+}
+
+#[derive(Debug)]
+struct Member {
+    hold: Arc<Hold>,
+    owner: Owner,
+    mode: Mode,
+    lease: ShareLease,
+    kept_until: Tick,
+    /// Whether its share has been released or forgotten.
+    is_over: AtomicBool,
+    _span: HoldSpan,
+}
+
+impl Member {
+    /// The member's share. The caller releases it, or only reads from it.
+    fn raw(&self) -> RawShare {
+        RawShare {
+            hold: Arc::clone(&self.hold),
+            owner: self.owner.clone(),
+            mode: self.mode,
+            lease: self.lease,
+            kept_until: self.kept_until,
+        }
+    }
+}
+
+impl Group for Members {
+    fn member_lost(self: Arc<Self>, reason: LostReason) {
+        // A closed client loses every hold, and leaves them to their leases.
+        if reason != LostReason::Closed {
+            self.first_lost();
+            self.fall();
+        }
+    }
+}
+
+impl Members {
+    /// Releases the shares of the other holds because one hold was lost. The server may still have the lost hold. It
+    /// is left alone until the guard is gone, and the work under it with it.
+    fn fall(&self) {
+        let mut others = self.end(|hold| hold.expire_if_due().is_none());
+        for share in &mut others {
+            share.kept_until = Tick::ZERO;
+        }
+        release_all_later(others);
+    }
+
+    /// The first hold that was lost, or whose share has ended by itself.
+    fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
+        if self.first_lost.get().is_none() {
+            let mut members = self.all.iter().enumerate();
+            let lost = members.find_map(|(at, member)| {
+                let reason = member.hold.loss_of(member.lease)?;
+                Some((at, reason))
+            })?;
+            if self.first_lost.set(lost).is_ok() && self.all[lost.0].hold.expire_if_due().is_none()
+            {
+                // A share ended by itself, so nothing else has released the others.
+                self.fall();
+            }
+        }
+        let &(at, reason) = self.first_lost.get()?;
+        Some((&self.all[at].hold, reason))
+    }
+
+    fn remaining(&self) -> Duration {
+        if self.first_lost().is_some() {
+            return Duration::ZERO;
+        }
+        let each = self.all.iter();
+        let each = each.map(|member| member.hold.remaining_of(member.lease));
+        each.min().unwrap_or(Duration::ZERO)
+    }
+
+    /// Resolves with the name and the reason when the first hold is lost.
+    async fn lost(&self) -> (&str, LostReason) {
+        if let Some((hold, reason)) = self.first_lost() {
+            return (hold.name(), reason);
+        }
+        let each = self.all.iter().map(|member| {
+            Box::pin(async move {
+                let reason = member.hold.lost(member.lease).await;
+                (member.hold.name(), reason)
+            })
+        });
+        let lost = select_all(each).await.0;
+        // If a share ended by itself, this call releases the others.
+        self.first_lost()
+            .map_or(lost, |(hold, reason)| (hold.name(), reason))
+    }
+
+    /// Takes out the shares that are not released yet, of the holds that `which` selects.
+    fn end(&self, which: impl Fn(&Hold) -> bool) -> Few<RawShare> {
+        let members = self.all.iter().filter(|member| which(&member.hold));
+        members
+            .filter(|member| !member.is_over.swap(true, Ordering::AcqRel))
+            .map(Member::raw)
+            .collect()
+    }
+}
+
+impl Losable for Members {
+    fn loss(&self) -> Option<LostReason> {
+        self.first_lost().map(|(_, reason)| reason)
+    }
+
+    fn remaining(&self) -> Duration {
+        self.remaining()
+    }
+
+    fn lost(&self) -> BoxFuture<'_, LostReason> {
+        self.lost().map(|(_, reason)| reason).boxed()
+    }
+}
+
+impl Bundle {
+    /// Makes a bundle of the shares of a guard.
+    pub(crate) fn of(shares: Vec<Share>, timer: GuardTimer) -> Self {
+        let members = shares.into_iter().filter_map(Share::into_parts);
+        let members = members.map(|(raw, span)| Member {
+            hold: raw.hold,
+            owner: raw.owner,
+            mode: raw.mode,
+            lease: raw.lease,
+            kept_until: raw.kept_until,
+            is_over: AtomicBool::new(false),
+            _span: span,
+        });
+        let members = Arc::new(Members {
+            _timer: timer,
+            all: members.collect(),
+            first_lost: OnceLock::new(),
+            view: LossCell::default(),
+        });
+        for Member { hold, .. } in &members.all {
+            let members: Arc<dyn Group> = Arc::clone(&members) as _;
+            hold.enter_group(Arc::downgrade(&members));
+        }
+        let bundle = Self(members);
+        // A hold may have been lost before it knew the group.
+        if bundle.is_lost() {
+            bundle.0.fall();
+        }
+        bundle
+    }
+
+    fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        self.0.all.iter().map(|member| &member.hold)
+    }
+
+    /// See [`Members::first_lost`].
+    fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
+        self.0.first_lost()
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.holds().map(|hold| hold.name())
+    }
+
+    pub(crate) fn holder_ids(&self) -> impl Iterator<Item = &str> {
+        self.holds().map(|hold| hold.holder_id())
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.0.all[0].owner
+    }
+
+    pub(crate) fn hold_count(&self) -> u32 {
+        let members = self.0.all.iter();
+        let counts = members.map(|member| member.raw().hold_count());
+        counts.min().unwrap_or(0)
+    }
+
+    pub(crate) fn fencing_tokens(&self) -> impl Iterator<Item = Option<FencingToken>> {
+        let members = self.0.all.iter();
+        members.map(|member| member.hold.token_of(&member.owner))
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        self.0.loss()
+    }
+
+    pub(crate) fn loss_view(&self) -> Loss {
+        self.0.view.view(|| Arc::clone(&self.0) as _)
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.loss().is_some()
+    }
+
+    /// See [`Members::lost`].
+    pub(crate) async fn lost(&self) -> (&str, LostReason) {
+        self.0.lost().await
+    }
+
+    /// Resolves when a waiter wants one of the locks.
+    pub(crate) async fn recalled(&self) {
+        let members = self.0.all.iter();
+        let each = members.map(|member| Box::pin(member.hold.recalled(member.mode)));
+        select_all(each).await;
+    }
+
+    pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        let lost = async {
+            let (name, reason) = self.lost().await;
+            Lost::new(name, reason)
+        };
+        drive(lost, || self.lost_now(), work).await
+    }
+
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        let (hold, reason) = self.first_lost()?;
+        Some(Lost::new(hold.name(), reason))
+    }
+
+    /// Takes one more share of each hold, or of none.
+    pub(crate) async fn reenter(&self) -> Result<Self> {
+        self.ensure_held("reenter")?;
+        let members = self.0.all.iter();
+        let each = members.map(
+            |Member {
+                 hold,
+                 mode,
+                 lease,
+                 owner,
+                 ..
+             }| Share::enter_again(hold, owner, *mode, *lease),
+        );
+        let shares = join_all(each).await.into_iter();
+        let shares = shares.collect::<Result<Vec<_>>>();
+        // If a hold was lost in the meantime, report that, and not the release of the others that followed from it.
+        self.ensure_held("reenter")?;
+        shares.map(|shares| Self::of(shares, GuardTimer::none()))
+    }
+
+    pub(crate) async fn release(self) -> Result<()> {
+        let held = self.ensure_held("release");
+        self.end_view();
+        let released = release_all(self.0.end(|_| true)).await;
+        held.and(released)
+    }
+
+    pub(crate) fn forget(self) {
+        self.end_view();
+        self.0.end(|_| true).into_iter().for_each(RawShare::forget);
+    }
+
+    /// Ends the loss view, because no guard has the bundle from now on.
+    fn end_view(&self) {
+        self.0.view.end(|| self.loss());
+    }
+
+    fn ensure_held(&self, operation: &'static str) -> Result<()> {
+        match self.first_lost() {
+            Some((hold, reason)) => Err(hold.not_held(operation, reason)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Bundle {
+    fn drop(&mut self) {
+        self.end_view();
+        release_all_later(self.0.end(|_| true));
+        for hold in self.holds() {
+            hold.leave_group(Arc::as_ptr(&self.0).cast());
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The state that all handles, guards and tasks of one client share.
+//!
+//! Invariant: it knows everything that a server may have and no guard holds, so closing the client leaves nothing
+//! behind.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::bound::Bound;
+use super::local::{LocalLock, Locals};
+use super::shared::Shared;
+use super::timing::Timing;
+use super::undo::{Undo, UndoQueues};
+use super::unguarded::{AllUnguarded, Unguarded};
+use crate::api::error::{Error, Result};
+use crate::api::holder::HolderId;
+use crate::conn::{Channels, Lane};
+use crate::engine::clock::{Clock, Tick};
+use crate::engine::hint::Hint;
+use crate::engine::replicas::Replicas;
+use crate::observe::observer::Observed;
+use crate::observe::waits::NotedWait;
+use crate::script::{CallBudget, Scripts};
+use crate::watchdog::Watchdog;
+
+pub(crate) struct Core {
+    pub(crate) clock: Clock,
+    pub(crate) timing: Timing,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) replicas: Arc<Replicas>,
+    pub(crate) locals: Arc<Locals>,
+    /// State that the handles of one synchroniser share.
+    pub(crate) shared: Shared,
+    undo_queues: Arc<UndoQueues>,
+    unguarded: AllUnguarded,
+    id: Box<str>,
+    next_holder: AtomicU64,
+    closed: AtomicBool,
+    /// Set when the client is shut down. A guard that outlives it releases nothing.
+    shut: AtomicBool,
+    /// Signalled when the client is closed.
+    pub(crate) closing: Hint,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Otherwise each guard's debug output would show all locks and scripts of the client.
+        f.debug_struct("Core")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    pub(crate) fn new(
+        id: &str,
+        timing: Timing,
+        scripts: Arc<Scripts>,
+        locals: Arc<Locals>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            clock: scripts.clock,
+            timing,
+            watchdog: Watchdog::start(
+                Arc::clone(&scripts),
+                Arc::clone(&locals.moved),
+                timing.reply,
+            ),
+            replicas: Arc::new(Replicas::new(Arc::clone(&scripts), timing.reply)),
+            scripts,
+            locals,
+            shared: Shared::default(),
+            undo_queues: Arc::default(),
+            unguarded: AllUnguarded::default(),
+            id: id.into(),
+            next_holder: AtomicU64::new(1),
+            closed: AtomicBool::new(false),
+            shut: AtomicBool::new(false),
+            closing: Hint::default(),
+        })
+    }
+
+    /// Counts events and reports them to the client's observer.
+    pub(crate) fn observed(&self) -> &Observed {
+        &self.scripts.observed
+    }
+
+    /// The UUID of this client, as in Redisson.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// A new holder id, as in Redisson: `uuid:number`, with a new number for each hold. A late command can therefore
+    /// never affect a later hold of any owner.
+    pub(crate) fn new_holder(&self) -> (u64, HolderId) {
+        let number = self.next_holder.fetch_add(1, Ordering::Relaxed);
+        (number, HolderId::new(&self.id, number))
+    }
+
+    /// Whether one script can name this key of ours and a key of the other client, which may be this client.
+    pub(crate) fn is_beside(&self, key: &str, other: &Self, others_key: &str) -> bool {
+        let transport = &self.scripts.transport;
+        std::ptr::eq(self, other) && transport.slot(key) == transport.slot(others_key)
+    }
+
+    /// Queues `undo` for the background. It is not abandoned before its `until`.
+    pub(crate) fn undo_later(&self, undo: Undo) {
+        let reply = self.timing.reply;
+        self.undo_queues
+            .push(undo, &self.scripts, &self.watchdog, reply);
+    }
+
+    /// Notes what the server may have under this number without a guard.
+    pub(crate) fn note_unguarded(&self, number: u64, unguarded: Unguarded) {
+        self.unguarded.insert(number, unguarded);
+    }
+
+    /// The hold has a guard now, or nothing is left of it, or its undoing is queued.
+    pub(crate) fn settle_unguarded(&self, number: u64) {
+        self.unguarded.remove(number);
+        if self.is_closed() {
+            self.locals.waiter_left.give();
+        }
+    }
+
+    /// Whether the client was shut down and has undone what the server had under this number without a guard. True if
+    /// the entry was not settled before that.
+    pub(super) fn has_undone(&self, number: u64) -> bool {
+        self.is_closed() && !self.unguarded.contains(number)
+    }
+
+    /// Undoes whatever the server has of it, behind the commands already sent on this lane.
+    pub(super) fn undo_unguarded(&self, unguarded: &Unguarded, lane: Lane) {
+        let retention = self.timing.token_retention;
+        let call = unguarded.release(self.channels().publish(), retention);
+        let now = self.clock.now();
+        let until = now.after(self.timing.linger.max(unguarded.lease));
+        self.undo_later(Undo::new(call, lane, unguarded.lease, until, None));
+    }
+
+    /// Undoes what is left by futures that are no longer polled.
+    fn undo_all_unguarded(&self) {
+        for unguarded in self.unguarded.take() {
+            // An attempt uses one of the two lanes, and its undoing must not overtake it.
+            for lane in [Lane::Command, Lane::Push] {
+                self.undo_unguarded(&unguarded, lane);
+            }
+        }
+    }
+
+    /// Watches the head of this local queue while waiters stand behind it. A head that does not take its turn in time
+    /// is passed over: its future may be left unpolled, for example in a branch of a `select!` in a loop, or in a
+    /// stream whose buffer is full.
+    pub(crate) fn watch_heads(&self, local: &Arc<LocalLock>) {
+        if !local.queue.begin_watch() {
+            return;
+        }
+        let (clock, every) = (self.clock, self.timing.reply);
+        // A weak reference, so that the watch keeps no lock alive.
+        let local = Arc::downgrade(local);
+        let watch = async move {
+            loop {
+                clock.sleep_until(clock.now().after(every)).await;
+                let Some(local) = local.upgrade() else { return };
+                let seen = local.hint().mark();
+                let handoffs = local.queue.pass_over_missing(seen, clock.now());
+                // Their hand-offs go to the waiters behind them, or back to the server.
+                if handoffs.map(drop).is_none() {
+                    return;
+                }
+            }
+        };
+        self.watchdog.drive_while_needed(watch.boxed());
+    }
+
+    /// Notes a call that began at `began` and has to wait. It is woken when it has waited for long.
+    pub(crate) fn note_wait(&self, began: Tick, waker: &Waker) -> NotedWait {
+        let waits = &self.observed().waits;
+        let (waiting, is_unwatched) = waits.enter(began, waker);
+        if is_unwatched {
+            let watch = Arc::clone(waits).watch(self.clock);
+            self.watchdog.drive_while_needed(watch.boxed());
+        }
+        waiting
+    }
+
+    /// How the server's channels are used.
+    pub(crate) fn channels(&self) -> Channels {
+        self.scripts.transport.channels()
+    }
+
+    /// The limits of a call that starts at `now`.
+    pub(crate) fn bound(&self, give_up: Duration, deadline: Option<Tick>, now: Tick) -> Bound {
+        Bound::new(now, deadline, give_up, self.timing)
+    }
+
+    /// The budget of a single operation that starts now.
+    pub(crate) fn call_budget(&self, give_up: Duration) -> CallBudget {
+        let until = self.clock.now().after(give_up);
+        CallBudget::until(until, self.timing.reply)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// The error of an operation on a closed client.
+    pub(crate) fn closed(&self, operation: &'static str) -> Error {
+        Error::closed(operation).at(self.scripts.transport.address())
+    }
+
+    pub(crate) fn ensure_open(&self, operation: &'static str) -> Result<()> {
+        if self.is_closed() {
+            return Err(self.closed(operation));
+        }
+        self.ensure_alive(operation)
+    }
+
+    /// Fails if the client's background task is gone.
+    pub(crate) fn ensure_alive(&self, operation: &'static str) -> Result<()> {
+        if self.watchdog.is_gone() {
+            let error = Error::orphaned(operation);
+            return Err(error.at(self.scripts.transport.address()));
+        }
+        Ok(())
+    }
+
+    /// Whether the client was shut down, and has finished or abandoned everything that it had to release.
+    pub(super) fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::Acquire)
+    }
+
+    /// Drives work for a caller that has no guard yet. Returns `None` once the client is closed. After that, nothing
+    /// more is sent for the caller.
+    pub(crate) async fn while_open<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
+        poll_fn(|context| {
+            if self.is_closed() {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(context).map(Some)
+        })
+        .await
+    }
+
+    /// Resolves when no caller waits for a lock or a release, so that whatever they leave behind is noted here. Waits
+    /// no longer than the time of one reply, because the callers may not be polled.
+    async fn callers_gone(&self) {
+        let gone = async {
+            loop {
+                let mark = self.locals.waiter_left.mark();
+                let waits = |local: &Arc<LocalLock>| local.waiters() > 0;
+                if self.unguarded.is_empty() && !self.locals.all().iter().any(waits) {
+                    return;
+                }
+                self.locals.waiter_left.past(mark).await;
+            }
+        };
+        self.clock.within(self.timing.reply, gone).await;
+    }
+
+    /// Ends everything: guards are notified, calls fail, and whatever no guard holds is released. False if some of it
+    /// was not answered in time.
+    pub(crate) async fn close(&self) -> bool {
+        self.closed.store(true, Ordering::Release);
+        self.closing.give();
+        self.locals.recalls.changed.give();
+        self.undo_queues.end(self.clock.now());
+        for local in self.locals.all() {
+            local.queue.close();
+            drop(local.sticky.take());
+            for hold in local.holds.live() {
+                hold.close();
+            }
+        }
+        if self.watchdog.is_gone() {
+            return false;
+        }
+        self.callers_gone().await;
+        self.undo_all_unguarded();
+        let done = async {
+            // Wait also for the releases that begin during the wait.
+            loop {
+                self.watchdog.drain().await;
+                if self.watchdog.pending() == 0 || self.watchdog.is_gone() {
+                    return;
+                }
+            }
+        };
+        let enough = self.timing.give_up.min(self.timing.linger);
+        let is_done = self.clock.within(enough, done).await.is_some();
+        self.shut.store(true, Ordering::Release);
+        self.observed().meter.publish();
+        is_done && !self.undo_queues.gave_up() && !self.watchdog.is_gone()
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.undo_queues.end(self.clock.now());
+    }
+}

@@ -1,0 +1,231 @@
+//! The events of a hold, and the effects that its shell has to carry out.
+//!
+//! Plain values between [`State`](super::state::State) and everything around it.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::share_lease::ShareLease;
+use crate::api::fencing::FencingToken;
+use crate::api::holder::HolderId;
+use crate::api::lost::LostReason;
+use crate::api::options::{LeasePolicy, Replication};
+use crate::api::owner::Owner;
+use crate::engine::clock::Tick;
+use crate::engine::counts::{Counts, Mode};
+use crate::engine::hint::Mark;
+use crate::observe::group::Group;
+
+/// The properties of a new hold.
+#[derive(Debug)]
+pub(crate) struct NewHold {
+    pub(crate) owner: Owner,
+    pub(crate) number: u64,
+    pub(crate) holder: HolderId,
+    /// When the granted request was sent.
+    pub(crate) sent: Tick,
+    /// A mark of [`Locals::moved`](super::local::Locals::moved), taken before `sent`.
+    pub(crate) moved: Mark,
+    /// If the server handed the lock over, the lease that is certain from `sent` on. The grant came later than that.
+    pub(crate) handover: Option<Duration>,
+    pub(crate) policy: LeasePolicy,
+    pub(crate) mode: Mode,
+    pub(crate) token: Option<FencingToken>,
+    /// Later tokens that the server reserves for this hold.
+    pub(crate) spare_tokens: Range<u64>,
+    pub(crate) replication: Option<Replication>,
+    pub(crate) give_up: Duration,
+    pub(crate) group: Group,
+    /// Whether other readers of this client may join it.
+    pub(crate) is_joinable: bool,
+}
+
+/// An event of a hold.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    /// A caller asks whether it is held.
+    ClockRead,
+    Lost(LostReason),
+    /// A guard has it. When the guard is gone, the hold may stay with its client for up to `sticky`.
+    GuardMade {
+        sticky: Duration,
+    },
+    /// Its only guard has gone, and it stays with its client until `end`.
+    LeftToClient {
+        before: ShareLease,
+        after: ShareLease,
+        end: Tick,
+    },
+    /// A waiter elsewhere wants it.
+    Recalled,
+    /// Another reader of this client joins it, or is handed a share that it has yet to take.
+    Joined {
+        owner: Owner,
+        is_claimed: bool,
+    },
+    /// Its writer passes it on to readers of this client, and the server hears of it later.
+    DowngradeDeferred(DeferredDowngrade),
+    /// The downgrade is due: others cannot be kept out any longer, or a waiter elsewhere asks.
+    DowngradeDue,
+    /// A guard of this owner releases its share, and asks to keep the hold at the server until `kept_until`.
+    ShareReleased {
+        owner: Owner,
+        mode: Mode,
+        lease: ShareLease,
+        kept_until: Tick,
+    },
+    /// A guard turns its exclusive share into a shared one.
+    ShareDowngraded,
+    /// A guard forgets its share.
+    ShareForgotten {
+        owner: Owner,
+        mode: Mode,
+        lease: ShareLease,
+    },
+    /// A share has another lease from now on.
+    ShareLeaseChanged {
+        before: ShareLease,
+        after: ShareLease,
+    },
+    /// The request that sets these counts is sent.
+    CountsSent(Counts),
+    /// The server has confirmed these counts.
+    CountsSettled(Counts),
+    /// The server's counts are unknown: an operation was interrupted.
+    CountsInDoubt,
+    /// The server may have lost it.
+    Doubted,
+    /// A renewal is decided on.
+    RenewalBegun {
+        lease: Duration,
+    },
+    /// The server confirmed a renewal.
+    Renewed {
+        sent: Tick,
+        lease: Duration,
+    },
+    /// A request for one more share is about to be sent. It is executed by `until` or never.
+    ReentrySent {
+        lease: Duration,
+        until: Tick,
+    },
+    ReentryFailed {
+        may_be_executed: bool,
+    },
+    /// A re-entry was answered. If it was sent more than once, it may be executed once more.
+    ReentryAnswered {
+        lease: Duration,
+        is_repeated: bool,
+    },
+    ReentryGranted(Reentry),
+    /// As [`ReentrySent`](Self::ReentrySent), for another lease of the same share.
+    LeaseSent {
+        lease: Duration,
+        until: Tick,
+    },
+    LeaseGranted {
+        sent: Tick,
+        lease: Duration,
+        is_repeated: bool,
+    },
+    /// Another task of this client has it now.
+    HandedOff(NextOwner),
+    /// The next task has taken the hold, or a reader the share that it was handed.
+    HandoffAccepted(Mode),
+    /// The server's counter of tokens was raised to this one.
+    TokenRaised(FencingToken),
+}
+
+/// The owner of a hold after a hand-off.
+#[derive(Clone, Debug)]
+pub(super) struct NextOwner {
+    pub(super) owner: Owner,
+    pub(super) fenced: bool,
+    pub(super) give_up: Duration,
+    /// The lease of its share before the hand-off, and after it.
+    pub(super) before: ShareLease,
+    pub(super) after: ShareLease,
+}
+
+/// A write hold that readers take over, before the server hears of the downgrade.
+#[derive(Clone, Debug)]
+pub(super) struct DeferredDowngrade {
+    /// The owner of the first reader.
+    pub(super) first: Owner,
+    /// The lease of all readers.
+    pub(super) lease: Duration,
+    pub(super) give_up: Duration,
+    pub(super) until: Tick,
+}
+
+/// One more share, as the server granted it.
+#[derive(Clone, Debug)]
+pub(super) struct Reentry {
+    pub(super) owner: Owner,
+    pub(super) sent: Tick,
+    pub(super) lease: Duration,
+    pub(super) mode: Mode,
+    pub(super) share: ShareLease,
+    /// The counts that the server was known to have before.
+    pub(super) known: Option<Counts>,
+    /// The counts that were requested.
+    pub(super) target: Counts,
+    pub(super) token: Option<FencingToken>,
+}
+
+/// What the shell has to carry out after an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Effects {
+    /// The event came too late: the hold was lost before.
+    pub(super) refused: Option<LostReason>,
+    /// The server's grant counts, because it came in time.
+    pub(super) is_accepted: bool,
+    /// The server is known to have the counts that it should have.
+    pub(super) is_settled: bool,
+    /// Other readers that joined it stay, and the server need not hear of the release.
+    pub(super) is_joined: bool,
+    /// As `is_joined`, but it is in doubt whether the server has the hold.
+    pub(super) is_in_doubt: bool,
+    /// The last guard is gone, and the server may still have the hold.
+    pub(super) is_released: bool,
+    pub(super) release: Option<ReleaseStep>,
+    /// The hold has ended, for any reason: it is neither renewed nor entered from now on.
+    pub(super) is_over: bool,
+    /// The hold is lost: its guards and its groups have to be notified.
+    pub(super) lost: Option<LostReason>,
+    /// Waiters may succeed now, and have to be woken.
+    pub(super) wakes_waiters: bool,
+    /// Its deadline has moved.
+    pub(super) wakes_guards: bool,
+    /// When the watchdog has to check it next.
+    pub(super) check_at: Option<Tick>,
+}
+
+/// The progress of a release. Requests of this client for the lock go behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReleaseStep {
+    Decided,
+    Sent,
+}
+
+/// The watchdog's next step for a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextStep {
+    Gone,
+    Expired,
+    Wait(Tick),
+    /// Renew, and wait for the answer for up to `wait`.
+    Renew {
+        lease: Duration,
+        wait: Duration,
+    },
+}
+
+impl Effects {
+    pub(super) fn check(at: Tick) -> Self {
+        Self {
+            check_at: Some(at),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! The state that one client keeps of one lock: its own holds and its own waiters.
+//!
+//! Tasks of one client that want one lock wait in a [`LocalQueue`] and hand the lock off to each other for a while.
+//! Invariant: none of this is authoritative. The scripts decide.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use redis::Cmd;
+
+use super::handoff::{Handoff, HandoffRequest};
+use super::open_read::OpenRead;
+use super::queue::{LocalQueue, Place};
+use super::recalls::Recalls;
+use super::registry::{LocalHold, LocalHolds};
+use super::silence::Silence;
+use super::sticky_slot::StickySlot;
+use super::subscription::Subscription;
+use super::terms::JoinTerms;
+use super::turns::Turns;
+use crate::conn::EventHandler;
+use crate::engine::clock::{Clock, Tick};
+use crate::engine::hint::Hint;
+use crate::engine::keys::{RECALL_CHANNEL, within_braces};
+use crate::observe::events::Event;
+use crate::observe::observer::Observed;
+
+/// For this long after a refusal, another refusal is likely.
+const REFUSED_LATELY: Duration = Duration::from_secs(1);
+
+/// A place in the local queue of a lock.
+pub(crate) type QueuePlace<'a> = Place<'a, HandoffRequest, Handoff, JoinTerms>;
+
+/// All locks that this client uses, and the channels it listens to.
+#[derive(Debug, Default)]
+pub(crate) struct Locals {
+    locks: DashMap<LocalId, Namesakes>,
+    channels: DashMap<Box<str>, Arc<Subscription>>,
+    /// How often all subscriptions were lost.
+    gaps: AtomicU64,
+    /// Signalled when a waiter leaves.
+    pub(crate) waiter_left: Hint,
+    /// Signalled when all holds have to be verified at the server.
+    pub(crate) moved: Arc<Hint>,
+    /// The recalls that waiters elsewhere send to this client.
+    pub(super) recalls: Recalls,
+    pub(crate) observed: Arc<Observed>,
+}
+
+/// The kind of a lock, and its key without braces around it.
+type LocalId = (&'static str, Arc<str>);
+
+/// Two locks that share a channel because their names differ only in the braces around them. A message on it concerns
+/// both, so one [`Subscription`] serves both.
+type Namesakes = [Weak<LocalLock>; 2];
+
+pub(crate) struct LocalLock {
+    id: LocalId,
+    /// Whether the whole key is in braces.
+    has_braces: bool,
+    locals: Arc<Locals>,
+    /// The tasks of this client that want the lock.
+    pub(crate) queue: LocalQueue<HandoffRequest, Handoff, JoinTerms>,
+    /// How long the heads of the queue have been without an answer.
+    pub(crate) silence: Silence,
+    /// Its hint wakes the waiters of this client.
+    pub(crate) subscription: Arc<Subscription>,
+    /// Signalled when a task of this client gets the lock: other tasks of its owner can enter it now.
+    pub(crate) gained: Hint,
+    /// The holds of this client on the lock.
+    pub(crate) holds: LocalHolds,
+    /// The number of handles that keep it for their next call.
+    kept: AtomicUsize,
+    /// The command that notifies others that the lock is free, if a plain command can.
+    pub(super) tell: OnceLock<Option<Arc<Cmd>>>,
+    /// The hold that the next readers may join.
+    pub(crate) open_read: OpenRead,
+    /// The sticky hold, if the client has the lock without a guard. The next task can take it.
+    pub(crate) sticky: Arc<StickySlot>,
+    /// Signalled when a waiter, here or elsewhere, begins to wait for the lock.
+    pub(crate) wanted: Hint,
+    /// Until when the lock counts as probably held elsewhere. Read by each call.
+    busy_until: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// A handle's reference to its lock between two calls. It does not count as a use of the lock.
+#[derive(Debug)]
+pub(crate) struct KeptLocal(Arc<LocalLock>);
+
+impl KeptLocal {
+    pub(crate) fn new(local: Arc<LocalLock>) -> Self {
+        local.kept.fetch_add(1, Ordering::AcqRel);
+        Self(local)
+    }
+
+    pub(crate) fn get(&self) -> &Arc<LocalLock> {
+        &self.0
+    }
+}
+
+impl Clone for KeptLocal {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for KeptLocal {
+    fn drop(&mut self) {
+        self.0.kept.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Releases and cancellations that were decided on and not sent yet.
+    unsent_releases: usize,
+    turns: Turns,
+    /// No recall is sent to the holder elsewhere before this time.
+    recall_after: Tick,
+}
+
+impl Locals {
+    pub(crate) fn observed_by(observed: Observed) -> Self {
+        Self {
+            observed: Arc::new(observed),
+            ..Self::default()
+        }
+    }
+
+    /// The state of the lock with this key, made if there is none.
+    pub(crate) fn get_or_insert(
+        self: &Arc<Self>,
+        kind: &'static str,
+        key: &Arc<str>,
+    ) -> Arc<LocalLock> {
+        let inner = within_braces(key);
+        let has_braces = inner.is_some();
+        let id = (kind, inner.map_or_else(|| Arc::clone(key), Arc::from));
+        let mut entry = self.locks.entry(id.clone()).or_default();
+        let [this, other] = [has_braces, !has_braces].map(usize::from);
+        if let Some(local) = entry[this].upgrade() {
+            return local;
+        }
+        let other = entry[other].upgrade();
+        let local = Arc::new(LocalLock {
+            id,
+            has_braces,
+            locals: Arc::clone(self),
+            queue: LocalQueue::default(),
+            silence: Silence::default(),
+            subscription: other
+                .as_ref()
+                .map(|other| Arc::clone(&other.subscription))
+                .unwrap_or_default(),
+            gained: Hint::default(),
+            holds: LocalHolds::default(),
+            open_read: OpenRead::default(),
+            kept: AtomicUsize::new(0),
+            tell: OnceLock::new(),
+            sticky: Arc::default(),
+            wanted: Hint::default(),
+            busy_until: AtomicU64::default(),
+            state: Mutex::default(),
+        });
+        entry[this] = Arc::downgrade(&local);
+        drop(entry);
+        // It may be the last reference to the other lock, whose drop takes the entry out of the map.
+        drop(other);
+        local
+    }
+
+    /// All locks, ordered by name, so that callers always treat them in one order.
+    pub(crate) fn all(&self) -> Vec<Arc<LocalLock>> {
+        let all = self.locks.iter();
+        let all = all.flat_map(|entry| entry.value().clone());
+        // Dropped by the caller, not here: the drop of the last reference takes a lock out of the map.
+        let mut all: Vec<_> = all.filter_map(|local| local.upgrade()).collect();
+        all.sort_unstable_by(|a, b| (&a.id, a.has_braces).cmp(&(&b.id, b.has_braces)));
+        all
+    }
+
+    /// All locks except those that a handle only keeps for its next call. For display, not for decisions: a handle
+    /// that is cloned or dropped at this moment may hide a lock.
+    pub(crate) fn in_use(&self) -> Vec<Arc<LocalLock>> {
+        let mut all = self.all();
+        all.retain(|local| Arc::strong_count(local) > 1 + local.kept.load(Ordering::Acquire));
+        all
+    }
+
+    /// The number of waiters, in local queues and at the server.
+    pub(crate) fn waiters(&self) -> usize {
+        let locks = self.all();
+        let mut subscriptions: Vec<_> = locks.iter().map(|lock| &lock.subscription).collect();
+        // Locks with one channel count together.
+        subscriptions.sort_unstable_by_key(|subscription| Arc::as_ptr(subscription));
+        subscriptions.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        subscriptions
+            .iter()
+            .map(|subscription| subscription.waiters())
+            .sum()
+    }
+
+    pub(crate) fn gaps(&self) -> u64 {
+        self.gaps.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn listen(&self, channel: &str, subscription: &Arc<Subscription>) {
+        self.channels
+            .insert(channel.into(), Arc::clone(subscription));
+    }
+
+    /// Counts one more listener of a channel. All of them share one subscription.
+    pub(crate) fn add_listener(&self, channel: &str) -> Arc<Subscription> {
+        let entry = self.channels.entry(channel.into()).or_default();
+        // Counted under the lock of the map: `forget_listener` sees the listener or removes the entry before.
+        entry.add_listener();
+        Arc::clone(&entry)
+    }
+
+    /// Removes the subscription of a channel if it has no listener. Returns whether it was removed.
+    pub(crate) fn forget_listener(&self, channel: &str, this: &Arc<Subscription>) -> bool {
+        let removed = self.channels.remove_if(channel, |_, subscription| {
+            Arc::ptr_eq(subscription, this) && !subscription.is_used()
+        });
+        removed.is_some()
+    }
+
+    /// Ends the subscription, if this one still listens on the channel. Returns whether it did.
+    pub(crate) fn ignore(&self, channel: &str, this: &Arc<Subscription>) -> bool {
+        let removed = self
+            .channels
+            .remove_if(channel, |_, subscription| Arc::ptr_eq(subscription, this));
+        removed.is_some()
+    }
+
+    pub(crate) fn channels(&self) -> usize {
+        self.channels.len()
+    }
+}
+
+impl EventHandler for Locals {
+    fn message(&self, channel: &[u8], message: &[u8]) {
+        if channel.starts_with(RECALL_CHANNEL.as_bytes()) {
+            self.recalls.on_message(message);
+        } else if let Ok(channel) = std::str::from_utf8(channel)
+            && let Some(subscription) = self.channels.get(channel)
+        {
+            subscription.on_message(channel, message);
+        }
+    }
+
+    fn gap(&self) {
+        self.gaps.fetch_add(1, Ordering::AcqRel);
+        let channels = self.channels.iter();
+        let mut told: Vec<_> = channels
+            .map(|entry| (entry.key().clone(), Arc::clone(entry.value())))
+            .collect();
+        // The first waiter woken is the first to ask: a fixed order makes that repeatable.
+        told.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        for (_, subscription) in told {
+            subscription.hint.give();
+        }
+        self.recalls.changed.give();
+    }
+
+    fn moved(&self) {
+        self.observed.tell(|| {
+            let locks = self.all();
+            let holds = locks.iter().map(|local| local.holds.live().len());
+            Event::Failover { holds: holds.sum() }
+        });
+        self.moved.give();
+    }
+
+    fn reconnected(&self, lane: &'static str, server: &str) {
+        self.observed.reconnected(lane);
+        self.observed.tell(|| Event::Reconnected {
+            server: server.into(),
+            lane,
+        });
+    }
+}
+
+impl fmt::Debug for LocalLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Otherwise each guard's debug output would show all waiters of the lock.
+        f.debug_struct("LocalLock")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LocalLock {
+    /// The latest local deadline of this client's exclusive holds.
+    pub(crate) fn exclusive_until(&self) -> Option<Tick> {
+        self.holds.exclusive_until()
+    }
+
+    /// Adds a hold that a task of this client got.
+    pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>) {
+        self.holds.add(hold);
+        self.gained.give();
+    }
+
+    /// Removes a hold that has ended.
+    pub(super) fn remove_hold<H: LocalHold>(&self, hold: &H) {
+        self.open_read.remove(hold);
+        let is_last = self.holds.remove(hold);
+        if is_last && self.waiters() == 0 {
+            self.state.lock().turns.nobody_waits_here();
+        }
+    }
+
+    /// Notes that a cancellation was decided on.
+    pub(crate) fn begin_release(&self) {
+        self.state.lock().unsent_releases += 1;
+    }
+
+    /// Notes that a release was decided on.
+    pub(crate) fn decide_release(&self, now: Tick) {
+        let mut state = self.state.lock();
+        state.unsent_releases += 1;
+        state.turns.note_release(now, self.hint().messages());
+    }
+
+    /// Notes that it was sent: requests from now on go behind it.
+    pub(crate) fn release_sent(&self) {
+        self.state.lock().unsent_releases -= 1;
+        self.wake_waiters();
+    }
+
+    fn has_unsent_release(&self) -> bool {
+        self.state.lock().unsent_releases > 0
+    }
+
+    /// Waits until the releases that were decided on are sent, or until `limit`. Returns the time, which is `now` if
+    /// there was nothing to wait for.
+    pub(crate) async fn releases_sent_by(&self, clock: Clock, limit: Tick, now: Tick) -> Tick {
+        let mut later = now;
+        loop {
+            let mark = self.hint().mark();
+            if !self.has_unsent_release() || later >= limit {
+                return later;
+            }
+            tokio::select! {
+                biased;
+                () = self.hint().past(mark) => {}
+                () = clock.sleep_until(limit) => {}
+            }
+            later = clock.now();
+        }
+    }
+
+    /// Notes the number of connections that received the message of a release, minus our own subscription.
+    pub(crate) fn note_receivers(&self, receivers: u64) {
+        let own = u64::from(self.subscription.is_subscribed());
+        self.state
+            .lock()
+            .turns
+            .note_others(receivers.saturating_sub(own));
+    }
+
+    /// Whether the lock may be handed off once more to another task of this client. Spends the hand-off, if so.
+    pub(super) fn try_spend_handoff(&self, now: Tick) -> bool {
+        self.state.lock().turns.try_spend_handoff(now)
+    }
+
+    /// Whether a downgrade may be deferred for readers of this client, and until when. Never while others listen.
+    pub(super) fn try_defer_downgrade(&self, now: Tick) -> Option<Tick> {
+        self.state.lock().turns.try_defer_downgrade(now)
+    }
+
+    /// Counts a turn of this client. True if it has had enough turns in a row and others listen. It then leaves
+    /// another process time to ask first.
+    pub(crate) fn must_yield(&self, now: Tick) -> bool {
+        self.state.lock().turns.count_turn(now)
+    }
+
+    /// Counts a turn after which this client stands back. Returns whether it stands back now, for this turn or an
+    /// earlier turn.
+    pub(crate) fn end_turn(&self, now: Tick) -> bool {
+        let mut state = self.state.lock();
+        state.turns.end(now);
+        state.turns.is_back()
+    }
+
+    /// Whether this client stands back for others, and until when to wait for the next message.
+    pub(crate) fn stands_back(&self, now: Tick) -> Option<Tick> {
+        let messages = self.hint().messages();
+        self.state.lock().turns.stands_back(messages, now)
+    }
+
+    /// This client stood back and now has the lock. Waiters elsewhere that asked in the meantime keep their places.
+    pub(crate) fn begin_turn(&self, now: Tick) {
+        let messages = self.hint().messages();
+        let waiting = self.queue.len().saturating_sub(1);
+        self.state.lock().turns.begin(messages, waiting, now);
+    }
+
+    /// Notes how long the server took to answer a waiter.
+    pub(crate) fn note_trip(&self, trip: Duration) {
+        self.state.lock().turns.note_trip(trip);
+    }
+
+    /// Notes that the server refused the lock.
+    pub(crate) fn note_refusal(&self, now: Tick) {
+        let until = now.after(REFUSED_LATELY).nanos();
+        self.busy_until.store(until, Ordering::Relaxed);
+    }
+
+    pub(crate) fn was_refused_lately(&self, now: Tick) -> bool {
+        now.nanos() < self.busy_until.load(Ordering::Relaxed)
+    }
+
+    /// Whether a recall may be sent to the holder elsewhere.
+    pub(crate) fn may_recall(&self, now: Tick) -> bool {
+        now >= self.state.lock().recall_after
+    }
+
+    pub(crate) fn recall_after(&self, at: Tick) {
+        self.state.lock().recall_after = at;
+    }
+
+    /// Notes that the lock was seen elsewhere: others had their turn.
+    pub(crate) fn reset_handoffs(&self) {
+        self.state.lock().turns.seen_elsewhere();
+    }
+
+    /// Its key at the server.
+    pub(crate) fn key(&self) -> String {
+        if self.has_braces {
+            format!("{{{}}}", self.id.1)
+        } else {
+            self.id.1.as_ref().to_owned()
+        }
+    }
+
+    /// The number of waiters for this lock, in the local queue and at the server.
+    pub(crate) fn waiters(&self) -> usize {
+        self.subscription.waiters()
+    }
+
+    /// The hint that wakes the waiters of this client.
+    pub(crate) fn hint(&self) -> &Hint {
+        &self.subscription.hint
+    }
+
+    /// Wakes the waiters, because another attempt may succeed.
+    pub(crate) fn wake_waiters(&self) {
+        self.hint().give();
+    }
+}
+
+impl Drop for LocalLock {
+    fn drop(&mut self) {
+        self.locals.locks.remove_if(&self.id, |_, locks| {
+            locks.iter().all(|lock| lock.strong_count() == 0)
+        });
+    }
+}

@@ -1,0 +1,201 @@
+//! The interface between a primitive and the engine: which scripts to run, and where to listen.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use crate::api::error::Result;
+use crate::engine::counts::{Counts, Mode};
+use crate::engine::keys::LockName;
+use crate::observe::totals::CountedKind;
+use crate::script::reply::{self, Acquired, Inspected, Released};
+use crate::script::{Call, Part, Script, catalog, millis};
+
+/// The part of a primitive that talks to the server. One value for each kind, shared by all locks.
+///
+/// Invariant: every call may be executed twice. It names the state to reach, never a step.
+pub(crate) trait Protocol: Debug + Send + Sync + 'static {
+    /// Distinguishes kinds that use one key in different ways.
+    fn kind(&self) -> &'static str;
+
+    /// How a share in this mode is counted.
+    fn counted(&self, mode: Mode) -> CountedKind;
+
+    /// Takes a free lock, or raises a count of a hold that exists.
+    fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call;
+
+    /// Takes a free lock by a plain command, once. `None` if that is not possible.
+    fn acquire_plain(&self, _holder: &HolderRef<'_>, _lease: Duration) -> Option<Call> {
+        None
+    }
+
+    /// The command that notifies waiters after a plain command released a whole hold: one for all holds of a lock.
+    /// `None` if a release needs more than that.
+    fn tell_plain(&self, _name: &LockName, _publish: &str) -> Option<Cmd> {
+        None
+    }
+
+    /// Lowers the counts of a hold. [`Counts::NONE`] releases it, or removes the place of a holder that only waits.
+    /// Harmless if the holder has neither.
+    fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call;
+
+    /// Leaves a hold without a guard at the server until `remaining` is over, under the holder id `kept_as`. Harmless
+    /// if there is no hold.
+    fn keep(
+        &self,
+        holder: &HolderRef<'_>,
+        kept_as: &str,
+        remaining: Duration,
+        publish: &str,
+    ) -> Call;
+
+    /// As [`acquire`](Self::acquire), as one part of a script for many locks. A member that needs only a few words
+    /// has the lease `plain_lease`.
+    fn acquire_as_member<'a>(
+        &self,
+        holder: &HolderRef<'a>,
+        terms: &AcquireTerms,
+        plain_lease: Duration,
+    ) -> Part<'a>;
+
+    /// As [`release`](Self::release), as one part of a script for many locks.
+    fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a>;
+
+    /// Releases whatever this holder has, on behalf of an operator. Looks first whether there is a lock at all.
+    fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call;
+
+    /// Asks which holder has it.
+    fn inspect(&self, name: &LockName) -> Call {
+        Call::new(&catalog::REENTRANT_INSPECT, name.key(), &[name.key()])
+    }
+
+    /// All its holders, in any mode.
+    fn inspected(&self, value: &Value) -> Result<Vec<Inspected>> {
+        Ok(reply::inspected(value)?.into_iter().collect())
+    }
+
+    /// The script that renews many holds of this kind at once.
+    fn renewal(&self) -> &'static Script {
+        &catalog::RENEW
+    }
+
+    /// The channel on which this holder learns that another attempt may succeed.
+    fn channel(&self, name: &LockName, holder: &str) -> String;
+
+    /// Where waiters queue: in their client, or at the server.
+    fn queue(&self) -> Queue {
+        Queue::Local
+    }
+
+    /// Asks for the place of a waiter in the queue at the server; `None` where there is no such queue.
+    fn place(&self, _name: &LockName, _holder: &str) -> Option<Call> {
+        None
+    }
+
+    /// Whether a refused waiter leaves a place at the server, which has to be removed.
+    fn waits_at_server(&self) -> bool {
+        false
+    }
+
+    fn acquired(&self, value: &Value) -> Result<Acquired> {
+        reply::acquired(value)
+    }
+
+    fn released(&self, value: &Value) -> Result<Released> {
+        reply::released(value)
+    }
+}
+
+/// Where the waiters of a lock queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// In their client. Only the head asks the server, and one channel notifies all clients.
+    Local,
+    /// At the server, each with a place and a channel of its own.
+    Server,
+}
+
+/// A holder id, the lock, and the counts to reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HolderRef<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) id: &'a str,
+    pub(crate) counts: Counts,
+    /// Whether the hold has a fencing token. If so, the user needs access to the counter.
+    pub(crate) fenced: bool,
+    /// See [`Timing`](super::timing::Timing).
+    pub(crate) token_retention: u64,
+}
+
+/// The terms of an acquire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AcquireTerms {
+    /// How waiters are notified: `PUBLISH` or `SPUBLISH`.
+    pub(crate) publish: &'static str,
+    /// The count to raise.
+    pub(crate) mode: Mode,
+    pub(crate) lease: Duration,
+    /// How many fencing tokens are wanted: 0, 1, or more where the hold may pass from task to task.
+    pub(crate) tokens: u32,
+    /// Whether it is a new hold, not a re-entry.
+    pub(crate) is_new: bool,
+    /// How long the server keeps the place of a refused holder that does not ask again. `None` takes no place.
+    pub(crate) heartbeat: Option<Duration>,
+    /// Whether the server may make it the holder when its turn comes, without another request.
+    pub(crate) accepts_handover: bool,
+    /// How long the caller has waited.
+    pub(crate) waited: Duration,
+}
+
+impl<'a> Part<'a> {
+    /// The short form for a lock with one holder and no token.
+    pub(crate) fn acquire_plain(holder: &HolderRef<'a>) -> Self {
+        Self::default().key(&**holder.name.key()).word(holder.id)
+    }
+
+    /// The short form of its release.
+    pub(crate) fn release_plain(holder: &HolderRef<'a>, channel: String) -> Self {
+        Self::default()
+            .key(&**holder.name.key())
+            .word("plain")
+            .word(holder.id)
+            .word(channel)
+    }
+
+    /// The words that the script that takes many locks reads for each lock.
+    pub(crate) fn acquire(
+        kind: &'static str,
+        holder: &HolderRef<'a>,
+        terms: &AcquireTerms,
+        channel: String,
+    ) -> Self {
+        Self::default()
+            .key(&**holder.name.key())
+            .key(holder.name.token_key())
+            .word(kind)
+            .word(holder.id)
+            .number(millis(terms.lease))
+            .number(terms.tokens)
+            .number(terms.heartbeat.map_or(0, millis))
+            .number(millis(terms.waited))
+            .word(channel)
+    }
+
+    /// The words that the script that releases many holds reads for each hold.
+    pub(crate) fn release(
+        kind: &'static str,
+        holder: &HolderRef<'a>,
+        lease: Duration,
+        channel: String,
+    ) -> Self {
+        Self::default()
+            .key(&**holder.name.key())
+            .word(kind)
+            .word(holder.id)
+            .number(holder.counts.exclusive)
+            .number(holder.counts.shared)
+            .number(millis(lease))
+            .word(channel)
+    }
+}

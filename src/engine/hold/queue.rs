@@ -1,0 +1,498 @@
+//! The local queue of one lock: which task of this client is next, first come, first served.
+//!
+//! At its head is one waiter that wants the lock alone, or all those of the oldest that may have it
+//! together; of a cohort, which would share what one of them gets, its leader, and the others follow it. Only the
+//! head talks to the server, unless a task of this client that has the lock hands it off to the head, or to a
+//! cohort. The queue knows nothing of locks: `R` is what a waiter asks to be handed, `J` the terms that a cohort
+//! has in common, `T` is what is handed. Invariants: a place is taken when it is pushed, not when its future is
+//! first polled; nobody follows past one that wants the lock alone; a
+//! head that does not come when it should is passed over, and is next again when it does come; a waiter
+//! that asks the server is handed nothing meanwhile; what was handed off is taken out by its task, or
+//! dropped with the place or when that is passed over, and never under the lock of the queue.
+
+mod cohort;
+mod places;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use self::cohort::Cohorts;
+use self::places::Places;
+use crate::engine::clock::Tick;
+use crate::engine::counts::Mode;
+use crate::engine::hint::Mark;
+
+/// At most this many waiters that may hold a lock together are at the head together.
+const HEADS_MAX: u32 = 64;
+
+/// A head that was missing at this many checks in a row is passed over.
+const MISSED_MAX: u32 = 2;
+
+/// So many that are before one are counted.
+const PLACE_MAX: usize = 1000;
+
+#[derive(Debug)]
+pub(crate) struct LocalQueue<R, T, J = ()>(Mutex<State<R, T, J>>);
+
+#[derive(Debug)]
+struct State<R, T, J> {
+    /// By number, in the order of arrival. Nothing is kept of a waiter that has left, wherever it
+    /// stood: thousands may come and go behind one that waits for long.
+    places: Places<Entry<R, T, J>>,
+    /// Those that were passed over and have not come since.
+    absent: BTreeMap<u64, Entry<R, T, J>>,
+    /// The number of the next place.
+    end: u64,
+    /// Whoever is in `places` with a lower number is at the head, or follows somebody there.
+    next: u64,
+    /// How many are at the head, and which one, if it wants the lock alone.
+    heads: u32,
+    alone: Option<u64>,
+    /// The first in `places` that wants the lock alone.
+    first_alone: Option<u64>,
+    /// Those that would share what one at the head gets.
+    cohorts: Cohorts<J>,
+    /// Whether somebody checks on the head for those behind it.
+    is_watched: bool,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Entry<R, T, J> {
+    mode: Mode,
+    /// The terms on which it would share what another gets.
+    joins: Option<J>,
+    request: Option<R>,
+    is_head: bool,
+    is_asking: bool,
+    handoff: Option<T>,
+    /// It need not come before it has seen a hint that this does not mark, or before that time.
+    rest: Option<(Mark, Tick)>,
+    /// How often in a row it was missing since it should have come.
+    missed: u32,
+    /// Whoever waits in it, to be woken when it is at the head or was handed something.
+    waiting: Option<Waker>,
+}
+
+/// A place in the queue; left when dropped.
+#[derive(Debug)]
+pub(crate) struct Place<'a, R, T, J: Copy + PartialEq = ()> {
+    queue: &'a LocalQueue<R, T, J>,
+    number: u64,
+}
+
+impl<R, T, J> Default for LocalQueue<R, T, J> {
+    fn default() -> Self {
+        Self(Mutex::new(State {
+            places: Places::default(),
+            absent: BTreeMap::new(),
+            end: 0,
+            next: 0,
+            heads: 0,
+            alone: None,
+            first_alone: None,
+            cohorts: Cohorts::default(),
+            is_watched: false,
+            is_closed: false,
+        }))
+    }
+}
+
+impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
+    /// Takes the last place. With a request, it may be handed what another task has.
+    pub(crate) fn push(&self, mode: Mode, request: Option<R>) -> Place<'_, R, T, J> {
+        self.add(mode, None, request)
+    }
+
+    /// Takes the last place, for one that would share what another gets on these terms: it follows that one,
+    /// and comes to the head after it.
+    pub(crate) fn push_joining(&self, terms: J) -> Place<'_, R, T, J> {
+        self.add(Mode::Shared, Some(terms), None)
+    }
+
+    /// How many places there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().places.len()
+    }
+
+    fn add(&self, mode: Mode, joins: Option<J>, request: Option<R>) -> Place<'_, R, T, J> {
+        let mut state = self.0.lock();
+        let number = state.end;
+        state.end += 1;
+        let entry = Entry {
+            mode,
+            joins,
+            request,
+            is_head: false,
+            is_asking: false,
+            handoff: None,
+            rest: None,
+            missed: 0,
+            waiting: None,
+        };
+        state.insert(number, entry);
+        state.promote();
+        Place {
+            queue: self,
+            number,
+        }
+    }
+
+    /// Hands the head what `offer` makes of its request, if it would take anything. True if it was
+    /// handed something.
+    pub(crate) fn hand_off(&self, offer: impl FnOnce(&R) -> Option<T>) -> bool {
+        let mut state = self.0.lock();
+        let Some(alone) = state.alone else {
+            return false;
+        };
+        let Some(head) = state.places.get_mut(alone) else {
+            return false;
+        };
+        if !head.is_free() {
+            return false;
+        }
+        head.handoff = head.request.as_ref().and_then(offer);
+        if head.handoff.is_some() {
+            head.wake();
+        }
+        head.handoff.is_some()
+    }
+
+    /// Hands each of a cohort what `offer` makes of its terms, in their order and while it makes anything; but not
+    /// one that is asking. The first cohort for whom there is something gets it. True if any was handed something.
+    pub(crate) fn hand_to_cohort(&self, mut offer: impl FnMut(&J) -> Option<T>) -> bool {
+        let mut woken = Vec::new();
+        {
+            let mut state = self.0.lock();
+            let State {
+                places,
+                cohorts,
+                heads,
+                ..
+            } = &mut *state;
+            for cohort in cohorts.all() {
+                let leader = places
+                    .get_mut(cohort.leader)
+                    .filter(|leader| leader.is_free());
+                if let Some(leader) = leader {
+                    leader.handoff = offer(&cohort.terms);
+                    if leader.handoff.is_none() {
+                        continue;
+                    }
+                    woken.push(leader.waiting.take());
+                }
+                while let Some(next) = cohort.followers.first().copied()
+                    && let Some(follower) = places.get_mut(next)
+                    && let Some(handoff) = offer(&cohort.terms)
+                {
+                    cohort.followers.pop_first();
+                    follower.handoff = Some(handoff);
+                    follower.is_head = true;
+                    *heads += 1;
+                    woken.push(follower.waiting.take());
+                }
+                if !woken.is_empty() {
+                    break;
+                }
+            }
+        }
+        let is_any = !woken.is_empty();
+        // Not under the lock: they all come for it.
+        woken.into_iter().flatten().for_each(Waker::wake);
+        is_any
+    }
+
+    /// The number of the place that was taken first, of those that are left.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        let state = self.0.lock();
+        let absent = state.absent.keys().next().copied();
+        state.places.first().into_iter().chain(absent).min()
+    }
+
+    /// How many came no later than the one with this number, and have not left; `None` if that one has, or if as
+    /// many as [`PLACE_MAX`] are before it.
+    pub(crate) fn place_of(&self, number: u64) -> Option<usize> {
+        let mut state = self.0.lock();
+        let is_absent = state.absent.contains_key(&number);
+        if !is_absent && state.places.get_mut(number).is_none() {
+            return None;
+        }
+        let absent = state.absent.range(..number).take(PLACE_MAX).count();
+        let before = state.places.before(number, PLACE_MAX) + absent;
+        (before < PLACE_MAX).then_some(before + 1)
+    }
+
+    /// Whether anybody waits who is kept out by a hold of this mode.
+    pub(crate) fn is_wanted(&self, held: Mode) -> bool {
+        let state = self.0.lock();
+        let mut all = state.places.values().chain(state.absent.values());
+        all.any(|entry| held == Mode::Exclusive || entry.mode == Mode::Exclusive)
+    }
+
+    /// Whether anybody waits who wants the lock alone, and was not passed over.
+    pub(crate) fn has_alone(&self) -> bool {
+        self.0.lock().first_alone.is_some()
+    }
+
+    /// Whether anybody waits behind the head.
+    pub(crate) fn has_more(&self) -> bool {
+        self.0.lock().has_more()
+    }
+
+    /// True if somebody waits behind the head and nobody checks on it: the caller has to.
+    pub(crate) fn begin_watch(&self) -> bool {
+        let mut state = self.0.lock();
+        let is_needed = state.has_more() && !state.is_watched;
+        state.is_watched |= is_needed;
+        is_needed
+    }
+
+    /// Passes over heads that do not come, and returns what they had been handed. `seen` marks the hints
+    /// that they may have seen by now. `None`: nobody waits behind them, and the watch is over.
+    pub(crate) fn pass_over_missing(&self, seen: Mark, now: Tick) -> Option<Vec<T>> {
+        let mut state = self.0.lock();
+        if !state.has_more() {
+            state.is_watched = false;
+            return None;
+        }
+        let count = state.heads as usize;
+        let heads = state.places.from(0).filter(|(_, entry)| entry.is_head);
+        let missing: Vec<u64> = heads
+            .take(count)
+            .filter_map(|(number, head)| head.is_missing(seen, now).then_some(number))
+            .collect();
+        let handoffs = missing.into_iter().filter_map(|head| state.pass_over(head));
+        Some(handoffs.collect())
+    }
+
+    /// The client is closed: wakes all waiters.
+    pub(crate) fn close(&self) {
+        let mut state = self.0.lock();
+        state.is_closed = true;
+        for (_, entry) in state.places.from(0) {
+            entry.wake();
+        }
+    }
+}
+
+impl<R, T, J> Entry<R, T, J> {
+    /// Whether it may be handed something.
+    fn is_free(&self) -> bool {
+        !self.is_asking && self.handoff.is_none()
+    }
+
+    fn wake(&mut self) {
+        if let Some(waiting) = self.waiting.take() {
+            waiting.wake();
+        }
+    }
+
+    /// Notes who is to be woken.
+    fn wait(&mut self, context: &Context<'_>) {
+        match &mut self.waiting {
+            Some(waiting) => waiting.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+    }
+
+    /// Checks on one head. True if it has been missing for long enough.
+    fn is_missing(&mut self, seen: Mark, now: Tick) -> bool {
+        let may_rest = self
+            .rest
+            .is_some_and(|(mark, until)| mark == seen && now < until);
+        if may_rest && self.handoff.is_none() {
+            return false;
+        }
+        self.missed += 1;
+        self.missed >= MISSED_MAX
+    }
+}
+
+impl<R, T, J: Copy + PartialEq> State<R, T, J> {
+    fn has_more(&self) -> bool {
+        self.places.len() > self.heads as usize
+    }
+
+    /// Moves those to the head whose turn it is, or has them follow one there.
+    fn promote(&mut self) {
+        for (number, entry) in self.places.from(self.next) {
+            if entry.is_head {
+                // Behind one that was passed over, and has come back.
+                continue;
+            }
+            let is_alone = entry.mode == Mode::Exclusive;
+            if self.alone.is_some() || is_alone && self.heads > 0 {
+                return;
+            }
+            let follows = entry
+                .joins
+                .is_some_and(|terms| self.cohorts.follow(terms, number));
+            if !follows {
+                if self.heads >= HEADS_MAX {
+                    return;
+                }
+                if let Some(terms) = entry.joins {
+                    self.cohorts.begin(terms, number);
+                }
+                entry.wake();
+                entry.is_head = true;
+                self.heads += 1;
+                self.alone = is_alone.then_some(number);
+            }
+            self.next = number + 1;
+        }
+    }
+
+    fn insert(&mut self, number: u64, entry: Entry<R, T, J>) {
+        if entry.mode == Mode::Exclusive {
+            let first = self.first_alone.get_or_insert(number);
+            *first = number.min(*first);
+        }
+        self.places.insert(number, entry);
+    }
+
+    /// Its task has come: whether it is at the head. One that was passed over is next.
+    fn come(&mut self, number: u64) -> bool {
+        if let Some(entry) = self.absent.remove(&number) {
+            self.insert(number, entry);
+            self.next = self.next.min(number);
+            self.promote();
+        }
+        let entry = self.places.get_mut(number);
+        entry.is_some_and(|entry| {
+            (entry.missed, entry.rest) = (0, None);
+            entry.is_head
+        })
+    }
+
+    fn entry(&mut self, number: u64) -> &mut Entry<R, T, J> {
+        let entry = self.places.get_mut(number);
+        let entry = entry.or_else(|| self.absent.get_mut(&number));
+        entry.expect("a place is in the queue until it is dropped")
+    }
+
+    /// The head does not come. What it had been handed is for others.
+    fn pass_over(&mut self, number: u64) -> Option<T> {
+        let mut entry = self.leave(number)?;
+        let handoff = entry.handoff.take();
+        (entry.is_head, entry.is_asking, entry.missed) = (false, false, 0);
+        self.absent.insert(number, entry);
+        handoff
+    }
+
+    fn leave(&mut self, number: u64) -> Option<Entry<R, T, J>> {
+        let Some(entry) = self.places.remove(number) else {
+            return self.absent.remove(&number);
+        };
+        if entry.is_head {
+            self.heads -= 1;
+            self.alone = None;
+        }
+        if let Some(next) = entry
+            .joins
+            .and_then(|terms| self.cohorts.leave(terms, number))
+            && let Some(next) = self.places.get_mut(next)
+        {
+            next.wake();
+            next.is_head = true;
+            self.heads += 1;
+        }
+        if self.first_alone == Some(number) {
+            let mut behind = self.places.from(number);
+            let next = behind.find(|(_, entry)| entry.mode == Mode::Exclusive);
+            self.first_alone = next.map(|(number, _)| number);
+        }
+        self.promote();
+        Some(entry)
+    }
+}
+
+impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
+    /// Later ones have higher numbers.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether it is at the head. One that was passed over and comes back is next.
+    pub(crate) fn is_head(&self) -> bool {
+        self.queue.0.lock().come(self.number)
+    }
+
+    /// Whether somebody is before it who wants the lock alone.
+    pub(crate) fn is_behind_alone(&self) -> bool {
+        let first = self.queue.0.lock().first_alone;
+        first.is_some_and(|first| first < self.number)
+    }
+
+    /// Resolves when it is at the head, or the client is closed. Cancel safe.
+    pub(crate) async fn turn(&self) {
+        poll_fn(|context| {
+            let mut state = self.queue.0.lock();
+            if state.come(self.number) || state.is_closed {
+                return Poll::Ready(());
+            }
+            state.entry(self.number).wait(context);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Resolves when it was handed something. Cancel safe.
+    pub(crate) async fn handed_off(&self) {
+        let handed_off = |context: &mut Context<'_>| {
+            self.with(|entry| {
+                if entry.handoff.is_some() {
+                    return Poll::Ready(());
+                }
+                entry.wait(context);
+                Poll::Pending
+            })
+        };
+        poll_fn(handed_off).await;
+    }
+
+    /// Takes out what it was handed.
+    pub(crate) fn take_handoff(&self) -> Option<T> {
+        self.with(|entry| entry.handoff.take())
+    }
+
+    /// Takes out what it was handed. If that is nothing, it asks the server now, and is handed nothing
+    /// until it rests again.
+    pub(crate) fn begin_attempt(&self) -> Option<T> {
+        self.with(|entry| {
+            let handoff = entry.handoff.take();
+            entry.is_asking = handoff.is_none();
+            entry.rest = None;
+            handoff
+        })
+    }
+
+    /// It does not ask the server any more, and need not come before there is a hint that `seen` does
+    /// not mark, or before that time.
+    pub(crate) fn rest(&self, seen: Mark, until: Tick) {
+        self.with(|entry| {
+            entry.is_asking = false;
+            entry.rest = Some((seen, until));
+        });
+    }
+
+    fn with<X>(&self, change: impl FnOnce(&mut Entry<R, T, J>) -> X) -> X {
+        let mut state = self.queue.0.lock();
+        let entry = state.entry(self.number);
+        entry.missed = 0;
+        change(entry)
+    }
+}
+
+impl<R, T, J: Copy + PartialEq> Drop for Place<'_, R, T, J> {
+    fn drop(&mut self) {
+        let left = self.queue.0.lock().leave(self.number);
+        // What it was handed is released, or handed off again.
+        drop(left);
+    }
+}

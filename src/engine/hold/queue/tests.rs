@@ -1,0 +1,672 @@
+//! The local queue against a simple model, and what becomes of what was handed off.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::api::options::LeasePolicy;
+use crate::client::Client;
+use crate::engine::hint::Hint;
+use crate::engine::hold::Share;
+use crate::engine::hold::handoff::HandoffRequest;
+use crate::engine::hold::local::{self, LocalLock};
+use crate::reentrant::ReentrantGuard;
+use crate::testing::{Answer, Scripted, done, granted};
+
+type Queue = LocalQueue<(), Share>;
+type QueuePlace<'a> = Place<'a, (), Share>;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A server that grants everything.
+fn generous() -> Arc<Scripted> {
+    Scripted::new(|sent| {
+        Answer::Value(match sent.script_args().get(2).map(String::as_str) {
+            Some("0") => done(),
+            _ => granted(),
+        })
+    })
+}
+
+fn request() -> Option<()> {
+    Some(())
+}
+
+fn is_head(place: &QueuePlace<'_>) -> bool {
+    place.turn().now_or_never().is_some()
+}
+
+fn heads(places: &[QueuePlace<'_>]) -> Vec<bool> {
+    places.iter().map(is_head).collect()
+}
+
+async fn share_of(client: &Client, name: &str) -> Share {
+    client.lock(name).0.acquire("lock").await.unwrap()
+}
+
+/// Gives a share to the head; what is left of it if that does not take it.
+fn offer(queue: &Queue, share: Share) -> Option<Share> {
+    let mut share = Some(share);
+    let given = queue.hand_off(|()| share.take());
+    assert_eq!(given, share.is_none());
+    share
+}
+
+/// How many places the queue keeps anything about.
+fn len(queue: &Queue) -> usize {
+    let state = queue.0.lock();
+    state.places.len() + state.absent.len()
+}
+
+/// Checks on the head as often as it takes to pass over one; what they had been handed.
+fn pass_over(queue: &Queue) -> Vec<Share> {
+    let looks =
+        (0..MISSED_MAX).map(|_| queue.pass_over_missing(Hint::default().mark(), Tick::ZERO));
+    looks.flatten().flatten().collect()
+}
+
+/// It waits to be told something, or until a time.
+fn rest(place: &QueuePlace<'_>) {
+    place.rest(Hint::default().mark(), Tick::NEVER);
+}
+
+#[test]
+fn one_who_wants_it_alone_is_the_head_alone() {
+    let queue = Queue::default();
+    let first = queue.push(Mode::Exclusive, None);
+    let mut others: Vec<_> = (0..3).map(|_| queue.push(Mode::Exclusive, None)).collect();
+    let reader = queue.push(Mode::Shared, None);
+    assert!(is_head(&first));
+    assert_eq!(heads(&others), [false; 3]);
+    drop(first);
+    assert_eq!(heads(&others), [true, false, false]);
+    // From the middle: nobody moves up for that.
+    drop(others.remove(1));
+    assert_eq!(heads(&others), [true, false]);
+    drop(others.remove(0));
+    assert_eq!(heads(&others), [true]);
+    assert!(!is_head(&reader));
+    drop(others);
+    assert!(is_head(&reader));
+}
+
+#[test]
+fn those_who_share_are_heads_together_and_pass_nobody() {
+    let queue = Queue::default();
+    let writer = queue.push(Mode::Exclusive, None);
+    let mut readers: Vec<_> = (0..66).map(|_| queue.push(Mode::Shared, None)).collect();
+    let second = queue.push(Mode::Exclusive, None);
+    let late = queue.push(Mode::Shared, None);
+    assert_eq!(heads(&readers), [false; 66]);
+    drop(writer);
+    assert_eq!(heads(&readers[..64]), [true; 64]);
+    assert_eq!(heads(&readers[64..]), [false; 2], "so many at once");
+    assert!(queue.has_more());
+    drop(readers.remove(10));
+    assert_eq!(heads(&readers), [vec![true; 64], vec![false]].concat());
+    readers.truncate(1);
+    assert!(!is_head(&second) && !is_head(&late));
+    drop(readers);
+    assert!(is_head(&second), "with the last of them");
+    assert!(!is_head(&late), "a reader waits for the writer before it");
+    assert!(queue.has_more());
+    drop(second);
+    assert!(is_head(&late));
+    assert!(!queue.has_more());
+}
+
+/// One of them asks for all. Others that share do not wait for that.
+#[test]
+fn of_those_that_would_join_one_is_a_head() {
+    let queue = Queue::default();
+    let reader = queue.push(Mode::Shared, None);
+    let mut joining: Vec<_> = (0..3).map(|_| queue.push_joining(())).collect();
+    let late = queue.push(Mode::Shared, None);
+    assert!(is_head(&reader));
+    assert_eq!(heads(&joining), [true, false, false]);
+    assert!(is_head(&late), "beside it");
+    assert!(queue.has_more() && !queue.has_alone());
+    drop(joining.remove(1));
+    assert_eq!(heads(&joining), [true, false]);
+    drop(joining.remove(0));
+    assert_eq!(heads(&joining), [true]);
+    // It does not come: the next that would join does.
+    rest(&reader);
+    rest(&late);
+    let next = queue.push_joining(());
+    assert!(!is_head(&next));
+    let mark = Hint::default().mark();
+    joining[0].rest(mark, Tick::ZERO);
+    assert!(pass_over(&queue).is_empty());
+    assert!(is_head(&next));
+    assert!(!is_head(&joining[0]), "one at a time");
+    drop(next);
+    assert!(is_head(&joining[0]));
+}
+
+type Terms<'a> = Place<'a, (), u32, char>;
+
+fn handed(places: &[Terms<'_>]) -> Vec<Option<u32>> {
+    places.iter().map(Place::take_handoff).collect()
+}
+
+/// Offers the numbers that follow, up to `most`, to those with these terms.
+fn offers(to: char, most: u32) -> impl FnMut(&char) -> Option<u32> {
+    let mut next = 0;
+    move |terms| {
+        let is_for = *terms == to && next < most;
+        next += u32::from(is_for);
+        is_for.then_some(next)
+    }
+}
+
+#[test]
+fn a_cohort_is_handed_what_there_is_in_its_order() {
+    let queue = LocalQueue::<(), u32, char>::default();
+    assert!(!queue.hand_to_cohort(offers('a', 9)));
+    let of = |terms| queue.push_joining(terms);
+    let places = [of('a'), of('b'), of('a'), of('a'), of('b')];
+    let is_head = |place: &Terms<'_>| place.turn().now_or_never().is_some();
+    let all = || places.iter().map(is_head).collect::<Vec<_>>();
+    assert_eq!(
+        all(),
+        [true, true, false, false, false],
+        "one of each cohort"
+    );
+    let writer = queue.push(Mode::Exclusive, Some(()));
+    let behind = queue.push_joining('a');
+    assert!(queue.hand_to_cohort(offers('a', 2)));
+    assert_eq!(all(), [true, true, true, false, false]);
+    let first_two = [Some(1), None, Some(2), None, None];
+    assert_eq!(handed(&places), first_two);
+    assert!(queue.hand_to_cohort(offers('b', 9)));
+    let second = [None, Some(1), None, None, Some(2)];
+    assert_eq!(handed(&places), second);
+    assert!(
+        queue.hand_to_cohort(offers('a', 9)),
+        "the head and who follows"
+    );
+    assert_eq!(handed(&places), [Some(1), None, None, Some(2), None]);
+    assert!(
+        !is_head(&behind) && behind.take_handoff().is_none(),
+        "behind the writer"
+    );
+    drop(places);
+    assert!(writer.turn().now_or_never().is_some());
+}
+
+/// What asks gets its own answer; those who follow it need not wait for that.
+#[test]
+fn who_asks_is_handed_nothing_and_who_follows_is() {
+    let queue = LocalQueue::<(), u32, char>::default();
+    let places = [(); 3].map(|()| queue.push_joining('a'));
+    assert_eq!(places[0].begin_attempt(), None);
+    assert!(queue.hand_to_cohort(offers('a', 9)));
+    assert_eq!(handed(&places), [None, Some(1), Some(2)]);
+    assert!(!queue.hand_to_cohort(offers('a', 9)), "nobody else waits");
+    places[0].rest(Hint::default().mark(), Tick::NEVER);
+    assert!(queue.hand_to_cohort(offers('a', 9)), "it asks no more");
+    assert!(!queue.hand_to_cohort(offers('a', 9)), "it has something");
+    assert_eq!(handed(&places), [Some(1), None, None]);
+    let [first, second, third] = places;
+    drop(first);
+    drop(third);
+    assert!(second.turn().now_or_never().is_some());
+}
+
+#[test]
+fn who_leaves_a_cohort_is_followed_by_the_next() {
+    let queue = LocalQueue::<(), u32, char>::default();
+    let [a, b, c] = [(); 3].map(|()| queue.push_joining('a'));
+    let is_head = |place: &Terms<'_>| place.turn().now_or_never().is_some();
+    drop(b);
+    assert!(is_head(&a) && !is_head(&c));
+    drop(a);
+    assert!(is_head(&c));
+    let d = queue.push_joining('a');
+    assert!(!is_head(&d));
+    let look = || queue.pass_over_missing(Hint::default().mark(), Tick::ZERO);
+    c.rest(Hint::default().mark(), Tick::ZERO);
+    assert_eq!((look(), look()), (Some(vec![]), Some(vec![])));
+    assert!(is_head(&d) && !is_head(&c), "it has come back, and follows");
+    drop(d);
+    assert!(is_head(&c));
+    assert!(queue.hand_to_cohort(offers('a', 9)));
+    // It does not come for it: that is for others, if anybody waits.
+    let _writer = queue.push(Mode::Exclusive, Some(()));
+    assert_eq!((look(), look()), (Some(vec![]), Some(vec![1])));
+}
+
+#[test]
+fn who_is_behind_one_that_wants_it_alone_knows() {
+    let queue = Queue::default();
+    let before = queue.push_joining(());
+    assert!(!queue.has_alone());
+    let writers = [(); 2].map(|()| queue.push(Mode::Exclusive, None));
+    let behind = queue.push_joining(());
+    let last = queue.push(Mode::Exclusive, None);
+    assert!(queue.has_alone() && !before.is_behind_alone() && behind.is_behind_alone());
+    let [first, second] = writers;
+    drop(second);
+    assert!(behind.is_behind_alone());
+    drop(first);
+    assert!(!behind.is_behind_alone() && queue.has_alone());
+    // One that was passed over is in nobody's way, until it comes back.
+    drop((before, behind));
+    assert!(is_head(&last));
+    let behind = queue.push_joining(());
+    assert!(behind.is_behind_alone());
+    last.rest(Hint::default().mark(), Tick::ZERO);
+    assert!(pass_over(&queue).is_empty());
+    assert!(!behind.is_behind_alone() && is_head(&behind) && !queue.has_alone());
+    assert!(!is_head(&last));
+    assert!(queue.has_alone() && behind.is_behind_alone());
+    drop(last);
+    assert!(!queue.has_alone());
+    assert_eq!(len(&queue), 1);
+}
+
+/// Whoever is at the head for long, with others that come and go behind: nothing is kept of those.
+#[test]
+fn waiters_that_gave_up_leave_nothing_behind() {
+    let queue = Queue::default();
+    let first = queue.push(Mode::Exclusive, None);
+    let mut last = queue.push(Mode::Exclusive, None);
+    for _ in 0..10_000 {
+        // They overlap, so that there is always somebody at the end.
+        last = queue.push(Mode::Exclusive, None);
+    }
+    assert_eq!(len(&queue), 2);
+    assert!(queue.has_more());
+    drop(last);
+    assert!(!queue.has_more(), "nobody waits behind the head");
+    drop(first);
+    assert_eq!(len(&queue), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_is_woken_whoever_leaves() {
+    let queue = Queue::default();
+    let places: Vec<_> = (0..4).map(|_| queue.push(Mode::Exclusive, None)).collect();
+    let [first, second, third, fourth] = <[_; 4]>::try_from(places).unwrap();
+    tokio::join!(
+        async {
+            first.turn().await;
+            tokio::task::yield_now().await;
+            drop(first);
+        },
+        async {
+            third.turn().await;
+            drop(third);
+        },
+        async {
+            fourth.turn().await;
+            drop(fourth);
+        },
+        // Has not been polled when it leaves.
+        async { drop(second) },
+    );
+    assert_eq!(len(&queue), 0);
+}
+
+/// Whoever does not come is passed over by all behind it, and is the next one when it comes.
+#[test]
+fn one_that_does_not_come_is_passed_over() {
+    let queue = Queue::default();
+    let places: Vec<_> = (0..4).map(|_| queue.push(Mode::Exclusive, None)).collect();
+    let [first, second, third, fourth] = <[_; 4]>::try_from(places).unwrap();
+    assert!(
+        queue
+            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .is_some()
+    );
+    assert!(is_head(&first), "it has come");
+    assert!(
+        queue
+            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .is_some()
+    );
+    assert!(!is_head(&second), "once is not enough");
+    assert!(
+        queue
+            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .is_some()
+    );
+    assert!(is_head(&second));
+    assert_eq!(queue.0.lock().absent.len(), 1);
+    assert!(!is_head(&first), "another one is there by now");
+    assert!(queue.has_more());
+    drop(second);
+    assert!(is_head(&first) && !is_head(&third), "it has kept its claim");
+    pass_over(&queue);
+    pass_over(&queue);
+    pass_over(&queue);
+    assert_eq!(
+        queue.0.lock().absent.len(),
+        2,
+        "nobody waits behind the last"
+    );
+    assert!(!queue.has_more() && is_head(&fourth));
+    drop((first, third, fourth));
+    assert_eq!(len(&queue), 0);
+}
+
+/// It is told, or its time has come: only then is it looked for.
+#[test]
+fn one_that_need_not_come_is_let_be() {
+    let (queue, hint) = (Queue::default(), Hint::default());
+    let first = queue.push(Mode::Exclusive, None);
+    let second = queue.push(Mode::Exclusive, None);
+    let [soon, late] = [1, 2].map(|secs| Tick::ZERO.after(Duration::from_secs(secs)));
+    for is_told in [true, false] {
+        first.rest(hint.mark(), late);
+        for _ in 0..10 {
+            assert!(queue.pass_over_missing(hint.mark(), soon).is_some());
+        }
+        assert!(!second.is_head());
+        if is_told {
+            hint.give();
+        }
+        let now = if is_told { soon } else { late };
+        assert!(queue.pass_over_missing(hint.mark(), now).is_some());
+        assert!(!second.is_head());
+        assert!(queue.pass_over_missing(hint.mark(), now).is_some());
+        assert!(second.is_head());
+        assert!(!first.is_head());
+        assert!(pass_over(&queue).is_empty());
+        assert!(first.is_head() && !second.is_head());
+    }
+}
+
+#[test]
+fn those_behind_are_looked_after_once() {
+    let queue = Queue::default();
+    let first = queue.push(Mode::Exclusive, None);
+    assert!(!queue.begin_watch(), "nobody waits");
+    let second = queue.push(Mode::Exclusive, None);
+    assert!(queue.begin_watch() && !queue.begin_watch());
+    drop(first);
+    assert!(
+        queue
+            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .is_none()
+    );
+    let third = queue.push(Mode::Exclusive, None);
+    assert!(queue.begin_watch(), "the one before has ended");
+    drop((second, third));
+}
+
+#[test]
+fn a_place_counts_those_who_came_before_and_are_there() {
+    let queue = Queue::default();
+    let mut places: Vec<_> = (0..4).map(|_| queue.push(Mode::Exclusive, None)).collect();
+    let numbers: Vec<_> = places.iter().map(QueuePlace::number).collect();
+    let all = || numbers.iter().map(|number| queue.place_of(*number));
+    let all = || all().collect::<Vec<_>>();
+    assert_eq!(all(), [Some(1), Some(2), Some(3), Some(4)]);
+    // One that was passed over is the next when it comes back.
+    assert!(pass_over(&queue).is_empty());
+    assert!(is_head(&places[1]));
+    assert_eq!(all(), [Some(1), Some(2), Some(3), Some(4)]);
+    drop(places.remove(2));
+    assert_eq!(all(), [Some(1), Some(2), None, Some(3)]);
+    drop(places.remove(0));
+    assert_eq!(all(), [None, Some(1), None, Some(2)]);
+    drop(places);
+    assert_eq!(all(), [None; 4]);
+    assert_eq!(queue.place_of(99), None);
+}
+
+#[test]
+fn a_closed_line_lets_all_go_on() {
+    let queue = Queue::default();
+    let first = queue.push(Mode::Exclusive, None);
+    let second = queue.push(Mode::Exclusive, None);
+    assert!(second.turn().now_or_never().is_none());
+    queue.close();
+    assert!(second.turn().now_or_never().is_some());
+    drop((first, second));
+}
+
+/// The only one who has a lock gives it to its queue.
+async fn held(client: &Client) -> (Arc<LocalLock>, ReentrantGuard) {
+    let guard = client.lock("x").lock().await.unwrap();
+    let key: Arc<str> = "x".into();
+    let locals = &client.core().locals;
+    (locals.get_or_insert("reentrant", &key), guard)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_goes_on_with_the_place_it_was_given_to() {
+    let server = generous();
+    let client = Client::over(&server, LEASE);
+    let (local, guard) = held(&client).await;
+    let holder = guard.owner().clone();
+    let request = HandoffRequest {
+        owner: None,
+        policy: LeasePolicy::Renewed(LEASE),
+        fenced: false,
+        replication: None,
+        give_up: Duration::MAX,
+    };
+    let mut places: Vec<_> = (0..4)
+        .map(|_| local.queue.push(Mode::Exclusive, Some(request.clone())))
+        .collect();
+    drop(guard);
+    let has = |place: &local::QueuePlace<'_>| place.handed_off().now_or_never().is_some();
+    let all = |places: &[local::QueuePlace<'_>]| places.iter().map(has).collect::<Vec<_>>();
+    assert_eq!(all(&places), [true, false, false, false]);
+    // Nobody ever looked at it.
+    drop(places.remove(0));
+    assert_eq!(all(&places), [true, false, false]);
+    // From the middle.
+    drop(places.remove(1));
+    assert_eq!(all(&places), [true, false]);
+    let handoff = places[0].take_handoff().expect("it was given");
+    let (share, is_complete) = Share::handed_off(handoff).expect("a share");
+    assert!(is_complete && !share.is_lost());
+    assert_ne!(*share.owner(), holder);
+    assert!(places[0].take_handoff().is_none(), "once");
+    // Its task has it, and has left the queue.
+    drop(places.remove(0));
+    assert!(!has(&places[0]));
+    drop(share);
+    assert!(has(&places[0]));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(server.sent().len(), 1, "all of that without the server");
+    drop(places);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let sent = server.sent();
+    assert_eq!(sent.len(), 2, "with nobody left it is released");
+    assert_eq!(sent[1].script_args()[2], "0");
+    assert_eq!(client.stats().holds, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_given_to_who_asks_or_has_it_or_wants_nothing() {
+    let server = generous();
+    let client = Client::over(&server, LEASE);
+    let queue = Queue::default();
+    let share = share_of(&client, "y").await;
+    let share = offer(&queue, share).expect("nobody is there");
+    let several = queue.push(Mode::Exclusive, None);
+    let place = queue.push(Mode::Exclusive, request());
+    let share = offer(&queue, share).expect("the head takes nothing over");
+    drop(several);
+    assert!(place.begin_attempt().is_none());
+    let share = offer(&queue, share).expect("it asks the server");
+    rest(&place);
+    assert!(offer(&queue, share).is_none());
+    let other = share_of(&client, "z").await;
+    let other = offer(&queue, other).expect("it has one");
+    let given = place.begin_attempt().expect("it has it, and does not ask");
+    let other = offer(&queue, other);
+    assert!(other.is_none(), "it was not asking");
+    drop((given, place));
+    let share = share_of(&client, "y").await;
+    let reader = queue.push(Mode::Shared, request());
+    assert!(offer(&queue, share).is_some(), "others may be there too");
+    drop(reader);
+}
+
+/// One place as the model sees it: everything it has to know of all of them is in their order.
+struct Seen<'a> {
+    place: QueuePlace<'a>,
+    mode: Mode,
+    has_wish: bool,
+    is_head: bool,
+    is_asking: bool,
+    has_given: bool,
+    rests: bool,
+    is_absent: bool,
+}
+
+/// Whose turn it is, from the front: a newcomer goes to the head if all there are may share it.
+fn promote(seen: &mut [Seen<'_>]) {
+    for at in 0..seen.len() {
+        if seen[at].is_head || seen[at].is_absent {
+            continue;
+        }
+        let heads = seen.iter().filter(|place| place.is_head);
+        let (count, alone) = heads.fold((0, false), |(count, alone), place| {
+            (count + 1, alone || place.mode == Mode::Exclusive)
+        });
+        let fits = match seen[at].mode {
+            Mode::Exclusive => count == 0,
+            Mode::Shared => !alone && count < HEADS_MAX,
+        };
+        if !fits {
+            return;
+        }
+        seen[at].is_head = true;
+    }
+}
+
+/// Whether anybody waits behind the head; who was passed over does not.
+fn has_more(seen: &[Seen<'_>]) -> bool {
+    seen.iter().any(|place| !place.is_head && !place.is_absent)
+}
+
+/// Those at the head who have not come when they were to, if anybody waits behind them.
+fn pass_over_in_model(seen: &mut [Seen<'_>]) {
+    if !has_more(seen) {
+        return;
+    }
+    for place in seen.iter_mut().filter(|place| place.is_head) {
+        if !place.rests || place.has_given {
+            (place.is_head, place.is_asking, place.has_given) = (false, false, false);
+            place.is_absent = true;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_does_what_a_simple_model_does() {
+    const STEPS: usize = 100_000;
+    let server = generous();
+    let client = Client::over(&server, LEASE);
+    let queue = Queue::default();
+    let mut spare: Vec<Share> = Vec::new();
+    for nth in 0..4 {
+        spare.push(share_of(&client, &format!("y{nth}")).await);
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut seen: Vec<Seen<'_>> = Vec::new();
+    let (mut given, mut most, mut returned) = (0, 0, 0);
+    for step in 0..STEPS {
+        // Crowds come and go.
+        let target = [3, 90, 10][step / 5_000 % 3];
+        if seen.is_empty() || random.usize(0..=2 * target) >= seen.len() {
+            let mode = match random.u8(0..3) {
+                0 => Mode::Exclusive,
+                _ if step / 1_000 % 2 == 0 => Mode::Exclusive,
+                _ => Mode::Shared,
+            };
+            let has_wish = random.bool();
+            seen.push(Seen {
+                place: queue.push(mode, if has_wish { request() } else { None }),
+                mode,
+                has_wish,
+                is_head: false,
+                is_asking: false,
+                has_given: false,
+                rests: false,
+                is_absent: false,
+            });
+        } else {
+            // Mostly from the front, as those do who get it.
+            let at = if random.bool() {
+                0
+            } else {
+                random.usize(0..seen.len())
+            };
+            let left = seen.remove(at);
+            if let Some(given) = left.place.take_handoff() {
+                assert!(left.has_given);
+                spare.push(given);
+            } else {
+                assert!(!left.has_given);
+            }
+        }
+        promote(&mut seen);
+        let at = random.usize(0..=seen.len());
+        if let Some(one) = seen.get_mut(at) {
+            match random.u8(0..3) {
+                0 => {
+                    let taken = one.place.take_handoff();
+                    assert_eq!(taken.is_some(), one.has_given);
+                    one.has_given = false;
+                    spare.extend(taken);
+                }
+                1 => {
+                    let taken = one.place.begin_attempt();
+                    assert_eq!(taken.is_some(), one.has_given);
+                    one.is_asking = !one.has_given;
+                    (one.has_given, one.rests) = (false, false);
+                    spare.extend(taken);
+                }
+                _ => {
+                    rest(&one.place);
+                    (one.is_asking, one.rests) = (false, true);
+                }
+            }
+        }
+        if random.u8(0..8) == 0 {
+            spare.extend(pass_over(&queue));
+            pass_over_in_model(&mut seen);
+            promote(&mut seen);
+        }
+        let head = seen.iter_mut().find(|place| place.is_head);
+        let head = head.filter(|head| {
+            head.mode == Mode::Exclusive && head.has_wish && !head.is_asking && !head.has_given
+        });
+        let takes = head.is_some();
+        let left = offer(&queue, spare.pop().expect("few are given at once"));
+        assert_eq!(left.is_none(), takes, "step {step}");
+        if let Some(head) = head {
+            head.has_given = true;
+            given += 1;
+        }
+        spare.extend(left);
+        assert_eq!(queue.has_more(), has_more(&seen));
+        most = most.max(seen.len());
+        if step % 100 == 0 || (seen.len() < 8 && random.u8(0..4) == 0) {
+            for at in 0..seen.len() {
+                returned += u32::from(seen[at].is_absent);
+                (seen[at].is_absent, seen[at].rests) = (false, false);
+                promote(&mut seen);
+                assert_eq!(is_head(&seen[at].place), seen[at].is_head, "step {step}");
+            }
+            assert_eq!(len(&queue), seen.len());
+        }
+    }
+    assert!(given > 1_000 && most > 100, "{given} {most}");
+    assert!(returned > 1_000, "{returned}");
+    drop(seen);
+    drop(spare);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(len(&queue), 0);
+    assert_eq!(client.stats().holds, 0, "no share was lost");
+}

@@ -1,0 +1,432 @@
+//! One hold on one lock on several independent servers.
+//!
+//! Invariants: it is held while a majority of the servers is known to keep everybody else out, each by the
+//! local deadline of its own hold; once fewer do, it is lost and everything is given back. A server that
+//! joins has granted the lock before it counts, and whether the others were enough until then is looked at
+//! in between: so there is no moment between a loss and a join in which too few counted and nobody
+//! noticed.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::state::{Guard, Phase, State};
+use crate::api::error::{Error, Kind};
+use crate::api::fencing::FencingToken;
+use crate::api::lost::LostReason;
+use crate::api::owner::Owner;
+use crate::engine::clock::{Clock, Tick};
+use crate::engine::hint::Hint;
+use crate::engine::hold::local::LocalLock;
+use crate::engine::hold::registry::LocalHold;
+use crate::engine::hold::{Group, Hold, Share, ShareLease};
+
+#[derive(Debug)]
+pub(crate) struct QuorumHold {
+    pub(super) config: QuorumConfig,
+    /// The holder id at the first server that granted it.
+    pub(super) holder: Box<str>,
+    state: Mutex<State>,
+    /// Given when it is lost, when its last guard is gone, and when a server drops out.
+    changed: Arc<Hint>,
+}
+
+/// What does not change while it is held.
+#[derive(Debug)]
+pub(crate) struct QuorumConfig {
+    pub(crate) name: Box<str>,
+    pub(crate) owner: Owner,
+    /// So many servers are a majority.
+    pub(crate) quorum: usize,
+    pub(crate) clock: Clock,
+    /// Where the tasks of this client that want the lock wait for each other.
+    pub(crate) local: Arc<LocalLock>,
+    pub(crate) rejoin: Box<dyn Rejoin>,
+}
+
+/// Who asks a server that has dropped out to join again.
+pub(crate) trait Rejoin: Debug + Send + Sync {
+    /// Called once each time that a server drops out, without any lock.
+    fn rejoin(&self, hold: &Arc<QuorumHold>, server: usize);
+}
+
+impl QuorumHold {
+    /// A hold on so many `servers` with the shares that some of them have granted, and its first guard.
+    pub(super) fn granted(
+        config: QuorumConfig,
+        servers: usize,
+        shares: Vec<(usize, Share)>,
+        token: Option<FencingToken>,
+        kept_until: Tick,
+    ) -> (Arc<Self>, Guard) {
+        let mut state = State::new(servers, token);
+        let guard = state.add_guard(lease_of(&shares, config.quorum), kept_until);
+        let holder = shares.first().map(|(_, share)| share.holder_id().into());
+        for (server, share) in shares {
+            let share = share.guarded(Tick::ZERO, Duration::ZERO);
+            state.add_share(server, guard.number, share);
+        }
+        let members = state.members();
+        let this = Arc::new(Self {
+            config,
+            holder: holder.unwrap_or_default(),
+            state: Mutex::new(state),
+            changed: Arc::default(),
+        });
+        for (_, member) in members {
+            member.enter_group(this.as_group());
+        }
+        let entry: Weak<Self> = Arc::downgrade(&this);
+        this.config.local.add_hold(entry);
+        // One may have been lost before it was a member.
+        this.check_members();
+        (this, guard)
+    }
+
+    fn as_group(self: &Arc<Self>) -> Weak<dyn Group> {
+        let group: Arc<dyn Group> = Arc::clone(self) as _;
+        Arc::downgrade(&group)
+    }
+
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.state.lock().token
+    }
+
+    pub(super) fn hold_count(&self) -> usize {
+        self.state.lock().guards().len()
+    }
+
+    /// Given when it is lost, when its last guard is gone, and when a server drops out.
+    pub(crate) fn changed(&self) -> Arc<Hint> {
+        Arc::clone(&self.changed)
+    }
+
+    /// The holds that count, by server.
+    pub(crate) fn members(&self) -> Vec<(usize, Arc<Hold>)> {
+        self.state.lock().members()
+    }
+
+    /// Whether a guard wants it for longer than a fixed lease.
+    pub(crate) fn is_renewed(&self) -> bool {
+        let state = self.state.lock();
+        state.guards().iter().any(|guard| guard.lease.is_renewed())
+    }
+
+    /// Whether it is held, and this server has no part in it.
+    pub(crate) fn is_missing(&self, server: usize) -> bool {
+        let state = self.state.lock();
+        state.phase == Phase::Held && state.is_missing(server)
+    }
+
+    /// Whether a majority holds and no server of that was asked after its hold in vain.
+    pub(crate) fn is_certain(&self) -> bool {
+        let members = self.members();
+        let certain = members.iter().filter(|(_, member)| member.is_certain());
+        certain.count() >= self.config.quorum
+    }
+
+    /// Until then at least a majority holds.
+    pub(super) fn deadline(&self) -> Tick {
+        let members = self.members();
+        let held = members
+            .iter()
+            .filter(|(_, member)| member.expire_if_due().is_none());
+        let mut ends: Vec<Tick> = held.map(|(_, member)| member.deadline()).collect();
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        let end = ends.get(self.config.quorum - 1);
+        end.copied().unwrap_or(Tick::ZERO)
+    }
+
+    /// Why it is lost, if it is. The clock decides, whatever anybody has had time to notice.
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        loop {
+            let (members, joins) = {
+                let state = self.state.lock();
+                match state.phase {
+                    Phase::Held => (state.members(), state.joins),
+                    Phase::Released => return None,
+                    Phase::Lost(reason) => return Some(reason),
+                }
+            };
+            // If several are lost by now, any reason; if one after the other, that of the last.
+            let mut reason = LostReason::Expired;
+            let mut live = Vec::with_capacity(members.len());
+            for (server, member) in members {
+                match member.expire_if_due() {
+                    Some(why) => reason = why,
+                    None => live.push((server, member)),
+                }
+            }
+            if live.len() >= self.config.quorum {
+                return None;
+            }
+            self.lose(reason, &live, joins);
+        }
+    }
+
+    /// Why what one guard has of it is lost, if it is: with the hold, or at an end of its own.
+    pub(super) fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
+        self.loss()
+            .or_else(|| lease.loss_at(self.config.clock.now()))
+    }
+
+    /// Of one guard.
+    pub(super) fn remaining_of(&self, lease: ShareLease) -> Duration {
+        match self.loss_of(lease) {
+            Some(_) => Duration::ZERO,
+            None => self
+                .config
+                .clock
+                .now()
+                .until(self.deadline().min(lease.end())),
+        }
+    }
+
+    /// Resolves when what a guard has of it is lost. Has its own timer. Cancel safe.
+    pub(super) async fn lost(&self, lease: ShareLease) -> LostReason {
+        loop {
+            let mark = self.changed.mark();
+            if let Some(reason) = self.loss_of(lease) {
+                return reason;
+            }
+            let is_held = self.state.lock().phase == Phase::Held;
+            let end = self.deadline().min(lease.end());
+            tokio::select! {
+                biased;
+                () = self.changed.past(mark) => {}
+                // If the deadline comes sooner, that is a change. One that was given back is never lost, and
+                // has none.
+                () = self.config.clock.sleep_until(end), if is_held => {}
+            }
+        }
+    }
+
+    /// Gives back what `live` members hold, unless a server has joined since. What other servers may have
+    /// is left until the guard is gone, and with it the work under it.
+    fn lose(&self, reason: LostReason, live: &[(usize, Arc<Hold>)], joins: u64) {
+        let given_back: Vec<_> = {
+            let mut state = self.state.lock();
+            if state.phase != Phase::Held || state.joins != joins {
+                return;
+            }
+            state.phase = Phase::Lost(reason);
+            let live = live.iter();
+            live.map(|(server, member)| state.take_shares(*server, member))
+                .collect()
+        };
+        // First: who asks from here on asks behind that.
+        drop(given_back);
+        self.notify_ended();
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.loss().is_none() && self.state.lock().phase == Phase::Held
+    }
+
+    fn notify_ended(&self) {
+        self.changed.give();
+        self.config.local.holds.remove(self);
+        self.config.local.wake_waiters();
+    }
+
+    /// Drops members that are lost, and has their servers asked again, unless the hold itself is lost.
+    fn check_members(self: &Arc<Self>) {
+        if self.loss().is_some() {
+            return;
+        }
+        for (server, member) in self.members() {
+            // The hold of a closed client stays with the guard, and is left to its lease.
+            if member
+                .expire_if_due()
+                .is_some_and(|why| why != LostReason::Closed)
+            {
+                self.drop_member(server, &member);
+            }
+        }
+    }
+
+    /// A hold does not count any more.
+    fn drop_member(self: &Arc<Self>, server: usize, member: &Arc<Hold>) {
+        let dropped = self.state.lock().take_shares(server, member);
+        if dropped.is_empty() {
+            return;
+        }
+        drop(dropped);
+        // Its deadline may have been one of those that count.
+        self.changed.give();
+        if member.expire_if_due() == Some(LostReason::Revoked) {
+            // The server has forgotten it, or it was ended by force: the others know.
+            self.members().iter().for_each(|(_, other)| other.verify());
+        }
+        if self.is_missing(server) {
+            self.config.rejoin.rejoin(self, server);
+        }
+    }
+
+    /// One more server has granted the lock, and its counter of fencing tokens was raised to `raised`.
+    /// False if that is not wanted any more, or the server has a part already.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        server: usize,
+        mut share: Share,
+        raised: Option<FencingToken>,
+    ) -> bool {
+        share.hold().enter_group(self.as_group());
+        // After it was granted, before it counts: the others were enough up to now.
+        if self.loss().is_some() {
+            return false;
+        }
+        share.begin_span();
+        let refused = {
+            let mut state = self.state.lock();
+            let fits = state.phase == Phase::Held
+                && state.is_missing(server)
+                && state.token.is_none_or(|token| raised == Some(token));
+            // For the guard that stays longest, which need not be the one for which it was asked.
+            let guards = state.guards().iter().copied();
+            let longest = guards.max_by_key(|guard| guard.lease.end());
+            match longest.filter(|_| fits) {
+                Some(guard) => {
+                    if guard.lease.is_renewed() || share.lease().is_renewed() {
+                        share.set_lease(guard.lease);
+                    }
+                    state.add_share(server, guard.number, share.counted());
+                    state.joins += 1;
+                    None
+                }
+                None => Some(share),
+            }
+        };
+        if let Some(share) = refused {
+            drop(share);
+            return false;
+        }
+        // It may have been lost before it counted.
+        self.check_members();
+        true
+    }
+
+    /// One more guard, with shares of the holds that counted. `None` if it is lost or over.
+    pub(super) fn add_guard(
+        self: &Arc<Self>,
+        shares: Vec<(usize, Share)>,
+        kept_until: Tick,
+    ) -> Option<Guard> {
+        if self.loss().is_some() {
+            return None;
+        }
+        let lease = lease_of(&shares, self.config.quorum);
+        let mut unfit = Vec::new();
+        let guard = {
+            let mut state = self.state.lock();
+            let is_held = state.phase == Phase::Held;
+            let guard = is_held.then(|| state.add_guard(lease, kept_until));
+            for (server, share) in shares {
+                match guard.filter(|_| state.is_member(server, share.hold())) {
+                    Some(guard) => state.add_share(server, guard.number, share),
+                    None => unfit.push(share),
+                }
+            }
+            guard
+        };
+        drop(unfit);
+        guard
+    }
+
+    /// One guard less: the shares to give back.
+    pub(super) fn remove_guard(&self, number: u64) -> Vec<Share> {
+        // Marks it lost if the deadlines of too many have passed.
+        self.loss();
+        let mut state = self.state.lock();
+        let mut shares = state.remove_guard(number);
+        if state.phase == Phase::Held {
+            for share in &mut shares {
+                share.keep_until(state.kept_until);
+            }
+            if state.guards().is_empty() {
+                state.phase = Phase::Released;
+            }
+        }
+        shares
+    }
+
+    /// The releases of the shares of a guard that was removed are on their way.
+    pub(super) fn releases_sent(&self) {
+        let is_released = self.state.lock().phase == Phase::Released;
+        if is_released {
+            self.notify_ended();
+        }
+    }
+
+    /// Gives it a token that the counters of these servers have reached: only they count from here on.
+    /// False if they are too few. One that has a token keeps it.
+    pub(crate) fn fence(self: &Arc<Self>, token: FencingToken, servers: &[usize]) -> bool {
+        let others = {
+            let mut state = self.state.lock();
+            if state.token.is_some() {
+                // Another task was faster; one hold has one token.
+                return true;
+            }
+            let members = state.members().into_iter();
+            let (fenced, others): (Vec<_>, Vec<_>) =
+                members.partition(|(server, _)| servers.contains(server));
+            if fenced.len() < self.config.quorum {
+                return false;
+            }
+            state.token = Some(token);
+            others
+        };
+        for (server, member) in others {
+            self.drop_member(server, &member);
+        }
+        true
+    }
+
+    pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
+        let message = format!(
+            "{reason} on too many servers: fewer than {} still hold the lock; what was done under it \
+             may have overlapped with another holder",
+            self.config.quorum
+        );
+        Error::new(Kind::NotHeld, operation, message).of_lock(&self.config.name)
+    }
+}
+
+/// The terms on which a guard has a majority of these shares.
+fn lease_of(shares: &[(usize, Share)], quorum: usize) -> ShareLease {
+    let mut leases: Vec<ShareLease> = shares.iter().map(|(_, share)| share.lease()).collect();
+    leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.end()));
+    leases
+        .get(quorum - 1)
+        .copied()
+        .unwrap_or(ShareLease::Until(Tick::ZERO))
+}
+
+impl Group for QuorumHold {
+    fn member_lost(self: Arc<Self>, _reason: LostReason) {
+        self.check_members();
+    }
+}
+
+impl LocalHold for QuorumHold {
+    fn is_of(&self, owner: &Owner) -> bool {
+        self.config.owner == *owner
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
+    fn deadline(&self) -> Tick {
+        self.deadline()
+    }
+
+    /// Its members are closed, each by itself.
+    fn close(&self) {}
+}

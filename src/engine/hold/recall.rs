@@ -1,0 +1,133 @@
+//! Recalls that this client receives: it listens, and tells the holds that somebody waits for.
+//!
+//! A client has one channel, named by its uuid, which holder ids begin with. It listens from the first time
+//! that it has use for a recall until it is closed. Invariants: a recall is a hint, that of a hold which is gone
+//! is nothing; without recalls everything ends by its time.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::core::Core;
+use super::event::Event;
+use super::local::Locals;
+use super::shell::Hold;
+use crate::conn::error_reply::is_temporary;
+use crate::conn::{Channels, Fault, Lane};
+use crate::engine::clock::{Clock, Tick};
+use crate::engine::counts::Mode;
+use crate::engine::keys::RECALL_CHANNEL;
+use crate::script::Scripts;
+
+/// If the server refuses the subscription, it is not asked again before this.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
+impl Hold {
+    /// Sees that recalls of what this client holds come.
+    pub(super) fn listen_for_recalls(&self) {
+        if !self.core.locals.recalls.begin() {
+            return;
+        }
+        let listener = Listener {
+            core: Arc::downgrade(&self.core),
+            scripts: Arc::clone(&self.core.scripts),
+            locals: Arc::clone(&self.core.locals),
+            channel: format!("{RECALL_CHANNEL}{}", self.core.id()),
+            route: Arc::clone(self.name.key()),
+            reply: self.core.timing.reply,
+            since: None,
+            retry_at: Tick::ZERO,
+        };
+        let listening = listener.run(self.core.clock);
+        self.core.watchdog.drive_while_needed(listening.boxed());
+    }
+
+    /// Somebody elsewhere waits for it.
+    pub(super) fn recall(self: &Arc<Self>) {
+        self.apply(Event::Recalled);
+        self.end_deferral();
+        if !self.state().has_guard() {
+            self.end_stay();
+        }
+        self.local.wanted.give();
+    }
+
+    /// Resolves when somebody waits whom a hold of this mode keeps out, here or elsewhere. Cancel safe.
+    pub(crate) async fn recalled(&self, mode: Mode) {
+        self.listen_for_recalls();
+        loop {
+            let mark = self.local.wanted.mark();
+            if self.state().is_recalled() || self.local.queue.is_wanted(mode) {
+                return;
+            }
+            self.local.wanted.past(mark).await;
+        }
+    }
+}
+
+/// Sees that there is a subscription, whatever connection it is on. Keeps nothing alive.
+struct Listener {
+    core: Weak<Core>,
+    scripts: Arc<Scripts>,
+    locals: Arc<Locals>,
+    channel: String,
+    /// In a cluster any node will do.
+    route: Arc<str>,
+    reply: Duration,
+    /// As of [`SubscriptionState`](super::subscription::SubscriptionState).
+    since: Option<u64>,
+    retry_at: Tick,
+}
+
+impl Listener {
+    async fn run(mut self, clock: Clock) {
+        loop {
+            let mark = self.locals.recalls.changed.mark();
+            if !self.carry_out() {
+                return self
+                    .send(Channels::Plain.unsubscribe())
+                    .await
+                    .map_or((), drop);
+            }
+            let gaps = self.locals.gaps();
+            if self.since != Some(gaps) && clock.now() >= self.retry_at {
+                match self.send(Channels::Plain.subscribe()).await {
+                    Ok(_) => self.since = Some(gaps),
+                    Err(Fault::Answered(no)) if !is_temporary(&no) => {
+                        self.retry_at = clock.now().after(REFUSED_FOR);
+                    }
+                    Err(_) => self.retry_at = clock.now().after(self.reply),
+                }
+            }
+            let retry_at = match self.since {
+                Some(since) if since == self.locals.gaps() => Tick::NEVER,
+                _ => self.retry_at,
+            };
+            tokio::select! {
+                () = self.locals.recalls.changed.past(mark) => {}
+                () = clock.sleep_until(retry_at), if retry_at != Tick::NEVER => {}
+            }
+        }
+    }
+
+    /// Tells the holds that were recalled. False once the client is closed.
+    fn carry_out(&self) -> bool {
+        let Some(core) = self.core.upgrade() else {
+            return false;
+        };
+        for number in self.locals.recalls.take() {
+            core.watchdog.recall(number);
+        }
+        !core.is_closed()
+    }
+
+    async fn send(&self, verb: &str) -> Result<redis::Value, Fault> {
+        let mut command = redis::cmd(verb);
+        command.arg(&self.channel);
+        let transport = &self.scripts.transport;
+        transport
+            .send(Lane::Push, &self.route, &command, self.reply)
+            .await
+    }
+}

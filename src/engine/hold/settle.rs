@@ -1,0 +1,485 @@
+//! Making the server agree: downgrade and release, of one hold or several; and its counter of tokens.
+//!
+//! The counts at the server follow the number of guards. An operation that is interrupted, by a
+//! dropped future or by a server that does not answer, is handed to the watchdog task, which
+//! repeats it until the server agrees or the lease is over. What several holds on one server give
+//! back together is sent in one write.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+
+use super::event::{Effects, Event};
+use super::release_call::release_call;
+use super::releasing::Releasing;
+use super::shell::{Hold, RawShare};
+use super::told::tell_release_failed;
+use super::undo::Undo;
+use crate::api::error::Result;
+use crate::api::fencing::FencingToken;
+use crate::api::lost::LostReason;
+use crate::conn::Lane;
+use crate::engine::clock::Tick;
+use crate::engine::counts::{Counts, Mode};
+use crate::engine::few::Few;
+use crate::script::reply::{self, Released};
+use crate::script::{Answer, Call, CallBudget, catalog, on_first_poll};
+
+/// What a downgrade is called in errors.
+const DOWNGRADE: &str = "downgrade";
+
+impl RawShare {
+    /// Turns an exclusive share into a shared one, of which the server does not know yet.
+    ///
+    /// # Errors
+    /// If it is lost; then nothing is left of the share.
+    pub(super) fn begin_downgrade(self) -> Result<Self> {
+        let hold = Arc::clone(&self.hold);
+        let now = hold.core.clock.now();
+        if let Some(reason) = self.lease.loss_at(now) {
+            self.release_later();
+            return Err(hold.not_held(DOWNGRADE, reason));
+        }
+        if let Some(reason) = hold.end_share(Event::ShareDowngraded, now).refused {
+            let error = hold.not_held(DOWNGRADE, reason);
+            hold.clean_up(reason);
+            return Err(error);
+        }
+        Ok(Self {
+            mode: Mode::Shared,
+            ..self
+        })
+    }
+
+    /// Gives the share back, at a time that was read just now, and waits for the server to agree. If this
+    /// future is dropped, the watchdog task goes on with it.
+    pub(super) async fn release(self, now: Tick) -> Result<()> {
+        release_all_at(now, Few::from_buf([self])).await
+    }
+
+    /// Gives the share back without waiting; what `Drop` does. Never blocks or panics.
+    pub(super) fn release_later(self) {
+        release_all_later(Few::from_buf([self]));
+    }
+
+    /// The same at a time that was read just now.
+    pub(super) fn release_later_at(self, now: Tick) {
+        release_all_later_at(now, Few::from_buf([self]));
+    }
+}
+
+impl Hold {
+    /// Whether one script can name both.
+    fn is_beside(&self, other: &Self) -> bool {
+        self.core
+            .is_beside(self.name.key(), &other.core, other.name.key())
+    }
+
+    /// Waits for the server to agree to a downgrade. If this future is dropped, the watchdog task goes on
+    /// with it.
+    pub(super) async fn settle_downgrade(self: &Arc<Self>) -> Result<()> {
+        let holds = std::slice::from_ref(self);
+        let now = self.core.clock.now();
+        settle_by(holds, Repair::armed(holds), DOWNGRADE, now).await
+    }
+
+    /// Ends or downgrades one share.
+    fn end_share(&self, event: Event, now: Tick) -> Effects {
+        // Mark the hold lost if its deadline has passed.
+        self.expire_at(now);
+        self.apply_to(self.state(), now, event)
+    }
+
+    /// The last guard of a lost hold is gone, so the work under it is over: frees what the server
+    /// may have of it all the same, instead of letting others wait for that.
+    fn clean_up(self: Arc<Self>, reason: LostReason) {
+        // A guard that outlives its client leaves the lock to its lease.
+        let is_left = reason == LostReason::Closed && self.core.is_shut();
+        if !is_left && self.state().counts().is_none() {
+            settle_later(Few::from_buf([self]));
+        }
+    }
+
+    /// Takes over what the server answered to these counts. Why it was lost before, if the server had
+    /// no such hold. `is_repeated`: they were sent before, by this call or for another guard.
+    fn settled(
+        &self,
+        counts: Counts,
+        released: Released,
+        answer: &Answer,
+        is_repeated: bool,
+    ) -> Option<LostReason> {
+        if counts.is_none() {
+            self.core.settle_unguarded(self.number);
+        }
+        let was_in_time = answer.first_sent < self.deadline();
+        let lost = match released {
+            Released::Done { receivers } => {
+                self.local.note_receivers(receivers);
+                None
+            }
+            // An earlier attempt got no reply. It was that one which released, as far as anybody can
+            // know: this holder id is used for nothing else.
+            Released::NotHeld if is_repeated && counts.is_none() && was_in_time => None,
+            // It was sent while the server was to have it.
+            Released::NotHeld if was_in_time => Some(LostReason::Revoked),
+            Released::NotHeld => Some(LostReason::Expired),
+        };
+        match lost {
+            None => {
+                self.apply(Event::CountsSettled(counts));
+            }
+            Some(reason) if !counts.is_none() => {
+                self.apply(Event::Lost(reason));
+            }
+            // Nobody was told of its loss, nor will be but the caller.
+            Some(LostReason::Revoked) if self.state().loss().is_none() => self.ask_why(),
+            Some(_) => {}
+        }
+        lost
+    }
+
+    /// Makes the server's counter of fencing tokens at least `token`, which this hold has from then
+    /// on: tokens that other servers gave for the same lock.
+    pub(super) async fn raise_token(
+        &self,
+        token: FencingToken,
+        operation: &'static str,
+    ) -> Result<()> {
+        let key = self.name.key();
+        let call = Call::new(&catalog::RAISE_TOKEN, key, &[&self.name.token_key()]);
+        let call = call.arg(token.get()).arg(self.core.timing.token_retention);
+        let budget = self.call_budget();
+        let raised = self.core.scripts.run(Lane::Command, &call, budget).await;
+        raised.map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
+        self.apply(Event::TokenRaised(token));
+        Ok(())
+    }
+
+    /// Nothing is left of it when its lease is over, unless the server executes a request to enter it
+    /// again only then.
+    fn undo_late_entry(&self) {
+        let core = &self.core;
+        let lease = {
+            let state = self.state();
+            if !state.may_be_entered_late() {
+                return;
+            }
+            state.lease()
+        };
+        let call = self.protocol.release(
+            &self.holder_ref(Counts::NONE),
+            Duration::ZERO,
+            core.channels().publish(),
+        );
+        let now = core.clock.now();
+        core.undo_later(Undo::new(call, Lane::Command, lease, now, None));
+    }
+}
+
+/// Gives shares back and waits for the servers to agree.
+pub(super) async fn release_all(shares: Few<RawShare>) -> Result<()> {
+    release_all_at(time_of(&shares), shares).await
+}
+
+async fn release_all_at(now: Tick, shares: Few<RawShare>) -> Result<()> {
+    const OPERATION: &str = "release";
+    let Ended {
+        to_settle,
+        lost,
+        in_doubt,
+    } = end_all(shares, now);
+    let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
+    let settled = match by_server(to_settle).as_slice() {
+        [] => Ok(()),
+        [holds] => settle_by(holds, Repair::armed(holds), OPERATION, now).await,
+        servers => {
+            // All repairs are there before the first of them is awaited.
+            let mut all = Vec::with_capacity(servers.len());
+            for holds in servers {
+                all.push(settle_by(holds, Repair::armed(holds), OPERATION, now));
+            }
+            join_all(all).await.into_iter().collect()
+        }
+    };
+    if !in_doubt.is_empty() {
+        // Boxed, as it is seldom and large.
+        Box::pin(all_confirmed(in_doubt)).await?;
+    }
+    lost.map_or(settled, Err)
+}
+
+async fn all_confirmed(holds: Vec<Arc<Hold>>) -> Result<()> {
+    for hold in holds {
+        hold.confirmed("release").await?;
+    }
+    Ok(())
+}
+
+/// Gives shares back without waiting.
+pub(super) fn release_all_later(shares: Few<RawShare>) {
+    release_all_later_at(time_of(&shares), shares);
+}
+
+fn release_all_later_at(now: Tick, shares: Few<RawShare>) {
+    for holds in by_server(end_all(shares, now).to_settle) {
+        settle_later(holds);
+    }
+}
+
+/// The time by the clock of their clients.
+fn time_of(shares: &[RawShare]) -> Tick {
+    let first = shares.first();
+    first.map_or(Tick::ZERO, |share| share.hold.core.clock.now())
+}
+
+/// What became of shares that ended.
+struct Ended {
+    /// The server has to hear of these.
+    to_settle: Few<Arc<Hold>>,
+    /// The first that was lost before.
+    lost: Option<(Arc<Hold>, LostReason)>,
+    /// Others that joined have these, if the server still has them.
+    in_doubt: Vec<Arc<Hold>>,
+}
+
+/// Ends shares, last one first, hands them on, or leaves them to the client or to others that have joined. Who
+/// waits for several waits for the first of them, and finds all of them ended.
+fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
+    let mut first_lost = None;
+    let mut in_doubt = Vec::new();
+    let mut to_settle = Few::with_capacity(shares.len());
+    for share in shares.into_iter().rev() {
+        let RawShare {
+            hold,
+            owner,
+            mode,
+            lease,
+            kept_until,
+        } = share;
+        let is_to_be_left = now < kept_until;
+        if !is_to_be_left && (hold.hand_on(mode, lease) || hold.leave_to_client(mode, lease)) {
+            continue;
+        }
+        let ended = lease.loss_at(now);
+        let released = Event::ShareReleased {
+            owner,
+            mode,
+            lease,
+            kept_until,
+        };
+        let effects = hold.end_share(released, now);
+        match effects.refused {
+            None if effects.is_in_doubt => in_doubt.push(hold),
+            None if effects.is_joined => {}
+            None => {
+                first_lost = ended
+                    .map(|reason| (Arc::clone(&hold), reason))
+                    .or(first_lost);
+                to_settle.push(hold);
+            }
+            Some(reason) => {
+                Arc::clone(&hold).clean_up(reason);
+                first_lost = Some((hold, reason));
+            }
+        }
+    }
+    Ended {
+        to_settle,
+        lost: first_lost,
+        in_doubt,
+    }
+}
+
+/// Holds that one script can name, in this order.
+fn by_server(holds: Few<Arc<Hold>>) -> Few<Few<Arc<Hold>>> {
+    // Nearly always it is one.
+    if let Some((first, others)) = holds.split_first()
+        && others.iter().all(|other| first.is_beside(other))
+    {
+        return Few::from_buf([holds]);
+    }
+    let mut servers: Few<Few<Arc<Hold>>> = Few::new();
+    for hold in holds {
+        match servers.iter_mut().find(|holds| holds[0].is_beside(&hold)) {
+            Some(holds) => holds.push(hold),
+            None => servers.push(Few::from_buf([hold])),
+        }
+    }
+    servers
+}
+
+/// Settles for a caller who waits; if that is interrupted, the watchdog task goes on with it.
+async fn settle_by(
+    holds: &[Arc<Hold>],
+    mut repair: Repair<'_>,
+    operation: &'static str,
+    now: Tick,
+) -> Result<()> {
+    let core = &holds[0].core;
+    let alive = core.ensure_alive(operation);
+    alive.map_err(|error| error.of_lock(&names(holds)))?;
+    let given_up = now.after(holds[0].state().give_up());
+    let budget = CallBudget::until(given_up.min(end_of_leases(holds)), core.timing.reply);
+    let settled = settle(holds, budget, operation).await?;
+    repair.disarm();
+    let mut lost = holds.iter().zip(settled);
+    match lost.find_map(|(hold, lost)| Some((hold, lost?))) {
+        Some((hold, reason)) => Err(hold.not_held(operation, reason)),
+        None => Ok(()),
+    }
+}
+
+fn names(holds: &[Arc<Hold>]) -> String {
+    let names: Vec<_> = holds.iter().map(|hold| hold.name()).collect();
+    names.join(", ")
+}
+
+pub(super) fn settle_later(holds: Few<Arc<Hold>>) {
+    let core = Arc::clone(&holds[0].core);
+    let work = async move {
+        let core = &holds[0].core;
+        let mut budget = core.call_budget(core.timing.linger);
+        budget.deadline = budget.deadline.max(end_of_leases(&holds));
+        let mut settled = settle(&holds, budget, "release").await;
+        if let Err(error) = &settled {
+            tell_release_failed(&holds, error);
+            if !error.is_io() {
+                // Told at once, and tried until the lease ends all the same.
+                settled = settle(&holds, budget.retrying_refusals(), "release").await;
+            }
+        }
+        for hold in &holds {
+            let counts = hold.state().target_counts();
+            hold.apply(Event::CountsSent(counts));
+            if settled.is_err() {
+                hold.undo_late_entry();
+                hold.core.settle_unguarded(hold.number);
+            }
+        }
+    };
+    core.watchdog.drive(work.boxed());
+}
+
+/// When nothing is left of these holds at the server, come what may.
+fn end_of_leases(holds: &[Arc<Hold>]) -> Tick {
+    let ends = holds.iter().map(|hold| hold.state().server_end());
+    ends.max().unwrap_or(Tick::ZERO)
+}
+
+/// Sets the counts at the server to the numbers of guards. For each hold, why it was lost before, if the
+/// server had none such. All holds must be on one server.
+async fn settle(
+    holds: &[Arc<Hold>],
+    budget: CallBudget,
+    operation: &'static str,
+) -> Result<Few<Option<LostReason>>> {
+    // In one order for all who take several turns.
+    let mut in_turn: Few<&Arc<Hold>> = holds.iter().collect();
+    in_turn.sort_by_key(|hold| hold.number);
+    let mut turns: Few<_> = Few::with_capacity(holds.len());
+    for hold in in_turn {
+        turns.push(hold.one_at_a_time(budget, operation).await?);
+    }
+    let mut settled = keep_all(holds, budget, operation).await?;
+    let open: Few<(usize, &Hold, Counts, bool)> = holds
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| settled[*index].is_none())
+        .filter_map(|(index, hold)| {
+            let state = hold.state();
+            let counts = state.target_counts();
+            let may_be_gone = counts.is_none() && hold.may_be_released();
+            (!state.is_settled()).then_some((index, &**hold, counts, may_be_gone))
+        })
+        .collect();
+    let Some((_, first, ..)) = open.first() else {
+        return Ok(settled);
+    };
+    let call = release_call(open.iter().map(|(_, hold, counts, _)| (*hold, *counts)));
+    let run = pin!(first.core.scripts.run(Lane::Command, &call, budget));
+    let released = open.iter().filter(|(_, _, counts, _)| counts.is_none());
+    let releasing = Releasing::of(released.map(|(_, hold, ..)| *hold));
+    let on_its_way = || {
+        for (_, hold, counts, _) in &open {
+            hold.apply(Event::CountsSent(*counts));
+        }
+    };
+    let answer = on_first_poll(pin!(releasing.drive(run)), on_its_way)
+        .await
+        .map_err(|failure| {
+            // The one it is about, or all.
+            let about = failure.member().and_then(|member| open.get(member));
+            let names: Vec<_> = match about {
+                Some((_, hold, ..)) => vec![hold.name()],
+                None => open.iter().map(|(_, hold, ..)| hold.name()).collect(),
+            };
+            failure.into_error(operation).of_lock(&names.join(", "))
+        })?;
+    let released = match open.len() {
+        1 => Few::from_buf([first.protocol.released(&answer.value)?]),
+        count => reply::released_each(&answer.value, count)?,
+    };
+    drop(releasing);
+    for ((index, hold, counts, may_be_gone), released) in open.into_iter().zip(released) {
+        let may_be_gone = may_be_gone || counts.is_none() && hold.is_released_by_shutdown();
+        let is_repeated = answer.repeated || may_be_gone;
+        settled[index] = hold.settled(counts, released, &answer, is_repeated);
+    }
+    Ok(settled)
+}
+
+/// Leaves those at the server that are to be kept for a while. For each hold, why it was lost before, if it
+/// was.
+async fn keep_all(
+    holds: &[Arc<Hold>],
+    budget: CallBudget,
+    operation: &'static str,
+) -> Result<Few<Option<LostReason>>> {
+    let mut lost = Few::from_elem(None, holds.len());
+    // The last guard of one may go while others are left: then that one is to be kept, too.
+    loop {
+        let kept = holds.iter().enumerate();
+        let kept = kept.filter(|(index, hold)| lost[*index].is_none() && hold.is_to_be_kept());
+        let keeping = kept.map(|(index, hold)| async move {
+            let kept = hold.keep(budget, operation).await;
+            kept.map(|kept| (index, kept))
+        });
+        let keeping: Vec<_> = keeping.collect();
+        if keeping.is_empty() {
+            return Ok(lost);
+        }
+        for kept in join_all(keeping).await {
+            let (index, reason) = kept?;
+            lost[index] = reason;
+        }
+    }
+}
+
+/// Hands holds whose counts at the server are in doubt to the watchdog task when dropped.
+pub(super) struct Repair<'a>(&'a [Arc<Hold>]);
+
+impl<'a> Repair<'a> {
+    pub(super) fn armed(holds: &'a [Arc<Hold>]) -> Self {
+        Self(holds)
+    }
+
+    pub(super) fn disarm(&mut self) {
+        self.0 = &[];
+    }
+}
+
+impl Drop for Repair<'_> {
+    fn drop(&mut self) {
+        if self.0.is_empty() {
+            return;
+        }
+        for hold in self.0 {
+            hold.apply(Event::CountsInDoubt);
+        }
+        settle_later(self.0.into());
+    }
+}

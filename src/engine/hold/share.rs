@@ -1,0 +1,401 @@
+//! One share of a hold. Every guard contains one.
+//!
+//! Invariant: each share ends exactly once, by `release`, by `forget`, or by `Drop`. A future or guard that holds a
+//! share therefore leaves nothing behind when it is dropped.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::bound::Bound;
+use super::core::Core;
+use super::event::{Event, NewHold};
+use super::handoff::Handoff;
+use super::local::LocalLock;
+use super::protocol::Protocol;
+use super::reenter::Entry;
+use super::registry::known;
+use super::share_lease::ShareLease;
+use super::shell::{Hold, RawShare};
+use super::terms::JoinRequest;
+use crate::api::error::Result;
+use crate::api::fencing::FencingToken;
+use crate::api::loss::{Losable, Loss, LossCell};
+use crate::api::lost::{Lost, LostReason, drive};
+use crate::api::options::LeasePolicy;
+use crate::api::owner::Owner;
+use crate::engine::clock::Tick;
+use crate::engine::counts::Mode;
+use crate::engine::keys::LockName;
+use crate::observe::group::Group;
+use crate::observe::meter::HoldTimer;
+use crate::observe::trace::HoldSpan;
+
+/// One share of a hold.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// `None` once the share has ended: then only `Drop` is left to run.
+    raw: Option<RawShare>,
+    view: LossCell,
+    span: HoldSpan,
+    timer: HoldTimer,
+    /// When this client learned that it has the share; zero if that was not noted.
+    since: Tick,
+}
+
+impl Share {
+    /// The first share of a hold that was just granted.
+    pub(crate) fn granted(
+        core: &Arc<Core>,
+        local: &Arc<LocalLock>,
+        protocol: &'static dyn Protocol,
+        name: &LockName,
+        new: NewHold,
+    ) -> Self {
+        let now = core.clock.now();
+        let share = Self::of(Hold::granted(core, local, protocol, name, new, now));
+        share.noted_at(now)
+    }
+
+    /// A share of a hold that another task of this client has handed off. The flag is false if the server still has
+    /// to agree to the lease.
+    pub(crate) fn handed_off(mut handoff: Handoff) -> Option<(Self, bool)> {
+        let hold = known(handoff.take()?)?;
+        let raw = RawShare {
+            hold,
+            owner: handoff.owner.clone(),
+            mode: handoff.mode,
+            lease: handoff.lease,
+            kept_until: Tick::ZERO,
+        };
+        Some((Self::of(raw), handoff.is_complete))
+    }
+
+    /// A share, for a new owner, of a hold that readers of this client have. `None` if no hold can be joined.
+    pub(crate) fn joined(local: &LocalLock, request: &JoinRequest) -> Option<Self> {
+        let hold: Arc<Hold> = known(local.open_read.get()?)?;
+        let (raw, now) = hold.join(request)?;
+        Some(Self::of(raw).noted_at(now))
+    }
+
+    /// One more share of a hold for its owner. `None` if the hold is lost or gone, or belongs to another owner by
+    /// now. The caller is a newcomer then.
+    pub(crate) async fn reentered(
+        hold: &Arc<Hold>,
+        owner: &Owner,
+        mode: Mode,
+        entry: Entry,
+        fenced: bool,
+        operation: &'static str,
+        bound: Option<&Bound>,
+    ) -> Result<Option<Self>> {
+        let entered = hold.reenter(owner, mode, entry, fenced, operation, bound);
+        let raw = entered.await?;
+        Ok(raw.map(Self::of))
+    }
+
+    /// Wraps a share that the hold counts already.
+    fn of(raw: RawShare) -> Self {
+        Self {
+            raw: Some(raw),
+            view: LossCell::default(),
+            span: HoldSpan::none(),
+            timer: HoldTimer::none(),
+            since: Tick::ZERO,
+        }
+    }
+
+    /// Notes when this client learned of the share.
+    fn noted_at(mut self, now: Tick) -> Self {
+        self.since = now;
+        self
+    }
+
+    /// When this client learned of the share, if that was noted.
+    pub(crate) fn since(&self) -> Option<Tick> {
+        (self.since != Tick::ZERO).then_some(self.since)
+    }
+
+    /// Gives the share to a guard. If the guard releases it before `kept_until`, the hold is left at the server until
+    /// then. If the guard releases it later, the hold may stay with this client for up to `sticky`.
+    pub(crate) fn guarded(mut self, kept_until: Tick, sticky: Duration) -> Self {
+        if !sticky.is_zero() {
+            self.hold().listen_for_recalls();
+        }
+        self.keep_until(kept_until);
+        self.hold().apply(Event::GuardMade { sticky });
+        self.begin_span();
+        self
+    }
+
+    /// If the share is released before this time, the hold is left at the server until then.
+    pub(crate) fn keep_until(&mut self, kept_until: Tick) {
+        if let Some(raw) = &mut self.raw {
+            raw.kept_until = kept_until;
+        }
+    }
+
+    /// Begins the `tracing` span of the guard. Call it without any mutex held, because a subscriber may call the
+    /// guard's methods.
+    pub(crate) fn begin_span(&mut self) {
+        self.span = HoldSpan::begin(|| self.name(), || self.holder_id(), || self.fencing_token());
+    }
+
+    /// As [`Self::guarded`], for a share whose span has begun.
+    pub(crate) fn counted(self) -> Self {
+        let sticky = Duration::ZERO;
+        self.hold().apply(Event::GuardMade { sticky });
+        self
+    }
+
+    /// Starts the timer of the share that a call got.
+    #[inline]
+    pub(crate) fn time(got: &mut Result<Option<Self>>, timed: Option<(HoldTimer, Tick)>) {
+        // Set in place, because a share is large.
+        if let Some((timer, since)) = timed
+            && let Ok(Some(share)) = got
+        {
+            (share.timer, share.since) = (timer, since);
+        }
+    }
+
+    /// Takes the share apart. The caller has to release the parts.
+    pub(super) fn into_parts(mut self) -> Option<(RawShare, HoldSpan)> {
+        let span = std::mem::replace(&mut self.span, HoldSpan::none());
+        Some((self.take_raw()?, span))
+    }
+
+    /// Takes the raw share out. The caller has to release it.
+    fn take_raw(&mut self) -> Option<RawShare> {
+        let raw = self.raw.take()?;
+        self.view.end(|| raw.hold.loss_of(raw.lease));
+        Some(raw)
+    }
+
+    fn raw(&self) -> &RawShare {
+        // The methods that end the share take the guard by value.
+        self.raw
+            .as_ref()
+            .expect("a guard holds its share until it is consumed")
+    }
+
+    pub(super) fn hold(&self) -> &Arc<Hold> {
+        &self.raw().hold
+    }
+
+    pub(super) fn lease(&self) -> ShareLease {
+        self.raw().lease
+    }
+
+    /// Sets another lease from now on.
+    pub(super) fn set_lease(&mut self, after: ShareLease) {
+        if let Some(raw) = &mut self.raw {
+            let before = std::mem::replace(&mut raw.lease, after);
+            raw.hold.apply(Event::ShareLeaseChanged { before, after });
+        }
+    }
+
+    pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        let lost = |reason| Lost::new(self.name(), reason);
+        let look = || self.hold().loss_of(self.lease()).map(lost);
+        drive(async { lost(self.lost().await) }, look, work).await
+    }
+
+    pub(crate) async fn reenter(&self) -> Result<Self> {
+        let RawShare {
+            hold,
+            owner,
+            mode,
+            lease,
+            ..
+        } = self.raw();
+        Self::enter_again(hold, owner, *mode, *lease).await
+    }
+
+    /// One more share of a hold, for a guard that has a share of it, with the lease of that share.
+    pub(super) async fn enter_again(
+        hold: &Arc<Hold>,
+        owner: &Owner,
+        mode: Mode,
+        lease: ShareLease,
+    ) -> Result<Self> {
+        let lost = |reason| hold.not_held("reenter", reason);
+        if let Some(reason) = hold.loss_of(lease) {
+            return Err(lost(reason));
+        }
+        // A hold keeps its token, or stays without a token.
+        let entry = Entry::Like(lease);
+        let entered = Self::reentered(hold, owner, mode, entry, false, "reenter", None);
+        let share = entered.await?;
+        share.ok_or_else(|| lost(hold.expire_if_due().unwrap_or(LostReason::Revoked)))
+    }
+
+    pub(crate) async fn release(mut self) -> Result<()> {
+        match self.take_raw() {
+            Some(raw) => {
+                let now = raw.hold.core.clock.now();
+                raw.timed(self.timer, self.since, now);
+                let released = pin!(raw.release(now));
+                released.await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Turns an exclusive share into a shared share, and waits for the server to agree. If this future is dropped,
+    /// the share is released. Loss views of the guard stay valid.
+    pub(crate) async fn downgrade(mut self) -> Result<Self> {
+        let raw = self.raw.take().expect("a guard holds its share");
+        raw.timed(self.timer, self.since, raw.hold.core.clock.now());
+        let view = std::mem::take(&mut self.view);
+        let (hold, lease) = (Arc::clone(&raw.hold), raw.lease);
+        let raw = raw.begin_downgrade();
+        let raw = raw.inspect_err(|_| view.end(|| hold.loss_of(lease)))?;
+        let mut share = Self::of(raw);
+        share.view = view;
+        hold.settle_downgrade().await?;
+        Ok(share)
+    }
+
+    pub(crate) fn forget(mut self) {
+        if let Some(raw) = self.take_raw() {
+            raw.timed(self.timer, self.since, raw.hold.core.clock.now());
+            raw.forget();
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.hold().name()
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.raw().owner
+    }
+
+    pub(crate) fn holder_id(&self) -> &str {
+        self.hold().holder_id()
+    }
+
+    pub(crate) fn hold_count(&self) -> u32 {
+        self.raw().hold_count()
+    }
+
+    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+        self.hold().token_of(self.owner())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.hold().remaining_of(self.lease())
+    }
+
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        self.hold().loss_of(self.lease())
+    }
+
+    /// The time since the lock was requested.
+    pub(crate) fn age(&self) -> Duration {
+        self.hold().age()
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.loss().is_some()
+    }
+
+    pub(crate) async fn lost(&self) -> LostReason {
+        self.hold().lost(self.lease()).await
+    }
+
+    pub(crate) async fn recalled(&self) {
+        self.hold().recalled(self.raw().mode).await;
+    }
+
+    pub(crate) fn loss_view(&self) -> Loss {
+        let held = || Held(Arc::clone(self.hold()), self.lease());
+        self.view.view(|| Arc::new(held()))
+    }
+
+    pub(crate) fn deadline(&self) -> Tick {
+        self.hold().deadline()
+    }
+
+    /// Counts the share as handed off by another task of this client to a call of this group.
+    pub(crate) fn count_handoff(&self, group: Group) {
+        self.hold().count_handoff(self.raw().mode, group);
+    }
+
+    /// Takes a handed-off share. False if it is lost by now.
+    pub(crate) fn accept_handoff(&mut self) -> bool {
+        let (hold, now) = (self.hold(), self.hold().core.clock.now());
+        hold.apply_to(hold.state(), now, Event::HandoffAccepted(self.raw().mode));
+        let is_held = hold.expire_at(now).is_none() && self.lease().loss_at(now).is_none();
+        self.since = now;
+        is_held
+    }
+
+    /// See [`Hold::adopt`].
+    pub(crate) async fn adopt(
+        &mut self,
+        policy: LeasePolicy,
+        operation: &'static str,
+        bound: &Bound,
+    ) -> Result<bool> {
+        let hold = Arc::clone(self.hold());
+        if !policy.is_renewed() {
+            // From now on no renewal may lengthen it.
+            self.set_lease(ShareLease::Until(hold.deadline()));
+        }
+        let lease = hold.adopt(policy, operation, bound).await?;
+        if let Some(lease) = lease {
+            self.set_lease(lease);
+        }
+        Ok(lease.is_some())
+    }
+
+    /// See [`Hold::raise_token`].
+    pub(crate) async fn raise_token(
+        &self,
+        token: FencingToken,
+        operation: &'static str,
+    ) -> Result<()> {
+        self.hold().raise_token(token, operation).await
+    }
+}
+
+impl RawShare {
+    /// Ends the timer, because the guard releases the share now.
+    #[inline]
+    fn timed(&self, timer: HoldTimer, since: Tick, now: Tick) {
+        timer.ends(|| &self.hold.core.observed().meter, since, now);
+    }
+}
+
+/// The loss view of a share.
+struct Held(Arc<Hold>, ShareLease);
+
+impl Losable for Held {
+    fn loss(&self) -> Option<LostReason> {
+        self.0.loss_of(self.1)
+    }
+
+    fn remaining(&self) -> Duration {
+        self.0.remaining_of(self.1)
+    }
+
+    fn lost(&self) -> BoxFuture<'_, LostReason> {
+        self.0.lost(self.1).boxed()
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(raw) = self.take_raw() {
+            let now = raw.hold.core.clock.now();
+            raw.timed(self.timer, self.since, now);
+            raw.release_later_at(now);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The lease of each share, and the lease of the hold that follows from them: pure.
+//!
+//! A hold is renewed while at least one of its shares is. A share with a fixed lease ends at its own deadline,
+//! regardless of the others.
+
+use std::time::Duration;
+
+use crate::api::lost::LostReason;
+use crate::api::options::{LeasePolicy, lease_for, margin};
+use crate::engine::clock::Tick;
+
+/// The local deadline of a lease that was requested at `sent`.
+pub(crate) fn local_deadline(sent: Tick, lease: Duration) -> Tick {
+    sent.after(lease - margin(lease))
+}
+
+/// The lease of one share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShareLease {
+    /// Renewed with this lease until the share is released.
+    Renewed(Duration),
+    /// Renewed with this lease until the share is released, but not beyond `end`.
+    RenewedUntil { lease: Duration, end: Tick },
+    /// Fixed: it ends at this time of the local clock.
+    Until(Tick),
+}
+
+impl ShareLease {
+    /// The lease under this policy of a share that was requested at `sent` and is held from `now`.
+    pub(super) fn of(policy: LeasePolicy, sent: Tick, now: Tick) -> Self {
+        match policy {
+            LeasePolicy::Renewed(lease) => Self::Renewed(lease),
+            LeasePolicy::RenewedFor { lease, max } => Self::RenewedUntil {
+                lease,
+                end: now.after(max),
+            },
+            LeasePolicy::Fixed(lease) => Self::Until(local_deadline(sent, lease)),
+        }
+    }
+
+    /// When the share ends by itself.
+    pub(crate) fn end(self) -> Tick {
+        match self {
+            Self::Renewed(_) => Tick::NEVER,
+            Self::RenewedUntil { end, .. } | Self::Until(end) => end,
+        }
+    }
+
+    pub(crate) fn is_renewed(self) -> bool {
+        self.renewed().is_some()
+    }
+
+    /// The lease that renewals ask for, if there are any.
+    pub(super) fn renewed(self) -> Option<Duration> {
+        match self {
+            Self::Renewed(lease) | Self::RenewedUntil { lease, .. } => Some(lease),
+            Self::Until(_) => None,
+        }
+    }
+
+    /// Why the share has ended by itself, if it has.
+    pub(crate) fn loss_at(self, now: Tick) -> Option<LostReason> {
+        (now >= self.end()).then_some(match self {
+            Self::RenewedUntil { .. } => LostReason::MaxHold,
+            _ => LostReason::Expired,
+        })
+    }
+}
+
+/// The lease to request now, if it need not last beyond `end`.
+pub(super) fn lease_until(lease: Duration, now: Tick, end: Tick) -> Duration {
+    lease.min(lease_for(now.until(end)))
+}
+
+/// The leases of all shares. The last lease stays here when its share goes, because the hold is over then.
+#[derive(Debug)]
+pub(super) struct ShareLeases {
+    first: ShareLease,
+    /// Most holds have one share.
+    others: Vec<ShareLease>,
+}
+
+impl ShareLeases {
+    pub(super) fn of(first: ShareLease) -> Self {
+        Self {
+            first,
+            others: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, lease: ShareLease) {
+        self.others.push(lease);
+    }
+
+    pub(super) fn remove(&mut self, lease: ShareLease) {
+        if let Some(at) = self.others.iter().position(|other| *other == lease) {
+            self.others.swap_remove(at);
+        } else if self.first == lease
+            && let Some(other) = self.others.pop()
+        {
+            self.first = other;
+        }
+    }
+
+    /// The longest lease that has to be renewed, if any has to be.
+    pub(super) fn lease(&self) -> Option<Duration> {
+        self.all().filter_map(ShareLease::renewed).max()
+    }
+
+    /// Why all shares have ended by `now`, if they have. The last share to end decides.
+    pub(super) fn loss_at(&self, now: Tick) -> Option<LostReason> {
+        let last = self.all().max_by_key(|lease| lease.end())?;
+        last.loss_at(now)
+    }
+
+    /// When the last share ends by itself.
+    pub(super) fn end(&self) -> Tick {
+        self.all().map(ShareLease::end).max().unwrap_or(Tick::NEVER)
+    }
+
+    fn all(&self) -> impl Iterator<Item = ShareLease> {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_leases_are_those_of_the_shares_that_are_there() {
+        let ms = Duration::from_millis;
+        let at = |millis| Tick::ZERO.after(ms(millis));
+        let mut leases = ShareLeases::of(ShareLease::Until(at(5)));
+        assert_eq!((leases.lease(), leases.end()), (None, at(5)));
+        for lease in [7, 9] {
+            leases.add(ShareLease::Renewed(ms(lease)));
+            assert_eq!(
+                (leases.lease(), leases.end()),
+                (Some(ms(lease)), Tick::NEVER)
+            );
+        }
+        leases.add(ShareLease::Until(at(8)));
+        leases.remove(ShareLease::Renewed(ms(9)));
+        assert_eq!(leases.lease(), Some(ms(7)));
+        leases.remove(ShareLease::Renewed(ms(7)));
+        assert_eq!((leases.lease(), leases.end()), (None, at(8)));
+        leases.remove(ShareLease::Until(at(8)));
+        assert_eq!(leases.end(), at(5));
+        leases.add(ShareLease::Renewed(ms(7)));
+        leases.remove(ShareLease::Until(at(5)));
+        assert_eq!(leases.lease(), Some(ms(7)));
+    }
+
+    #[test]
+    fn what_has_an_end_of_its_own_is_renewed_up_to_that_or_not_at_all() {
+        let lease = Duration::from_secs(30);
+        let end = Tick::ZERO.after(lease * 2);
+        for (share, renewed, ends) in [
+            (ShareLease::Renewed(lease), Some(lease), Tick::NEVER),
+            (ShareLease::RenewedUntil { lease, end }, Some(lease), end),
+            (ShareLease::Until(end), None, end),
+        ] {
+            assert_eq!((share.renewed(), share.end()), (renewed, ends));
+            assert_eq!(share.is_renewed(), renewed.is_some());
+        }
+    }
+
+    #[test]
+    fn the_last_of_them_says_why_all_have_ended() {
+        let at = |millis| Tick::ZERO.after(Duration::from_millis(millis));
+        let lease = Duration::from_millis(3);
+        let (end, longest) = (at(5), ShareLease::RenewedUntil { lease, end: at(8) });
+        let mut leases = ShareLeases::of(ShareLease::Until(end));
+        assert_eq!(leases.loss_at(end), Some(LostReason::Expired));
+        leases.add(longest);
+        assert_eq!((leases.lease(), leases.end()), (Some(lease), at(8)));
+        assert_eq!(leases.loss_at(end), None);
+        assert_eq!(leases.loss_at(at(8)), Some(LostReason::MaxHold));
+        leases.add(ShareLease::Renewed(lease));
+        assert_eq!(leases.loss_at(at(9_000_000)), None);
+    }
+
+    #[test]
+    fn a_renewal_reaches_the_end_and_not_much_further() {
+        let (now, lease) = (Tick::ZERO, Duration::from_secs(30));
+        for (millis, capped) in [(1_000, true), (29_000, true), (40_000, false)] {
+            let end = now.after(Duration::from_millis(millis));
+            let asked = lease_until(lease, now, end);
+            assert_eq!(asked < lease, capped, "{millis}");
+            assert_eq!(local_deadline(now, asked) >= end, capped, "{millis}");
+        }
+        assert_eq!(lease_until(lease, now, Tick::NEVER), lease);
+    }
+}

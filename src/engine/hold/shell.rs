@@ -1,0 +1,496 @@
+//! One hold at the server and what belongs to it: the shell around its [`State`].
+//!
+//! It takes the mutex, applies an event, and carries out the effects. The guards of one owner on one lock share a
+//! hold. Invariants: only [`State::apply`] changes the state. Effects are carried out without the mutex, except for
+//! the note that a release is decided on: the next call in this client must find it.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::bound::Bound;
+use super::core::Core;
+use super::event::{Effects, Event, NewHold, NextStep, ReleaseStep};
+use super::local::LocalLock;
+use super::member::Group;
+use super::protocol::{HolderRef, Protocol};
+use super::registry::LocalHold;
+use super::share_lease::ShareLease;
+use super::state::State;
+use super::unguarded::Unguarded;
+use crate::api::error::{Error, Kind, Result};
+use crate::api::fencing::FencingToken;
+use crate::api::holder::HolderId;
+use crate::api::lost::LostReason;
+use crate::api::options::Replication;
+use crate::api::owner::Owner;
+use crate::conn::Lane;
+use crate::engine::clock::{Now, Tick};
+use crate::engine::counts::{Counts, Mode};
+use crate::engine::few::Few;
+use crate::engine::hint::Hint;
+use crate::engine::keys::LockName;
+use crate::observe::group::GroupCell;
+use crate::observe::totals::GrantedBy;
+use crate::script::CallBudget;
+use crate::watchdog::{Due, Leased, RenewalRequest};
+
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(super) core: Arc<Core>,
+    pub(super) local: Arc<LocalLock>,
+    pub(super) protocol: &'static dyn Protocol,
+    pub(super) name: LockName,
+    /// The group of the last call that got it.
+    pub(super) group: GroupCell,
+    /// The replication that was confirmed for it.
+    pub(super) replication: Option<Replication>,
+    /// When the granted request was sent.
+    requested: Tick,
+    /// Whether the server handed it over. It was then granted later than `requested`, at a time that this client does
+    /// not know.
+    is_handover: bool,
+    /// The id of this hold at the watchdog, and its number in the holder id.
+    pub(super) number: u64,
+    pub(super) holder: HolderId,
+    /// The number in the holder id under which it is kept at the server.
+    pub(super) kept_number: OnceLock<u64>,
+    state: Mutex<State>,
+    /// Whether a request that releases it may have been executed.
+    pub(super) may_be_released: AtomicBool,
+    /// One operation on the counts at a time.
+    pub(super) operation: tokio::sync::Mutex<()>,
+    /// Signalled when the hold ends or its deadline moves.
+    pub(super) changed: Hint,
+    /// The groups to notify if it is lost.
+    groups: Mutex<Few<Weak<dyn Group>>>,
+}
+
+/// A share without a destructor that releases it: a guard has it, or is about to release it.
+#[derive(Debug)]
+pub(crate) struct RawShare {
+    pub(super) hold: Arc<Hold>,
+    pub(super) owner: Owner,
+    pub(super) mode: Mode,
+    pub(super) lease: ShareLease,
+    /// If it is released before this time, the hold is left at the server until then.
+    pub(super) kept_until: Tick,
+}
+
+impl Hold {
+    /// Makes a hold with one share, which was just granted, and starts its renewals. `now` was read just before.
+    pub(super) fn granted(
+        core: &Arc<Core>,
+        local: &Arc<LocalLock>,
+        protocol: &'static dyn Protocol,
+        name: &LockName,
+        new: NewHold,
+        now: Tick,
+    ) -> RawShare {
+        let (state, lease) = State::new(now, &new);
+        let first_check = state.next_check();
+        let hold = Arc::new(Self {
+            core: Arc::clone(core),
+            local: Arc::clone(local),
+            protocol,
+            name: name.clone(),
+            group: GroupCell::new(new.group),
+            replication: new.replication,
+            requested: new.sent,
+            is_handover: new.handover.is_some(),
+            number: new.number,
+            holder: new.holder,
+            kept_number: OnceLock::new(),
+            state: Mutex::new(state),
+            operation: tokio::sync::Mutex::new(()),
+            changed: Hint::default(),
+            may_be_released: AtomicBool::new(false),
+            groups: Mutex::default(),
+        });
+        let by = if hold.is_handover {
+            GrantedBy::Handover
+        } else {
+            GrantedBy::Server
+        };
+        hold.count_grant(new.mode, by);
+        let entry: Weak<Self> = Arc::downgrade(&hold);
+        if new.is_joinable {
+            local.open_read.put(entry.clone());
+        }
+        local.add_hold(entry.clone());
+        let is_in_doubt = hold.replace_contradicted(new.mode);
+        core.watchdog.enrol(hold.number, first_check, entry);
+        if new.is_joinable {
+            hold.admit_waiting();
+        }
+        // The server that granted it may have been replaced since, and the check of all holds that followed came too
+        // early for this hold.
+        if is_in_doubt || core.locals.moved.mark() != new.moved {
+            hold.verify();
+        }
+        if core.is_closed() {
+            hold.close();
+        }
+        RawShare {
+            hold,
+            owner: new.owner,
+            mode: new.mode,
+            lease,
+            kept_until: Tick::ZERO,
+        }
+    }
+
+    /// Ends the older of two holds that exclude each other. The hold that was requested later was granted later, but
+    /// the answers may arrive in either order. If either lock was handed over, the order is unknown: the hold that
+    /// was just learned of counts, provided that the server agrees. True if the server has to be asked.
+    fn replace_contradicted(&self, mode: Mode) -> bool {
+        let mut is_in_doubt = false;
+        for other in self.local.holds.others::<Self>(self) {
+            if mode == Mode::Shared && !other.is_exclusive() {
+                continue;
+            }
+            let is_known = !self.is_handover && !other.is_handover;
+            is_in_doubt |= !is_known;
+            if !is_known || other.requested <= self.requested {
+                other.apply(Event::Lost(LostReason::Revoked));
+            } else {
+                self.apply(Event::Lost(LostReason::Revoked));
+            }
+        }
+        is_in_doubt
+    }
+
+    /// Applies an event to the state, and carries out the effects.
+    pub(super) fn apply(&self, event: Event) -> Effects {
+        let state = self.state.lock();
+        // Not read earlier: the previous user of the state may have read a later time.
+        self.apply_to(state, self.core.clock, event)
+    }
+
+    /// As [`apply`](Self::apply), for a state that the caller has locked already.
+    pub(super) fn apply_to(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        now: impl Now,
+        event: Event,
+    ) -> Effects {
+        let effects = state.apply(now, event);
+        if effects.is_released {
+            self.core
+                .note_unguarded(self.number, self.unguarded(&state));
+        }
+        if effects.release == Some(ReleaseStep::Decided) {
+            // From here on, requests of this client go behind the release.
+            self.local.decide_release(now.tick());
+        }
+        drop(state);
+        if effects != Effects::default() {
+            self.carry_out(effects);
+        }
+        effects
+    }
+
+    fn carry_out(&self, effects: Effects) {
+        if effects.is_over {
+            self.core.watchdog.withdraw(self.number);
+            self.local.remove_hold(self);
+        } else if let Some(at) = effects.check_at {
+            self.core.watchdog.shift(self.number, at);
+        }
+        if effects.release == Some(ReleaseStep::Sent) {
+            self.local.release_sent();
+        }
+        if effects.wakes_waiters {
+            self.local.wake_waiters();
+        }
+        if effects.wakes_guards || effects.is_over {
+            self.changed.give();
+        }
+        if let Some(reason) = effects.lost {
+            self.end_at_server(reason);
+            self.end_stay();
+            self.tell_lost(reason);
+            let groups = std::mem::take(&mut *self.groups.lock());
+            for group in groups.iter().filter_map(Weak::upgrade) {
+                group.member_lost(reason);
+            }
+        }
+    }
+
+    /// Locks the state, to read it or to decide on an event.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    pub(crate) fn holder_id(&self) -> &str {
+        &self.holder
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        self.state().owner().clone()
+    }
+
+    /// Whether it excludes all other holders.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.state().is_exclusive()
+    }
+
+    /// Whether its owner may write.
+    pub(crate) fn is_written(&self) -> bool {
+        self.state().is_written()
+    }
+
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.state().token()
+    }
+
+    pub(crate) fn deadline(&self) -> Tick {
+        self.state().deadline()
+    }
+
+    /// The remaining time of one share.
+    pub(crate) fn remaining_of(&self, lease: ShareLease) -> Duration {
+        let now = self.core.clock.now();
+        match self.expire_if_due() {
+            Some(_) => Duration::ZERO,
+            None => now.until(self.deadline().min(lease.end())),
+        }
+    }
+
+    /// The time since the lock was requested.
+    pub(super) fn age(&self) -> Duration {
+        self.requested.until(self.core.clock.now())
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.expire_if_due().is_none() && self.state().is_held()
+    }
+
+    /// Whether it is held, and no question to the server about it is unanswered.
+    pub(super) fn is_certain(&self) -> bool {
+        self.is_held() && !self.state().is_doubted()
+    }
+
+    /// Has the watchdog ask the server whether it still has the hold.
+    pub(super) fn verify(&self) {
+        let now = self.core.clock.now();
+        self.apply_to(self.state(), now, Event::Doubted);
+        self.core.watchdog.shift(self.number, now);
+    }
+
+    /// Why it is lost, if it is. The clock decides, not the watchdog, which may be late: a hold past its deadline is
+    /// lost from now on.
+    pub(crate) fn expire_if_due(&self) -> Option<LostReason> {
+        self.expire_at(self.core.clock)
+    }
+
+    /// As [`expire_if_due`](Self::expire_if_due), at a time that was just read.
+    pub(super) fn expire_at(&self, now: impl Now) -> Option<LostReason> {
+        let state = self.state();
+        if !state.is_held() {
+            return state.loss();
+        }
+        self.apply_to(state, now, Event::ClockRead).lost
+    }
+
+    /// Why one share is lost, if it is: because the hold is lost, or because the share ended by itself.
+    pub(crate) fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
+        let now = self.core.clock.now();
+        self.expire_at(now).or_else(|| lease.loss_at(now))
+    }
+
+    /// Resolves when this share is lost. It has its own timer, so it depends neither on the watchdog nor on the
+    /// network. Cancel safe.
+    pub(crate) async fn lost(&self, lease: ShareLease) -> LostReason {
+        loop {
+            let mark = self.changed.mark();
+            if let Some(reason) = self.loss_of(lease) {
+                return reason;
+            }
+            let is_held = self.state().is_held();
+            let end = self.deadline().min(lease.end());
+            tokio::select! {
+                biased;
+                () = self.changed.past(mark) => {}
+                // A released share is never lost.
+                () = self.core.clock.sleep_until(end), if is_held => {}
+            }
+        }
+    }
+
+    /// What the server may have of the hold without a guard.
+    pub(super) fn unguarded(&self, state: &State) -> Unguarded {
+        Unguarded {
+            protocol: self.protocol,
+            name: self.name.clone(),
+            holder: self.holder,
+            fenced: state.token().is_some(),
+            lease: state.lease(),
+        }
+    }
+
+    /// The budget of an operation that starts now.
+    pub(super) fn call_budget(&self) -> CallBudget {
+        let give_up = self.state().give_up();
+        self.core.call_budget(give_up)
+    }
+
+    /// As [`call_budget`](Self::call_budget), for an operation that may be part of a call.
+    pub(super) fn call_budget_of(&self, bound: Option<&Bound>) -> CallBudget {
+        match bound {
+            Some(bound) => bound.call_budget(self.core.clock.now()),
+            None => self.call_budget(),
+        }
+    }
+
+    /// Waits for the operations that began before.
+    pub(super) async fn one_at_a_time(
+        &self,
+        budget: CallBudget,
+        operation: &'static str,
+    ) -> Result<tokio::sync::MutexGuard<'_, ()>> {
+        // Usually free. The mutex is fair: it refuses `try_lock` while others wait.
+        if let Ok(turn) = self.operation.try_lock() {
+            return Ok(turn);
+        }
+        tokio::select! {
+            biased;
+            turn = self.operation.lock() => Ok(turn),
+            () = self.core.clock.sleep_until(budget.deadline) => {
+                let message = "an earlier operation on this hold has no answer yet; check that \
+                               the server is up and reachable";
+                Err(Error::new(Kind::Io, operation, message).of_lock(self.name()))
+            }
+        }
+    }
+
+    /// Host and port of the hold's server, for messages.
+    pub(super) fn endpoint(&self) -> String {
+        self.core.scripts.transport.endpoint(self.name.key())
+    }
+
+    /// Notifies `group` when the hold is lost. Has no effect if it is lost already.
+    pub(super) fn enter_group(&self, group: Weak<dyn Group>) {
+        self.groups.lock().push(group);
+    }
+
+    pub(super) fn leave_group(&self, group: *const ()) {
+        let mut groups = self.groups.lock();
+        groups.retain(|other| other.as_ptr().cast::<()>() != group);
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.groups.lock().is_empty()
+    }
+
+    pub(super) fn holder_ref(&self, counts: Counts) -> HolderRef<'_> {
+        HolderRef {
+            name: &self.name,
+            id: &self.holder,
+            counts,
+            fenced: self.token().is_some(),
+            token_retention: self.core.timing.token_retention,
+        }
+    }
+}
+
+impl LocalHold for Hold {
+    fn is_of(&self, owner: &Owner) -> bool {
+        self.state().is_of(owner)
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.is_exclusive()
+    }
+
+    fn deadline(&self) -> Tick {
+        self.deadline()
+    }
+
+    fn at_server(&self) -> Option<(&str, &str, Tick)> {
+        Some((&self.holder, self.name.key(), self.requested))
+    }
+
+    /// Ends its renewals. If no guard has it, it is released.
+    fn close(&self) {
+        self.apply(Event::Lost(LostReason::Closed));
+        let unguarded = {
+            let state = self.state();
+            (!state.has_guard()).then(|| self.unguarded(&state))
+        };
+        if let Some(unguarded) = unguarded {
+            self.core.undo_unguarded(&unguarded, Lane::Command);
+        }
+    }
+}
+
+impl Leased for Hold {
+    fn doubt(&self, now: Tick) {
+        self.apply_to(self.state(), now, Event::Doubted);
+    }
+
+    fn wake(&self) {
+        self.changed.give();
+    }
+
+    fn due(self: Arc<Self>, now: Tick) -> Due {
+        self.end_deferral_if_due(now);
+        let state = self.state();
+        match state.next_step(now) {
+            NextStep::Gone => Due::Gone,
+            NextStep::Expired => Due::Expired,
+            NextStep::Wait(until) => Due::Later(until),
+            NextStep::Renew { lease, wait } => {
+                // The deadline counts even while a renewal is on its way.
+                let deadline = state.deadline().min(state.downgrade_due());
+                self.apply_to(state, now, Event::RenewalBegun { lease });
+                Due::Renew {
+                    request: RenewalRequest {
+                        script: self.protocol.renewal(),
+                        key: Arc::clone(self.name.key()),
+                        holder: self.holder,
+                        lease,
+                    },
+                    deadline,
+                    wait,
+                }
+            }
+        }
+    }
+
+    fn renewed(&self, sent: Tick, lease: Duration) {
+        let left = self.core.clock.now().until(self.deadline());
+        self.tell_renewed(left, lease);
+        self.apply(Event::Renewed { sent, lease });
+    }
+
+    fn renewal_failed(&self) {
+        self.tell_renewal_failed();
+    }
+
+    fn next_check(&self) -> Tick {
+        self.state().next_check()
+    }
+
+    fn revoked(&self) {
+        self.apply(Event::Lost(LostReason::Revoked));
+    }
+
+    fn expired(&self) {
+        self.apply(Event::Lost(LostReason::Expired));
+    }
+
+    fn wanted(self: Arc<Self>) {
+        self.recall();
+    }
+}

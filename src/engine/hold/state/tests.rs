@@ -1,0 +1,1652 @@
+//! The state of a hold by table, and its invariants over random sequences of events.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::holder::HolderId;
+use crate::api::options::LeasePolicy;
+use crate::engine::hint::Hint;
+use crate::engine::hold::event::{DeferredDowngrade, NextOwner};
+use crate::engine::hold::readers::JOINS_MAX;
+use crate::observe::group::Group;
+
+const LEASE: Duration = Duration::from_secs(30);
+const REPLY: Duration = Duration::from_secs(1);
+
+const ONE: Counts = Counts {
+    exclusive: 1,
+    shared: 0,
+};
+
+fn at(millis: u64) -> Tick {
+    Tick::ZERO.after(Duration::from_millis(millis))
+}
+
+fn secs(seconds: u64) -> Tick {
+    at(seconds * 1_000)
+}
+
+fn new_hold(policy: LeasePolicy, mode: Mode) -> NewHold {
+    NewHold {
+        owner: Owner::new(),
+        number: 1,
+        holder: HolderId::new("h", 1),
+        sent: secs(100),
+        moved: Hint::default().mark(),
+        handover: None,
+        policy,
+        mode,
+        token: Some(FencingToken::from(7)),
+        spare_tokens: 8..10,
+        replication: None,
+        give_up: REPLY,
+        group: Group::NONE,
+        is_joinable: false,
+    }
+}
+
+/// Granted at 100 s.
+fn held_in(mode: Mode) -> State {
+    let new = new_hold(LeasePolicy::Renewed(LEASE), mode);
+    State::new(secs(100), &new).0
+}
+
+fn held() -> State {
+    held_in(Mode::Exclusive)
+}
+
+fn renewed() -> ShareLease {
+    ShareLease::Renewed(LEASE)
+}
+
+/// By whoever has it: nobody has joined.
+fn released(mode: Mode) -> Event {
+    released_by(&Owner::new(), mode)
+}
+
+fn released_by(owner: &Owner, mode: Mode) -> Event {
+    Event::ShareReleased {
+        owner: owner.clone(),
+        mode,
+        lease: renewed(),
+        kept_until: Tick::ZERO,
+    }
+}
+
+/// By a guard that asks for it to be left at the server until then.
+fn released_early(mode: Mode, kept_until: Tick) -> Event {
+    Event::ShareReleased {
+        owner: Owner::new(),
+        mode,
+        lease: renewed(),
+        kept_until,
+    }
+}
+
+fn forgotten(mode: Mode) -> Event {
+    forgotten_by(&Owner::new(), mode)
+}
+
+fn forgotten_by(owner: &Owner, mode: Mode) -> Event {
+    Event::ShareForgotten {
+        owner: owner.clone(),
+        mode,
+        lease: renewed(),
+    }
+}
+
+fn reentry(now: Tick, state: &State, mode: Mode) -> Event {
+    Event::ReentryGranted(Reentry {
+        owner: state.owner().clone(),
+        sent: now,
+        lease: LEASE,
+        mode,
+        share: renewed(),
+        known: state.server_counts(),
+        target: state.target_counts().raised(mode),
+        token: None,
+    })
+}
+
+/// One of each phase, with the reason if it is lost.
+fn of_each_phase() -> [(&'static str, State); 4] {
+    let mut gone = held();
+    gone.apply(secs(101), released(Mode::Exclusive));
+    let mut left = held();
+    left.apply(secs(101), forgotten(Mode::Exclusive));
+    let mut lost = held();
+    lost.apply(secs(101), Event::Lost(LostReason::Revoked));
+    [
+        ("held", held()),
+        ("released", gone),
+        ("forgotten", left),
+        ("lost", lost),
+    ]
+}
+
+/// What becomes of each phase by each event that may change it.
+#[test]
+fn only_what_is_held_changes_its_phase() {
+    let late = secs(131);
+    let table: [(&str, Tick, Event, Phase); 6] = [
+        ("read in time", secs(102), Event::ClockRead, Phase::Held),
+        (
+            "read too late",
+            late,
+            Event::ClockRead,
+            Phase::Lost(LostReason::Expired),
+        ),
+        (
+            "closed",
+            secs(102),
+            Event::Lost(LostReason::Closed),
+            Phase::Lost(LostReason::Closed),
+        ),
+        ("doubted", secs(102), Event::Doubted, Phase::Held),
+        (
+            "renewed too late",
+            late,
+            Event::Renewed {
+                sent: secs(110),
+                lease: LEASE,
+            },
+            Phase::Held,
+        ),
+        (
+            "another lease",
+            secs(102),
+            Event::LeaseGranted {
+                sent: secs(102),
+                lease: LEASE,
+                is_repeated: false,
+            },
+            Phase::Held,
+        ),
+    ];
+    for (what, now, event, phase) in table {
+        for (name, mut state) in of_each_phase() {
+            let before = state.phase;
+            let effects = state.apply(now, event.clone());
+            let expected = if before == Phase::Held { phase } else { before };
+            assert_eq!(state.phase, expected, "{name}, {what}");
+            let is_over = before != state.phase;
+            assert_eq!(effects.is_over, is_over, "{name}, {what}");
+            assert_eq!(effects.lost.is_some(), is_over, "{name}, {what}");
+            assert_eq!(effects.wakes_waiters, is_over, "{name}, {what}");
+        }
+    }
+}
+
+/// Whether the hold is over and released, and what becomes of its release.
+type Ended = (bool, bool, Option<ReleaseStep>);
+
+#[test]
+fn the_end_of_a_share_by_what_is_left() {
+    use Mode::{Exclusive, Shared};
+    let decided = Some(ReleaseStep::Decided);
+    // First mode, further shares, what ends, and what follows.
+    let table: [(&str, Mode, &[Mode], Event, Ended); 8] = [
+        (
+            "the only one",
+            Exclusive,
+            &[],
+            released(Exclusive),
+            (true, true, decided),
+        ),
+        (
+            "one of two",
+            Exclusive,
+            &[Exclusive],
+            released(Exclusive),
+            (false, false, None),
+        ),
+        (
+            "the last writer",
+            Exclusive,
+            &[Shared],
+            released(Exclusive),
+            (false, false, decided),
+        ),
+        (
+            "a reader beside it",
+            Exclusive,
+            &[Shared],
+            released(Shared),
+            (false, false, None),
+        ),
+        (
+            "a reader of two",
+            Shared,
+            &[Shared],
+            released(Shared),
+            (false, false, None),
+        ),
+        (
+            "the last reader",
+            Shared,
+            &[],
+            released(Shared),
+            (true, true, decided),
+        ),
+        (
+            "a downgrade",
+            Exclusive,
+            &[],
+            Event::ShareDowngraded,
+            (false, false, decided),
+        ),
+        (
+            "forgotten",
+            Exclusive,
+            &[],
+            forgotten(Exclusive),
+            (true, false, None),
+        ),
+    ];
+    for (what, first, others, event, (is_over, is_released, release)) in table {
+        let mut state = held_in(first);
+        for mode in others {
+            let granted = reentry(secs(101), &state, *mode);
+            assert!(state.apply(secs(101), granted).is_accepted, "{what}");
+        }
+        let effects = state.apply(secs(102), event);
+        assert_eq!(effects.is_over, is_over, "{what}");
+        assert_eq!(effects.is_released, is_released, "{what}");
+        assert_eq!(effects.release, release, "{what}");
+        assert_eq!(effects.refused, None, "{what}");
+        assert_eq!(state.is_held(), !is_over, "{what}");
+        // A release wakes waiters itself; without one they have to look.
+        assert_eq!(
+            effects.wakes_waiters,
+            is_over && release.is_none(),
+            "{what}"
+        );
+    }
+}
+
+/// A clock that nobody may read.
+#[derive(Clone, Copy)]
+struct Unread;
+
+impl Now for Unread {
+    fn tick(self) -> Tick {
+        panic!("the clock is read")
+    }
+}
+
+#[test]
+fn what_is_to_be_left_for_no_time_is_given_back_without_a_look_at_the_clock() {
+    let mut state = held();
+    state.apply(secs(100), guarded());
+    assert!(state.apply(Unread, released(Mode::Exclusive)).is_released);
+}
+
+#[test]
+fn a_re_entry_says_what_is_settled_and_when_to_look() {
+    let new = new_hold(LeasePolicy::Fixed(LEASE), Mode::Exclusive);
+    let (mut state, _) = State::new(secs(100), &new);
+    let end = state.next_check();
+    let granted = reentry(secs(101), &state, Mode::Exclusive);
+    let effects = state.apply(secs(101), granted);
+    assert!(effects.is_accepted && effects.is_settled);
+    let check = effects.check_at.expect("it is renewed from here on");
+    assert_eq!(check, state.next_check());
+    assert!(check < end, "its end was the first thing to look for");
+    let mut in_doubt = held();
+    in_doubt.apply(secs(101), Event::CountsInDoubt);
+    let granted = reentry(secs(101), &in_doubt, Mode::Exclusive);
+    let effects = in_doubt.apply(secs(101), granted);
+    assert!(effects.is_accepted && !effects.is_settled);
+    let mut over = held();
+    let granted = reentry(secs(131), &over, Mode::Exclusive);
+    assert_eq!(over.apply(secs(131), granted), Effects::default());
+}
+
+/// What a task that was handed a hold asks for: its own lease.
+#[test]
+fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
+    let longer = LEASE * 2;
+    let adopted = |now| {
+        let mut state = held();
+        let next = NextOwner {
+            owner: Owner::new(),
+            fenced: false,
+            give_up: REPLY,
+            before: renewed(),
+            after: renewed(),
+        };
+        state.apply(secs(101), Event::HandedOff(next));
+        let until = secs(102);
+        let asked = Event::LeaseSent {
+            lease: longer,
+            until,
+        };
+        state.apply(secs(101), asked);
+        let granted = Event::LeaseGranted {
+            sent: secs(101),
+            lease: longer,
+            is_repeated: false,
+        };
+        let is_accepted = state.apply(now, granted).is_accepted;
+        (is_accepted, state)
+    };
+    let (is_accepted, state) = adopted(secs(102));
+    assert!(is_accepted);
+    assert_eq!(state.lease(), longer);
+    assert_eq!(state.deadline(), local_deadline(secs(101), longer));
+    assert!(state.next_check() < state.deadline(), "its task has come");
+    let (is_accepted, state) = adopted(secs(131));
+    assert!(!is_accepted);
+    assert_eq!(state.lease(), LEASE);
+    assert_eq!(state.deadline(), local_deadline(secs(100), LEASE));
+}
+
+#[test]
+fn a_share_of_a_lost_hold_ends_without_a_release() {
+    let mut state = held();
+    state.apply(secs(101), Event::Lost(LostReason::Revoked));
+    let effects = state.apply(secs(102), released(Mode::Exclusive));
+    let refused = Effects {
+        refused: Some(LostReason::Revoked),
+        ..Effects::default()
+    };
+    assert_eq!(effects, refused);
+    assert!(state.counts().is_none());
+}
+
+#[test]
+fn a_hold_is_kept_for_what_was_forgotten() {
+    let mut state = held();
+    let granted = reentry(secs(101), &state, Mode::Exclusive);
+    state.apply(secs(101), granted);
+    assert!(!state.apply(secs(102), forgotten(Mode::Exclusive)).is_over);
+    assert_eq!(state.target_counts().exclusive, 2);
+    let effects = state.apply(secs(103), released(Mode::Exclusive));
+    assert!(effects.is_over && !effects.is_released);
+    assert_eq!(effects.release, None, "nobody releases it");
+}
+
+#[test]
+fn a_release_is_sent_once_and_only_with_the_last_counts() {
+    let mut state = held();
+    let granted = reentry(secs(101), &state, Mode::Shared);
+    state.apply(secs(101), granted);
+    state.apply(secs(102), released(Mode::Exclusive));
+    let reader = state.target_counts();
+    assert_eq!(state.apply(secs(102), Event::CountsSent(ONE)).release, None);
+    state.apply(secs(103), released(Mode::Shared));
+    assert_eq!(
+        state.apply(secs(103), Event::CountsSent(reader)).release,
+        None,
+        "more is to be sent by now"
+    );
+    let none = Event::CountsSent(Counts::NONE);
+    let sent = state.apply(secs(103), none.clone()).release;
+    assert_eq!(sent, Some(ReleaseStep::Sent));
+    assert_eq!(state.apply(secs(103), none).release, None);
+}
+
+#[test]
+fn a_renewal_counts_from_when_it_was_sent_and_only_in_time() {
+    let lease = LEASE;
+    let mut state = held();
+    let end = local_deadline(secs(100), lease);
+    assert_eq!(state.deadline(), end);
+    for (now, sent, is_in_time) in [(110, 109, true), (111, 105, true), (150, 149, false)] {
+        let before = state.deadline();
+        let sent = secs(sent);
+        let effects = state.apply(secs(now), Event::Renewed { sent, lease });
+        assert_eq!(effects.wakes_guards, is_in_time, "{now}");
+        let granted = local_deadline(sent, lease);
+        let expected = if is_in_time {
+            before.max(granted)
+        } else {
+            before
+        };
+        assert_eq!(state.deadline(), expected, "{now}");
+    }
+}
+
+#[test]
+fn a_doubt_is_over_with_the_answer_to_a_later_renewal() {
+    let lease = LEASE;
+    let mut state = held();
+    state.apply(secs(105), Event::Doubted);
+    assert!(state.is_doubted());
+    let wait = lease / 6;
+    assert_eq!(state.next_step(secs(105)), NextStep::Renew { lease, wait });
+    let before = Event::Renewed {
+        sent: secs(104),
+        lease,
+    };
+    state.apply(secs(106), before);
+    assert!(state.is_doubted(), "it was sent before the doubt");
+    let after = Event::Renewed {
+        sent: secs(105),
+        lease,
+    };
+    state.apply(secs(106), after);
+    assert!(!state.is_doubted());
+}
+
+#[test]
+fn what_is_due_when() {
+    let mut state = held();
+    let third = state.deadline().before(LEASE * 2 / 3);
+    let NextStep::Wait(check) = state.next_step(secs(101)) else {
+        panic!("it is not due");
+    };
+    assert!(check <= third && check.after(LEASE / RENEWED_TOGETHER) > third);
+    let renewal = NextStep::Renew {
+        lease: LEASE,
+        wait: LEASE / 6,
+    };
+    assert_eq!(state.next_step(check), renewal);
+    assert_eq!(state.next_step(state.deadline()), NextStep::Expired);
+    state.apply(secs(102), released(Mode::Exclusive));
+    assert_eq!(state.next_step(secs(102)), NextStep::Gone);
+}
+
+#[test]
+fn a_fixed_lease_is_not_renewed() {
+    let new = new_hold(LeasePolicy::Fixed(LEASE), Mode::Exclusive);
+    let (mut state, share) = State::new(secs(100), &new);
+    let end = local_deadline(secs(100), LEASE);
+    assert_eq!(share, ShareLease::Until(end));
+    assert_eq!(state.next_step(secs(120)), NextStep::Wait(end));
+    let granted = reentry(secs(110), &state, Mode::Exclusive);
+    state.apply(secs(110), granted);
+    assert!(state.deadline() > end, "a renewed share beside it");
+    state.apply(secs(111), released(Mode::Exclusive));
+    assert_eq!(state.deadline(), end, "and without that");
+}
+
+#[test]
+fn a_hold_is_renewed_up_to_its_max_and_lost_for_that_reason() {
+    let max = Duration::from_secs(40);
+    let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
+    let (mut state, share) = State::new(at(100_010), &new_hold(policy, Mode::Exclusive));
+    let end = at(140_010);
+    assert_eq!(share, ShareLease::RenewedUntil { lease: LEASE, end });
+    let mut asked = Vec::new();
+    let mut now = at(100_010);
+    while let NextStep::Wait(check) = state.next_step(now) {
+        if check == state.deadline() {
+            break;
+        }
+        let NextStep::Renew { lease, .. } = state.next_step(check) else {
+            panic!("it is due at {check:?}");
+        };
+        asked.push(lease);
+        let sent = check;
+        state.apply(check, Event::Renewed { sent, lease });
+        now = check;
+    }
+    assert_eq!(state.deadline(), end, "not a moment longer");
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert_eq!(asked[0], LEASE);
+    assert!(asked[1] < LEASE, "{asked:?}");
+    assert_eq!(state.next_step(end.before(REPLY)), NextStep::Wait(end));
+    let lost = state.apply(end, Event::ClockRead).lost;
+    assert_eq!(lost, Some(LostReason::MaxHold));
+}
+
+#[test]
+fn a_hold_that_misses_its_renewals_has_not_reached_its_max() {
+    let max = Duration::from_secs(60);
+    let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
+    for event in [Event::ClockRead, Event::Lost(LostReason::Expired)] {
+        let (mut state, _) = State::new(secs(100), &new_hold(policy, Mode::Exclusive));
+        let lost = state.apply(state.deadline(), event).lost;
+        assert_eq!(lost, Some(LostReason::Expired));
+    }
+}
+
+#[test]
+fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
+    let max = Duration::from_secs(20);
+    let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
+    let (mut state, before) = State::new(secs(100), &new_hold(policy, Mode::Exclusive));
+    let now = secs(104);
+    let offer = state.can_hand_off(now, before, policy, false, REPLY);
+    assert_eq!(offer, Some(true));
+    let after = ShareLease::of(policy, now, now);
+    state.apply(
+        now,
+        Event::HandedOff(NextOwner {
+            owner: Owner::new(),
+            fenced: false,
+            give_up: REPLY,
+            before,
+            after,
+        }),
+    );
+    assert_eq!(state.deadline(), secs(120), "as long as it was asked for");
+    let accepted = state.apply(now, Event::HandoffAccepted(Mode::Exclusive));
+    let check = accepted
+        .check_at
+        .expect("it had not been due before its end");
+    assert!(check < secs(120), "it is renewed for the next");
+    let (sent, lease) = (secs(110), LEASE);
+    state.apply(secs(110), Event::Renewed { sent, lease });
+    assert_eq!(state.deadline(), secs(124));
+}
+
+/// Its end was all that the watchdog had to look for; the next task holds it for longer.
+#[test]
+fn a_hand_off_that_changes_the_end_of_a_hold_brings_its_renewal_forward() {
+    let max = Duration::from_secs(25);
+    let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
+    let (mut state, before) = State::new(secs(100), &new_hold(policy, Mode::Exclusive));
+    assert_eq!(state.next_check(), secs(125));
+    let now = secs(101);
+    let next = NextOwner {
+        owner: Owner::new(),
+        fenced: false,
+        give_up: REPLY,
+        before,
+        after: ShareLease::of(policy, now, now),
+    };
+    state.apply(now, Event::HandedOff(next));
+    let accepted = state.apply(now, Event::HandoffAccepted(Mode::Exclusive));
+    assert_eq!(accepted, Effects::check(state.next_check()));
+    assert!(state.next_check() > now && state.next_check() < secs(106));
+}
+
+/// There is a guard of it.
+fn guarded() -> Event {
+    let sticky = Duration::ZERO;
+    Event::GuardMade { sticky }
+}
+
+/// Held since 100 s by two guards of one owner, of which the second has this lease.
+fn held_twice(share: ShareLease) -> State {
+    let mut state = held();
+    let mut entered = reentry(secs(100), &state, Mode::Exclusive);
+    if let Event::ReentryGranted(reentry) = &mut entered {
+        reentry.share = share;
+    }
+    state.apply(secs(100), entered);
+    state
+}
+
+#[test]
+fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
+    let (kept_until, none) = (secs(110), None);
+    let end = |now| {
+        let mut state = held();
+        let effects = state.apply(now, released_early(Mode::Exclusive, kept_until));
+        assert!(effects.is_over && effects.release == Some(ReleaseStep::Decided));
+        assert!(!state.is_settled(), "the server has to be told either way");
+        assert_eq!(effects.is_released, state.kept_for(now).is_none());
+        assert_eq!(state.is_kept(), state.kept_for(now).is_some());
+        assert_eq!(state.kept_for(kept_until), none, "its time is over");
+        state.kept_for(now)
+    };
+    assert_eq!(end(secs(102)), Some(Duration::from_secs(8)));
+    assert_eq!(end(kept_until), none, "after its time");
+    let mut lost = held();
+    lost.apply(secs(101), Event::Lost(LostReason::Revoked));
+    lost.apply(secs(102), released_early(Mode::Exclusive, kept_until));
+    assert_eq!(lost.kept_for(secs(102)), none);
+}
+
+/// The other guard ends by its lease, by its `max_hold` or by a release.
+#[test]
+fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
+    let (lease, end) = (LEASE, secs(103));
+    let fixed = ShareLease::Until(end);
+    for (other, lost) in [
+        (fixed, Some(LostReason::Expired)),
+        (
+            ShareLease::RenewedUntil { lease, end },
+            Some(LostReason::MaxHold),
+        ),
+        (renewed(), None),
+    ] {
+        let mut state = held_twice(other);
+        let effects = state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
+        assert!(!effects.is_over && !state.is_kept(), "one is left");
+        let offer = state.can_hand_off(secs(102), other, LeasePolicy::Renewed(lease), false, REPLY);
+        assert_eq!(offer, None, "nobody has it before");
+        let effects = match lost {
+            Some(_) => state.apply(end, Event::ClockRead),
+            None => state.apply(end, released(Mode::Exclusive)),
+        };
+        assert!(effects.is_over && !effects.is_released);
+        assert_eq!(effects.lost, lost);
+        assert_eq!(
+            state.kept_for(end),
+            Some(Duration::from_secs(7)),
+            "{lost:?}"
+        );
+    }
+}
+
+/// The server no longer has it, or the client is closed.
+#[test]
+fn what_is_lost_at_the_server_is_not_left() {
+    for reason in [LostReason::Revoked, LostReason::Closed, LostReason::Expired] {
+        let mut state = held_twice(renewed());
+        state.apply(secs(102), released_early(Mode::Exclusive, secs(200)));
+        let lost_at = if reason == LostReason::Expired {
+            secs(140)
+        } else {
+            secs(103)
+        };
+        let effects = state.apply(lost_at, Event::Lost(reason));
+        assert_eq!(effects.lost, Some(reason));
+        assert!(!state.is_kept() && state.kept_for(lost_at).is_none());
+    }
+}
+
+/// So the server still has the hold when the other guard ends, even if the client notices that late.
+#[test]
+fn a_renewal_reaches_what_a_released_guard_asked_for() {
+    let (lease, end) = (LEASE, secs(140));
+    let renewed_at = |kept_until: Tick| {
+        let mut state = held_twice(ShareLease::RenewedUntil { lease, end });
+        state.apply(secs(102), released_early(Mode::Exclusive, kept_until));
+        match state.next_step(secs(120)) {
+            NextStep::Renew { lease, .. } => lease,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(renewed_at(Tick::ZERO) < Duration::from_secs(21));
+    assert_eq!(renewed_at(secs(160)), LEASE);
+}
+
+/// Granted at 100 s to a reader, with another that has joined.
+fn joined() -> (State, Owner, Owner) {
+    let new = NewHold {
+        is_joinable: true,
+        token: None,
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Shared)
+    };
+    let (mut state, _) = State::new(secs(100), &new);
+    let (first, other) = (state.owner().clone(), Owner::new());
+    assert!(state.can_be_joined(secs(100), LEASE, REPLY));
+    state.apply(secs(100), joins(&other));
+    (state, first, other)
+}
+
+fn joins(owner: &Owner) -> Event {
+    Event::Joined {
+        owner: owner.clone(),
+        is_claimed: true,
+    }
+}
+
+fn deferred(first: &Owner, until: Tick) -> Event {
+    Event::DowngradeDeferred(DeferredDowngrade {
+        first: first.clone(),
+        lease: LEASE,
+        give_up: REPLY,
+        until,
+    })
+}
+
+/// Granted at 100 s to a writer, then of a reader for 5 ms, which has come for it.
+fn read_by_write_hold() -> (State, Owner) {
+    let new = NewHold {
+        token: None,
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
+    };
+    let (mut state, share) = State::new(secs(100), &new);
+    let first = Owner::new();
+    assert!(state.is_written() && state.can_pass_to_readers(secs(100), share, LEASE));
+    let effects = state.apply(secs(100), deferred(&first, at(100_005)));
+    assert_eq!(effects, Effects::check(at(100_005)));
+    assert!(!state.has_guard(), "its task has not come");
+    let accepted = state.apply(secs(100), Event::HandoffAccepted(Mode::Shared));
+    assert_eq!(accepted, Effects::default(), "it is checked before anyway");
+    (state, first)
+}
+
+#[test]
+fn a_write_hold_that_readers_have_is_read() {
+    let (mut state, first) = read_by_write_hold();
+    assert!(state.is_downgrade_deferred() && state.is_exclusive() && !state.is_written());
+    assert!(state.is_of(&first) && state.shares_of(&first, Mode::Shared) == 1);
+    assert!(state.can_be_joined(secs(100), LEASE, REPLY));
+    assert!(!state.can_be_joined(at(100_005), LEASE, REPLY), "too late");
+    let other = Owner::new();
+    state.apply(secs(100), joins(&other));
+    assert!(!state.is_last_of_deferred());
+    let policy = LeasePolicy::Renewed(LEASE);
+    let can_go_on = |state: &State| state.can_hand_off(secs(100), renewed(), policy, false, REPLY);
+    assert_eq!(can_go_on(&state), None, "two have it");
+    let left = state.apply(secs(100), released_by(&first, Mode::Shared));
+    assert!(left.is_joined && !left.is_over);
+    assert!(state.is_last_of_deferred());
+    assert_eq!(can_go_on(&state), Some(true));
+    let mut released = state;
+    let last = released.apply(secs(100), released_by(&other, Mode::Shared));
+    assert!(last.is_over && last.is_released);
+    assert_eq!(released.target_counts(), Counts::NONE);
+}
+
+/// The next writer has it as the first had.
+#[test]
+fn a_deferred_downgrade_is_none_if_a_writer_is_next() {
+    let (mut state, first) = read_by_write_hold();
+    let owner = Owner::new();
+    state.apply(
+        secs(100),
+        Event::HandedOff(NextOwner {
+            owner: owner.clone(),
+            fenced: true,
+            give_up: REPLY,
+            before: renewed(),
+            after: renewed(),
+        }),
+    );
+    state.apply(secs(100), Event::HandoffAccepted(Mode::Exclusive));
+    assert!(state.is_written() && !state.is_downgrade_deferred());
+    assert!(state.is_of(&owner) && !state.is_of(&first));
+    assert_eq!(state.token(), Some(FencingToken::from(8)), "a later one");
+    assert!(!state.can_be_joined(secs(100), LEASE, REPLY));
+    // Its time is over all the same: the watchdog looks in vain.
+    assert!(state.is_downgrade_due(at(100_005)));
+    assert_eq!(
+        state.apply(at(100_005), Event::DowngradeDue),
+        Effects::default()
+    );
+    assert!(!state.is_downgrade_due(at(100_006)) && state.is_written());
+    assert_eq!(state.target_counts(), Counts::one(Mode::Exclusive));
+}
+
+#[test]
+fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
+    let (mut state, first) = read_by_write_hold();
+    let other = Owner::new();
+    state.apply(secs(100), joins(&other));
+    let over = state.apply(at(100_005), Event::DowngradeDue);
+    let decided = Effects {
+        release: Some(ReleaseStep::Decided),
+        ..Effects::default()
+    };
+    assert_eq!(over, decided);
+    let counts = Counts::one(Mode::Shared);
+    assert_eq!((state.target_counts(), state.is_settled()), (counts, false));
+    assert!(!state.is_exclusive() && !state.is_downgrade_deferred());
+    assert_eq!(
+        state.apply(at(100_006), Event::DowngradeDue),
+        Effects::default()
+    );
+    let sent = state.apply(at(100_006), Event::CountsSent(counts));
+    assert_eq!(sent.release, Some(ReleaseStep::Sent));
+    state.apply(at(100_007), Event::CountsSettled(counts));
+    assert!(state.is_settled());
+    assert!(
+        state
+            .apply(at(100_008), released_by(&first, Mode::Shared))
+            .is_joined
+    );
+    assert!(
+        state
+            .apply(at(100_009), released_by(&other, Mode::Shared))
+            .is_over
+    );
+}
+
+/// What the server may have lets them read until it has answered.
+#[test]
+fn readers_join_while_the_server_is_told_that_they_read() {
+    let (mut state, _) = read_by_write_hold();
+    state.apply(at(100_001), Event::DowngradeDue);
+    assert!(state.can_be_joined(at(100_002), LEASE, REPLY));
+    state.apply(at(100_002), Event::CountsInDoubt);
+    assert!(!state.can_be_joined(at(100_002), LEASE, REPLY));
+}
+
+#[test]
+fn a_hold_that_is_not_certain_goes_to_no_reader() {
+    let cases = [
+        ("recalled", Event::Recalled),
+        ("doubted", Event::Doubted),
+        ("in doubt", Event::CountsInDoubt),
+        ("lost", Event::Lost(LostReason::Revoked)),
+    ];
+    let new = new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive);
+    for (what, before) in cases {
+        let (mut state, share) = State::new(secs(100), &new);
+        assert!(state.can_pass_to_readers(secs(100), share, LEASE), "{what}");
+        state.apply(secs(100), before);
+        assert!(
+            !state.can_pass_to_readers(secs(100), share, LEASE),
+            "{what}"
+        );
+    }
+    let (state, share) = State::new(secs(100), &new);
+    assert!(
+        !state.can_pass_to_readers(secs(100), share, LEASE * 2),
+        "another lease"
+    );
+    assert!(
+        !state.can_pass_to_readers(secs(115), share, LEASE),
+        "little is left"
+    );
+    let fixed = NewHold {
+        policy: LeasePolicy::Fixed(LEASE),
+        ..new
+    };
+    let (state, share) = State::new(secs(100), &fixed);
+    assert!(
+        !state.can_pass_to_readers(secs(100), share, LEASE),
+        "a fixed lease"
+    );
+}
+
+/// Tasks that never come for what they were handed do not keep it.
+#[test]
+fn a_hold_is_renewed_for_readers_that_have_come() {
+    let new = NewHold {
+        token: None,
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
+    };
+    let (mut state, _) = State::new(secs(100), &new);
+    let first = Owner::new();
+    state.apply(secs(100), deferred(&first, at(100_005)));
+    state.apply(at(100_005), Event::DowngradeDue);
+    assert_eq!(state.next_check(), state.deadline());
+    // It comes when the watchdog has already put off the next check.
+    let accepted = state.apply(secs(101), Event::HandoffAccepted(Mode::Shared));
+    let check = state.next_check();
+    assert!(check < state.deadline());
+    assert_eq!(accepted, Effects::check(check));
+}
+
+/// What happens before keeps others from joining; each alone.
+#[test]
+fn a_hold_that_is_not_certain_takes_no_readers() {
+    let soon = secs(100);
+    let cases: [(&str, Vec<Event>); 7] = [
+        ("recalled", vec![Event::Recalled]),
+        ("doubted", vec![Event::Doubted]),
+        ("in doubt", vec![Event::CountsInDoubt]),
+        ("lost", vec![Event::Lost(LostReason::Revoked)]),
+        (
+            "released",
+            vec![released(Mode::Shared), released(Mode::Shared)],
+        ),
+        ("forgotten", vec![forgotten(Mode::Shared)]),
+        (
+            "with a token",
+            vec![Event::TokenRaised(FencingToken::from(9))],
+        ),
+    ];
+    for (what, before) in cases {
+        let (mut state, ..) = joined();
+        assert!(state.can_be_joined(soon, LEASE, REPLY), "{what}");
+        for event in before {
+            state.apply(soon, event);
+        }
+        assert!(!state.can_be_joined(soon, LEASE, REPLY), "{what}");
+    }
+    let (state, ..) = joined();
+    assert!(
+        !state.can_be_joined(soon, LEASE * 2, REPLY),
+        "another lease"
+    );
+    assert!(!state.can_be_joined(soon, LEASE, REPLY * 2), "less patient");
+    assert!(!state.can_be_joined(at(100_005), LEASE, REPLY), "too late");
+    for (is_joinable, mode) in [(false, Mode::Shared), (true, Mode::Exclusive)] {
+        let new = NewHold {
+            is_joinable,
+            token: None,
+            ..new_hold(LeasePolicy::Renewed(LEASE), mode)
+        };
+        let (state, _) = State::new(soon, &new);
+        assert!(!state.can_be_joined(soon, LEASE, REPLY), "{mode:?}");
+    }
+}
+
+/// The answer took so long that half of the lease is over.
+#[test]
+fn a_hold_with_little_left_takes_no_readers() {
+    let new = NewHold {
+        is_joinable: true,
+        token: None,
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Shared)
+    };
+    let (state, _) = State::new(secs(115), &new);
+    assert!(!state.can_be_joined(secs(115), LEASE, REPLY));
+    let (state, _) = State::new(secs(114), &new);
+    assert!(state.can_be_joined(secs(114), LEASE, REPLY));
+}
+
+#[test]
+fn the_last_of_those_that_joined_gives_it_back() {
+    for last_is_first in [false, true] {
+        let (mut state, first, other) = joined();
+        let (one, last) = if last_is_first {
+            (other, first)
+        } else {
+            (first, other)
+        };
+        let left = state.apply(secs(101), released_by(&one, Mode::Shared));
+        let stays = Effects {
+            is_joined: true,
+            ..Effects::default()
+        };
+        assert_eq!(left, stays, "nothing is to be done");
+        assert!(!state.is_of(&one) && state.is_of(&last));
+        assert!(state.is_held() && state.is_settled());
+        let over = state.apply(secs(102), released_by(&last, Mode::Shared));
+        assert!(over.is_over && over.is_released && !over.is_joined);
+        assert_eq!(over.release, Some(ReleaseStep::Decided));
+        assert!(!state.is_settled(), "the server has to be told");
+    }
+}
+
+#[test]
+fn it_is_renewed_for_those_who_stay() {
+    let (mut state, first, _) = joined();
+    state.apply(secs(101), released_by(&first, Mode::Shared));
+    let NextStep::Renew { lease, .. } = state.next_step(secs(111)) else {
+        panic!("somebody reads");
+    };
+    assert_eq!(lease, LEASE);
+}
+
+#[test]
+fn all_who_joined_lose_it() {
+    let (mut state, first, other) = joined();
+    let lost = state.apply(secs(101), Event::Lost(LostReason::Revoked));
+    assert!(lost.is_over && lost.lost == Some(LostReason::Revoked));
+    for owner in [first, other] {
+        let late = state.apply(secs(102), released_by(&owner, Mode::Shared));
+        assert_eq!(late.refused, Some(LostReason::Revoked));
+    }
+    assert!(state.counts().is_none());
+}
+
+/// The server keeps one for whoever was forgotten; nothing is to be said to it.
+#[test]
+fn one_that_is_forgotten_stays_at_the_server_when_the_others_have_gone() {
+    let (mut state, first, other) = joined();
+    state.apply(secs(101), forgotten_by(&first, Mode::Shared));
+    assert!(state.is_held() && state.is_settled());
+    let over = state.apply(secs(102), released_by(&other, Mode::Shared));
+    assert!(over.is_over && !over.is_released && over.release.is_none());
+    assert!(state.is_settled(), "it is what the server has");
+    assert_eq!(state.target_counts(), Counts::one(Mode::Shared));
+}
+
+#[test]
+fn a_handed_over_hold_is_renewed_after_its_grace() {
+    let new = NewHold {
+        handover: Some(Duration::from_secs(2)),
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
+    };
+    let (mut state, _) = State::new(secs(100), &new);
+    assert_eq!(state.next_step(secs(100)), NextStep::Wait(at(100_100)));
+    let NextStep::Renew { lease, wait } = state.next_step(at(100_100)) else {
+        panic!("its whole lease is asked for");
+    };
+    assert_eq!(lease, LEASE);
+    assert!(
+        wait * 2 <= at(100_100).until(state.deadline()),
+        "and once more"
+    );
+    let sent = at(100_100);
+    state.apply(sent, Event::Renewed { sent, lease });
+    assert!(matches!(state.next_step(at(100_200)), NextStep::Wait(_)));
+    // Where there is time enough it waits for no longer than another one.
+    let long = NewHold {
+        handover: Some(LEASE),
+        ..new
+    };
+    let (state, _) = State::new(secs(100), &long);
+    let wait = lease / 6;
+    assert_eq!(state.next_step(secs(110)), NextStep::Renew { lease, wait });
+}
+
+/// A request that got no answer may be executed later, and so may what it asked for.
+#[test]
+fn a_request_without_an_answer_lasts_at_the_server() {
+    let (lease, until) = (LEASE * 2, secs(110));
+    let sent = |state: &mut State| {
+        state.apply(secs(101), Event::ReentrySent { lease, until });
+        assert!(state.may_be_entered_late());
+        assert_eq!(state.server_end(), secs(170));
+    };
+    let answered = |is_repeated| Event::ReentryAnswered { lease, is_repeated };
+    let failed = |may_be_executed| Event::ReentryFailed { may_be_executed };
+    for (event, end, is_late) in [
+        (answered(false), secs(162), false),
+        (answered(true), secs(170), false),
+        (failed(false), secs(170), false),
+        (failed(true), secs(170), true),
+    ] {
+        let mut state = held();
+        sent(&mut state);
+        state.apply(secs(102), event.clone());
+        assert_eq!(state.server_end(), end, "{event:?}");
+        assert_eq!(state.may_be_entered_late(), is_late, "{event:?}");
+        // The next one does not end what is still to come of the first.
+        state.apply(secs(103), Event::ReentrySent { lease, until });
+        state.apply(secs(103), failed(false));
+        assert_eq!(state.may_be_entered_late(), is_late, "{event:?}");
+    }
+    let mut state = held();
+    state.apply(secs(101), Event::CountsInDoubt);
+    assert_eq!(state.server_counts(), None);
+    assert!(!state.may_be_entered_late());
+}
+
+#[test]
+fn only_what_is_certain_is_handed_off() {
+    let offer = |state: &State, now, policy, fenced| {
+        state.can_hand_off(now, renewed(), policy, fenced, REPLY)
+    };
+    let (same, fixed) = (LeasePolicy::Renewed(LEASE), LeasePolicy::Fixed(LEASE * 2));
+    let state = held();
+    assert_eq!(offer(&state, secs(101), same, true), Some(true));
+    let others = [
+        fixed,
+        LeasePolicy::Fixed(LEASE),
+        LeasePolicy::Renewed(LEASE * 2),
+    ];
+    for other in others {
+        assert_eq!(offer(&state, secs(101), other, false), Some(false));
+    }
+    let short = LeasePolicy::Fixed(LEASE / 2);
+    assert_eq!(
+        offer(&state, secs(101), short, false),
+        None,
+        "it would be shortened"
+    );
+    assert_eq!(
+        offer(&state, secs(116), same, false),
+        None,
+        "half of it is over"
+    );
+    assert_eq!(
+        offer(&state, at(129_000), fixed, false),
+        None,
+        "no time to ask"
+    );
+    for event in [
+        Event::Doubted,
+        Event::CountsInDoubt,
+        Event::Lost(LostReason::Revoked),
+        reentry(secs(101), &state, Mode::Exclusive),
+        Event::ShareDowngraded,
+        forgotten(Mode::Exclusive),
+    ] {
+        let mut state = held();
+        state.apply(secs(101), event.clone());
+        assert_eq!(offer(&state, secs(101), same, false), None, "{event:?}");
+    }
+    // What the server has is known again: just one share, or not.
+    for (counts, offered) in [
+        (Counts::one(Mode::Exclusive), Some(true)),
+        (Counts::NONE, None),
+    ] {
+        let mut state = held();
+        state.apply(secs(101), Event::CountsInDoubt);
+        state.apply(secs(101), Event::CountsSettled(counts));
+        assert_eq!(offer(&state, secs(101), same, false), offered, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
+    let mut state = held();
+    state.apply(secs(100), guarded());
+    assert!(state.has_guard());
+    let owner = Owner::new();
+    let handed_off = |fenced| {
+        Event::HandedOff(NextOwner {
+            owner: owner.clone(),
+            fenced,
+            give_up: LEASE,
+            before: renewed(),
+            after: renewed(),
+        })
+    };
+    state.apply(secs(101), handed_off(true));
+    assert_eq!((state.owner(), state.give_up()), (&owner, LEASE));
+    assert_eq!(state.token(), Some(FencingToken::from(8)));
+    assert!(!state.has_guard());
+    let check = state.next_check();
+    assert_eq!(
+        check,
+        state.deadline(),
+        "nobody renews it for a task that may be gone"
+    );
+    let accepted = state.apply(secs(102), Event::HandoffAccepted(Mode::Exclusive));
+    assert_eq!(accepted.check_at, None, "it is checked when it was to be");
+    state.apply(secs(103), handed_off(false));
+    let accepted = state.apply(secs(115), Event::HandoffAccepted(Mode::Exclusive));
+    assert_eq!(accepted.check_at, Some(secs(115)), "it was due meanwhile");
+    state.apply(secs(116), handed_off(true));
+    assert_eq!(state.token(), Some(FencingToken::from(9)));
+    let can = state.can_hand_off(
+        secs(102),
+        renewed(),
+        LeasePolicy::Renewed(LEASE),
+        true,
+        REPLY,
+    );
+    assert_eq!(can, None, "no token is left");
+    state.apply(secs(117), handed_off(false));
+    assert_eq!(state.token(), None);
+    let sent = secs(118);
+    let renewed = Event::Renewed { sent, lease: LEASE };
+    state.apply(secs(119), renewed);
+    let accepted = state.apply(secs(120), Event::HandoffAccepted(Mode::Exclusive));
+    let check = accepted.check_at.expect("the renewal put the check off");
+    assert_eq!(check, state.next_check());
+    assert!(check > secs(120) && check < state.deadline());
+}
+
+/// Held since 100 s, with a guard that lets it stay for 10 s.
+fn sticky(policy: LeasePolicy) -> (State, ShareLease) {
+    let new = new_hold(policy, Mode::Exclusive);
+    let (mut state, share) = State::new(secs(100), &new);
+    let sticky = Duration::from_secs(10);
+    state.apply(secs(100), Event::GuardMade { sticky });
+    (state, share)
+}
+
+#[test]
+fn only_one_certain_renewed_share_is_left_to_the_client() {
+    let left = |change: &dyn Fn(&mut State)| {
+        let (mut state, share) = sticky(LeasePolicy::Renewed(LEASE));
+        change(&mut state);
+        state.can_be_left(secs(101), share)
+    };
+    let event = |event: Event| {
+        left(&move |state: &mut State| {
+            state.apply(secs(100), event.clone());
+        })
+    };
+    assert_eq!(left(&|_| {}), Some((secs(111), renewed())));
+    assert_eq!(event(Event::Recalled), None);
+    assert_eq!(event(Event::Doubted), None);
+    assert_eq!(event(Event::CountsInDoubt), None);
+    assert_eq!(event(Event::Lost(LostReason::Revoked)), None);
+    let kept = left(&|state: &mut State| state.kept_until = secs(105));
+    assert_eq!(kept, None, "it is kept for longer");
+    assert_eq!(event(forgotten(Mode::Exclusive)), None);
+    let entered = left(&|state: &mut State| {
+        let reentry = reentry(secs(100), state, Mode::Exclusive);
+        state.apply(secs(100), reentry);
+    });
+    assert_eq!(entered, None, "a guard is left");
+    let last_token = left(&|state: &mut State| state.spare_tokens = 8..8);
+    assert_eq!(last_token, None, "the next task has no token");
+    let (state, share) = sticky(LeasePolicy::Fixed(LEASE));
+    assert_eq!(state.can_be_left(secs(101), share), None, "never renewed");
+    assert_eq!(
+        held().can_be_left(secs(101), renewed()),
+        None,
+        "not asked for"
+    );
+}
+
+#[test]
+fn what_is_left_to_the_client_is_nobodys_and_renewed() {
+    let max = Duration::from_secs(20);
+    let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
+    for policy in [LeasePolicy::Renewed(LEASE), policy] {
+        let (mut state, before) = sticky(policy);
+        assert!(state.is_sticky() && !held().is_sticky());
+        let owner = state.owner().clone();
+        let (end, after) = state.can_be_left(secs(101), before).unwrap();
+        let left = Event::LeftToClient { before, after, end };
+        let effects = state.apply(secs(101), left);
+        assert!(*state.owner() != owner && !state.has_guard());
+        assert_eq!(state.counts(), ONE, "the server has it");
+        assert_eq!(effects.release, None);
+        assert!(state.next_check() < state.deadline(), "it is renewed");
+        assert_eq!(
+            effects.check_at,
+            (before != after).then(|| state.next_check())
+        );
+        let next = LeasePolicy::Renewed(LEASE);
+        let taken = state.can_hand_off(secs(102), after, next, true, REPLY);
+        assert_eq!(taken, Some(true), "the next task can have it");
+        assert_eq!(state.can_be_left(secs(102), after), None, "not twice");
+        assert!(!state.is_sticky(), "the next guard asks anew");
+        let sticky = Duration::from_secs(10);
+        state.apply(secs(102), Event::GuardMade { sticky });
+        let again = state.can_be_left(secs(103), after);
+        assert_eq!(again, Some((end, after)), "for as long as the first time");
+        assert_eq!(state.can_be_left(end, after), None);
+    }
+}
+
+/// One step of a random life: milliseconds that pass, what happens, and a number for its details.
+type Step = (u64, u8, u64);
+
+/// What the steps so far have led to, as far as the hold is to agree with it.
+struct Model {
+    state: State,
+    now: Tick,
+    /// The shares of guards alive.
+    shares: Vec<(Owner, Mode, ShareLease)>,
+    /// How many of them have joined, and were not forgotten in the place of another.
+    joined: u32,
+    joins: u32,
+    /// Whether readers have a write hold, and until when more may join.
+    is_downgrade_deferred: bool,
+    joined_until: Tick,
+    /// How many shares were handed to tasks that have not come.
+    unclaimed: usize,
+    is_one_left: bool,
+    forgotten: Counts,
+    /// The end of the longest lease that the server has granted.
+    granted_until: Tick,
+    /// The last renewal that was sent.
+    renewal: Option<(Tick, Duration)>,
+    /// Releases that are decided on and not sent.
+    unsent: u32,
+    overs: u32,
+    losses: u32,
+}
+
+impl Model {
+    fn new(mode: Mode, is_joinable: bool) -> Self {
+        let new = NewHold {
+            is_joinable,
+            token: None,
+            spare_tokens: 8..10,
+            ..new_hold(LeasePolicy::Renewed(LEASE), mode)
+        };
+        let (state, _) = State::new(secs(100), &new);
+        Self {
+            granted_until: state.deadline(),
+            shares: vec![(state.owner().clone(), mode, renewed())],
+            state,
+            now: secs(100),
+            joined: 0,
+            joins: 0,
+            is_downgrade_deferred: false,
+            joined_until: at(100_005),
+            unclaimed: 0,
+            is_one_left: false,
+            forgotten: Counts::NONE,
+            renewal: None,
+            unsent: 0,
+            overs: 0,
+            losses: 0,
+        }
+    }
+
+    /// Takes out the share that a number says.
+    fn end_one(&mut self, number: u64) -> Option<(Owner, Mode, ShareLease)> {
+        let count = u64::try_from(self.shares.len()).unwrap();
+        let at = usize::try_from(number.checked_rem(count)?).unwrap();
+        Some(self.shares.swap_remove(at))
+    }
+
+    /// Whether it is one that the server does not count: those that joined go first.
+    fn is_uncounted(&mut self, mode: Mode, lease: ShareLease) -> bool {
+        let is_uncounted = mode == Mode::Shared && lease == renewed() && self.joined > 0;
+        self.joined -= u32::from(is_uncounted);
+        is_uncounted
+    }
+
+    fn grant(&mut self, sent: Tick, lease: Duration) {
+        self.granted_until = self.granted_until.max(local_deadline(sent, lease));
+    }
+
+    /// What happens next, if it can happen now.
+    fn event(&mut self, kind: u8, number: u64) -> Option<Event> {
+        let mode = [Mode::Exclusive, Mode::Shared][usize::from(number % 2 == 1)];
+        let lease = Duration::from_millis(1_000 + number % 60_000);
+        let sent = self.now.before(Duration::from_millis(number % 50_000));
+        Some(match kind {
+            0 => Event::ClockRead,
+            1 => Event::Lost(LostReason::Revoked),
+            2 => Event::Doubted,
+            3 => Event::CountsInDoubt,
+            4 => Event::CountsSettled(self.state.target_counts()),
+            5 => Event::CountsSent(self.state.target_counts()),
+            // Who has not come gives back what it was handed as one who has.
+            6..=9 if self.unclaimed > 0 && self.unclaimed == self.shares.len() => {
+                self.unclaimed -= 1;
+                Event::HandoffAccepted(Mode::Shared)
+            }
+            9 if self.state.is_downgrade_deferred() => self.downgrade_due(),
+            6..=8 => {
+                let (owner, mode, lease) = self.end_one(number)?;
+                let is_uncounted = self.is_uncounted(mode, lease);
+                if !is_uncounted && self.shares.is_empty() && self.is_one_left {
+                    self.forgotten = self.forgotten.raised(Mode::Shared);
+                }
+                let kept_until = match number % 3 {
+                    0 => self.now.after(Duration::from_millis(number % 20_000)),
+                    _ => Tick::ZERO,
+                };
+                Event::ShareReleased {
+                    owner,
+                    mode,
+                    lease,
+                    kept_until,
+                }
+            }
+            9 => {
+                let (owner, mode, lease) = self.end_one(number)?;
+                if self.is_uncounted(mode, lease) {
+                    self.is_one_left = true;
+                } else {
+                    // One whose downgrade was deferred and that is lost: there is nothing to be told of.
+                    let is_writer = self.state.counts().shared == 0;
+                    let mode = if is_writer { Mode::Exclusive } else { mode };
+                    self.forgotten = self.forgotten.raised(mode);
+                }
+                Event::ShareForgotten { owner, mode, lease }
+            }
+            10 => {
+                let mut shares = self.shares.iter();
+                let at = shares.position(|(_, mode, _)| *mode == Mode::Exclusive)?;
+                if self.state.loss().is_some() {
+                    // Nothing is left of it.
+                    self.shares.swap_remove(at);
+                } else {
+                    self.shares[at].1 = Mode::Shared;
+                }
+                Event::ShareDowngraded
+            }
+            11..=13 => {
+                let NextStep::Renew { lease, .. } = self.state.next_step(self.now) else {
+                    return None;
+                };
+                self.renewal = Some((self.now, lease));
+                Event::RenewalBegun { lease }
+            }
+            14..=16 => {
+                let (sent, lease) = self.renewal.take()?;
+                self.grant(sent, lease);
+                Event::Renewed { sent, lease }
+            }
+            17 => Event::ReentrySent {
+                lease,
+                until: self.now.after(REPLY),
+            },
+            18..=20 => {
+                self.state.apply(
+                    sent,
+                    Event::ReentrySent {
+                        lease,
+                        until: self.now,
+                    },
+                );
+                let is_repeated = number.is_multiple_of(3);
+                let answered = Event::ReentryAnswered { lease, is_repeated };
+                self.state.apply(self.now, answered);
+                self.grant(sent, lease);
+                let share = match number % 5 {
+                    0 => ShareLease::Until(local_deadline(sent, lease)),
+                    1 => ShareLease::RenewedUntil {
+                        lease,
+                        end: self.now.after(lease * 2),
+                    },
+                    _ => ShareLease::Renewed(lease),
+                };
+                // Somebody who has a share; who only reads is not let write.
+                let count = u64::try_from(self.shares.len()).unwrap();
+                let at = usize::try_from(number.checked_rem(count)?).unwrap();
+                let owner = self.shares[at].0.clone();
+                let writes = self.state.is_written();
+                let mode = if writes { mode } else { Mode::Shared };
+                if self.state.is_held() && self.now < self.state.deadline() {
+                    self.shares.push((owner.clone(), mode, share));
+                }
+                Event::ReentryGranted(Reentry {
+                    owner,
+                    sent,
+                    lease,
+                    mode,
+                    share,
+                    known: self.state.server_counts(),
+                    target: self.state.target_counts().raised(mode),
+                    token: None,
+                })
+            }
+            21 => {
+                let before = self.shares.first()?.2;
+                let lease = before.renewed().unwrap_or(lease);
+                let policy = if number.is_multiple_of(2) {
+                    LeasePolicy::Renewed(lease)
+                } else {
+                    let max = lease * 2;
+                    LeasePolicy::RenewedFor { lease, max }
+                };
+                let is_complete = self
+                    .state
+                    .can_hand_off(self.now, before, policy, false, REPLY)?;
+                assert_eq!(self.shares.len(), 1, "nobody else is inside");
+                assert!(!self.state.is_doubted() && self.state.is_settled());
+                assert!(self.now >= self.state.kept_until, "before its time");
+                let after = if is_complete {
+                    ShareLease::of(policy, self.now, self.now)
+                } else {
+                    before
+                };
+                let owner = Owner::new();
+                self.shares[0] = (owner.clone(), Mode::Exclusive, after);
+                (self.is_downgrade_deferred, self.joins, self.unclaimed) = (false, 0, 0);
+                Event::HandedOff(NextOwner {
+                    owner,
+                    fenced: false,
+                    give_up: REPLY,
+                    before,
+                    after,
+                })
+            }
+            22 | 23 => Event::GuardMade {
+                sticky: lease * (number % 2) as u32,
+            },
+            24 => {
+                let before = self.shares.first()?.2;
+                let (end, after) = self.state.can_be_left(self.now, before)?;
+                assert_eq!(self.shares.len(), 1, "nobody else is inside");
+                assert!(!self.state.is_doubted() && self.state.is_settled());
+                assert!(self.now >= self.state.kept_until && self.now < end);
+                assert!(!self.state.is_recalled(), "somebody waits");
+                self.shares[0].2 = after;
+                Event::LeftToClient { before, after, end }
+            }
+            25 if number.is_multiple_of(4) => Event::Recalled,
+            26..=29 => {
+                if !self.state.can_be_joined(self.now, LEASE, REPLY) {
+                    return None;
+                }
+                assert!(self.state.is_held() && self.state.server_counts().is_some());
+                assert!(self.now < self.joined_until, "so long after its grant");
+                assert!(self.joins < JOINS_MAX && !self.is_one_left);
+                assert!(self.shares.iter().all(|(_, mode, _)| *mode == Mode::Shared));
+                let owner = Owner::new();
+                self.shares.push((owner.clone(), Mode::Shared, renewed()));
+                self.joined += 1;
+                self.joins += 1;
+                let is_claimed = number.is_multiple_of(3);
+                self.unclaimed += usize::from(!is_claimed);
+                Event::Joined { owner, is_claimed }
+            }
+            30 | 31 => {
+                let (_, _, share) = self.shares.first()?;
+                if !self.state.can_pass_to_readers(self.now, *share, LEASE) {
+                    return None;
+                }
+                assert_eq!(self.shares.len(), 1, "nobody else is inside");
+                assert!(!self.state.is_doubted() && self.state.is_settled());
+                assert!(self.now >= self.state.kept_until && !self.state.is_recalled());
+                let first = Owner::new();
+                self.shares[0] = (first.clone(), Mode::Shared, renewed());
+                (self.is_downgrade_deferred, self.joins, self.unclaimed) = (true, 0, 1);
+                self.joined_until = self.now.after(Duration::from_millis(5));
+                deferred(&first, self.joined_until)
+            }
+            32 => self.downgrade_due(),
+            33 => {
+                self.unclaimed = self.unclaimed.checked_sub(1)?;
+                Event::HandoffAccepted(Mode::Shared)
+            }
+            _ => Event::HandoffAccepted(Mode::Exclusive),
+        })
+    }
+
+    fn downgrade_due(&mut self) -> Event {
+        self.is_downgrade_deferred &= !self.state.is_held();
+        Event::DowngradeDue
+    }
+
+    fn step(&mut self, (millis, kind, number): Step) {
+        self.now = self.now.after(Duration::from_millis(millis));
+        let Some(event) = self.event(kind, number) else {
+            return;
+        };
+        let (before, deadline) = (self.state.phase, self.state.deadline());
+        let what = format!("{event:?}");
+        let is_left = matches!(event, Event::LeftToClient { .. });
+        let effects = self.state.apply(self.now, event);
+        if is_left {
+            // Nobody's: its owner is a new one.
+            self.shares[0].0 = self.state.owner().clone();
+        }
+        self.check(before, deadline, effects, &what);
+    }
+
+    fn unsent_after(&self, effects: Effects) -> u32 {
+        self.unsent + u32::from(effects.release == Some(ReleaseStep::Decided))
+    }
+
+    fn check(&mut self, before: Phase, deadline: Tick, effects: Effects, what: &str) {
+        let state = &self.state;
+        self.overs += u32::from(effects.is_over);
+        self.losses += u32::from(effects.lost.is_some());
+        let is_lost = matches!(state.phase, Phase::Lost(_));
+        assert!(
+            before == Phase::Held || state.phase == before,
+            "never back: {what}"
+        );
+        assert_eq!(self.overs, u32::from(!state.is_held()), "told once: {what}");
+        assert_eq!(self.losses, u32::from(is_lost), "told once: {what}");
+        // Shares.
+        let modes = self.shares.iter().map(|(_, mode, _)| *mode);
+        let all = modes.fold(Counts::NONE, Counts::raised);
+        let of_writer = u32::from(self.is_downgrade_deferred && all.shared > 0);
+        let counts = Counts {
+            exclusive: all.exclusive + of_writer,
+            shared: all.shared - self.joined - of_writer,
+        };
+        assert_eq!(state.counts(), counts, "{what}");
+        assert!(
+            !self.is_downgrade_deferred || all.exclusive == 0,
+            "a writer among readers: {what}"
+        );
+        assert!(all.exclusive == 0 || state.is_written(), "{what}");
+        if self.unclaimed > 0 && self.unclaimed == self.shares.len() && !state.is_doubted() {
+            assert_eq!(state.next_check_of_lease(), state.deadline(), "{what}");
+        }
+        for (owner, mode, _) in &self.shares {
+            let of_owner = self.shares.iter();
+            let of_owner = of_owner.filter(|(other, of, _)| (other, of) == (owner, mode));
+            let count = u32::try_from(of_owner.count()).unwrap();
+            if self.joins > 0 || self.is_downgrade_deferred {
+                assert_eq!(state.shares_of(owner, *mode), count, "{what}");
+            }
+            assert!(state.is_of(owner) || !state.is_held(), "{what}");
+        }
+        if effects.is_joined {
+            assert!(!effects.is_over && effects.release.is_none(), "{what}");
+        }
+        assert_eq!(state.target_counts(), counts.plus(self.forgotten), "{what}");
+        assert!(
+            !state.is_held() || !counts.is_none(),
+            "nobody holds it: {what}"
+        );
+        // Deadlines.
+        assert!(state.deadline() <= self.granted_until, "{what}");
+        if deadline <= self.now {
+            assert!(state.deadline() <= deadline, "it came too late: {what}");
+        }
+        if state.is_held() {
+            let ends = self.shares.iter().map(|(.., lease)| lease.end());
+            assert!(state.deadline() <= ends.max().unwrap(), "{what}");
+            assert!(state.deadline() <= state.server_end(), "{what}");
+        }
+        if let NextStep::Renew { lease, .. } = state.next_step(self.now) {
+            let ends = self.shares.iter().map(|(.., lease)| lease.end());
+            let end = ends.max().unwrap().max(state.deadline());
+            let end = end.max(state.kept_until);
+            let reached = local_deadline(self.now, lease);
+            assert!(
+                reached <= end.after(Duration::from_millis(1)),
+                "longer than it is held: {what}"
+            );
+        }
+        if effects.lost == Some(LostReason::MaxHold) {
+            let ends = self.shares.iter().map(|(.., lease)| *lease);
+            let last = ends.max_by_key(|lease| lease.end()).unwrap();
+            assert!(matches!(last, ShareLease::RenewedUntil { end, .. } if self.now >= end));
+        }
+        if effects.is_over && state.is_kept() {
+            assert!(self.now < state.kept_until, "{what}");
+            assert!(!effects.is_released, "not to be undone: {what}");
+            if effects.lost.is_some() {
+                let ends = self.shares.iter().map(|(.., lease)| lease.end());
+                assert!(ends.max().unwrap() <= self.now, "the server has it: {what}");
+            } else {
+                assert_eq!(self.unsent_after(effects), 1, "it is to be said: {what}");
+            }
+        }
+        // Releases.
+        match effects.release {
+            Some(ReleaseStep::Decided) => self.unsent += 1,
+            Some(ReleaseStep::Sent) => self.unsent -= 1,
+            None => {}
+        }
+        assert_eq!(self.unsent, u32::from(state.is_release_unsent), "{what}");
+        if effects.is_released {
+            assert!(counts.is_none() && self.forgotten.is_none(), "{what}");
+            assert_eq!(self.unsent, 1, "it is to be released: {what}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_the_invariants_stand(
+        is_shared in any::<bool>(),
+        steps in prop::collection::vec((0_u64..8_000, 0_u8..36, any::<u64>()), 1..80),
+    ) {
+        let mode = [Mode::Exclusive, Mode::Shared][usize::from(is_shared)];
+        let mut model = Model::new(mode, false);
+        for step in steps {
+            model.step(step);
+        }
+    }
+
+    /// It goes to readers, some join while they can, then anything.
+    #[test]
+    fn whatever_happens_to_readers_of_a_write_hold_the_invariants_stand(
+        joining in prop::collection::vec((0_u64..2, prop_oneof![26_u8..34, 0..26_u8], any::<u64>()), 1..12),
+        steps in prop::collection::vec((0_u64..8_000, 0_u8..36, any::<u64>()), 1..60),
+    ) {
+        let mut model = Model::new(Mode::Exclusive, false);
+        let begin = std::iter::once((0, 30, 0));
+        for step in begin.chain(joining).chain(steps) {
+            model.step(step);
+        }
+    }
+
+    /// Some join while they can, then anything.
+    #[test]
+    fn whatever_happens_to_readers_that_join_the_invariants_stand(
+        joining in prop::collection::vec((0_u64..2, prop_oneof![26_u8..30, 0..26_u8], any::<u64>()), 1..12),
+        steps in prop::collection::vec((0_u64..8_000, 0_u8..36, any::<u64>()), 1..60),
+    ) {
+        let mut model = Model::new(Mode::Shared, true);
+        for step in joining.into_iter().chain(steps) {
+            model.step(step);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A hold that stays with its client for a while when its last guard goes: the client's next task has it without
+//! a round trip.
+//!
+//! Invariants: [`State::can_be_left`](super::state::State::can_be_left) says which holds stay and until when;
+//! nobody of this client waits for the lock at that moment, and nobody has recalled it; a hold without a guard
+//! ends with its time, a recall, its loss, or the client, whichever comes first, and is renewed until then.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::event::Event;
+use super::handoff::Handoff;
+use super::share_lease::ShareLease;
+use super::shell::Hold;
+use super::sticky_slot::{StickySlot, Watched};
+use crate::engine::clock::{Clock, Tick};
+use crate::engine::counts::Mode;
+
+impl Hold {
+    /// Leaves the caller's share to the client. True if that has it now.
+    pub(super) fn leave_to_client(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
+        let Some((share, end)) = self.begin_to_stay(mode, lease) else {
+            return false;
+        };
+        let (before, is_unwatched) = self.local.sticky.put(share, end);
+        drop(before);
+        if is_unwatched {
+            let watch = Watch::of(&self.local.sticky).run(self.core.clock);
+            self.core.watchdog.drive_while_needed(watch.boxed());
+        }
+        // Whoever came since has not seen it there.
+        if self.core.is_closed() || !self.is_held() || self.state().is_recalled() {
+            drop(self.local.sticky.take());
+        } else if self.local.queue.is_wanted(Mode::Exclusive) {
+            self.local.wake_waiters();
+        }
+        true
+    }
+
+    fn begin_to_stay(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> Option<(Handoff, Tick)> {
+        if mode != Mode::Exclusive
+            || !self.state().is_sticky()
+            || self.core.ensure_open("release").is_err()
+        {
+            return None;
+        }
+        let _nothing_under_way = self.operation.try_lock().ok()?;
+        if self.loss_of(lease).is_some()
+            || !self.is_alone()
+            || self.local.queue.is_wanted(Mode::Exclusive)
+        {
+            return None;
+        }
+        let state = self.state();
+        let now = self.core.clock.now();
+        let (end, after) = state.can_be_left(now, lease)?;
+        let left = Event::LeftToClient {
+            before: lease,
+            after,
+            end,
+        };
+        self.apply_to(state, now, left);
+        let owner = self.owner();
+        let share = Handoff::new(Arc::clone(self) as _, owner, after, true);
+        Some((share, end))
+    }
+
+    /// No guard needs it: releases it, if it is there for the next task.
+    pub(super) fn end_stay(&self) {
+        // Another hold of this lock would be one of a later grant, which the same waiter waits for.
+        drop(self.local.sticky.take());
+    }
+}
+
+/// Sees that a hold without a guard ends in time; and with the runtime, if that ends before.
+struct Watch {
+    sticky: Arc<StickySlot>,
+    is_over: bool,
+}
+
+impl Watch {
+    fn of(sticky: &Arc<StickySlot>) -> Self {
+        Self {
+            sticky: Arc::clone(sticky),
+            is_over: false,
+        }
+    }
+
+    async fn run(mut self, clock: Clock) {
+        loop {
+            let sticky = &self.sticky;
+            let mark = sticky.sooner.mark();
+            match sticky.watch(clock.now()) {
+                Watched::Over(share) => drop(share),
+                Watched::Until(end) => tokio::select! {
+                    () = sticky.sooner.past(mark) => {}
+                    () = clock.sleep_until(end) => {}
+                },
+                Watched::Nothing => break,
+            }
+        }
+        // Another one may watch by now.
+        self.is_over = true;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.is_over {
+            drop(self.sticky.end_watch());
+        }
+    }
+}

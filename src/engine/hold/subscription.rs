@@ -1,0 +1,125 @@
+//! One channel that waiters listen to: who waits, and whether the server sends us its messages.
+//!
+//! Waiters that queue in their client share one for each lock; one that queues at the server has
+//! its own.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::grant_message::GrantMessage;
+use crate::engine::clock::Tick;
+use crate::engine::hint::Hint;
+
+/// What `lua/includes/tell.lua` sends behind a message that waiters of Redisson may have missed.
+const FOR_REDISSON: &[u8] = b"00";
+
+#[derive(Debug, Default)]
+pub(crate) struct Subscription {
+    /// Given when it is worth asking the server again.
+    pub(crate) hint: Hint,
+    /// The last grant, and the channel that it came on.
+    grant: Mutex<Option<(Box<str>, GrantMessage)>>,
+    /// Locked while it is being changed.
+    pub(crate) state: tokio::sync::Mutex<SubscriptionState>,
+    waiters: AtomicUsize,
+    /// Those who listen for a waiter that queues elsewhere.
+    listeners: AtomicUsize,
+    /// Whether a subscription was made that nobody has been told to take back.
+    is_subscribed: AtomicBool,
+    /// A subscription could not be made; it is not tried again before this.
+    retry_after: AtomicU64,
+}
+
+/// Whether the server sends us the messages of a channel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SubscriptionState {
+    /// The channel that was asked for and not given up.
+    pub(crate) channel: Option<String>,
+    /// Confirmed after this many gaps; the next gap ended it. `None` until it is confirmed.
+    pub(crate) since: Option<u64>,
+}
+
+impl Subscription {
+    /// A message came on this channel. Whatever it says otherwise, it means: look again.
+    pub(crate) fn on_message(&self, channel: &str, message: &[u8]) {
+        if message == FOR_REDISSON {
+            return;
+        }
+        if let Some(grant) = GrantMessage::parse(message) {
+            *self.grant.lock() = Some((channel.into(), grant));
+        }
+        self.hint.give_message();
+    }
+
+    /// The last grant, if it came on this channel. Nobody else gets it.
+    pub(crate) fn take_grant_message(&self, channel: &str) -> Option<GrantMessage> {
+        let (on, grant) = self.grant.lock().take()?;
+        (*on == *channel).then_some(grant)
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        self.waiters.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn add_waiter(&self) {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// True if nobody waits or listens any more.
+    pub(crate) fn remove_waiter(&self) -> bool {
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        !self.is_used()
+    }
+
+    pub(crate) fn add_listener(&self) {
+        self.listeners.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// True if nobody waits or listens any more.
+    pub(crate) fn remove_listener(&self) -> bool {
+        self.listeners.fetch_sub(1, Ordering::SeqCst);
+        !self.is_used()
+    }
+
+    /// Of two that leave at once, the later one finds the other gone.
+    pub(crate) fn is_used(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) + self.listeners.load(Ordering::SeqCst) > 0
+    }
+
+    /// A subscription is being made: the last waiter to leave is to have it taken back.
+    pub(crate) fn mark_subscribed(&self) {
+        self.is_subscribed.store(true, Ordering::SeqCst);
+    }
+
+    /// True if there is a subscription to be taken back, and it is the caller who has to.
+    pub(crate) fn take_subscribed(&self) -> bool {
+        self.is_subscribed.swap(false, Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.is_subscribed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn retry_after(&self, at: Tick) {
+        self.retry_after.store(at.nanos(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn may_subscribe(&self, now: Tick) -> bool {
+        now.nanos() >= self.retry_after.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_for_redisson_wakes_nobody() {
+        let subscription = Subscription::default();
+        for (message, woken) in [("0", 1), ("1", 2), ("00", 2), ("", 3)] {
+            subscription.on_message("channel", message.as_bytes());
+            assert_eq!(subscription.hint.messages(), woken, "{message}");
+        }
+    }
+}

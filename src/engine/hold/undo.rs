@@ -1,0 +1,355 @@
+//! Undoing what callers that are gone left at the servers: attempts and queue places.
+//!
+//! Each lane to each server has one queue of small entries, which one task empties. While the server answers, the
+//! task sends all of them at once. While the server is silent, it tries one entry now and then, and the others wait.
+//! A server that is away therefore costs next to nothing, no matter how many attempts are unanswered.
+//!
+//! Invariant: an entry leaves its queue when the server has answered it. A server that stood still for longer than
+//! the lease may execute the attempt only afterwards. Its undoing comes behind the attempt, on the same connection,
+//! or on a later connection after the first was killed. An entry whose time is over is abandoned only in two cases:
+//! the server answers with refusals, or the client is gone and has tried for a little longer, in case the server is
+//! just coming back.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+
+use super::local::LocalLock;
+use crate::api::error::{Error, Kind};
+use crate::conn::{LATE_ARRIVAL_MAX, Lane};
+use crate::engine::clock::Tick;
+use crate::engine::hint::Hint;
+use crate::observe::events::Event;
+use crate::script::{Call, CallBudget, Scripts, on_first_poll};
+use crate::watchdog::Watchdog;
+
+/// Where nothing can rule out a late command, an abandoned attempt is cancelled this often during the time in which
+/// it may be late. An orphaned grant then lives for a fraction of that time.
+const CANCELS_WHILE_UNSETTLED: u32 = 8;
+
+/// The most entries under way at once while the server answers.
+const UNDER_WAY_MAX: usize = 1024;
+
+/// The most entries that wait for one silent server on one lane, some hundred bytes each. Beyond that the oldest is
+/// abandoned. No guard holds what it would have undone, so the attempt blocks others for one lease at most, counted
+/// from when the server executes it.
+pub(crate) const QUEUE_MAX: usize = 16_384;
+
+/// Once the client is gone, overdue entries are still tried for this number of reply times.
+const LAST_TRIES: u32 = 2;
+
+/// The pauses while a server is silent: doubled from the first to the longest.
+const PAUSE_FIRST: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// One thing to undo.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    /// Releases whatever is left. May run twice.
+    call: Call,
+    /// The lane of the attempt. The undoing takes the same lane so that it cannot overtake the attempt.
+    lane: Lane,
+    /// The pause between two cancellations while a late command is possible.
+    span: Duration,
+    /// After this time the entry is abandoned if the client is gone or the server refuses it.
+    until: Tick,
+    cancels: u32,
+    release: Option<PendingRelease>,
+}
+
+/// The entries, by server and lane. A queue exists while a task empties it.
+#[derive(Debug)]
+pub(crate) struct UndoQueues {
+    queues: Mutex<HashMap<Target, Queue>>,
+    /// Signalled when an entry is added or the client is gone.
+    changed: Hint,
+    /// When the client was closed; never, while it is open.
+    ending: Mutex<Tick>,
+    /// Whether an entry was abandoned that no server has answered.
+    gave_up: AtomicBool,
+    number: AtomicU64,
+}
+
+type Target = (u64, Lane);
+
+impl Default for UndoQueues {
+    fn default() -> Self {
+        Self {
+            queues: Mutex::default(),
+            changed: Hint::default(),
+            ending: Mutex::new(Tick::NEVER),
+            gave_up: AtomicBool::new(false),
+            number: AtomicU64::new(0),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    ready: VecDeque<Undo>,
+    /// Entries to send again, by time.
+    later: BTreeMap<(Tick, u64), Undo>,
+    is_silent: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Answered,
+    /// The server refuses it for good.
+    Refused,
+    /// The server cannot do it now.
+    NotNow,
+    Silent,
+}
+
+/// Counts as an unsent release of these locks until it is dropped.
+#[derive(Debug)]
+pub(crate) struct PendingRelease(Vec<Arc<LocalLock>>);
+
+impl PendingRelease {
+    pub(crate) fn of(locals: Vec<Arc<LocalLock>>) -> Self {
+        for local in &locals {
+            local.begin_release();
+        }
+        Self(locals)
+    }
+}
+
+impl Drop for PendingRelease {
+    fn drop(&mut self) {
+        for local in &self.0 {
+            local.release_sent();
+        }
+    }
+}
+
+impl Undo {
+    /// Undoes an attempt with this lease. Not abandoned before `until`.
+    pub(crate) fn new(
+        call: Call,
+        lane: Lane,
+        lease: Duration,
+        until: Tick,
+        release: Option<PendingRelease>,
+    ) -> Self {
+        Self {
+            call,
+            lane,
+            span: lease.min(LATE_ARRIVAL_MAX) / CANCELS_WHILE_UNSETTLED,
+            until,
+            cancels: CANCELS_WHILE_UNSETTLED,
+            release,
+        }
+    }
+
+    async fn send(mut self, scripts: Arc<Scripts>, reply: Duration) -> (Self, End) {
+        let release = self.release.take();
+        let cancel = scripts.run(self.lane, &self.call, CallBudget::once(reply));
+        let answer = if self.lane == Lane::Command {
+            on_first_poll(pin!(cancel), || drop(release)).await
+        } else {
+            // The next command of this client takes another lane, and might arrive first.
+            let answer = cancel.await;
+            drop(release);
+            answer
+        };
+        let end = match answer {
+            Ok(_) => End::Answered,
+            Err(failure) if failure.is_hopeless() => {
+                tell_failed(&scripts, failure.into_error("undo"));
+                End::Refused
+            }
+            Err(failure) if failure.is_answer() => End::NotNow,
+            Err(_) => End::Silent,
+        };
+        (self, end)
+    }
+}
+
+/// Reports a failure to the client's observer, because no caller learns of it.
+fn tell_failed(scripts: &Scripts, error: Error) {
+    scripts.observed.background_failed();
+    scripts
+        .observed
+        .tell(|| Event::ReleaseFailed { lock: None, error });
+}
+
+impl Queue {
+    /// Takes out the oldest entry if the server is silent and the queue is full. The flag says whether nothing was
+    /// sent for it: the entries of `later` were cancelled once already.
+    fn make_room(&mut self) -> Option<(Undo, bool)> {
+        if !self.is_silent || self.ready.len() + self.later.len() < QUEUE_MAX {
+            return None;
+        }
+        let later = self.later.pop_first().map(|(_, undo)| (undo, false));
+        later.or_else(|| self.ready.pop_front().map(|undo| (undo, true)))
+    }
+}
+
+impl UndoQueues {
+    /// Adds an entry to its queue, and starts the task of the queue if there is none. Neither blocks nor panics.
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        mut undo: Undo,
+        scripts: &Arc<Scripts>,
+        watchdog: &Watchdog,
+        reply: Duration,
+    ) {
+        let target = (scripts.transport.server(undo.call.route()), undo.lane);
+        let mut release = None;
+        let (is_new, given_up) = {
+            let mut queues = self.queues.lock();
+            let is_new = !queues.contains_key(&target);
+            let queue = queues.entry(target).or_default();
+            let given_up = queue.make_room();
+            if queue.is_silent {
+                // It is not sent soon, so requests of this client need not go behind it.
+                release = undo.release.take();
+            }
+            queue.ready.push_back(undo);
+            (is_new, given_up)
+        };
+        if let Some((_, true)) = given_up {
+            self.gave_up.store(true, Ordering::Release);
+        }
+        // Dropped outside the mutex, because both notify locks of this client.
+        drop((release, given_up));
+        if is_new {
+            let task = Arc::clone(self).empty(target, Arc::clone(scripts), reply);
+            watchdog.drive(task.boxed());
+        } else {
+            self.changed.give();
+        }
+    }
+
+    /// Notes that the client is closed or gone.
+    pub(crate) fn end(&self, now: Tick) {
+        let mut ending = self.ending.lock();
+        *ending = now.min(*ending);
+        drop(ending);
+        self.changed.give();
+    }
+
+    /// Whether an entry was abandoned that may be left at a server that stood still.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.gave_up.load(Ordering::Acquire)
+    }
+
+    /// Empties one queue.
+    async fn empty(self: Arc<Self>, target: Target, scripts: Arc<Scripts>, reply: Duration) {
+        let clock = scripts.clock;
+        let mut under_way = FuturesUnordered::new();
+        let (mut pause, mut rests_until) = (PAUSE_FIRST, Tick::ZERO);
+        let mut room = UNDER_WAY_MAX;
+        loop {
+            let mark = self.changed.mark();
+            let now = clock.now();
+            while under_way.len() < room && now >= rests_until {
+                let Some(undo) = self.next(target, now, reply) else {
+                    break;
+                };
+                under_way.push(undo.send(Arc::clone(&scripts), reply));
+            }
+            let Some(look) = self.look(target, rests_until, under_way.is_empty()) else {
+                return;
+            };
+            tokio::select! {
+                biased;
+                Some((undo, end)) = under_way.next(), if !under_way.is_empty() => {
+                    let is_silent = matches!(end, End::Silent | End::NotNow);
+                    if is_silent {
+                        rests_until = clock.now().after(pause.mul_f64(0.5 + 0.5 * fastrand::f64()));
+                        pause = PAUSE_MAX.min(pause * 2);
+                        room = 1;
+                    } else {
+                        (pause, rests_until, room) = (PAUSE_FIRST, Tick::ZERO, UNDER_WAY_MAX);
+                    }
+                    let is_settled = scripts.transport.earlier_commands_settled(target.1, undo.call.route());
+                    let now = clock.now();
+                    if matches!(end, End::NotNow) && now >= undo.until {
+                        let message = "the server refused for as long as it mattered";
+                        tell_failed(&scripts, Error::new(Kind::Refused, "undo", message));
+                    }
+                    self.ended(target, undo, end, is_settled, now);
+                }
+                () = self.changed.past(mark), if under_way.len() < room => {}
+                () = clock.sleep_until(look), if under_way.len() < room && look != Tick::NEVER => {}
+            }
+        }
+    }
+
+    /// Takes out the entry to send next.
+    fn next(&self, target: Target, now: Tick, reply: Duration) -> Option<Undo> {
+        let ending = *self.ending.lock();
+        let mut queues = self.queues.lock();
+        let queue = queues.get_mut(&target)?;
+        if ending <= now {
+            // These were cancelled already, and the client is gone. They hold no pending release, so they can be
+            // dropped under the mutex.
+            queue.later.clear();
+        }
+        if ending.after(reply * LAST_TRIES) <= now {
+            while queue.ready.front().is_some_and(|undo| now >= undo.until) {
+                queue.ready.pop_front();
+                self.gave_up.store(true, Ordering::Release);
+            }
+        }
+        if let Some(entry) = queue.later.first_entry()
+            && entry.key().0 <= now
+        {
+            return Some(entry.remove());
+        }
+        queue.ready.pop_front()
+    }
+
+    /// When to look again. `None` if nothing is left and the queue was removed.
+    fn look(&self, target: Target, rests_until: Tick, is_idle: bool) -> Option<Tick> {
+        let mut queues = self.queues.lock();
+        let queue = queues.get_mut(&target)?;
+        let later = queue.later.keys().next().map(|(at, _)| *at);
+        match (queue.ready.is_empty(), later) {
+            (true, None) if is_idle => {
+                queues.remove(&target);
+                None
+            }
+            (true, None) => Some(Tick::NEVER),
+            (true, Some(at)) => Some(at.max(rests_until)),
+            (false, _) => Some(rests_until),
+        }
+    }
+
+    fn ended(&self, target: Target, mut undo: Undo, end: End, is_settled: bool, now: Tick) {
+        let mut queues = self.queues.lock();
+        let Some(queue) = queues.get_mut(&target) else {
+            return;
+        };
+        queue.is_silent = matches!(end, End::Silent | End::NotNow);
+        match end {
+            End::Answered if is_settled || undo.cancels == 0 => {}
+            End::Answered => {
+                undo.cancels -= 1;
+                let number = self.number.fetch_add(1, Ordering::Relaxed);
+                queue.later.insert((now.after(undo.span), number), undo);
+            }
+            End::Refused => {}
+            End::NotNow if now >= undo.until => {}
+            End::NotNow | End::Silent => queue.ready.push_front(undo),
+        }
+        if queue.is_silent {
+            let held: Vec<_> = queue
+                .ready
+                .iter_mut()
+                .map(|undo| undo.release.take())
+                .collect();
+            drop(queues);
+            // Later requests of this client do not wait for them.
+            drop(held);
+        }
+    }
+}

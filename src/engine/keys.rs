@@ -1,0 +1,540 @@
+//! Names of locks and every key and channel made from them.
+//!
+//! The layout is Redisson's: the lock's own key is the name itself, helpers are `prefix:{name}`, or `prefix:name` if
+//! the name holds a `{` of its own. Invariant: all keys of one lock hash to one cluster slot; a name that would break
+//! this under Redisson's rule is refused.
+
+use std::sync::Arc;
+
+use crate::api::error::{Error, Result};
+
+/// The longest name of a lock, in bytes of UTF-8, including the client's prefix.
+pub const NAME_BYTES_MAX: usize = 512;
+
+/// The channel on which waiters recall holds of a client, before the client's uuid.
+pub(crate) const RECALL_CHANNEL: &str = "lockset_recall:";
+
+/// A checked name: the user's name of the lock, and the server's. In one allocation, as it goes along with each call
+/// and each hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LockName(Arc<Names>);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Names {
+    name: Arc<str>,
+    key: Arc<str>,
+}
+
+impl LockName {
+    pub(crate) fn new(prefix: &str, name: &str) -> Result<Self> {
+        let invalid = |message: String| Err(Error::invalid("name", message).of_lock(name));
+        if name.is_empty() {
+            return invalid("the name is empty; a lock needs at least one character".to_owned());
+        }
+        let bytes = prefix.len() + name.len();
+        if bytes > NAME_BYTES_MAX {
+            return invalid(format!(
+                "the name has {bytes} bytes with its prefix; use at most {NAME_BYTES_MAX}"
+            ));
+        }
+        let name: Arc<str> = name.into();
+        let key = if prefix.is_empty() {
+            Arc::clone(&name)
+        } else {
+            format!("{prefix}{name}").into()
+        };
+        if !one_slot(&key) {
+            return Err(Error::invalid(
+                "name",
+                format!(
+                    "the braces in {key:?} would put the keys of this lock in different cluster \
+                     slots; use no braces, or one non-empty pair such as \"{{order}}:7\" first"
+                ),
+            )
+            .of_lock(&name));
+        }
+        Ok(Self::of(name, key))
+    }
+
+    fn of(name: Arc<str>, key: Arc<str>) -> Self {
+        Self(Arc::new(Names { name, key }))
+    }
+
+    /// The name as the user wrote it.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The lock's own key, prefix included.
+    pub(crate) fn key(&self) -> &Arc<str> {
+        &self.0.key
+    }
+
+    /// The channel on which a release of a reentrant lock is published.
+    pub(crate) fn lock_channel(&self) -> String {
+        self.helper("redisson_lock__channel")
+    }
+
+    /// The counter of fencing tokens.
+    pub(crate) fn token_key(&self) -> String {
+        self.helper("redisson_lock_token")
+    }
+
+    /// All keys that exist while a lock that uses these tokens is held or waited for. The counter is not among them.
+    pub(crate) fn keys_in_use(&self) -> Vec<String> {
+        let key = &**self.key();
+        let twin = match within_braces(key) {
+            Some(inner) => Some(inner.to_owned()),
+            None => (!key.contains('{')).then(|| format!("{{{key}}}")),
+        };
+        let twin = twin.map(|key| Self::of(Arc::clone(&self.0.name), key.into()));
+        let mut keys = vec![self.fair_queue_key(), self.fair_alive_key()];
+        for lock in [Some(self), twin.as_ref()].into_iter().flatten() {
+            keys.push(lock.key().as_ref().to_owned());
+            keys.push(lock.rw_waiting_key());
+        }
+        keys
+    }
+
+    /// The queue of a fair lock.
+    pub(crate) fn fair_queue_key(&self) -> String {
+        self.helper("redisson_lock_queue")
+    }
+
+    /// The ends of the places of Redisson's waiters for a fair lock.
+    pub(crate) fn fair_timeouts_key(&self) -> String {
+        self.helper("redisson_lock_timeout")
+    }
+
+    /// The ends of the places of our waiters for a fair lock. There is one such key for each queue, which `x` and `{x}`
+    /// share: the scores say which of the two a waiter waits for.
+    pub(crate) fn fair_alive_key(&self) -> String {
+        self.helper("lockset_fair_alive")
+    }
+
+    /// The channel on which the end of a read or write hold is published.
+    pub(crate) fn rw_channel(&self) -> String {
+        self.helper("redisson_rwlock")
+    }
+
+    /// Our waiters for a read-write lock. No two names share this key.
+    pub(crate) fn rw_waiting_key(&self) -> String {
+        self.own_helper("lockset_rw_waiting")
+    }
+
+    /// The lease of one read hold of a holder; the first has number 1.
+    pub(crate) fn read_lease_key(&self, holder: &str, number: u32) -> String {
+        let key = self.key();
+        if key.contains('{') {
+            format!("{key}:{holder}:rwlock_timeout:{number}")
+        } else {
+            format!("{{{key}}}:{holder}:rwlock_timeout:{number}")
+        }
+    }
+
+    /// The channel of a latch. Redisson puts braces around every name.
+    pub(crate) fn latch_channel(&self) -> String {
+        format!("redisson_countdownlatch__channel__{{{}}}", self.key())
+    }
+
+    /// The call that opened a latch last.
+    pub(crate) fn latch_opened_key(&self) -> String {
+        self.own_helper("lockset_latch_opened")
+    }
+
+    /// A key that exists once this call has closed a latch or counted it down.
+    pub(crate) fn latch_call_key(&self, call: &str) -> String {
+        self.own_helper_of("lockset_latch_call", call)
+    }
+
+    /// The call that counted a latch down for this id.
+    pub(crate) fn latch_done_key(&self, id: &str) -> String {
+        self.own_helper_of("lockset_latch_done", id)
+    }
+
+    /// The channel of a semaphore.
+    pub(crate) fn semaphore_channel(&self) -> String {
+        self.helper("redisson_sc")
+    }
+
+    /// The permits of a semaphore that have been taken.
+    pub(crate) fn semaphore_timeouts_key(&self) -> String {
+        let key = self.key();
+        if key.contains('{') {
+            format!("{key}:timeout")
+        } else {
+            format!("{{{key}}}:timeout")
+        }
+    }
+
+    /// The waiters of a fair semaphore.
+    pub(crate) fn semaphore_queue_key(&self) -> String {
+        self.own_helper("lockset_sem_queue")
+    }
+
+    /// The ends of the places of the waiters of a fair semaphore.
+    pub(crate) fn semaphore_alive_key(&self) -> String {
+        self.own_helper("lockset_sem_alive")
+    }
+
+    /// Our holders of permits of a plain semaphore.
+    pub(crate) fn semaphore_holds_key(&self) -> String {
+        self.own_helper("lockset_sem_holds")
+    }
+
+    /// A key that exists once this call has made a plain semaphore or added permits.
+    pub(crate) fn semaphore_call_key(&self, call: &str) -> String {
+        self.own_helper_of("lockset_sem_call", call)
+    }
+
+    /// The last value of the leader of an election.
+    pub(crate) fn leader_key(&self) -> String {
+        self.own_helper("lockset_leader")
+    }
+
+    /// The channel that notifies the observers of an election.
+    pub(crate) fn leader_channel(&self) -> String {
+        self.leader_key()
+    }
+
+    /// The number of parties of a barrier; exists while a party waits.
+    pub(crate) fn barrier_key(&self) -> String {
+        self.own_helper("lockset_barrier")
+    }
+
+    /// The parties that wait at a barrier, with the ends of their leases.
+    pub(crate) fn barrier_arrivals_key(&self) -> String {
+        self.own_helper("lockset_barrier_arrived")
+    }
+
+    /// The prefix of the key with the outcome of a party's round. The id of the party follows.
+    pub(crate) fn barrier_over_prefix(&self) -> String {
+        format!("{}:", self.own_helper("lockset_barrier_over"))
+    }
+
+    /// The channel that notifies parties of the end of a round.
+    pub(crate) fn barrier_channel(&self) -> String {
+        self.barrier_key()
+    }
+
+    /// A key for each id. It includes the length of the id, because names and ids may contain colons.
+    fn own_helper_of(&self, prefix: &str, id: &str) -> String {
+        format!("{}:{id}:{}", self.own_helper(prefix), id.len())
+    }
+
+    /// A key that Redisson does not have. A second colon keeps the keys of `{x}` apart from the keys of `x`.
+    fn own_helper(&self, prefix: &str) -> String {
+        let key = self.key();
+        if key.contains('{') {
+            format!("{prefix}::{key}")
+        } else {
+            format!("{prefix}:{{{key}}}")
+        }
+    }
+
+    fn helper(&self, prefix: &str) -> String {
+        let key = self.key();
+        if key.contains('{') {
+            format!("{prefix}:{key}")
+        } else {
+            format!("{prefix}:{{{key}}}")
+        }
+    }
+}
+
+/// Returns the key of the lock whose tokens this key counts, if there is one. `x` and `{x}` share theirs.
+pub(crate) fn lock_of_token_key(token_key: &str) -> Option<&str> {
+    let rest = token_key.strip_prefix("redisson_lock_token:")?;
+    within_braces(rest).or_else(|| rest.contains('{').then_some(rest))
+}
+
+/// The key for an operator's reason to take the hold with this id away. `None`: it is no holder id.
+pub(crate) fn freed_key(holder: &str) -> Option<String> {
+    let (client, number) = holder
+        .strip_suffix(":write")
+        .unwrap_or(holder)
+        .split_once(':')?;
+    let is_client = client
+        .bytes()
+        .all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_client && is_number && !client.is_empty() && !number.is_empty())
+        .then(|| format!("lockset_client:{{{client}}}:freed:{number}"))
+}
+
+/// Returns the keys of the locks that publish their release on a channel of this name, or have a helper key of this
+/// name. Empty if it is neither. `x` and `{x}` share theirs.
+pub(crate) fn keys_behind(helper: &str) -> Vec<String> {
+    const PREFIXES: [&str; 3] = [
+        "redisson_lock__channel:",
+        "redisson_rwlock:",
+        "redisson_lock_token:",
+    ];
+    let mut rests = PREFIXES
+        .iter()
+        .filter_map(|prefix| helper.strip_prefix(prefix));
+    let Some(rest) = rests.next() else {
+        return Vec::new();
+    };
+    // A waiter in the queue of a fair lock has a channel of its own: its id follows.
+    let rest = without_waiter(rest).unwrap_or(rest);
+    match within_braces(rest) {
+        Some(inner) => vec![inner.to_owned(), rest.to_owned()],
+        None if rest.contains('{') => vec![rest.to_owned()],
+        None => Vec::new(),
+    }
+}
+
+/// The text before the `:uuid:number` at the end.
+fn without_waiter(channel: &str) -> Option<&str> {
+    let (rest, number) = channel.rsplit_once(':')?;
+    let number = number.strip_prefix('-').unwrap_or(number);
+    let (rest, client) = rest.rsplit_once(':')?;
+    let is_id = client.len() == 36 && client.bytes().filter(|byte| *byte == b'-').count() == 4;
+    (is_id && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        .then_some(rest)
+}
+
+/// A glob that matches only this text.
+pub(crate) fn glob_of(text: &str) -> String {
+    let mut glob = String::new();
+    for letter in text.chars() {
+        if "*?[]^\\".contains(letter) {
+            glob.push('\\');
+        }
+        glob.push(letter);
+    }
+    glob
+}
+
+/// The text between the braces, if they enclose the whole key. Redisson gives `x` and `{x}` the same helper keys and
+/// channels, and no other two names.
+pub(crate) fn within_braces(key: &str) -> Option<&str> {
+    let inner = key.strip_prefix('{')?.strip_suffix('}')?;
+    (!inner.contains(['{', '}'])).then_some(inner)
+}
+
+/// Whether `key` and its helper keys hash to one slot. A cluster hashes the text between the first `{` and the next
+/// `}`, or the whole key if there is no such text.
+fn one_slot(key: &str) -> bool {
+    match key.find('{') {
+        // The helper is `prefix:{key}`: its tag must be the whole key.
+        None => !key.contains('}'),
+        // The helper is `prefix:key`: both must have the same, non-empty tag.
+        Some(open) => key[open + 1..].find('}').is_some_and(|tag| tag > 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The part of a key that a cluster hashes, from the cluster specification.
+    fn tag(key: &str) -> &str {
+        if let Some(open) = key.find('{')
+            && let Some(len) = key[open + 1..].find('}')
+            && len > 0
+        {
+            return &key[open + 1..open + 1 + len];
+        }
+        key
+    }
+
+    #[test]
+    fn helpers_follow_redissons_rule() {
+        let plain = LockName::new("", "abc").unwrap();
+        assert_eq!(&**plain.key(), "abc");
+        assert_eq!(plain.lock_channel(), "redisson_lock__channel:{abc}");
+        let tagged = LockName::new("app:", "{order}:7").unwrap();
+        assert_eq!(&**tagged.key(), "app:{order}:7");
+        assert_eq!(tagged.as_str(), "{order}:7");
+        assert_eq!(tagged.token_key(), "redisson_lock_token:app:{order}:7");
+        assert_eq!(plain.fair_queue_key(), "redisson_lock_queue:{abc}");
+        assert_eq!(plain.fair_timeouts_key(), "redisson_lock_timeout:{abc}");
+        assert_eq!(plain.rw_channel(), "redisson_rwlock:{abc}");
+        for (lock, lease_key) in [
+            (plain, "{abc}:u:7:rwlock_timeout:2"),
+            (tagged, "app:{order}:7:u:7:rwlock_timeout:2"),
+        ] {
+            assert_eq!(lock.read_lease_key("u:7", 2), lease_key);
+        }
+    }
+
+    #[test]
+    fn a_reason_is_left_for_a_holder_and_for_nobody_else() {
+        let client = "8b2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a";
+        let key = format!("lockset_client:{{{client}}}:freed:57");
+        for holder in [format!("{client}:57"), format!("{client}:57:write")] {
+            assert_eq!(freed_key(&holder).as_deref(), Some(&*key));
+        }
+        for holder in [
+            "",
+            "x",
+            "x:1",
+            "a}b:1",
+            &format!("{client}:x"),
+            ":",
+            "a:",
+            "a:1:2",
+        ] {
+            assert_eq!(freed_key(holder), None, "{holder}");
+        }
+    }
+
+    #[test]
+    fn names_that_cannot_work_are_refused_by_name() {
+        for bad in ["", "a{b", "{a", "a}b", "{}a", "x{}{y}", "}"] {
+            let error = LockName::new("", bad).unwrap_err();
+            assert!(error.is_invalid(), "{bad:?}");
+            assert_eq!(error.lock_name(), Some(bad));
+        }
+        let long = "x".repeat(NAME_BYTES_MAX);
+        assert!(LockName::new("", &long).is_ok());
+        assert!(LockName::new("p", &long).unwrap_err().is_invalid());
+        for good in ["abc", "a{b}c", "x{y}{z}", "a}b{c}", "\r\n\0", "ключ"] {
+            assert!(LockName::new("", good).is_ok(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn a_channel_leads_back_to_its_lock() {
+        let waiter = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
+        // Some end in text that looks like a waiter's id and is none.
+        let no_number = format!("a{{b}}:{}:x", &waiter[..36]);
+        for name in [
+            "abc",
+            "{abc}",
+            "a{b}c",
+            "x:1",
+            "a b{c}:d",
+            "ключ",
+            "a{b}:x:7",
+            "a{b}:1-2-3-4-5:7",
+            &no_number,
+        ] {
+            let lock = LockName::new("", name).unwrap();
+            for channel in [
+                lock.lock_channel(),
+                lock.rw_channel(),
+                lock.token_key(),
+                format!("{}:{waiter}", lock.lock_channel()),
+            ] {
+                let keys = keys_behind(&channel);
+                assert!(keys.iter().any(|key| key == name), "{channel}: {keys:?}");
+            }
+        }
+        for other in [
+            "news",
+            "redisson_lock__channel:abc",
+            "redisson_sc:{abc}",
+            "",
+        ] {
+            assert!(keys_behind(other).is_empty(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_counter_leads_back_to_its_lock_and_to_what_shows_its_use() {
+        let holder = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
+        for (name, lock) in [
+            ("abc", "abc"),
+            ("{abc}", "abc"),
+            ("a{b}c", "a{b}c"),
+            (&format!("a{{b}}:{holder}"), &format!("a{{b}}:{holder}")),
+        ] {
+            let name = LockName::new("", name).unwrap();
+            assert_eq!(lock_of_token_key(&name.token_key()), Some(lock));
+            assert!(!name.keys_in_use().contains(&name.token_key()));
+            assert!(
+                name.keys_in_use()
+                    .iter()
+                    .all(|key| tag(key) == tag(name.key()))
+            );
+        }
+        for other in [
+            "redisson_lock_token:abc",
+            "redisson_lock_queue:{abc}",
+            "abc",
+        ] {
+            assert_eq!(lock_of_token_key(other), None, "{other}");
+        }
+        let sorted = |name| {
+            let mut keys = LockName::new("", name).unwrap().keys_in_use();
+            keys.sort();
+            keys
+        };
+        assert_eq!(sorted("abc"), sorted("{abc}"), "they share the counter");
+        assert!(sorted("abc").contains(&"{abc}".to_owned()));
+    }
+
+    #[test]
+    fn a_prefix_is_no_pattern() {
+        assert_eq!(glob_of("app:[x]*?^\\"), "app:\\[x\\]\\*\\?\\^\\\\");
+    }
+
+    /// Messages and waiters of the two have to be distinguished.
+    #[test]
+    fn two_names_share_a_channel_only_with_and_without_braces() {
+        let shared = |a: &str, b: &str| {
+            let [a, b] = [a, b].map(|name| LockName::new("", name).unwrap());
+            assert_ne!(a.rw_waiting_key(), b.rw_waiting_key());
+            a.lock_channel() == b.lock_channel()
+        };
+        assert!(shared("abc", "{abc}"));
+        assert!(!shared("abc", ":{abc}") && !shared("{abc}", ":{abc}"));
+        assert_eq!(within_braces("{abc}"), Some("abc"));
+        for other in ["abc", "{a}{b}", "{a}b", "a{b}", "a}b{c}", "{"] {
+            assert_eq!(within_braces(other), None, "{other:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_other_names_share_a_channel(one in "[ab:{}]{1,6}", two in "[ab:{}]{1,6}") {
+            if let (Ok(a), Ok(b)) = (LockName::new("", &one), LockName::new("", &two))
+                && one != two
+            {
+                prop_assert_ne!(a.rw_waiting_key(), b.rw_waiting_key());
+                let family = |name| within_braces(name).unwrap_or(name).to_owned();
+                prop_assert_eq!(a.lock_channel() == b.lock_channel(), family(&one) == family(&two));
+            }
+        }
+
+        #[test]
+        fn all_keys_of_an_accepted_name_share_a_tag(prefix in "[a-z{}:]{0,4}", name in "[ab{}]{1,8}") {
+            if let Ok(lock) = LockName::new(&prefix, &name) {
+                for helper in [
+                    lock.lock_channel(),
+                    lock.token_key(),
+                    lock.fair_queue_key(),
+                    lock.fair_timeouts_key(),
+                    lock.fair_alive_key(),
+                    lock.rw_channel(),
+                    lock.rw_waiting_key(),
+                    lock.latch_opened_key(),
+                    lock.semaphore_channel(),
+                    lock.semaphore_holds_key(),
+                    lock.semaphore_timeouts_key(),
+                    lock.semaphore_queue_key(),
+                    lock.semaphore_alive_key(),
+                    lock.leader_key(),
+                    lock.barrier_arrivals_key(),
+                    format!("{}u:7", lock.barrier_over_prefix()),
+                    lock.latch_done_key(&name),
+                    lock.latch_call_key("}{"),
+                ] {
+                    prop_assert_eq!(tag(lock.key()), tag(&helper));
+                }
+            }
+        }
+
+        #[test]
+        fn a_refused_name_would_have_split_slots(name in "[ab{}]{1,8}") {
+            if LockName::new("", &name).is_err() {
+                let helper = if name.contains('{') { format!("p:{name}") } else { format!("p:{{{name}}}") };
+                prop_assert_ne!(tag(&name), tag(&helper));
+            }
+        }
+    }
+}

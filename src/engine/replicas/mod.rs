@@ -1,0 +1,114 @@
+//! Grants that count only once replicas have them.
+//!
+//! `WAIT` says how many replicas have the writes of the connection it is sent on. So the hold is
+//! renewed first, which is a write after the grant, and `WAIT` goes right behind that over one
+//! connection: on another one, or one that was replaced in between, it would speak of nothing. It holds
+//! up whatever comes behind it, so it has a connection of its own.
+//!
+//! Invariants: one `WAIT` is under way to each server; whoever comes meanwhile goes with the next one,
+//! together with all others that ask for the same. A renewal concerns a holder id that is used once, so
+//! one that comes late, or twice, changes nothing.
+
+mod request;
+mod round;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::api::options::Replication;
+use crate::script::{Failure, Scripts};
+use crate::watchdog::{BATCH_HOLDS_MAX, Watchdog};
+pub(crate) use request::{Confirmation, Verdict};
+use request::{Outcome, Request};
+
+#[derive(Debug)]
+pub(crate) struct Replicas {
+    scripts: Arc<Scripts>,
+    /// The longest wait for a reply that comes at once.
+    reply: Duration,
+    /// By server, who waits for the next `WAIT`. There for as long as one is under way.
+    queues: Mutex<HashMap<u64, VecDeque<Request>>>,
+}
+
+impl Replicas {
+    pub(crate) fn new(scripts: Arc<Scripts>, reply: Duration) -> Self {
+        Self {
+            scripts,
+            reply,
+            queues: Mutex::default(),
+        }
+    }
+
+    /// Waits until replicas have these holds, which one script could name.
+    ///
+    /// Cancel safe: what is under way goes on, and changes nothing that was not granted.
+    pub(crate) async fn confirm(
+        self: &Arc<Self>,
+        watchdog: &Watchdog,
+        holds: Vec<Confirmation>,
+        replication: Replication,
+    ) -> Outcome {
+        let Some(first) = holds.first() else {
+            return Ok(Verdict::Confirmed);
+        };
+        let server = self.scripts.transport.server(&first.key);
+        let (outcome, confirmed) = oneshot::channel();
+        let request = Request {
+            holds,
+            replication,
+            outcome,
+        };
+        if self.enqueue(server, request) {
+            // Driven by the watchdog, so that nobody who gives up takes the others along.
+            watchdog.drive(Arc::clone(self).serve(server).boxed());
+        }
+        confirmed
+            .await
+            .unwrap_or_else(|_| Err(Failure::silent("the client is gone")))
+    }
+
+    /// True if nobody serves this queue yet.
+    fn enqueue(&self, server: u64, request: Request) -> bool {
+        let mut queues = self.queues.lock();
+        let is_new = !queues.contains_key(&server);
+        queues.entry(server).or_default().push_back(request);
+        is_new
+    }
+
+    async fn serve(self: Arc<Self>, server: u64) {
+        while let Some(round) = self.next_round(server) {
+            round::run(&self.scripts, self.reply, round).await;
+        }
+    }
+
+    /// The first in the queue, and all others that ask for the same. `None` ends the queue.
+    fn next_round(&self, server: u64) -> Option<Vec<Request>> {
+        let mut queues = self.queues.lock();
+        let queue = queues.get_mut(&server)?;
+        queue.retain(|request| !request.outcome.is_closed());
+        let Some(replication) = queue.front().map(|first| first.replication) else {
+            queues.remove(&server);
+            return None;
+        };
+        let mut holds = 0;
+        let (mut round, mut rest) = (Vec::new(), VecDeque::new());
+        for request in queue.drain(..) {
+            let fits = round.is_empty() || holds + request.holds.len() <= BATCH_HOLDS_MAX;
+            if fits && request.replication == replication {
+                holds += request.holds.len();
+                round.push(request);
+            } else {
+                rest.push_back(request);
+            }
+        }
+        *queue = rest;
+        Some(round)
+    }
+}

@@ -1,0 +1,253 @@
+//! The common part of latches, semaphores, elections and barriers: a name, a client, and the wait for a condition.
+//!
+//! Invariants: a message is a hint; a wait asks the server at least once in a sixth of the client's lease, after each
+//! new subscription, and once more at its deadline; it ends when the client is closed.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::api::backoff::Backoff;
+use crate::api::error::{Error, Result};
+use crate::api::holder::HolderId;
+use crate::api::options::check_give_up;
+use crate::client::Client;
+use crate::conn::Lane;
+use crate::engine::clock::Tick;
+use crate::engine::hint::Mark;
+use crate::engine::hold::core::Core;
+use crate::engine::keys::LockName;
+use crate::engine::listen::Listener;
+use crate::script::{Answer, Call};
+
+/// The server knows a call by its id for at least this long, so that a repeat changes nothing.
+const CALL_KEPT_MIN: Duration = Duration::from_secs(60);
+
+/// The state of a handle that is not a lock.
+#[derive(Clone)]
+pub(crate) struct Synchronizer {
+    core: Arc<Core>,
+    /// An invalid name is reported by the first call that uses it.
+    name: Result<LockName>,
+    /// The client's limit if unset.
+    give_up: Option<Duration>,
+    /// The pauses of a wait, which has no subscription then.
+    polled: Option<Backoff>,
+}
+
+/// Repeated looks at the server, with a pause between two.
+pub(crate) struct Looks {
+    core: Arc<Core>,
+    listener: Listener,
+    polled: Option<Backoff>,
+    pauses: u32,
+}
+
+impl Looks {
+    /// Begins a look. Subscribes if `subscribes`, unless waits are polled.
+    pub(crate) async fn begin(&self, subscribes: bool) -> Mark {
+        let seen = self.listener.mark();
+        if subscribes && self.polled.is_none() {
+            self.listener.subscribe().await;
+        }
+        seen
+    }
+
+    /// Ends a look, and waits for an event since its mark, for the next poll, or for the deadline.
+    pub(crate) async fn pause(&mut self, seen: Mark, deadline: Tick) {
+        let cap = self.core.timing.poll_cap;
+        let pause = self.polled.map_or(cap, |polled| {
+            cap.min(polled.pause(self.pauses, fastrand::f64()))
+        });
+        self.pauses = self.pauses.saturating_add(1);
+        let at = self.core.clock.now().after(pause);
+        self.listener.wait(seen, at.min(deadline)).await;
+    }
+}
+
+impl Synchronizer {
+    pub(crate) fn new(client: &Client, name: &str) -> Self {
+        Self {
+            core: Arc::clone(client.core()),
+            name: LockName::new(client.key_prefix(), name),
+            give_up: None,
+            polled: None,
+        }
+    }
+
+    pub(crate) fn polled(&mut self, backoff: Backoff) {
+        self.polled = Some(backoff);
+    }
+
+    pub(crate) fn give_up_after(&mut self, span: Duration) {
+        self.give_up = Some(span);
+    }
+
+    /// How long a call goes on without an answer.
+    pub(crate) fn give_up(&self, operation: &'static str) -> Result<Duration> {
+        let give_up = self.give_up.unwrap_or(self.core.timing.give_up);
+        let of_lock = |error: Error| error.during(operation).of_lock(self.given_name());
+        check_give_up(give_up).map_err(of_lock)?;
+        Ok(give_up)
+    }
+
+    /// The pauses of a waiter, if it has no subscription.
+    pub(crate) fn polls(&self, operation: &'static str) -> Result<Option<Backoff>> {
+        let of_lock = |error: Error| error.during(operation).of_lock(self.given_name());
+        let checked = self.polled.map_or(Ok(()), |polled| polled.check());
+        checked.map(|()| self.polled).map_err(of_lock)
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn name(&self, operation: &'static str) -> Result<&LockName> {
+        let name = self.name.as_ref();
+        name.map_err(|error| error.clone().during(operation))
+    }
+
+    /// The name as it was given, even if it is invalid.
+    pub(crate) fn given_name(&self) -> &str {
+        match &self.name {
+            Ok(name) => name.as_str(),
+            Err(error) => error.lock_name().unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn publish(&self) -> &'static str {
+        self.core.channels().publish()
+    }
+
+    /// Makes an id for a call, different from every other call of any client.
+    pub(crate) fn new_call(&self) -> HolderId {
+        self.core.new_holder().1
+    }
+
+    /// How long the server knows a call by its id: longer than the call may be repeated.
+    pub(crate) fn call_kept(&self) -> Duration {
+        let give_up = self.give_up.unwrap_or(self.core.timing.give_up);
+        let longest = give_up.max(self.core.timing.linger);
+        CALL_KEPT_MIN.max(longest.saturating_mul(2))
+    }
+
+    pub(crate) fn invalid(&self, operation: &'static str, message: impl Into<String>) -> Error {
+        Error::invalid(operation, message).of_lock(self.given_name())
+    }
+
+    /// Runs a script until it is answered, for as long as a call continues.
+    pub(crate) async fn ask<T>(
+        &self,
+        operation: &'static str,
+        call: &Call,
+        read: impl FnOnce(&Answer) -> Result<T>,
+    ) -> Result<T> {
+        let name = self.name(operation)?;
+        let of_lock = |error: Error| error.during(operation).of_lock(name.as_str());
+        let core = &self.core;
+        core.ensure_open(operation).map_err(of_lock)?;
+        let budget = core.call_budget(self.give_up(operation)?);
+        let answer = pin!(core.scripts.run(Lane::Command, call, budget));
+        let Some(answer) = until_closed(core, answer).await else {
+            return Err(of_lock(core.closed(operation)));
+        };
+        let answer = answer.map_err(|failure| of_lock(failure.into_error(operation)))?;
+        read(&answer).map_err(of_lock)
+    }
+
+    /// Asks until the condition is true; `None` if it is not by the deadline. `ask` returns the caller's result, or
+    /// `None` while the condition is not true. The caller has asked once before.
+    pub(crate) async fn wait<T, F>(
+        &self,
+        operation: &'static str,
+        channel: &str,
+        deadline: Tick,
+        mut ask: impl FnMut() -> F,
+    ) -> Result<Option<T>>
+    where
+        F: Future<Output = Result<Option<T>>>,
+    {
+        let clock = self.core.clock;
+        let mut looks = self.looks(operation, channel)?;
+        loop {
+            let seen = looks.begin(clock.now() < deadline).await;
+            let asked_at = clock.now();
+            if let Some(done) = ask().await? {
+                return Ok(Some(done));
+            }
+            if asked_at >= deadline {
+                return Ok(None);
+            }
+            looks.pause(seen, deadline).await;
+        }
+    }
+
+    /// Prepares repeated looks.
+    pub(crate) fn looks(&self, operation: &'static str, channel: &str) -> Result<Looks> {
+        let key = self.name(operation)?.key();
+        Ok(Looks {
+            polled: self.polls(operation)?,
+            listener: Listener::new(&self.core, key, channel),
+            core: Arc::clone(&self.core),
+            pauses: 0,
+        })
+    }
+
+    /// Returns the end of a wait that begins now.
+    pub(crate) fn deadline(&self, limit: Option<Duration>) -> Tick {
+        limit.map_or(Tick::NEVER, |limit| self.core.clock.now().after(limit))
+    }
+}
+
+/// Drives `work`; `None` once the client is closed.
+async fn until_closed<F: Future>(
+    core: &Core,
+    mut work: std::pin::Pin<&mut F>,
+) -> Option<F::Output> {
+    let closing = core.closing.mark();
+    let mut closed = pin!(core.closing.past(closing));
+    poll_fn(|context| {
+        if core.is_closed() || closed.as_mut().poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        work.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// Adds the name, `give_up_after` and `Debug` to a public handle, a newtype or a struct with `site`.
+macro_rules! synchronizer_methods {
+    ($handle:ident, $what:literal) => {
+        impl ::std::fmt::Debug for $handle {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct(stringify!($handle))
+                    .field("name", &self.name())
+                    .finish_non_exhaustive()
+            }
+        }
+
+        impl $handle {
+            #[doc = concat!("The name of the ", $what, " as it was given, even if it is invalid.")]
+            #[must_use]
+            pub fn name(&self) -> &str {
+                self.site.given_name()
+            }
+
+            /// Sets how long a call continues without an answer from the server. Default: the client's.
+            pub fn give_up_after(mut self, span: ::std::time::Duration) -> Self {
+                self.site.give_up_after(span);
+                self
+            }
+
+            /// Waits without a subscription, with these pauses; as
+            /// [`ReentrantLock::polled`](crate::ReentrantLock::polled).
+            pub fn polled(mut self, backoff: impl Into<$crate::Backoff>) -> Self {
+                self.site.polled(backoff.into());
+                self
+            }
+        }
+    };
+}
+pub(crate) use synchronizer_methods;

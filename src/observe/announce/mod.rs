@@ -1,0 +1,188 @@
+//! The announcement of a client at the server, for operators: its machine, process and label, its holds and its
+//! waits.
+//!
+//! Written by the task of the watchdog, right behind a batch of renewals if there is one. Invariants: nothing
+//! here is on the way of a lock; a client that uses no lock writes nothing and connects nowhere for it; a
+//! user without the right is noticed once; no call depends on it.
+
+pub(crate) mod record;
+mod sample;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use futures_util::FutureExt;
+use futures_util::future::join;
+use parking_lot::Mutex;
+use redis::Cmd;
+
+use self::record::{INDEX_KEY, Record, key_of};
+use self::sample::Sampler;
+use crate::api::error::{Error, Result};
+use crate::conn::error_reply::code;
+use crate::conn::{Fault, Lane};
+use crate::engine::clock::Tick;
+use crate::engine::hold::core::Core;
+use crate::script::{Failure, Scripts, millis};
+
+const OPERATION: &str = "announce";
+
+/// The shortest interval between two announcements.
+const EVERY_MIN: Duration = Duration::from_millis(100);
+
+const DEFAULT_MIN: Duration = Duration::from_secs(10);
+const DEFAULT_MAX: Duration = Duration::from_secs(60);
+
+/// The lifetime of an announcement at the server, in intervals between two announcements.
+const KEPT: u32 = 3;
+
+/// A client without an announcement for this long leaves the index. Far more than clocks differ by.
+const INDEX_KEPT: Duration = Duration::from_secs(600);
+
+/// The default interval: the interval of the renewals, within bounds.
+pub(crate) fn default_every(lease: Duration) -> Duration {
+    (lease / 3).clamp(DEFAULT_MIN, DEFAULT_MAX)
+}
+
+/// Checks an interval. `None`: the client never announces itself.
+pub(crate) fn checked(every: Duration) -> Result<Option<Duration>> {
+    if every < EVERY_MIN {
+        return Err(Error::invalid(
+            "connect",
+            format!("a client cannot announce itself every {every:?}; use at least {EVERY_MIN:?}"),
+        ));
+    }
+    Ok((every < Duration::MAX).then_some(every.min(INDEX_KEPT / 2)))
+}
+
+/// The announcement of one client, kept with the client.
+#[derive(Debug)]
+pub(crate) struct Announcer {
+    sampler: Mutex<Sampler>,
+    /// Whether an announcement may be at the server.
+    is_written: AtomicBool,
+}
+
+impl Announcer {
+    /// Starts the announcements, in the task of the watchdog.
+    pub(crate) fn start(core: &Arc<Core>, every: Duration, label: String) -> Arc<Self> {
+        let sampler = Sampler::new(core.clock.now(), every * KEPT, label);
+        let announcer = Arc::new(Self {
+            sampler: Mutex::new(sampler),
+            is_written: AtomicBool::new(false),
+        });
+        let scripts = Arc::clone(&core.scripts);
+        let work = run(Arc::clone(&announcer), Arc::downgrade(core), scripts, every);
+        core.watchdog.drive_while_needed(work.boxed());
+        announcer
+    }
+
+    /// Announces the client with every hold and wait that it has at this moment, however short.
+    pub(crate) async fn now(&self, core: &Core) -> Result<()> {
+        core.ensure_open(OPERATION)?;
+        let now = core.clock.now();
+        let record = self.sampler.lock().sample(core, now, Duration::ZERO);
+        let Some(record) = record else { return Ok(()) };
+        self.is_written.store(true, Ordering::Release);
+        let written = write(&core.scripts, core.id(), &record, core.timing.reply).await;
+        written.map_err(|fault| Failure::from(fault).into_error(OPERATION))
+    }
+
+    /// Removes the announcement, because the client ends.
+    pub(crate) async fn withdraw(&self, core: &Core) {
+        if !self.is_written.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let key = key_of(core.id());
+        let (transport, limit) = (&core.scripts.transport, core.timing.reply);
+        let mut record = redis::cmd("DEL");
+        record.arg(&key);
+        let mut index = redis::cmd("ZREM");
+        index.arg(INDEX_KEY).arg(core.id());
+        // An announcement that is not removed expires.
+        let _ = join(
+            transport.send(Lane::Renewal, &key, &record, limit),
+            transport.send(Lane::Renewal, INDEX_KEY, &index, limit),
+        )
+        .await;
+    }
+}
+
+async fn run(announcer: Arc<Announcer>, core: Weak<Core>, scripts: Arc<Scripts>, every: Duration) {
+    let clock = scripts.clock;
+    let mut last = clock.now();
+    loop {
+        if !until_renewals(&core, &scripts, last, every).await {
+            return;
+        }
+        last = clock.now();
+        let Some(core) = core.upgrade().filter(|core| !core.is_closed()) else {
+            return;
+        };
+        let record = announcer.sampler.lock().sample(&core, last, every * 3 / 4);
+        let (id, limit) = (core.id().to_owned(), core.timing.reply);
+        drop(core);
+        let Some(record) = record else { continue };
+        announcer.is_written.store(true, Ordering::Release);
+        match write(&scripts, &id, &record, limit).await {
+            // The user lacks the right.
+            Err(Fault::Answered(error)) if code(&error) == Some("NOPERM") => return,
+            _ => {}
+        }
+    }
+}
+
+/// Sleeps until the next announcement is due: right after renewals that are sent about then, otherwise a little
+/// later. False if the client is gone.
+async fn until_renewals(core: &Weak<Core>, scripts: &Scripts, last: Tick, every: Duration) -> bool {
+    let slack = every / 8;
+    scripts.clock.sleep_until(last.after(every - slack)).await;
+    let renewed = core.upgrade().map(|core| core.watchdog.renewals());
+    let Some(renewed) = renewed else { return false };
+    let mark = renewed.mark();
+    tokio::select! {
+        biased;
+        () = renewed.past(mark) => {}
+        () = scripts.clock.sleep_until(last.after(every + slack)) => {}
+    }
+    true
+}
+
+async fn write(
+    scripts: &Scripts,
+    id: &str,
+    record: &Record,
+    limit: Duration,
+) -> std::result::Result<(), Fault> {
+    let key = key_of(id);
+    let mut set = redis::cmd("SET");
+    set.arg(&key)
+        .arg(record.write())
+        .arg("PX")
+        .arg(millis(record.kept_for));
+    let index = index_commands(id);
+    let index = index.each_ref();
+    let transport = &scripts.transport;
+    let (own, _) = join(
+        transport.send(Lane::Renewal, &key, &set, limit),
+        transport.send_together(Lane::Renewal, INDEX_KEY, &index, limit),
+    )
+    .await;
+    own.map(drop)
+}
+
+/// A client is in the index by its own clock. If this clock is far behind, other clients may remove it, until
+/// its next announcement.
+fn index_commands(id: &str) -> [Cmd; 3] {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = millis(since.unwrap_or_default());
+    let mut add = redis::cmd("ZADD");
+    add.arg(INDEX_KEY).arg(now).arg(id);
+    let mut clean = redis::cmd("ZREMRANGEBYSCORE");
+    let old = now.saturating_sub(millis(INDEX_KEPT));
+    clean.arg(INDEX_KEY).arg("-inf").arg(old);
+    let mut keep = redis::cmd("PEXPIRE");
+    keep.arg(INDEX_KEY).arg(millis(INDEX_KEPT));
+    [add, clean, keep]
+}

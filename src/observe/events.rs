@@ -1,0 +1,290 @@
+//! Events of a client that no caller learns of, and their texts.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use crate::api::busy::Busy;
+use crate::api::error::Error;
+use crate::api::lost::LostReason;
+
+/// Something that happened in a client. `Display` writes it as one line for a log.
+///
+/// Names of locks are as they were given to the client. More events and more fields may come.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A hold was lost. Holds of a client that is shut down are among them.
+    #[non_exhaustive]
+    Lost {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+        /// The holder id it had at the server.
+        holder: Cow<'a, str>,
+        /// Why it was lost.
+        reason: LostReason,
+        /// How long it was held.
+        held: Duration,
+    },
+    /// A renewal was confirmed when less than a third of its lease was left. Either the server, the network or
+    /// this program is slow.
+    #[non_exhaustive]
+    RenewalLate {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+        /// The time left of the lease.
+        left: Duration,
+        /// The lease.
+        lease: Duration,
+    },
+    /// A renewal got no answer, or an error. It is repeated until the lease ends.
+    #[non_exhaustive]
+    RenewalFailed {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+        /// The time left of the lease.
+        left: Duration,
+    },
+    /// A release in the background was refused, or got no answer until the end of the lease. A refused release is
+    /// repeated until then. If none succeeds, the hold ends with its lease.
+    #[non_exhaustive]
+    ReleaseFailed {
+        /// The name of the lock; of several in one release, all of them. `None` for the undo of a call that was dropped
+        /// or got no answer: the error names the server that refused it.
+        lock: Option<Cow<'a, str>>,
+        /// The reason of the failure.
+        error: Error,
+    },
+    /// A call has waited for longer than a second.
+    #[non_exhaustive]
+    LongWait {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+        /// How long it has waited so far.
+        waited: Duration,
+        /// The holder in the way, if the server named it.
+        busy: Option<Busy>,
+        /// How many calls of this client wait for the lock now, this one included. For a multi-lock, the calls for the
+        /// member with the most.
+        waiters: usize,
+        /// The call's place; for a multi-lock, in the queue of the member that it waits for. `None` if that is not
+        /// known: the server did not say, or a thousand or more waiters are before it.
+        place: Option<Place>,
+    },
+    /// A connection was made again after it had broken.
+    #[non_exhaustive]
+    Reconnected {
+        /// Host and port of the server.
+        server: Cow<'a, str>,
+        /// What the connection carries: `command`, `renewal`, `push` or `confirm`.
+        lane: &'static str,
+    },
+    /// Another server answers for some keys now, or the same server after a restart. All holds are checked at once;
+    /// holds that are gone there are lost.
+    #[non_exhaustive]
+    Failover {
+        /// How many holds are checked.
+        holds: usize,
+    },
+    /// An operator took a hold of this client away and left the reason: `lockset free NAME --reason TEXT`, or
+    /// [`force_unlock_because`](crate::ReentrantLock::force_unlock_because). This event follows [`Lost`](Self::Lost),
+    /// or the error of the release that found the hold gone, once the client has asked the server for the reason. There
+    /// is no event if no reason was left, or the server did not answer.
+    #[non_exhaustive]
+    Freed {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+        /// The holder id it had at the server.
+        holder: Cow<'a, str>,
+        /// The text that the operator wrote.
+        reason: Cow<'a, str>,
+    },
+    /// A lock was freed by [`force_unlock`](crate::ReentrantLock::force_unlock) of this client.
+    #[non_exhaustive]
+    Forced {
+        /// The name of the lock.
+        lock: Cow<'a, str>,
+    },
+    /// This process has named more than 64 [groups](crate::ReentrantLock::group). This group and later ones are counted
+    /// together, as `other`. Reported once in the life of the process, by the client that was first.
+    #[non_exhaustive]
+    TooManyGroups {
+        /// The first name over the limit.
+        group: Cow<'a, str>,
+    },
+}
+
+/// The place of a call in the queue for a lock, from 1: in [`Event::LongWait`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Place {
+    /// Among the calls of its client that wait for the lock, in order of arrival. Only the first asks the
+    /// server for it. The server does not know the others, and they do not know waiters of other clients. Readers that
+    /// are granted the lock together have a place each.
+    Client(usize),
+    /// In the queue of a [`FairLock`](crate::FairLock) at the server, with the waiters of all clients and of Redisson.
+    /// Dead waiters count until they are passed over. Locks called `x` and `{x}` share a queue, and waiters of both
+    /// count.
+    Server(usize),
+}
+
+impl Place {
+    /// Returns the number without the queue.
+    #[must_use]
+    pub fn number(self) -> usize {
+        let (Self::Client(number) | Self::Server(number)) = self;
+        number
+    }
+
+    /// Names the side that keeps the queue, for a log.
+    pub(crate) fn queue(self) -> &'static str {
+        match self {
+            Self::Client(_) => "client",
+            Self::Server(_) => "server",
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "place {} in the queue of the {}",
+            self.number(),
+            self.queue()
+        )
+    }
+}
+
+impl Event<'_> {
+    /// Converts the event into one that can be kept.
+    #[must_use]
+    pub fn into_owned(self) -> Event<'static> {
+        fn own(text: Cow<'_, str>) -> Cow<'static, str> {
+            Cow::Owned(text.into_owned())
+        }
+        match self {
+            Event::Lost {
+                lock,
+                holder,
+                reason,
+                held,
+            } => Event::Lost {
+                lock: own(lock),
+                holder: own(holder),
+                reason,
+                held,
+            },
+            Event::RenewalLate { lock, left, lease } => Event::RenewalLate {
+                lock: own(lock),
+                left,
+                lease,
+            },
+            Event::RenewalFailed { lock, left } => Event::RenewalFailed {
+                lock: own(lock),
+                left,
+            },
+            Event::ReleaseFailed { lock, error } => Event::ReleaseFailed {
+                lock: lock.map(own),
+                error,
+            },
+            Event::LongWait {
+                lock,
+                waited,
+                busy,
+                waiters,
+                place,
+            } => Event::LongWait {
+                lock: own(lock),
+                waited,
+                busy,
+                waiters,
+                place,
+            },
+            Event::Reconnected { server, lane } => Event::Reconnected {
+                server: own(server),
+                lane,
+            },
+            Event::Failover { holds } => Event::Failover { holds },
+            Event::Freed {
+                lock,
+                holder,
+                reason,
+            } => Event::Freed {
+                lock: own(lock),
+                holder: own(holder),
+                reason: own(reason),
+            },
+            Event::Forced { lock } => Event::Forced { lock: own(lock) },
+            Event::TooManyGroups { group } => Event::TooManyGroups { group: own(group) },
+        }
+    }
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Names are quoted, so that a name with line breaks cannot forge a line of a log.
+        match self {
+            Event::Lost {
+                lock,
+                holder,
+                reason,
+                held,
+            } => write!(
+                f,
+                "lock {lock:?} of {holder} was lost after {held:?}: {reason}"
+            ),
+            Event::RenewalLate { lock, left, lease } => write!(
+                f,
+                "lock {lock:?} was renewed late: {left:?} were left of {lease:?}"
+            ),
+            Event::RenewalFailed { lock, left } => write!(
+                f,
+                "a renewal of lock {lock:?} got no answer; {left:?} are left to try again"
+            ),
+            Event::ReleaseFailed { lock: None, error } => {
+                write!(f, "what a call left behind could not be undone: {error}")
+            }
+            Event::ReleaseFailed { error, .. } => {
+                write!(f, "a release in the background failed: {error}")
+            }
+            Event::LongWait {
+                lock,
+                waited,
+                busy,
+                waiters,
+                place,
+            } => {
+                write!(f, "a call has waited for {waited:?} for lock {lock:?}")?;
+                place
+                    .iter()
+                    .try_for_each(|place| write!(f, ", at {place}"))?;
+                if *waiters > 1 {
+                    write!(f, ", one of {waiters} in this client")?;
+                }
+                busy.iter()
+                    .try_for_each(|busy| write!(f, ", {}", busy.says()))
+            }
+            Event::Reconnected { server, lane } => {
+                write!(f, "the {lane} connection to {server} was made anew")
+            }
+            Event::Failover { holds } => write!(
+                f,
+                "another server, or a restarted one, answers; holds that are checked: {holds}"
+            ),
+            Event::Freed {
+                lock,
+                holder,
+                reason,
+            } => write!(
+                f,
+                "lock {lock:?} was taken away from {holder} by an operator: {reason:?}"
+            ),
+            Event::Forced { lock } => write!(f, "lock {lock:?} was freed by force"),
+            Event::TooManyGroups { group } => write!(
+                f,
+                "group {group:?} is counted as \"other\", and later ones too: 64 are in use"
+            ),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! How long things took, counted by a table of our own: one add each. What a recorder does with a value costs
+//! many times that, and is done later for all of them together.
+//!
+//! Invariant: what is told of a time is wrong by a thirty-second part of it at most.
+
+use std::array;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use metrics::Histogram;
+
+use super::recorder::tell;
+use crate::engine::clock::Tick;
+
+/// Each power of two of nanoseconds is divided into so many cells of one width, a power of two.
+const PARTS: usize = 1 << PARTS_BITS;
+const PARTS_BITS: u32 = 4;
+
+/// Times that begin with this bit are told: up to thirteen days. What took longer counts as that.
+const HIGHEST_BIT: u32 = 49;
+
+/// Below two powers cells are a nanosecond wide.
+const CELLS: usize = (HIGHEST_BIT - PARTS_BITS + 2) as usize * PARTS;
+
+/// So many values of one series are told at a time; of more, so many that stand for all of them. An exporter
+/// keeps each until somebody looks, and takes its time for each.
+pub(super) const VALUES_MAX: u64 = 4_096;
+
+/// A histogram of times that the recorder has to be told of.
+pub(super) struct Times {
+    cells: Box<[AtomicU32; CELLS]>,
+    seconds: Histogram,
+}
+
+/// The cell of a time.
+fn cell(nanos: u64) -> usize {
+    let nanos = nanos.min((1 << (HIGHEST_BIT + 1)) - 1);
+    let shift = nanos
+        .checked_ilog2()
+        .map_or(0, |bit| bit.saturating_sub(PARTS_BITS));
+    // The highest bit of what is left counts as one part more, unless nothing was shifted out.
+    (shift as usize * PARTS) + (nanos >> shift) as usize
+}
+
+/// The time in the middle of a cell, in seconds.
+fn seconds(cell: usize) -> f64 {
+    let shift = (cell / PARTS).saturating_sub(1);
+    let least = ((cell - shift * PARTS) as u64) << shift;
+    let width = 1_u64 << shift;
+    (least as f64 + (width - 1) as f64 / 2.0) / 1e9
+}
+
+impl Times {
+    pub(super) fn of(seconds: Histogram) -> Self {
+        Self {
+            cells: Box::new(array::from_fn(|_| AtomicU32::new(0))),
+            seconds,
+        }
+    }
+
+    pub(super) fn add(&self, since: Tick, until: Tick) {
+        let nanos = until.nanos().saturating_sub(since.nanos());
+        // In one order with the mark that there is something to be told.
+        self.cells[cell(nanos)].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Tells the recorder. How many were added since the last time.
+    pub(super) fn publish(&self, found: &mut Vec<(usize, u64)>) -> u64 {
+        found.clear();
+        for (at, cell) in self.cells.iter().enumerate() {
+            if cell.load(Ordering::SeqCst) > 0 {
+                found.push((at, cell.swap(0, Ordering::SeqCst).into()));
+            }
+        }
+        let total = found.iter().map(|(_, count)| count).sum();
+        tell(|| {
+            for &(at, count) in &*found {
+                let told = thinned(count, total);
+                let told = usize::try_from(told).unwrap_or(usize::MAX);
+                self.seconds.record_many(seconds(at), told);
+            }
+        });
+        total
+    }
+}
+
+/// How many of a cell are told, of so many of all cells: in proportion, and of no cell none.
+fn thinned(count: u64, total: u64) -> u64 {
+    if total <= VALUES_MAX {
+        return count;
+    }
+    (count * VALUES_MAX).div_ceil(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_has_a_cell_that_tells_it_well() {
+        let mut before = 0;
+        let powers = (0..=HIGHEST_BIT).map(|bit| 1_u64 << bit);
+        let times = powers.flat_map(|power| {
+            let parts = (0..40).map(move |part| power + power / 40 * part);
+            parts.chain([power * 2 - 1])
+        });
+        for nanos in times {
+            let at = cell(nanos);
+            assert!(at >= before && at < CELLS, "{nanos}: {at} after {before}");
+            before = at;
+            let (told, nanos) = (seconds(at) * 1e9, nanos as f64);
+            assert!((told - nanos).abs() <= nanos / 32.0, "{nanos}: {told}");
+        }
+        assert_eq!(before, CELLS - 1, "no cell is left over");
+        assert_eq!(cell(u64::MAX), CELLS - 1);
+        assert_eq!((cell(0), seconds(0)), (0, 0.0));
+    }
+
+    #[test]
+    fn of_too_many_some_stand_for_all_and_the_rare_ones_are_among_them() {
+        assert_eq!(thinned(VALUES_MAX, VALUES_MAX), VALUES_MAX);
+        assert_eq!(thinned(3, VALUES_MAX), 3);
+        let total = VALUES_MAX * 10;
+        assert_eq!(thinned(total / 2, total), VALUES_MAX / 2);
+        assert_eq!(thinned(1, total), 1);
+    }
+}
