@@ -84,18 +84,25 @@ fn stated_order() -> Vec<String> {
 #[test]
 fn imports_go_the_way_the_map_says() {
     let order = stated_order();
+    // The longest part of a path that is on the map counts: `engine::hold` for `engine::hold::share`.
     let place = |file: &str| {
-        let module = file.split("::").next().unwrap();
-        let place = order.iter().position(|stated| stated == module);
-        place.unwrap_or_else(|| panic!("{module} is not on the map of ARCHITECTURE.md: {order:?}"))
+        let ends = file.match_indices("::").map(|(end, _)| end);
+        let parts = ends.chain([file.len()]).map(|end| &file[..end]);
+        let places = parts.filter_map(|part| order.iter().position(|stated| stated == part));
+        places
+            .last()
+            .unwrap_or_else(|| panic!("{file} is not on the map of ARCHITECTURE.md: {order:?}"))
     };
     let library = library();
     let mut wrong = Vec::new();
     for (file, named) in imports(&library) {
-        if file.is_empty() {
-            continue; // The root names all it has.
+        // The root and the rooms only declare their files.
+        let is_room = |path: &str| ["", "api", "engine", "observe"].contains(&path);
+        if is_room(file) {
+            continue;
         }
-        for other in named.into_iter().filter(|other| place(other) < place(file)) {
+        let others = named.into_iter().filter(|other| !is_room(other));
+        for other in others.filter(|other| place(other) < place(file)) {
             wrong.push(format!("{file} imports {other}, which stands before it"));
         }
     }

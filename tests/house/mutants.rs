@@ -14,7 +14,7 @@ fn text<'a>(mutant: &'a Value, key: &str) -> &'a str {
 #[test]
 fn every_mutant_applies_in_one_place() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let list = std::fs::read_to_string(root.join("mutants/list.json")).unwrap();
+    let list = std::fs::read_to_string(root.join("checks/mutants/list.json")).unwrap();
     let list: Vec<Value> = serde_json::from_str(&list).unwrap();
     assert!(list.len() >= 40, "{}", list.len());
     let mut names = BTreeSet::new();
@@ -38,8 +38,8 @@ fn every_mutant_applies_in_one_place() {
 fn every_result_belongs_to_a_listed_mutant() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
-    let list: Vec<Value> = serde_json::from_str(&read("mutants/list.json")).unwrap();
-    let results: Value = serde_json::from_str(&read("mutants/results.json")).unwrap();
+    let list: Vec<Value> = serde_json::from_str(&read("checks/mutants/list.json")).unwrap();
+    let results: Value = serde_json::from_str(&read("checks/mutants/results.json")).unwrap();
     for (name, result) in results.as_object().expect("by name") {
         let mutant = list.iter().find(|mutant| text(mutant, "name") == name);
         let mutant = mutant.unwrap_or_else(|| panic!("{name} is on no list"));

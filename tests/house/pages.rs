@@ -85,6 +85,8 @@ fn every_file_says_what_it_is() {
         "src",
         "tests",
         "benches",
+        "checks",
+        "demos",
         "examples",
         "testkit/src",
         "macros",

@@ -18,8 +18,8 @@ pub(crate) struct Module {
 pub(crate) const OTHERS: [&str; 5] = [
     "cli/src/main.rs",
     "macros/src/lib.rs",
-    "model/src/lib.rs",
-    "nemesis/src/lib.rs",
+    "checks/model/src/lib.rs",
+    "checks/nemesis/src/lib.rs",
     "sim/src/lib.rs",
 ];
 
