@@ -1,9 +1,8 @@
-//! The wait for a majority: a round, a pause, again.
+//! The wait for a majority: rounds with pauses between them.
 //!
-//! The tasks of one process queue for a lock in one of its clients, so that they do not vote against each
-//! other; only the head of that queue asks the servers. Invariants: nothing is held during a pause, which
-//! ends early when a server announces a release; that others hold the lock is never an error, and that
-//! too few servers can vote is one if it lasts.
+//! The tasks of one process queue for a lock in one of its clients, so that they do not vote against each other. Only
+//! the head of that queue asks the servers. Invariants: nothing is held during a pause, which ends early when a server
+//! announces a release; contention is never an error; too few servers with a vote are an error if that lasts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,51 +27,51 @@ use crate::engine::hold::quorum::{QuorumConfig, QuorumHold, QuorumShare};
 use crate::engine::hold::reenter::Entry;
 use crate::observe::events::Place;
 
-/// The head does not look again sooner than this, unless it is notified.
+/// The head pauses for at least this long, unless it is notified.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// The longest wait for the servers of a round that is the only one.
+/// The longest wait for the servers in a single round.
 const SINGLE_ROUND_MAX: Duration = Duration::from_secs(1);
 
-/// How long the waiters of one process stand back for others after their share of turns: longer than
-/// it takes those to hear of a release and to ask.
+/// How long the waiters of one process stand back for others after their share of turns: longer than the others need to
+/// hear of a release and to ask.
 const STAND_BACK: Duration = Duration::from_millis(5);
 
-/// One call that wants a lock on several servers.
+/// A call for a lock on several servers.
 pub(super) struct Acquisition {
     pub(super) request: QuorumRequest,
-    /// That of the client in which tasks queue, for the owner that the handle names, if it names one.
+    /// The request of the client whose queue the tasks use, with the owner of the handle if it names one.
     pub(super) queue_request: LockRequest,
-    /// What that client knows of this lock.
+    /// That client's state of this lock.
     pub(super) local: Arc<LocalLock>,
-    /// What that client knows of the lock as a member: whether others wait.
+    /// That client's state of the lock as a member: whether others wait.
     pub(super) member: Arc<LocalLock>,
 }
 
-/// How one step of the head ended.
+/// The end of one step of the head.
 enum Step {
-    /// To be repeated after a pause, or at once.
+    /// The step is repeated, after a pause or at once.
     Again,
     /// The lock, or `None`: it did not become free in time.
     Done(Option<QuorumShare>),
 }
 
-/// What the head of the local queue goes by.
+/// The state of the head of the local queue.
 struct Head<'a> {
     place: &'a QueuePlace<'a>,
     waiter: &'a Waiter<'a>,
     bound: &'a Bound,
-    /// Given by the server's messages.
+    /// Given by messages of the servers.
     notified: &'a Hint,
-    /// Given when the head was refused, so that somebody listens from then on.
+    /// Given when the head is refused, so that the call subscribes.
     refused: &'a Hint,
     backoff: Backoff,
-    /// Whether a message led to this round.
+    /// Whether a message led to the current round.
     was_notified: bool,
 }
 
 impl Acquisition {
-    /// Acquires the lock, or gives `None` if it did not become free in time.
+    /// Acquires the lock. `None`: it did not become free in time.
     pub(super) async fn run(&self, wait: Wait) -> Result<Option<QuorumShare>> {
         self.queue_request.ensure_open()?;
         let bound = acquire::bound(&self.request.requests, wait, self.clock().now());
@@ -86,7 +85,7 @@ impl Acquisition {
         self.queue_request.queued.note(place.number());
         self.local.wanted.give();
         let waiter = Waiter::new(&self.queue_request, &self.local);
-        // Nobody subscribes for a lock that is free.
+        // A call for a free lock does not subscribe.
         let notified = Arc::<Hint>::default();
         let refused = Hint::default();
         let listening = async {
@@ -111,7 +110,7 @@ impl Acquisition {
         }
     }
 
-    /// One round. No other follows, so a slow server has more time than in one of many.
+    /// Runs one round. No other follows, so slow servers get more time than in one of many rounds.
     async fn run_single_round(&self) -> Result<Option<QuorumShare>> {
         let mut request = self.request.clone();
         request.vote_timeout = self.request.requests[0].give_up().min(SINGLE_ROUND_MAX);
@@ -122,7 +121,7 @@ impl Acquisition {
         }
     }
 
-    /// Waits in the local queue, and asks the servers at its head.
+    /// Waits in the local queue, and asks the servers once it is at the head.
     async fn run_rounds(&self, mut head: Head<'_>) -> Result<Option<QuorumShare>> {
         loop {
             if let Step::Done(share) = self.step(&mut head).await? {
@@ -131,7 +130,7 @@ impl Acquisition {
         }
     }
 
-    /// Comes to the head, tries what needs no server, asks, and pauses.
+    /// Waits for the head of the queue, tries what needs no server, asks, and pauses.
     async fn step(&self, head: &mut Head<'_>) -> Result<Step> {
         if let Some(step) = self.wait_for_turn(head).await? {
             return Ok(step);
@@ -147,7 +146,7 @@ impl Acquisition {
         }
     }
 
-    /// Waits behind others of this process. `None`: it is to ask.
+    /// Waits behind others of this process. `None`: it is at the head and has to ask.
     async fn wait_for_turn(&self, head: &Head<'_>) -> Result<Option<Step>> {
         let (request, bound) = (&self.queue_request, head.bound);
         let enter = || self.reenter_own(bound);
@@ -159,7 +158,7 @@ impl Acquisition {
         }
     }
 
-    /// The lock is held in this process `until` then: its end gives a hint, and so does its loss.
+    /// Waits while this process holds the lock `until` then. The end and the loss of that hold give a hint.
     async fn wait_for_own(&self, head: &Head<'_>, marks: Marks, until: Tick) -> Step {
         self.local.silence.ends();
         let now = self.clock().now();
@@ -178,7 +177,7 @@ impl Acquisition {
         let (clock, silence) = (self.clock(), &self.local.silence);
         let deadline = head.deadline();
         if self.member.must_yield(clock.now()) {
-            // Others are known to wait: they get the time to ask first.
+            // Others are known to wait, and get the time to ask first.
             let back = clock.now().after(STAND_BACK).min(deadline);
             clock.sleep_until(back).await;
         }
@@ -213,7 +212,7 @@ impl Acquisition {
         Ok(Step::Again)
     }
 
-    /// The pause after a round in vain that took `round`.
+    /// Pauses after a round without a majority that took `round`.
     async fn pause(&self, head: &mut Head<'_>, marks: Marks, round: Duration, tally: &Tally) {
         let clock = self.clock();
         let (now, deadline) = (clock.now(), head.deadline());
@@ -235,7 +234,7 @@ impl Acquisition {
         };
     }
 
-    /// The hold that a majority has granted, with everything that goes on about it.
+    /// Makes the hold of a majority's grant, and starts its background work.
     fn establish(&self, grant: QuorumGrant) -> QuorumShare {
         let owner = self.queue_request.options.owner.clone();
         let rejoiner = Rejoiner(self.request.clone());
@@ -265,7 +264,7 @@ impl Acquisition {
         share
     }
 
-    /// One more share for the owner who asks, if it has the lock.
+    /// Adds a share for the owner of this call, if it holds the lock.
     async fn reenter_own(&self, bound: &Bound) -> Result<Option<QuorumShare>> {
         let Some(owner) = &self.queue_request.options.owner else {
             return Ok(None);
@@ -277,7 +276,7 @@ impl Acquisition {
         reenter(&self.request, &hold, entry, Some(bound)).await
     }
 
-    /// Where it waits among the calls of this process.
+    /// The place among the waiting calls of this process.
     pub(super) fn place(&self) -> Option<Place> {
         let number = self.queue_request.queued.number()?;
         self.local.queue.place_of(number).map(Place::Client)
@@ -292,7 +291,7 @@ impl Acquisition {
         self.queue_request.core.clock
     }
 
-    /// Why it gives up: what those were told who asked before it, if that is known.
+    /// The error of a call that ends without an answer: the error of the calls that asked before it, if that is known.
     fn silent(&self, why: Option<Error>) -> Error {
         let request = &self.request;
         match why {

@@ -1,13 +1,12 @@
-//! The back-off after a round without a majority: a pure function of how long the round took and of
-//! chance.
+//! The back-off after a round without a majority: a pure function of the round's length and of chance.
 //!
-//! Whoever lost has given everything back, and so have those it lost against, if nobody won. Chance
-//! alone decides who asks first. So the pause is taken from a range that starts at a few times the length
-//! of a round, and doubles: among any number of contenders, one soon has a round to itself.
+//! If a round has no winner, all its contenders release their grants, and chance alone decides which of them asks
+//! first. So the pause is taken from a range that starts at a few times the length of a round, and doubles: among any
+//! number of contenders, one soon has a round to itself.
 //!
-//! The first part of a pause ignores messages: what is given back after a round is published to everybody
-//! who listens, to this client too. A round that a message led to, and that was in vain, makes that part
-//! longer, so that contenders do not go on waking each other.
+//! The first part of a pause ignores messages, because the releases after a round are published to all listeners, this
+//! client included. If a round that followed a message has no majority, that part grows, so that contenders do not keep
+//! waking each other.
 
 use std::time::Duration;
 
@@ -30,12 +29,12 @@ pub(super) struct Backoff {
     total: Range,
 }
 
-/// How long to stay away.
+/// The time to stay away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pause {
-    /// For so long, messages are ignored.
+    /// The first part, which ignores messages.
     pub(super) ignoring: Duration,
-    /// For so long altogether, unless a message comes after the first part.
+    /// The whole pause, unless a message ends it after the first part.
     pub(super) total: Duration,
 }
 
@@ -52,9 +51,8 @@ impl Range {
 }
 
 impl Backoff {
-    /// The pause after a round that took `round`. `was_notified` says whether a message led to that round,
-    /// `remaining` is the shortest lease in the way, whose end is not slept through. `chances` are from 0
-    /// to 1.
+    /// Returns the pause after a round that took `round`. `was_notified` says whether a message led to that round.
+    /// `remaining` is the shortest lease in the way; the pause does not outlast it. `chances` are from 0 to 1.
     pub(super) fn pause(
         &mut self,
         round: Duration,

@@ -16,11 +16,11 @@ use crate::observe::meter::GuardTimer;
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.
 ///
-/// It is held while a majority of all servers holds the lock for it, each with a local deadline of its own. A
-/// server that is lost (restarted, or unreachable for a lease) is asked again in the background about every
-/// third of a lease, so a long hold outlives the restart of every server, one after the other. With a [fixed
-/// lease](crate::RedlockLock::fixed_lease) it is not. Once fewer than a majority are left the guard is lost,
-/// and the rest is released at once.
+/// It is held while a majority of all servers holds the lock for it, each with a local deadline of its own. A lost
+/// server (restarted, or unreachable for a lease) is asked again in the background about every third of a lease, so a
+/// long hold outlives the restart of every server, one after the other. Not so with a [fixed
+/// lease](crate::RedlockLock::fixed_lease). Once fewer than a majority are left, the guard is lost, and the rest is
+/// released at once.
 ///
 /// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown) of all its clients,
@@ -37,7 +37,7 @@ use crate::observe::meter::GuardTimer;
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct RedlockGuard {
-    /// Goes first with the guard, which may be the last of its clients; or once it is released.
+    /// Dropped first, because the guard may be the last of its clients; or once the lock is released.
     pub(super) _timer: GuardTimer,
     pub(super) share: QuorumShare,
     pub(super) request: QuorumRequest,
@@ -56,8 +56,8 @@ impl RedlockGuard {
         self.share.owner()
     }
 
-    /// The holder id at one server that granted the lock. Each server has an id of its own, and a new one
-    /// after the server was lost and rejoined; see [`holder_ids`](Self::holder_ids).
+    /// The holder id at one server that granted the lock. Each server has its own, and a new one after it was lost and
+    /// rejoined; see [`holder_ids`](Self::holder_ids).
     #[must_use]
     pub fn holder_id(&self) -> &str {
         self.share.holder_id()
@@ -93,8 +93,8 @@ impl RedlockGuard {
     /// How long a majority certainly still holds the lock, by the local monotonic clock. Zero once it is
     /// lost.
     ///
-    /// Each server counts from before the last request that it confirmed was sent to it, so this ends before
-    /// the leases of a majority do.
+    /// Each server's time counts from before its last confirmed request was sent, so this ends before the leases of a
+    /// majority do.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.share.remaining()
@@ -111,8 +111,8 @@ impl RedlockGuard {
 
     /// Waits until the lock is lost, and returns the reason at the server that broke the majority.
     ///
-    /// It resolves no later than the local deadline, whatever the network does; after the machine was
-    /// suspended for longer than the lease, within a quarter of a second.
+    /// It resolves by the local deadline, even if the network fails; after the machine was suspended for longer than
+    /// the lease, within a quarter of a second.
     ///
     /// # Cancel safety
     /// Cancel safe. It may be called any number of times, also after the loss.
@@ -120,7 +120,7 @@ impl RedlockGuard {
         self.share.lost().await
     }
 
-    /// Waits until somebody waits for the lock at one of its servers, in this process or in another; as
+    /// Waits until a call waits for the lock at one of its servers, in this process or in another; as
     /// [`ReentrantGuard::recalled`](crate::ReentrantGuard::recalled).
     ///
     /// # Cancel safety
@@ -145,10 +145,10 @@ impl RedlockGuard {
 
     /// Runs `work` to its end, or drops it when the lock is lost.
     ///
-    /// The clock is read before each step of the work and once more at its end, so `Ok` means that the lock
-    /// was held until then. Only what `work` itself awaits stops at a loss: not a task that it spawned, nor a
-    /// call that blocks its thread. If such a call outlasts the lease, this returns `Lost` when the call
-    /// comes back, although the work was done.
+    /// The clock is read before each step of the work and once more at its end, so `Ok` means that the lock was held
+    /// until then. A loss stops only what `work` itself awaits, not a task that it spawned, nor a call that blocks its
+    /// thread. If such a call outlasts the lease, this returns `Lost` when the call comes back, although the work was
+    /// done.
     ///
     /// # Cancel safety
     /// Dropping this future drops `work`; the guard is not touched.
@@ -159,7 +159,7 @@ impl RedlockGuard {
         self.share.run(work).await
     }
 
-    /// Enters the lock once more for the same owner. One round trip to a majority; never waits for anybody.
+    /// Enters the lock once more for the same owner. One round trip to a majority; never waits for another owner.
     ///
     /// # Cancel safety
     /// If the future is dropped, counts that servers may have raised are corrected in the background.
@@ -185,18 +185,18 @@ impl RedlockGuard {
         })
     }
 
-    /// Releases this hold and waits until a majority has confirmed it, one round trip; the other servers
-    /// release in the background. `Ok` means that the lock was held to the end, as far as this client knows.
+    /// Releases this hold and waits until a majority has confirmed it, in one round trip; the other servers release in
+    /// the background. `Ok` means that the lock was held to the end, as far as this client knows.
     ///
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.
     ///
     /// # Errors
-    /// * [`is_not_held`](crate::Error::is_not_held): the lock was lost before. What was done under it may
-    ///   have overlapped with another holder.
+    /// * [`is_not_held`](crate::Error::is_not_held): the lock was lost before. Work done under it may have overlapped
+    ///   with another holder.
     /// * [`is_io`](crate::Error::is_io), [`is_refused`](crate::Error::is_refused),
-    ///   [`is_denied`](crate::Error::is_denied): no majority has confirmed it. This is the error of one of the
-    ///   servers that have not. The release continues in the background until the leases end.
+    ///   [`is_denied`](crate::Error::is_denied): no majority has confirmed it. This is the error of one of the servers
+    ///   that have not. The release continues in the background until the leases end.
     /// * [`is_closed`](crate::Error::is_closed): the runtime of a client has ended. The leases run out.
     pub async fn release(self) -> Result<()> {
         self.share.release().await

@@ -1,5 +1,4 @@
-//! What a handle on a Redlock is made of: one handle on the member at each server, and the options of
-//! the whole.
+//! The base of a handle on a Redlock: one handle on the member at each server, and the options of the whole.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use crate::engine::counts::Mode;
 use crate::engine::keys::LockName;
 use crate::reentrant::PROTOCOL;
 
-/// A server has a sixth of the lease to answer, within these bounds.
+/// The part of the lease that a server has to answer, and its bounds.
 const VOTE_TIMEOUT_PART: u32 = 6;
 const VOTE_TIMEOUT_MIN: Duration = Duration::from_millis(50);
 const VOTE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
@@ -25,7 +24,7 @@ const VOTE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 pub(super) struct QuorumHandle {
     pub(super) servers: Arc<Servers>,
-    /// One for each server.
+    /// One member per server.
     pub(super) members: Arc<[Handle]>,
     pub(super) options: Options,
 }
@@ -47,7 +46,7 @@ impl QuorumHandle {
         }
     }
 
-    /// What one call asks of each server.
+    /// Makes the requests of one call, one per server.
     ///
     /// # Errors
     /// If the name or an option cannot work.
@@ -55,7 +54,7 @@ impl QuorumHandle {
         let name = self.name_for(operation)?;
         let policy = self.policy();
         let policy = policy.map_err(|error| error.during(operation).of_lock(name))?;
-        // An owner of its own: whoever takes one of the members alone is somebody else.
+        // An owner of its own: a call that takes one of the members alone is another owner.
         let voter = Owner::new();
         let requests = self.members.iter().map(|member| {
             let mut member = member.clone();
@@ -64,7 +63,7 @@ impl QuorumHandle {
                 polled: None,
                 owner: Some(voter.clone()),
                 policy: Some(policy),
-                // It is a part of the policy.
+                // The policy includes it.
                 max_hold: None,
                 at_least: self.options.at_least,
                 fenced: self.options.fenced,
@@ -90,7 +89,7 @@ impl QuorumHandle {
         })
     }
 
-    /// Has it counted in the group of this name.
+    /// Sets the group for the metrics.
     pub(super) fn set_group(&mut self, name: &str) {
         self.options.group = self.members[0].core().observed().group(name);
     }
@@ -100,7 +99,7 @@ impl QuorumHandle {
         self.options.policy(leases.min().unwrap_or_default())
     }
 
-    /// Whoever asks after a restart goes by the longest lease, and knows nothing of this handle's.
+    /// Refuses a lease above the longest one: after a restart, other processes know only the longest lease.
     fn check_longest_lease(&self, lease: Duration) -> Result<()> {
         let longest = self.servers.longest_lease;
         let Some(longest) = longest.filter(|longest| lease > *longest) else {
@@ -114,7 +113,7 @@ impl QuorumHandle {
         Err(Error::invalid("lock", message))
     }
 
-    /// The members, to be asked without acquiring for as long as this handle says.
+    /// Returns members for questions without acquiring, with this handle's limit.
     pub(super) fn to_inspect(&self) -> Vec<Handle> {
         let mut members = self.members.to_vec();
         for member in &mut members {
@@ -127,7 +126,7 @@ impl QuorumHandle {
         self.members[0].given_name()
     }
 
-    /// What there is to say about it, on one line.
+    /// Writes the handle for `Debug`, on one line.
     pub(super) fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct(kind);
         shown.field("name", &self.given_name());
@@ -137,7 +136,7 @@ impl QuorumHandle {
         shown.finish()
     }
 
-    /// The name for the servers.
+    /// Returns the name as the servers have it.
     ///
     /// # Errors
     /// If it cannot work.
@@ -147,7 +146,7 @@ impl QuorumHandle {
             .map_err(|error| error.during(operation))
     }
 
-    /// Why there is no majority.
+    /// Makes the error that says why there is no majority.
     pub(super) fn error(&self, operation: &'static str, tally: &Tally) -> Result<Error> {
         let name = self.name_for(operation)?;
         let error = tally.error(operation, self.servers.addresses());

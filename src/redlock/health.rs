@@ -1,10 +1,9 @@
-//! Which servers of a Redlock are down: dead, silent or out of reach, so that its calls skip them.
+//! The servers of a Redlock that are down: dead, silent or out of reach, so that its calls skip them.
 //!
-//! What one call finds out holds for all. A server is down when it cannot be reached, when it does not
-//! answer a vote in time, or when nothing at all came from it for so long though it was asked: short holds
-//! never wait for a minority, so they would not notice otherwise. Invariants: a server that is down is
-//! asked by one task, until it answers, and then all who lack it are notified; never so many are skipped
-//! that the others are fewer than a majority.
+//! The finding of one call holds for all. A server is down when it cannot be reached, when it does not answer a vote in
+//! time, or when a request to it has had no reply at all for that time. Short holds never wait for a minority, so their
+//! votes alone would not show it. Invariants: one task asks a server that is down until it answers, and then all holds
+//! that lack it are notified; the servers that are not skipped can always make a majority.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -26,14 +25,14 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_millis(200);
 pub(super) struct Health {
     clients: Arc<[Client]>,
     quorum: usize,
-    /// One for each client.
+    /// One entry per client.
     servers: Box<[ServerHealth]>,
 }
 
 #[derive(Debug, Default)]
 struct ServerHealth {
     is_down: AtomicBool,
-    /// When it was asked first since its last reply, in nanoseconds of the clock; 0 if it was not.
+    /// The time of the first request since its last reply, in nanoseconds of the clock; 0 without one.
     asked: AtomicU64,
     /// Given when it is up again.
     up: Hint,
@@ -65,7 +64,7 @@ impl Health {
         up.count() >= self.quorum
     }
 
-    /// A server is about to be asked.
+    /// Notes that a server is about to be asked.
     pub(super) fn note_request(&self, server: usize) {
         let health = &self.servers[server];
         let asked = health.asked.load(Ordering::Relaxed);
@@ -74,7 +73,7 @@ impl Health {
         }
     }
 
-    /// Marks a server down from which nothing came for `timeout`, though it was asked.
+    /// Marks a server down if it was asked and has been silent for `timeout`.
     pub(super) fn check_silence(self: &Arc<Self>, server: usize, timeout: Duration) {
         let health = &self.servers[server];
         let asked = health.asked.load(Ordering::Relaxed);
@@ -88,7 +87,7 @@ impl Health {
         }
     }
 
-    /// Takes over what became of a vote.
+    /// Takes over the outcome of a vote.
     pub(super) fn note_outcome(self: &Arc<Self>, server: usize, outcome: &VoteOutcome) {
         if outcome.is_unreachable() {
             self.mark_down(server);
@@ -151,7 +150,7 @@ async fn probe(health: Weak<Health>, server: usize) {
             || tokio::select! {
                 biased;
                 () = core.closing.past(closing) => true,
-                // An answer that refuses is told to those who ask.
+                // An answer that refuses is reported to calls that ask.
                 answer = client.is_served() => !answer.is_err_and(|error| error.is_io()),
             };
         drop(client);

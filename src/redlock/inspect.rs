@@ -1,7 +1,7 @@
-//! What is asked of all servers at once without acquiring the lock: who holds it, and that it be freed.
+//! Questions and commands to all servers at once without acquiring the lock: its holder, and its forced release.
 //!
-//! Invariant: an answer is that of a majority. A server that does not answer, or may have forgotten, may
-//! know of a hold that the others lack: while such servers could make a majority, there is no answer.
+//! Invariant: an answer is the answer of a majority. A server that does not answer, or may have forgotten, may know of
+//! a hold that the others lack. While such servers could make a majority, there is no answer.
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
@@ -11,7 +11,7 @@ use crate::api::error::Result;
 use crate::api::holder::Holder;
 use crate::reentrant;
 
-/// The holders that a majority of the servers names; none if there can be no majority.
+/// Returns the holders that a majority of the servers names; none if there can be no majority.
 pub(super) async fn holders(lock: &QuorumHandle, operation: &'static str) -> Result<Vec<Holder>> {
     let (count, quorum) = (lock.members.len(), lock.servers.quorum());
     let mut tally = Tally::new(count, quorum);
@@ -46,8 +46,8 @@ pub(super) async fn holders(lock: &QuorumHandle, operation: &'static str) -> Res
     Err(lock.error(operation, &tally)?)
 }
 
-/// Frees the lock everywhere; whether anybody held it. Once a majority has answered, the others have as
-/// long as in one round.
+/// Frees the lock on every server. Returns whether it was held. Once a majority has answered, the others have the time
+/// of one round.
 pub(super) async fn force_unlock(lock: &QuorumHandle) -> Result<bool> {
     let (count, quorum) = (lock.members.len(), lock.servers.quorum());
     let mut tally = Tally::new(count, quorum);

@@ -22,16 +22,16 @@ use crate::observe::totals::CountedKind;
 use crate::observe::trace;
 use crate::reentrant::PROTOCOL;
 
-/// The local queue is one of its own: the members are reentrant locks.
+/// The local queue has a kind of its own, because the members are reentrant locks.
 const KIND: CountedKind = CountedKind::Redlock;
 
 /// A lock for one owner at a time on several independent servers; from
 /// [`Redlock::lock`](crate::Redlock::lock).
 ///
-/// A handle: cheap to make and to clone, it holds nothing. Its options concern what is acquired through it.
+/// A handle: cheap to make and to clone, it holds nothing. Its options apply to the locks acquired through it.
 ///
-/// Waiters of one process are served first come, first served. Between processes chance decides: one task of
-/// one process, against 64 of another, gets about one grant in three. Whoever holds this lock also holds the
+/// Waiters of one process are served first come, first served. Between processes chance decides: one task of one
+/// process, against 64 of another, gets about one grant in three. A holder of this lock also holds the
 /// [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers.
 ///
 /// ```no_run
@@ -60,17 +60,16 @@ impl RedlockLock {
     /// a release, and after a random time of up to 200 ms.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue. Grants under way are released in the background,
-    /// on every server.
+    /// Dropping the future takes it out of the queue. Grants under way are released in the background, on every server.
     ///
     /// # Errors
-    /// * [`is_quorum`](crate::Error::is_quorum): for as long as [`give_up_after`](Self::give_up_after) says
-    ///   (default: a third of the client's lease), fewer than a majority of the servers had a vote; or this
-    ///   cannot change. The message has the vote of each. It is also
-    ///   [`is_wrong_type`](crate::Error::is_wrong_type) if that is why.
+    /// * [`is_quorum`](crate::Error::is_quorum): for as long as [`give_up_after`](Self::give_up_after) says (default: a
+    ///   third of the client's lease), fewer than a majority of the servers had a vote; or this cannot change. The
+    ///   message lists the vote of each. It is also [`is_wrong_type`](crate::Error::is_wrong_type) if that is the
+    ///   reason.
     /// * [`is_invalid`](crate::Error::is_invalid): a name or option that cannot work.
-    /// * [`is_closed`](crate::Error::is_closed): a majority of the clients was shut down, or the one in which
-    ///   this process queues was, or its runtime has ended.
+    /// * [`is_closed`](crate::Error::is_closed): a majority of the clients was shut down, or the client whose queue
+    ///   this process uses was, or its runtime has ended.
     ///
     /// ```no_run
     /// # async fn doc(redlock: lockset::Redlock) -> lockset::Result<()> {
@@ -82,9 +81,9 @@ impl RedlockLock {
         self.take("lock", Wait::Forever).await.map(Wait::forever)
     }
 
-    /// Acquires the lock if it is free, or held by the same owner. `None`: others hold it, or nobody got a
-    /// majority just now. It waits up to a second for slow servers, or as long as
-    /// [`give_up_after`](Self::give_up_after) says if that is less.
+    /// Acquires the lock if it is free, or held by the same owner. `None`: others hold it, or contenders split the
+    /// votes. It waits up to a second for slow servers, or as long as [`give_up_after`](Self::give_up_after) says if
+    /// that is less.
     ///
     /// # Cancel safety
     /// As for [`lock`](Self::lock).
@@ -108,27 +107,27 @@ impl RedlockLock {
         self.take("try_lock_for", Wait::Until(deadline)).await
     }
 
-    /// Whether a majority of the servers has the lock as held, by whomever. One round trip; the answer may be
+    /// Whether the lock is held on a majority of the servers, by any holders. One round trip; the answer may be
     /// outdated when it arrives.
     ///
-    /// A server that was restarted less than a lease ago may have forgotten a hold, so it does not count as
-    /// one where the lock is free.
+    /// A server that was restarted less than a lease ago may have forgotten a hold, so it does not count as a server
+    /// where the lock is free.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     ///
     /// # Errors
-    /// [`is_quorum`](crate::Error::is_quorum): the servers that answered within
-    /// [`give_up_after`](Self::give_up_after) cannot tell, because the others may complete a majority.
+    /// [`is_quorum`](crate::Error::is_quorum): the answers within [`give_up_after`](Self::give_up_after) do not decide
+    /// it, because the other servers may complete a majority.
     pub async fn is_locked(&self) -> Result<bool> {
         Ok(!inspect::holders(&self.0, "is_locked").await?.is_empty())
     }
 
-    /// Who holds the lock, if a majority of the servers has it as held. One round trip; the answer may be
+    /// Returns the holder of the lock, if it is held on a majority of the servers. One round trip; the answer may be
     /// outdated when it arrives.
     ///
-    /// Each server knows the holder by an id of its own. This returns that of the first server that answers,
-    /// with the smallest hold count and the shortest remaining lease of a majority.
+    /// Each server knows the holder by an id of its own. This returns the id at the first server that answers, with the
+    /// smallest hold count and the shortest remaining lease of a majority.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -144,8 +143,8 @@ impl RedlockLock {
         }))
     }
 
-    /// Who is in the way, and for how long if the lease is not renewed; as [`holder`](Self::holder). `None`:
-    /// no majority has the lock as held.
+    /// Returns the holder in the way, and how long its lease lasts without a renewal; as [`holder`](Self::holder).
+    /// `None`: the lock is not held on a majority of the servers.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
@@ -161,11 +160,11 @@ impl RedlockLock {
         }))
     }
 
-    /// Frees the lock on every server, whoever holds it; `false` if nobody did. For operators; as
+    /// Frees the lock from any holder on every server; `false` if it was free. For operators; as
     /// [`ReentrantLock::force_unlock`](crate::ReentrantLock::force_unlock), on each server.
     ///
-    /// Once a majority has freed it, the others have up to half a second. What a silent one keeps is in
-    /// nobody's way and ends with its lease.
+    /// Once a majority has freed it, the others have up to half a second. A hold that is left at a silent server is in
+    /// no other call's way, and ends with its lease.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lock may or may not be freed.
@@ -187,7 +186,7 @@ impl RedlockLock {
     async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<RedlockGuard>> {
         let acquisition = self.acquisition(operation)?;
         let (core, group) = (self.0.members[0].core(), self.0.options.group);
-        // By reference: a future that is moved into another is there twice.
+        // Pinned here, because moving a future into another one doubles its size.
         let call = pin!(acquisition.run(wait));
         let began = core.clock.now();
         let (waiters, busy) = (|| acquisition.waiters(), || self.refused());

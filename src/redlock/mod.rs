@@ -1,10 +1,9 @@
-//! The Redlock: one lock on several independent servers, of which a majority decides.
+//! The Redlock: one lock on several independent servers, decided by a majority.
 //!
-//! On each server it is the ordinary reentrant lock, so that it excludes whoever takes that there, and
-//! Redisson's `RedissonRedLock`. What is added is here: who has a vote (`servers`) and who is
-//! down (`health`), one round (`round`), what the votes amount to (`tally`), the wait (`acquire`,
-//! `backoff`), entering again (`reenter`), getting servers back (`rejoin`), and what is asked without
-//! acquiring (`inspect`).
+//! On each server it is the ordinary reentrant lock, so it excludes callers that take that lock there, and Redisson's
+//! `RedissonRedLock`. This folder adds the rest: the servers with a vote (`servers`), the servers that are down
+//! (`health`), one round (`round`), the outcome of its votes (`tally`), the wait (`acquire`, `backoff`), entering again
+//! (`reenter`), the return of servers (`rejoin`), and questions without acquiring (`inspect`).
 
 mod acquire;
 mod backoff;

@@ -1,4 +1,4 @@
-//! One more hold for an owner that has the lock.
+//! Another share for an owner that holds the lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,11 @@ use crate::engine::hold::bound::Bound;
 use crate::engine::hold::quorum::{QuorumHold, QuorumShare};
 use crate::engine::hold::reenter::Entry;
 
-/// Asks all servers of the hold at once, and waits for a majority of all, for at most as long as the call
-/// that this is a part of may go on. `None` if the hold is lost or over, also because another task of its
-/// owner has released it meanwhile: then the caller has to start over.
+/// Asks all servers of the hold at once, and waits for a majority of all, within the limit of the call. `None` if the
+/// hold is lost or over, also because another task of its owner has released it in the meantime: then the caller has to
+/// start over.
 ///
-/// If this is dropped or fails, the counts that servers may have raised are put right in the
-/// background.
+/// If this is dropped or fails, counts that the servers may have raised are corrected in the background.
 pub(super) async fn reenter(
     request: &QuorumRequest,
     hold: &Arc<QuorumHold>,
@@ -50,7 +49,7 @@ pub(super) async fn reenter(
         return Ok(QuorumShare::of_members(hold, shares, kept_until));
     }
     if !hold.is_held() {
-        // What the servers say of a hold that has ended meanwhile is no failure of theirs.
+        // The servers' answers about a hold that has ended in the meantime are not errors.
         return Ok(None);
     }
     Err(request.error(&tally))
@@ -60,16 +59,16 @@ struct Reentry<'a> {
     request: &'a QuorumRequest,
     hold: &'a Arc<QuorumHold>,
     entry: Entry,
-    /// Whether the hold gets a token with it, as it has none yet.
+    /// Whether the hold needs a token, because it has none yet.
     fenced: bool,
     bound: Option<&'a Bound>,
 }
 
 impl Reentry<'_> {
-    /// One more share at each server, until a majority has given one or none can any more.
+    /// Enters at each server once more, until a majority has granted it or no majority is possible.
     async fn collect_shares(&self, tally: &mut Tally) -> Vec<(usize, Share)> {
         let (request, clock) = (self.request, self.request.clock());
-        // As long as a single server would be given: a majority does not take longer.
+        // As long as for a single server, because a majority does not take longer.
         let end = match self.bound {
             Some(bound) => bound.end(clock.now()),
             None => clock.now().after(request.requests[0].give_up()),
@@ -79,7 +78,7 @@ impl Reentry<'_> {
         let members = self.hold.members();
         let entering = members.iter().map(|(server, member)| {
             async move {
-                // A member has an owner of its own, and never passes to another.
+                // A member has an owner of its own, and is never handed off.
                 let owner = member.owner();
                 let mode = Mode::Exclusive;
                 let entered =
@@ -108,8 +107,8 @@ impl Reentry<'_> {
         shares
     }
 
-    /// Gives a hold without a token the largest of those that came with `shares`, once a majority of the
-    /// counters has reached it. False if no majority does.
+    /// Gives a hold without a token the largest token of `shares`, once a majority of the counters has reached it.
+    /// Returns false if no majority does.
     async fn fence(&self, shares: &[(usize, Share)], tally: &mut Tally) -> bool {
         let tokens = shares.iter().filter_map(|(_, share)| share.fencing_token());
         let Some(token) = tokens.max().filter(|_| self.fenced) else {

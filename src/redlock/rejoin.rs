@@ -1,9 +1,8 @@
-//! Servers that join a hold after it was granted: those whose vote was not waited for, and those that
-//! were lost and are back.
+//! Servers that join a hold after it was granted: servers whose vote was not awaited, and lost servers that are back.
 //!
-//! Without them a hold that is renewed for long would end with the third restart among five servers,
-//! however much time lies between. Invariant: one task at a time asks a server to join a hold, on the
-//! watchdog of that server's client, and it ends with the hold.
+//! Without them a hold that is renewed for long would end with the third restart among five servers, even if the
+//! restarts are far apart. Invariant: one task at a time asks a server to join a hold, on the watchdog of that server's
+//! client, and it ends with the hold.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,11 +15,11 @@ use crate::engine::hint::Hint;
 use crate::engine::hold::Share;
 use crate::engine::hold::quorum::{QuorumHold, Rejoin};
 
-/// The first pause before a server is asked that has not had the lock: about what a release takes to
-/// reach all servers.
+/// The first pause before a server is asked that does not hold the lock: about the time that a release takes to reach
+/// all servers.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
-/// The longest pause before one is asked that has not said no: it is wanted as soon as it can be had.
+/// The longest pause before a server is asked that has not refused: it is wanted as soon as possible.
 const PAUSE_UNASKED_MAX: Duration = Duration::from_millis(200);
 
 /// Asks servers that have no part in a hold.
@@ -29,25 +28,25 @@ pub(super) struct Rejoiner(pub(super) QuorumRequest);
 
 impl Rejoin for Rejoiner {
     fn rejoin(&self, hold: &Arc<QuorumHold>, server: usize) {
-        // What ends a hold by force does not reach all servers at once.
+        // A forced release does not reach all servers at once.
         let first = self.0.vote_timeout;
         RejoinTask::new(self, hold, server).start(first);
     }
 }
 
 impl Rejoiner {
-    /// Asks a server once more that refused a lock which was granted just now: the release of the holder
-    /// before may not have reached it yet.
+    /// Asks a server again that refused a lock which was granted just now: the release of the previous holder may not
+    /// have reached it yet.
     pub(super) fn ask_again(&self, hold: &Arc<QuorumHold>, server: usize) {
         RejoinTask::new(self, hold, server).start(first_pause());
     }
 
-    /// Goes on with a vote that was not waited for.
+    /// Follows a vote that was not awaited.
     pub(super) fn follow(&self, hold: &Arc<QuorumHold>, pending: Pending) {
         let server = pending.server;
         let task = RejoinTask::new(self, hold, server);
         let work = async move {
-            // Dropped when the hold is over: the attempt is undone then.
+            // Dropped when the hold is over, which undoes the attempt.
             let (_, _, share) = tokio::select! {
                 biased;
                 answer = pending => answer,
@@ -58,7 +57,7 @@ impl Rejoiner {
                 None => false,
             };
             if !has_joined {
-                // It has had no part in this hold, as if its vote had been waited for.
+                // It was never a part of this hold, as if its vote had been awaited.
                 task.run(first_pause()).await;
             }
         };
@@ -100,13 +99,11 @@ impl RejoinTask {
         lease.mul_f64(0.36 + 0.2 * fastrand::f64())
     }
 
-    /// Asks after `first`, then less and less often, until the server has joined or is not wanted any
-    /// more. One that is down is asked as soon as it is up, one that was restarted as soon as it has a
-    /// vote.
+    /// Asks after `first`, then less and less often, until the server has joined or is no longer wanted. A server that
+    /// is down is asked as soon as it is up, a restarted server as soon as it has a vote.
     ///
-    /// Asks only while a majority is known to hold: if the hold was ended by force, enough servers have to
-    /// say so before this gets the first of them back. If some do not say, asks from a third of the lease
-    /// on.
+    /// Asks only while a majority is known to hold: if the hold was ended by force, enough servers have to report that
+    /// before this adds the first of them again. If some do not answer, it asks from a third of the lease on.
     async fn run(self, first: Duration) {
         if !self.hold.upgrade().is_some_and(|hold| hold.is_renewed()) {
             // A new grant would outlast the fixed lease.
@@ -128,14 +125,14 @@ impl RejoinTask {
             }
             pause = match outcome {
                 VoteOutcome::TooYoung { remaining, .. } => remaining,
-                // Down, though it cannot be left alone: too many others are, or were a moment ago.
+                // It is down, but cannot be skipped: too many others are down, or were a moment ago.
                 outcome if outcome.is_unreachable() => PAUSE_UNASKED_MAX.min(pause * 2),
                 _ => self.longest_pause().min(pause * 2),
             };
         }
     }
 
-    /// Waits for `pause`, and while the server is down. False if it is not wanted any more.
+    /// Waits for `pause`, and while the server is down. Returns false if the server is no longer wanted.
     async fn is_wanted_after(&self, pause: Duration) -> bool {
         let end = self.request.clock().now().after(pause);
         let health = &self.request.servers.health;
@@ -150,7 +147,7 @@ impl RejoinTask {
         self.hold.upgrade().is_some_and(|hold| hold.is_certain())
     }
 
-    /// Resolves when the server is not wanted any more.
+    /// Resolves when the server is no longer wanted.
     async fn over(&self) {
         let core = &self.request.requests[self.server].core;
         loop {
@@ -171,7 +168,7 @@ impl RejoinTask {
         hold.is_some_and(|hold| hold.is_missing(self.server))
     }
 
-    /// Adds what the server granted to the hold, or gives it back.
+    /// Adds the server's grant to the hold, or releases it.
     async fn join(&self, share: Share) -> bool {
         let token = self.hold.upgrade().and_then(|hold| hold.token());
         if let Some(token) = token

@@ -1,7 +1,7 @@
 //! One round: every server is asked for its vote at once, until the outcome is decided.
 //!
-//! Invariants: a vote counts only if its server cannot have forgotten an earlier one; a grant that is not
-//! used is given back by whoever drops it.
+//! Invariants: a vote counts only if its server cannot have forgotten an earlier one; a grant that is not used is
+//! released when it is dropped.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,18 +23,18 @@ use crate::engine::hold::Share;
 /// A majority counts only if at least this part of its lease is left when all votes are in.
 const USEFUL_PART: u32 = 8;
 
-/// What one call asks of each server. The requests are alike but for their clients.
+/// One call's requests to the servers. They differ only in their clients.
 #[derive(Clone, Debug)]
 pub(super) struct QuorumRequest {
     pub(super) requests: Arc<[LockRequest]>,
-    /// So many votes are a majority.
+    /// The number of votes that is a majority.
     pub(super) quorum: usize,
-    /// A server has this long to answer.
+    /// The time that a server has to answer.
     pub(super) vote_timeout: Duration,
     pub(super) servers: Arc<Servers>,
 }
 
-/// What became of the vote of a server, and what the server granted.
+/// The outcome of a server's vote, and its grant.
 type Answer = (VoteOutcome, Option<Share>);
 
 /// A vote that is under way.
@@ -53,12 +53,12 @@ impl Future for Pending {
     }
 }
 
-/// What a majority granted.
+/// The grant of a majority.
 pub(super) struct QuorumGrant {
     /// By server.
     pub(super) shares: Vec<(usize, Share)>,
     pub(super) token: Option<FencingToken>,
-    /// The votes that are not in yet.
+    /// The votes that are still under way.
     pub(super) pending: Vec<Pending>,
 }
 
@@ -80,7 +80,7 @@ impl QuorumRequest {
         self.requests[0].policy.lease()
     }
 
-    /// Why there is no majority.
+    /// Makes the error that says why there is no majority.
     pub(super) fn error(&self, tally: &Tally) -> Error {
         let error = tally.error(self.operation(), self.servers.addresses());
         error.of_lock(self.name())
@@ -90,7 +90,7 @@ impl QuorumRequest {
     pub(super) async fn round(&self) -> Result<QuorumGrant, Tally> {
         let mut tally = Tally::new(self.requests.len(), self.quorum);
         let (mut shares, pending) = self.collect_votes(&mut tally).await;
-        // What the other servers answered may be a reason not to count one.
+        // The answers of the other servers may disqualify one.
         shares.retain(|(server, _)| match self.servers.disqualified(*server) {
             Some(reason) => {
                 tally.record(*server, reason);
@@ -112,7 +112,7 @@ impl QuorumRequest {
         })
     }
 
-    /// What was granted until the outcome was decided, and the votes that are not in by then.
+    /// Returns the grants until the outcome is decided, and the votes that are still under way.
     async fn collect_votes(&self, tally: &mut Tally) -> (Vec<(usize, Share)>, Vec<Pending>) {
         let health = &self.servers.health;
         let servers = 0..self.requests.len();
@@ -127,11 +127,11 @@ impl QuorumRequest {
         }
         let mut pending: Vec<_> = asked.into_iter().map(|server| self.vote(server)).collect();
         let mut shares = Vec::new();
-        // Whether a failed round is contended or an error depends on all votes, unless those of others
-        // decide it.
+        // All votes together say whether a failed round is contended or an error, unless the votes for others decide
+        // it.
         while !pending.is_empty() && !tally.is_contended() && self.needs_more(&shares) {
             if !tally.can_still_win() {
-                // Of no use any more: others need not wait for the rest.
+                // Released now, because they are useless: others need not wait for the rest.
                 shares.clear();
             }
             let ((server, outcome, share), _, rest) = select_all(pending).await;
@@ -142,7 +142,7 @@ impl QuorumRequest {
         (shares, pending)
     }
 
-    /// Whether more votes are waited for.
+    /// Whether to wait for more votes.
     fn needs_more(&self, shares: &[(usize, Share)]) -> bool {
         let servers = shares.iter().map(|(server, _)| *server);
         shares.len() < self.quorum || self.servers.may_have_forgotten(servers)
@@ -181,13 +181,13 @@ impl QuorumRequest {
         answer
     }
 
-    /// Whether a server has replicas that need not have a vote of this call before it counts.
+    /// Whether a server has replicas that do not have to confirm this call's vote.
     async fn has_unconfirmed_replicas(&self, server: usize) -> bool {
         let is_confirmed = self.requests[server].options.replication.is_some();
         !is_confirmed && self.servers.has_replicas(server, self.vote_timeout).await
     }
 
-    /// Whether a majority of the shares lasts long enough to be used. Records those that do not.
+    /// Whether a majority of the shares lasts long enough to be used. Records the others.
     fn is_useful(&self, shares: &[(usize, Share)], tally: &mut Tally) -> bool {
         let lease = self.lease();
         let end = self.clock().now().after(lease / USEFUL_PART);
@@ -201,9 +201,9 @@ impl QuorumRequest {
         useful >= self.quorum
     }
 
-    /// Makes the largest token the token of all, at each server that is to count. Whoever gets a majority
-    /// later meets one of these servers, and its own token there is larger. Takes out the shares for
-    /// which that is not known to have happened while they were held.
+    /// Makes the largest token the token of all, at each server that counts. A later majority includes one of these
+    /// servers, and its token there is larger. Removes the shares whose counter is not known to have been raised while
+    /// they were held.
     async fn raise_tokens(
         &self,
         shares: &mut Vec<(usize, Share)>,
@@ -224,10 +224,10 @@ impl QuorumRequest {
         Some(token)
     }
 
-    /// Makes the counter of one server at least `token`.
+    /// Raises the counter of one server to at least `token`.
     ///
     /// # Errors
-    /// Why that is not known to have happened while the share was held.
+    /// The reason if that is not known to have happened while the share was held.
     pub(super) async fn raise_token(
         &self,
         share: &Share,

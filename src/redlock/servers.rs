@@ -1,23 +1,22 @@
-//! The servers of a Redlock: which can be one, and which have a vote just now.
+//! The servers of a Redlock: which can be part of it, and which have a vote at the moment.
 //!
-//! Invariant: there are as many servers as were named, whether or not they were ever seen; one that was
-//! never seen has no vote.
+//! Invariant: there are as many servers as were named, whether or not they were ever seen; a server that was never seen
+//! has no vote.
 //!
-//! A server that was restarted has no vote for the longest lease. It may have had a vote for a holder
-//! that is alive, and may have lost it. That holder asked it last before it went down, so by the holder's
-//! own clock its hold there ends within a lease after the server came up again. Every connection asks
-//! how long its server is up before it is used, and the answer is looked at after the vote came. So it
-//! concerns the process that gave the vote or one that was started later, which errs on the safe side.
-//! Another process at a known address counts from when it was first seen there: it may have been up
-//! elsewhere, and have taken over.
+//! A server that was restarted has no vote for the longest lease. It may have had a vote for a holder that is alive,
+//! and may have lost it. That holder asked it last before it went down, so by the holder's own clock its hold there
+//! ends within a lease after the server came up again. Every connection asks for its server's uptime before it is used,
+//! and the answer is checked after the vote. So it concerns the process that gave the vote or a later process, which
+//! errs on the safe side. Another process at a known address counts from when it was first seen there: it may have been
+//! up elsewhere, and have taken over.
 //!
-//! A server with replicas has no vote, as the one that takes over at its address would have one at once in
-//! a process that has not seen the other. It is asked for that beside its first vote.
+//! A server with replicas has no vote, because a replica that takes over at its address would have one at once in a
+//! process that has not seen the first server. The server is asked for replicas beside its first vote.
 //!
-//! The longest lease is known of this process only. Others may use longer ones. One that is seen in the
-//! way counts until it is over and some time longer (`sightings.rs`). And whoever needs the vote of a server that
-//! was started not long ago waits for the votes of all others first, as one of them may know of a holder that this
-//! one has forgotten.
+//! The longest lease is known for this process only; other processes may use longer ones. A lease that is seen in the
+//! way counts until it is over and some time longer (`sightings.rs`). Besides, a round that needs the vote of a
+//! recently started server awaits the votes of all others first, because one of them may know of a holder that this
+//! server has forgotten.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,31 +34,31 @@ use crate::conn::url::{self, Target};
 use crate::conn::{Fault, Lane, Process, Transport, value};
 use crate::engine::clock::Tick;
 
-/// What is being done while a Redlock is made, for errors.
+/// The operation in errors of making a Redlock.
 const NEW: &str = "redlock";
 
-/// A server that is up for less may have forgotten a vote, if somebody uses leases that long.
+/// A server with a shorter uptime may have forgotten a vote with a lease of this length.
 const RECENT_START: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(super) struct Servers {
     pub(super) clients: Arc<[Client]>,
-    /// The client in which the tasks of this process queue: the same, whatever the order of the clients.
+    /// The client whose queue the tasks of this process use. It does not depend on the order of the clients.
     pub(super) queue_client: usize,
     /// `None` if the servers forget nothing.
     pub(super) longest_lease: Option<Duration>,
     /// Leases that were seen in the way.
     seen: Mutex<Sightings>,
-    /// By server: the run of it that said that it has no replicas.
+    /// By server: the run of it that has reported that it has no replicas.
     without_replicas: Box<[Mutex<Option<Arc<str>>>]>,
     pub(super) health: Arc<Health>,
 }
 
 impl Servers {
-    /// The servers of `clients`.
+    /// Makes the servers of `clients`.
     ///
     /// # Errors
-    /// If they cannot make a Redlock, as far as their addresses tell, and the servers that were seen.
+    /// If they cannot make a Redlock, as far as their addresses and the servers already seen tell.
     pub(super) fn of(
         clients: Vec<Client>,
         longest_lease: Duration,
@@ -91,7 +90,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// The servers at `urls`.
+    /// Connects to the servers at `urls`.
     ///
     /// # Errors
     /// If they cannot make a Redlock, or fewer than a majority answer.
@@ -111,7 +110,7 @@ impl Servers {
         for (at, answer) in answers.into_iter().enumerate() {
             match answer {
                 Ok(()) => tally.record(at, VoteOutcome::Reachable),
-                // It will not get better by itself: the program has to be put right.
+                // A repeat would not help: the program has to be changed.
                 Err(error) if error.is_invalid() => {
                     return Err(error.at(transport(&clients[at]).address()));
                 }
@@ -135,15 +134,15 @@ impl Servers {
             .map(|client| transport(client).address())
     }
 
-    /// A server that is up for less has no vote. `None` if the servers forget nothing.
+    /// The uptime that a server needs for a vote. `None` if the servers forget nothing.
     fn min_uptime(&self) -> Option<Duration> {
         let longest = self.longest_lease?;
         let longest = longest.max(self.seen.lock().longest(self.now()));
-        // Clocks differ in rate by up to a hundredth.
+        // The rates of clocks differ by up to a hundredth.
         Some(longest + longest / 100)
     }
 
-    /// Somebody holds a lock for so long still.
+    /// Notes a lease of another holder with this time left.
     pub(super) fn observe_lease(&self, remaining: Duration) {
         self.seen.lock().note(remaining, self.now());
     }
@@ -157,10 +156,10 @@ impl Servers {
         self.longest_lease.is_some() && servers.any(was_started_recently)
     }
 
-    /// Why what a server has just answered does not count, if so.
+    /// Returns the reason if a server's last answer does not count.
     pub(super) fn disqualified(&self, at: usize) -> Option<VoteOutcome> {
         let Some(process) = self.process(at) else {
-            // Of a single server that forgets nothing, no more need be known.
+            // A single server that forgets nothing needs no more checks.
             let is_known = self.clients.len() == 1 && self.longest_lease.is_none();
             return (!is_known).then_some(VoteOutcome::UnknownUptime);
         };
@@ -181,8 +180,8 @@ impl Servers {
         Ok(())
     }
 
-    /// Whether a server has replicas, one of which may take over at its address and lack a vote. Asks once
-    /// in each of its runs, for at most `limit`; not if no other server ever answers at its address.
+    /// Whether a server has replicas, one of which may take over at its address and lack a vote. Asks once in each of
+    /// its runs, for at most `limit`. Never asks servers that are declared persistent.
     pub(super) async fn has_replicas(&self, at: usize, limit: Duration) -> bool {
         if self.longest_lease.is_none() {
             return false;
@@ -205,7 +204,7 @@ impl Servers {
         has_replicas == Some(true)
     }
 
-    /// Why it is of no use to ask a server, if it was started too recently as far as is known.
+    /// Returns the reason not to ask a server, if it is known to have started too recently.
     pub(super) fn too_young(&self, at: usize) -> Option<VoteOutcome> {
         self.shortfall(&self.process(at)?, self.min_uptime()?)
     }
@@ -247,12 +246,12 @@ impl Servers {
     }
 }
 
-/// Whether a server says that it has replicas. `None` if it does not answer in time.
+/// Asks a server whether it has replicas. `None` if it does not answer in time.
 async fn has_replicas(client: &Client, limit: Duration) -> Option<bool> {
     let mut info = redis::cmd("INFO");
     info.arg("replication");
     let core = client.core();
-    // A server that is slower than the limit is not dead: its connection stays.
+    // A server that is slower than the limit is not dead, so its connection stays.
     let answer = transport(client).send(Lane::Command, "", &info, core.timing.reply);
     let answer = match core.clock.within(limit, answer).await? {
         Ok(lines) => lines,
@@ -284,7 +283,7 @@ fn no_single_server(what: &str) -> Error {
     ))
 }
 
-/// An address without the number of the database: all databases are of one server.
+/// Returns an address without the number of the database: all its databases belong to one server.
 fn without_database(address: &str) -> &str {
     address
         .rsplit_once('/')

@@ -1,16 +1,16 @@
 //! Leases of others that were seen in the way of this process, which may be longer than its own.
 //!
-//! Who has used a lease may use it again, so it counts until it is over and for as long again, but for ten minutes at
-//! most, or the hundredth of it by which clocks differ: a hold that was kept for a day would take the votes of servers
-//! that restart later. Invariants: what is taken for the longest is no shorter than the longest lease that counts, and
-//! less than twice as long; there is one entry for each power of two.
+//! A lease that was used may be used again. So it counts until it is over and then for its own length again, but for at
+//! most ten minutes (or a hundredth of the lease, by which clocks differ): a hold kept for a day would otherwise take
+//! the votes of servers that restart later. Invariants: the estimate of the longest lease is no shorter than the
+//! longest lease that counts, and less than twice as long; there is one entry for each power of two.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::clock::Tick;
 
-/// A lease that nobody has any more may be asked for again. The votes of servers that restart wait for that so long.
+/// A lease that is over may be requested again. The votes of servers that restart wait at most this long for that.
 const AGAIN_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
@@ -23,10 +23,10 @@ struct Sighting {
 }
 
 impl Sightings {
-    /// Somebody has a lock for so long still.
+    /// Notes a lease of another holder with this time left.
     pub(super) fn note(&mut self, remaining: Duration, now: Tick) {
         self.forget(now);
-        // Clocks differ by a hundredth.
+        // Clocks differ by up to a hundredth.
         let again = remaining.min(AGAIN_MAX).max(remaining / 100);
         let seen = Sighting {
             lease: remaining,
@@ -40,7 +40,7 @@ impl Sightings {
         };
     }
 
-    /// The longest lease that counts.
+    /// Returns the longest lease that counts.
     pub(super) fn longest(&mut self, now: Tick) -> Duration {
         self.forget(now);
         let leases = self.0.values().map(|seen| seen.lease);

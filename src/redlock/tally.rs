@@ -1,40 +1,40 @@
 //! The votes of one round, and the error that says why they are no majority.
 //!
-//! Plain data: it asks nobody. Invariant: the error names each server with what became of its vote.
+//! Plain data. Invariant: the error names each server with the outcome of its vote.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::api::error::{Error, Kind};
 
-/// What is the matter with a server that has replicas.
+/// The problem with a server that has replicas.
 pub(super) const HAS_REPLICAS: &str = "has replicas, and one that takes over at its address may \
  have missed a vote; use servers without replicas, have replicas confirm each grant with \
  `replicated`, or declare the servers persistent if no other one ever answers at their addresses";
 
-/// What became of the vote of one server.
+/// The outcome of one server's vote.
 #[derive(Clone, Debug)]
 pub(super) enum VoteOutcome {
     Granted,
-    /// Nobody holds the lock there; the answer to a question.
+    /// The lock is free there; the answer to a question.
     Free,
     /// The server answers; the answer to a question.
     Reachable,
-    /// Somebody else holds the lock there, for at most this long.
+    /// Another owner holds the lock there, for at most this long.
     HeldElsewhere(Option<Duration>),
     /// The round was decided before the server answered.
     NotAwaited,
-    /// The server may have forgotten a vote: it is up for less than the longest lease.
+    /// The server may have forgotten a vote: its uptime is less than the longest lease.
     TooYoung {
         uptime: Duration,
-        /// It has no vote for so long still.
+        /// How long it still has no vote.
         remaining: Duration,
     },
-    /// The server does not say how long it is up.
+    /// The server does not report its uptime.
     UnknownUptime,
     /// It is the server of this other address, which has its vote.
     Duplicate(String),
-    /// The server has replicas: one that takes over at its address may lack a vote.
+    /// The server has replicas: a replica that takes over at its address may lack a vote.
     HasReplicas,
     /// No answer within this time.
     NoAnswer(Duration),
@@ -43,12 +43,12 @@ pub(super) enum VoteOutcome {
     Failed(Error),
     /// The server granted the lock, but too little of this lease was left when all votes were in.
     GrantedTooLate(Duration),
-    /// The server granted the lock, but its fencing token could not be raised: why.
+    /// The server granted the lock, but its fencing token could not be raised, with the reason.
     Unfenced(String),
 }
 
 impl VoteOutcome {
-    /// Whether the server is of no use to anybody just now, whoever holds the lock.
+    /// Whether the server is of no use at the moment, to any call.
     pub(super) fn has_no_vote(&self) -> bool {
         !matches!(
             self,
@@ -60,7 +60,7 @@ impl VoteOutcome {
         )
     }
 
-    /// Whether the server would answer the same however often it is asked.
+    /// Whether the server's answer stays, even if it is asked again.
     fn is_permanent(&self) -> bool {
         match self {
             Self::UnknownUptime | Self::Duplicate(_) | Self::HasReplicas => true,
@@ -117,7 +117,7 @@ impl fmt::Display for VoteOutcome {
     }
 }
 
-/// What became of each vote in one round.
+/// The outcomes of the votes in one round.
 #[derive(Debug)]
 pub(super) struct Tally {
     quorum: usize,
@@ -132,7 +132,7 @@ impl Tally {
         }
     }
 
-    /// No server answers.
+    /// The tally if no server answers.
     pub(super) fn all_down(servers: usize, quorum: usize) -> Self {
         Self {
             quorum,
@@ -144,7 +144,7 @@ impl Tally {
         self.outcomes[server] = outcome;
     }
 
-    /// Whether too few servers can vote, whoever holds the lock.
+    /// Whether too few servers can vote, for any call.
     pub(super) fn lacks_voters(&self) -> bool {
         self.excludes_majority(VoteOutcome::has_no_vote)
     }
@@ -154,7 +154,7 @@ impl Tally {
         self.excludes_majority(VoteOutcome::is_permanent)
     }
 
-    /// Whether so many votes went to others that nobody else can get a majority.
+    /// Whether others have enough votes to exclude a majority for this call.
     pub(super) fn is_contended(&self) -> bool {
         self.excludes_majority(|outcome| matches!(outcome, VoteOutcome::HeldElsewhere(_)))
     }
@@ -166,13 +166,13 @@ impl Tally {
         })
     }
 
-    /// Whether the servers of which this is true leave fewer than a majority.
+    /// Whether fewer than a majority of servers are left without the servers that match.
     fn excludes_majority(&self, is_true: impl Fn(&VoteOutcome) -> bool) -> bool {
         let others = self.outcomes.iter().filter(|outcome| !is_true(outcome));
         others.count() < self.quorum
     }
 
-    /// The shortest rest of a lease among those who hold the lock elsewhere.
+    /// The shortest remaining lease of the holders elsewhere.
     pub(super) fn remaining(&self) -> Option<Duration> {
         let each = self.outcomes.iter().filter_map(|outcome| match outcome {
             VoteOutcome::HeldElsewhere(remaining) => *remaining,
@@ -181,7 +181,7 @@ impl Tally {
         each.min()
     }
 
-    /// The error that says why there is no majority. `addresses` are those of the servers.
+    /// Makes the error that says why there is no majority. `addresses` are the addresses of the servers.
     pub(super) fn error<'a>(
         &self,
         operation: &'static str,
@@ -213,7 +213,7 @@ impl Tally {
             each.join(", "),
         );
         let error = Error::new(Kind::Quorum, operation, message);
-        // What `is_wrong_type` says has to be true of a majority.
+        // `is_wrong_type` of the error has to be true of a majority.
         let wrong_type = |outcome: &VoteOutcome| matches!(outcome, VoteOutcome::Failed(error) if error.is_wrong_type());
         let is_wrong_type = self.excludes_majority(wrong_type);
         let cause = self.outcomes.iter().find_map(|outcome| match outcome {
@@ -245,7 +245,7 @@ mod tests {
         VoteOutcome::HeldElsewhere(Some(Duration::from_millis(millis)))
     }
 
-    /// Of as many servers, of which so many are a quorum.
+    /// A tally of these outcomes, with this quorum.
     fn tally<const N: usize>(quorum: usize, outcomes: [VoteOutcome; N]) -> Tally {
         let mut tally = Tally::new(N, quorum);
         for (server, outcome) in outcomes.into_iter().enumerate() {
@@ -258,7 +258,7 @@ mod tests {
         tally.error("try_lock", ["a:1", "b:2", "c:3"].into_iter())
     }
 
-    /// Each with what it says; whether it has a vote; whether asking again is of use; whether it is silent.
+    /// Each outcome with its text; whether it has a vote; whether asking again is useful; whether the server is silent.
     fn each() -> Vec<(VoteOutcome, &'static str, [bool; 3])> {
         use VoteOutcome as Vote;
         vec![
@@ -364,7 +364,7 @@ mod tests {
         );
     }
 
-    /// What most of them say decides which of their errors is the cause.
+    /// The majority's answer decides which of the errors is the cause.
     #[test]
     fn the_cause_is_of_a_server_that_explains_why_there_is_no_majority() {
         use VoteOutcome::Granted;
