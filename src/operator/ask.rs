@@ -1,7 +1,7 @@
-//! Asking the servers of a client something that changes nothing.
+//! Questions to the servers of a client that change nothing.
 //!
-//! Invariant: only commands that read are sent, on the lane of callers, and repeated until they are answered
-//! or the client gives up.
+//! Invariant: only commands that read are sent, on the lane of callers, and repeated until they are answered or the
+//! client's limit is over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,16 +19,16 @@ use crate::script::Failure;
 
 pub(super) const OPERATION: &str = "survey";
 
-/// So many commands are under way at once: a slice of a scan does not hold up what others ask for.
+/// The most commands under way at once: a slice of a scan must not hold up other commands.
 const TOGETHER_MAX: usize = 256;
 
-/// Between two attempts to ask a server that does not answer.
+/// The pause between two attempts at a server that does not answer.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// One reply may take this long even where leases are short.
+/// The least time for one reply, even if leases are short.
 const REPLY_MIN: Duration = Duration::from_secs(1);
 
-/// A command, and a key of the server that is to answer it.
+/// A command, and a key of the server that has to answer it.
 pub(super) type Question = (Arc<str>, Cmd);
 
 /// The servers of a client.
@@ -51,7 +51,7 @@ impl Asking {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// A key of each server that has locks.
+    /// Returns a key of each server that has locks.
     pub(super) fn servers(&self) -> Vec<Arc<str>> {
         let routes = self.core.scripts.transport.routes();
         routes.into_iter().map(Arc::from).collect()
@@ -82,7 +82,7 @@ impl Asking {
         }
     }
 
-    /// Asks all of them, right behind each other. The answers are in the order of the questions.
+    /// Asks all questions, right behind each other. The answers are in the order of the questions.
     pub(super) async fn ask_all(&self, questions: &[Question]) -> Vec<Result<Value>> {
         let mut answers = Vec::with_capacity(questions.len());
         for some in questions.chunks(TOGETHER_MAX) {
@@ -93,7 +93,7 @@ impl Asking {
     }
 }
 
-/// A command with its words.
+/// Makes a command from its words.
 pub(super) fn command(words: &[&str]) -> Cmd {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);

@@ -1,6 +1,6 @@
-//! Who is behind a holder id: what clients of this library have announced, and from where they are connected.
+//! The clients behind holder ids: the announcements of clients of this library, and the addresses they connect from.
 //!
-//! Invariant: nothing here is needed. What the user has no right to read is left out.
+//! Invariant: this is all optional. Anything that the user has no right to read is left out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::conn::value::text;
 use crate::engine::clock::Tick;
 use crate::observe::announce::record::{Entry, INDEX_KEY, Record, key_of};
 
-/// What was read is believed for so long.
+/// How long an answer is trusted.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// A list of all connections costs the server about 1 µs each.
+/// How long the list of connections is trusted. It costs the server about 1 µs per connection.
 const ADDRESSES_FRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Clients {
         }
     }
 
-    /// Completes the holders of these locks.
+    /// Adds the clients to the holders of these locks.
     pub(super) async fn tell(&self, locks: &mut [LockInfo]) {
         let ids = locks.iter().flat_map(|lock| &lock.holders);
         let ids = ids.filter_map(|holder| client_of(&holder.id));
@@ -69,7 +69,7 @@ impl Clients {
         }
     }
 
-    /// The clients with these ids, those that are known, each with when it was read.
+    /// Returns the known clients among these ids, each with the time when it was read.
     pub(super) async fn of<'a>(
         &self,
         ids: impl Iterator<Item = &'a str>,
@@ -117,13 +117,13 @@ impl Clients {
         found.collect()
     }
 
-    /// All that announce themselves.
+    /// Returns all clients that announce themselves.
     pub(super) async fn all(&self) -> Result<Vec<Arc<ClientInfo>>> {
         let index = command(&["ZRANGE", INDEX_KEY, "0", "-1"]);
         let ids = texts(&self.asking.ask(INDEX_KEY, &index).await?);
         let of_ids = self.of(ids.iter().map(String::as_str)).await;
         let mut all: Vec<_> = of_ids.into_values().map(|(_, client)| client).collect();
-        // The index may name some that have ended.
+        // The index may name clients that have ended.
         all.retain(|client| client.announced.is_some());
         all.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(all)
@@ -162,7 +162,7 @@ impl Clients {
     }
 }
 
-/// The client and the address of a connection of this library, from its line in `CLIENT LIST`.
+/// Reads the client and the address of a connection of this library from its line in `CLIENT LIST`.
 fn connection(line: &str) -> Option<(&str, &str)> {
     let field = |name: &str| {
         let mut words = line.split(' ');
@@ -172,7 +172,7 @@ fn connection(line: &str) -> Option<(&str, &str)> {
     Some((id, field("addr")?))
 }
 
-/// What stands at the server, with so much of its time left.
+/// Reads an announcement at the server, with the time that it has left.
 fn announced(left: &Value, record: &Value) -> Option<Announced> {
     let record = Record::read(text(record)?);
     let left = Duration::from_millis(u64::try_from(integer(left)?).ok()?);

@@ -1,4 +1,4 @@
-//! Locks that somebody waits for, by the channels on which their release is published: no key is searched for.
+//! Locks with waiters, found by the channels that their releases are published on: no search for keys.
 
 use super::Survey;
 use super::ask::command;
@@ -9,15 +9,15 @@ use crate::api::error::Result;
 use crate::conn::Channels;
 use crate::engine::keys::keys_behind;
 
-/// What the channels of locks are called, and of nothing else of this kind.
+/// Patterns that match the channels of locks and no others.
 const CHANNELS: [&str; 2] = ["redisson_lock__channel:*", "redisson_rwlock:*"];
 
 impl Survey {
-    /// The locks that somebody waits for, whether or not they are held at that moment.
+    /// Returns the locks that have waiters, held or not at that moment.
     ///
-    /// They are found by the channels to which waiters of this library and of Redisson are subscribed. So it
-    /// costs next to nothing on a server with many keys: 10 000 channels take 1.4 ms. Waiters whose user has
-    /// no right to subscribe are not seen, nor those of a lock in another database with the same name.
+    /// They are found by the channels that waiters of this library and of Redisson subscribe to. So it costs next to
+    /// nothing on a server with many keys: 10 000 channels take 1.4 ms. It does not see waiters whose user has no right
+    /// to subscribe, nor waiters for a lock of the same name in another database.
     ///
     /// # Cancel safety
     /// Nothing is changed.
@@ -41,7 +41,7 @@ impl Survey {
         keys.sort_unstable();
         keys.dedup();
         let mut locks = self.reader().read_waited_for(keys).await?;
-        // The pattern is the server's own kind of pattern elsewhere.
+        // Elsewhere this pattern is the server's own kind of pattern.
         locks.retain(|lock| glob::matches(&self.pattern, &lock.name));
         Ok(locks)
     }

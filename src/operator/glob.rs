@@ -1,13 +1,13 @@
 //! Patterns as the server understands them. Pure.
 //!
-//! It goes by bytes. Invariant: whatever the pattern, what matches here matches there, and nothing else; but for ranges
-//! with ends that are not ASCII, which mean one thing or another by the kind of machine that the server is on.
+//! It works on bytes. Invariant: every pattern matches exactly the texts that it matches at the server. The exceptions
+//! are ranges with ends that are not ASCII, whose meaning depends on the kind of machine that the server runs on.
 
 /// Whether a text matches a pattern of `*`, `?`, `[ab]`, `[^a-c]` and `\`.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut next) = (0, 0);
-    // Where to go on if what follows the last star does not match.
+    // The place to continue from if the text after the last star does not match.
     let mut star: Option<(usize, usize)> = None;
     while next < text.len() {
         match step(&pattern[at..], text[next]) {
@@ -33,7 +33,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
 
 enum Step {
     Star,
-    /// With so many bytes of the pattern.
+    /// It matches, with this many bytes of the pattern.
     Matches(usize),
     Differs,
 }
@@ -63,7 +63,8 @@ fn step(pattern: &[u8], byte: u8) -> Step {
     }
 }
 
-/// Whether it is in the set that ends with the next `]`, or with the pattern; and what follows that.
+/// Whether the byte is in the set, which ends with the next `]` or with the pattern. Also returns the rest of the
+/// pattern.
 fn in_set(mut set: &[u8], byte: u8) -> (bool, &[u8]) {
     let mut is_in = false;
     loop {
@@ -121,7 +122,7 @@ mod tests {
         }
     }
 
-    /// As `KEYS` of Redis 7.0 has them.
+    /// The results of `KEYS` of Redis 7.0.
     #[test]
     fn odd_patterns_mean_what_they_mean_to_the_server() {
         let texts = ["a", "b", "[", "]", "^", "-", "\\", "[ab", "]a", "é"];

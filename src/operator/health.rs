@@ -1,5 +1,4 @@
-//! The servers of a client as a program meets them: what they say of themselves, how far away they are, and
-//! what the user may do there.
+//! The servers of a client as a program meets them: their own reports, their distance, and the user's rights there.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,11 +12,11 @@ use crate::api::error::Result;
 use crate::conn::value::text;
 use crate::engine::keys::LockName;
 
-/// How often the time of a server is asked for.
+/// How many times the clock of a server is read.
 const LOOKS: usize = 9;
 
 impl Survey {
-    /// Every server that has locks, as this client meets it. For tools that say what is wrong with it.
+    /// Returns every server that has locks, as this client meets it. For tools that find faults of a server.
     ///
     /// Some twenty commands to each server, and one for each right.
     ///
@@ -25,7 +24,7 @@ impl Survey {
     /// Nothing is changed.
     ///
     /// # Errors
-    /// As for [`locks`](Self::locks), but that the user lacks rights is in the answer.
+    /// As for [`locks`](Self::locks), except that missing rights are part of the answer.
     pub async fn servers(&self) -> Result<Vec<ServerReport>> {
         let mut reports = Vec::new();
         for route in self.asking.servers() {
@@ -62,8 +61,8 @@ impl Survey {
         Ok(reports)
     }
 
-    /// In which slot of a cluster a lock of this name is, and at which server. Without a cluster all are in
-    /// slot 0.
+    /// Returns the slot of a lock of this name in a cluster, and the server that has it. Without a cluster the slot is
+    /// 0.
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid): no lock can have this name.
@@ -75,16 +74,16 @@ impl Survey {
 }
 
 impl Survey {
-    /// How busy the servers are, with one command to each.
+    /// Returns how busy the servers are, with one command to each.
     ///
-    /// The first call returns the servers' own figure of the last second or so. Later calls count from the call
+    /// The first call returns the servers' own figure for the last second or so. Later calls count from the call
     /// before, and leave out the commands of this survey and its clones.
     ///
     /// # Cancel safety
     /// Nothing is changed.
     ///
     /// # Errors
-    /// As for [`locks`](Self::locks), but without the right to ask there is nothing but the round trip.
+    /// As for [`locks`](Self::locks). Without the right to ask, the answer has only the round trip.
     pub async fn load(&self) -> Result<ServerLoad> {
         let mut load = ServerLoad {
             address: self.asking.core.scripts.transport.address().to_owned(),

@@ -1,4 +1,4 @@
-//! What operators are shown: locks, their holders, those that wait, and the clients behind them.
+//! Results for operators: locks, their holders, their waiters, and the clients behind them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use crate::api::fencing::FencingToken;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// As a client with this key prefix names it.
+    /// Its name for a client with this key prefix.
     pub name: String,
     /// The key at the server, prefix included.
     pub key: String,
-    /// What can be seen of its kind.
+    /// Its kind, as far as the server shows it.
     pub kind: LockKind,
-    /// Who holds it. Empty if it was free at that moment, and others waited for it.
+    /// Its holders. Empty if it was free at that moment, and others waited for it.
     pub holders: Vec<LockHolder>,
-    /// What is left of the lease by the server's clock. Zero if the lock was free.
+    /// The time left of the lease by the server's clock. Zero if the lock was free.
     pub remaining: Duration,
-    /// How many wait: places in the queue of a fair lock, else clients that are subscribed. One client may
-    /// wait with many tasks.
+    /// How many wait: for a fair lock, the places in its queue; for other locks, the clients that are subscribed. One
+    /// client may wait with many tasks.
     pub waiters: usize,
     /// The last fencing token, if there ever was one.
     pub token: Option<FencingToken>,
 }
 
 impl LockInfo {
-    /// How long its holder has had it, as far as that is known: the longest of several.
+    /// Returns how long its holder has had it, as far as that is known; of several holders, the longest time.
     #[must_use]
     pub fn held_for(&self) -> Option<Duration> {
         self.holders
@@ -38,12 +38,11 @@ impl LockInfo {
     }
 }
 
-/// What can be seen of the kind of a lock.
+/// The kind of a lock, as far as the server shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockKind {
-    /// One holder: a reentrant lock, or a fair lock for which nobody waits. The server does not tell them
-    /// apart.
+    /// One holder: a reentrant lock, or a fair lock without waiters. The server does not distinguish them.
     Exclusive,
     /// A fair lock with a queue.
     Fair,
@@ -52,7 +51,7 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// In one word: `exclusive`, `fair`, `read-write`.
+    /// Returns one word: `exclusive`, `fair`, `read-write`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -63,11 +62,11 @@ impl LockKind {
     }
 }
 
-/// How a holder has a lock, or a waiter wants it.
+/// The mode of a holder, or the mode that a waiter wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HoldMode {
-    /// Alone, as every lock but a read-write lock is held.
+    /// Alone, as in every lock but a read-write lock.
     Exclusive,
     /// As one of the readers.
     Read,
@@ -76,7 +75,7 @@ pub enum HoldMode {
 }
 
 impl HoldMode {
-    /// In one word: `exclusive`, `read`, `write`.
+    /// Returns one word: `exclusive`, `read`, `write`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -91,18 +90,18 @@ impl HoldMode {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockHolder {
-    /// The holder id, that of its guard.
+    /// The holder id, equal to the holder id of its guard.
     pub id: String,
-    /// How it has the lock.
+    /// Its mode.
     pub mode: HoldMode,
-    /// How many times.
+    /// How many times it holds the lock.
     pub hold_count: u32,
-    /// What is left of a reader's own lease. Known after [`Survey::inspect`](crate::Survey::inspect).
+    /// The time left of a reader's own lease. Known after [`Survey::inspect`](crate::Survey::inspect).
     pub remaining: Option<Duration>,
-    /// How long it has had the lock. Known of holds that are older than one announcement of their client;
-    /// see [`ClientBuilder::announce_every`](crate::ClientBuilder::announce_every).
+    /// How long it has had the lock. Known for holds that are older than one announcement of their client; see
+    /// [`ClientBuilder::announce_every`](crate::ClientBuilder::announce_every).
     pub held_for: Option<Duration>,
-    /// Its client, if that is one of this library and is known at the server. Redisson's are not.
+    /// Its client, if that is a client of this library and known at the server. Redisson's clients are not.
     pub client: Option<Arc<ClientInfo>>,
 }
 
@@ -110,16 +109,15 @@ pub struct LockHolder {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ClientInfo {
-    /// [`Client::id`](crate::Client::id).
+    /// The id of the client, equal to [`Client::id`](crate::Client::id).
     pub id: String,
-    /// From where it is connected, as the server sees it.
+    /// The addresses that it connects from, as the server sees them.
     pub addresses: Vec<String>,
-    /// What it has announced about itself, if it has.
+    /// Its announcement, if it has made one.
     pub announced: Option<Announced>,
 }
 
-/// What a client has announced about itself; see
-/// [`ClientBuilder::announce_every`](crate::ClientBuilder::announce_every).
+/// The announcement of a client; see [`ClientBuilder::announce_every`](crate::ClientBuilder::announce_every).
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Announced {
@@ -133,13 +131,13 @@ pub struct Announced {
     pub label: Option<String>,
     /// The version of this library.
     pub version: String,
-    /// How long it has been a client.
+    /// How long the client has existed.
     pub up_for: Duration,
-    /// What it holds for longer than one announcement: key and holder id, longest first.
+    /// Its holds that are older than one announcement: key and holder id, longest first.
     pub holds: Vec<Announcement>,
-    /// What it waits for, for longer than one announcement: longest first.
+    /// Its waits that are older than one announcement: longest first.
     pub waits: Vec<Announcement>,
-    /// Holds and waits beyond those that are listed.
+    /// How many further holds and waits are not listed.
     pub more: u64,
 }
 
@@ -151,20 +149,20 @@ pub struct Announcement {
     pub key: String,
     /// The holder id; empty for a wait that has none at the server.
     pub holder: String,
-    /// For how long.
+    /// How long it has lasted.
     pub lasts: Duration,
 }
 
-/// One lock with all that the server knows of it; from [`Survey::inspect`](crate::Survey::inspect).
+/// One lock with everything that the server knows of it; from [`Survey::inspect`](crate::Survey::inspect).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockDetail {
-    /// What every lock has.
+    /// The part that every lock has.
     pub lock: LockInfo,
     /// Host and port of the server that has it.
     pub server: String,
-    /// Those that wait and are named at the server, in order: the queue of a fair lock, and waiters of
-    /// this library for a read-write lock. Others are counted in [`LockInfo::waiters`] alone.
+    /// The waiters that are named at the server, in order: the queue of a fair lock, and waiters of this library for a
+    /// read-write lock. Others are only counted, in [`LockInfo::waiters`].
     pub queue: Vec<QueuedWaiter>,
     /// Clients that have announced that they wait for it, and for how long.
     pub announced_waits: Vec<(Arc<ClientInfo>, Duration)>,
@@ -178,32 +176,31 @@ pub struct LockDetail {
 pub struct QueuedWaiter {
     /// The holder id under which it would hold the lock.
     pub id: String,
-    /// How it wants the lock.
+    /// The mode that it wants.
     pub mode: HoldMode,
-    /// Whether it is one of this library, which keeps its place by a heartbeat. Redisson's do not.
+    /// Whether it is a waiter of this library, which keeps its place by a heartbeat. Redisson's waiters have none.
     pub has_heartbeat: bool,
-    /// How long its place is kept without another sign of life; zero if that is over.
+    /// How long its place is kept without another heartbeat; zero if that time is over.
     pub kept_for: Duration,
     /// Its client, if it is known.
     pub client: Option<Arc<ClientInfo>>,
 }
 
-/// A counter of fencing tokens that was not used for some time; from [`Survey::tokens`](crate::Survey::tokens).
+/// A counter of fencing tokens that has been unused for some time; from [`Survey::tokens`](crate::Survey::tokens).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TokenCounter {
-    /// The name of the lock, as a client with this key prefix names it. The lock with the same name in braces
-    /// counts with it too.
+    /// The name of the lock for a client with this key prefix. The lock with that name in braces uses the counter too.
     pub name: String,
     /// The key of the counter at the server.
     pub key: String,
     /// The last token: the time of its grant, in microseconds since 1970 by the server's clock then.
     pub token: FencingToken,
-    /// How long ago that is, by the server's clock now.
+    /// How long ago that was, by the server's clock now.
     pub unused_for: Duration,
-    /// After what time the server drops it by itself; `None`: never.
+    /// The time after which the server drops it by itself; `None`: never.
     pub kept_for: Option<Duration>,
-    /// Whether a lock that counts with it is held or waited for.
+    /// Whether a lock that uses it is held or waited for.
     pub in_use: bool,
 }
 
@@ -213,32 +210,31 @@ pub struct TokenCounter {
 pub struct ServerReport {
     /// Host and port.
     pub address: String,
-    /// What it says of itself: the fields of `INFO`. Empty without the right to ask.
+    /// Its own report: the fields of `INFO`. Empty without the right to ask.
     pub info: BTreeMap<String, String>,
-    /// The shortest and the middle one of some round trips; zero without the right to ask for the time.
+    /// The shortest and the median of some round trips; zero without the right to ask for the time.
     pub round_trips: [Duration; 2],
-    /// How far its clock is ahead of this machine's, in ms; less than zero if it is behind. Exact to half a
-    /// round trip.
+    /// How far its clock is ahead of this machine's, in ms; negative if it is behind. Exact to half a round trip.
     pub clock_ahead_ms: i64,
-    /// Whether it knows `RESTORE`, by which free locks are taken without a script. `None` without the right to ask
+    /// Whether it has `RESTORE`, which takes free locks without a script. `None` without the right to ask
     /// (`+command|info`).
     pub has_restore: Option<bool>,
-    /// The user that this client is there. `None` without the right to ask.
+    /// The name of this client's user there. `None` without the right to ask.
     pub user: Option<String>,
-    /// What this user may do of what locks need, as far as the server says it without its being done: from
-    /// Redis 7 on, and with the right to ask.
+    /// The rights that locks need, and whether the user has them, as far as the server reports it without executing
+    /// anything: from Redis 7 on, and with the right to ask.
     pub rights: Vec<Right>,
 }
 
-/// One right that locks need, or may do without; see [`ServerReport`].
+/// One right that locks need or can use; see [`ServerReport`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Right {
-    /// As `ACL SETUSER` has it: `+hset`, or a pattern of keys or channels.
+    /// The rule of `ACL SETUSER`: `+hset`, or a pattern of keys or channels.
     pub rule: String,
-    /// What it is for.
+    /// The purpose of the right.
     pub purpose: &'static str,
-    /// Whether locks fail without it. Without the others something is slower or is not shown.
+    /// Whether locks fail without it. Without another right something is slower or is not shown.
     pub is_needed: bool,
     /// Whether the user has it.
     pub is_given: bool,
@@ -248,10 +244,10 @@ pub struct Right {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ServerLoad {
-    /// Where they are.
+    /// Their addresses.
     pub address: String,
-    /// The commands of all of them per second; without the survey's own after the first call. Zero without the right
-    /// to ask.
+    /// The commands per second of all of them; after the first call without the survey's own. Zero without the right to
+    /// ask.
     pub commands_per_second: u64,
     /// The longest round trip among them.
     pub round_trip: Duration,

@@ -1,4 +1,4 @@
-//! One lock with all that the server knows of it.
+//! One lock with everything that the server knows of it.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -12,32 +12,31 @@ use super::values::{integer, list, scored, texts};
 use crate::api::error::Result;
 use crate::engine::keys::LockName;
 
-/// Holds of one reader whose leases are looked at.
+/// The most holds of one reader whose leases are read.
 const READ_HOLDS_MAX: u32 = 16;
 
-/// Where a waiter of this library stands, and until when by the server's clock.
+/// The places of waiters, and their ends by the server's clock.
 struct Places {
     now: f64,
     queue: Vec<String>,
-    /// Of ours, by heartbeat.
+    /// The places of our waiters, by heartbeat.
     alive: Vec<(String, f64)>,
-    /// Of all, as Redisson keeps them.
+    /// The places of all waiters, as Redisson keeps them.
     timeouts: Vec<(String, f64)>,
-    /// For a read-write lock: writers with the end of their heartbeat, readers with minus the time.
+    /// For a read-write lock: writers with the end of their heartbeat, readers with its negative.
     read_write: Vec<(String, f64)>,
 }
 
 impl Survey {
-    /// One lock with all that the server knows of it; `None` if nobody holds it or waits for it.
+    /// Returns one lock with everything that the server knows of it; `None` if it has neither holders nor waiters.
     ///
-    /// Some ten commands.
+    /// Takes some ten commands.
     ///
     /// # Cancel safety
     /// Nothing is changed.
     ///
     /// # Errors
-    /// As for [`locks`](Self::locks), and [`is_invalid`](crate::Error::is_invalid) for a name that no lock can
-    /// have.
+    /// As for [`locks`](Self::locks), and [`is_invalid`](crate::Error::is_invalid) for a name that no lock can have.
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -84,8 +83,8 @@ impl Survey {
 
     /// Whether the server has a key of this name, of a lock or of anything else. One command.
     ///
-    /// [`inspect`](Self::inspect) finds nothing where an application keeps something of its own under the name, or
-    /// where somebody took the lease off a lock: that the lock is free is certain only if there is no such key.
+    /// [`inspect`](Self::inspect) finds nothing if an application keeps something of its own under the name, or if the
+    /// lease of a lock was removed: the lock is certain to be free only if there is no such key.
     ///
     /// # Cancel safety
     /// Nothing is changed.
@@ -125,7 +124,7 @@ impl Survey {
         }
     }
 
-    /// Each reader has leases of its own, one for each hold.
+    /// Reads the leases of readers: each has one for each of its holds.
     async fn reader_leases(&self, name: &LockName, lock: &mut LockInfo) {
         for holder in &mut lock.holders {
             if holder.mode != HoldMode::Read {
@@ -161,7 +160,7 @@ impl Survey {
     }
 }
 
-/// A score may be any number, whoever has written it.
+/// A score may be any number, because others can write it.
 fn span_of(ms: f64) -> Duration {
     Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or(Duration::MAX)
 }
@@ -176,7 +175,7 @@ impl Places {
                 .map(|(_, score)| *score)
         };
         if kind == LockKind::ReadWrite {
-            // Notes of the scripts stand among the waiters.
+            // Entries of the scripts stand among the waiters.
             let waiters = self
                 .read_write
                 .iter()

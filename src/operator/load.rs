@@ -1,4 +1,4 @@
-//! Pure: how many commands other clients sent between two looks at the servers.
+//! The rate of commands of other clients between two looks at the servers. Pure.
 
 use crate::engine::clock::Tick;
 

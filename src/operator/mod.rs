@@ -1,7 +1,6 @@
-//! What operators see: which locks there are, who holds them, who waits.
+//! Questions of operators: the locks that exist, their holders, their waiters.
 //!
-//! Invariant: nothing is changed. No command looks at all keys at once, and none is sent that the server
-//! would be held up by.
+//! Invariant: nothing is changed. No command looks at all keys at once, and no command holds up the server.
 
 mod ask;
 mod clients;
@@ -41,12 +40,12 @@ use crate::api::error::Result;
 use crate::client::Client;
 use crate::engine::keys::glob_of;
 
-/// What a pass takes of a server's time, unless it is told otherwise.
+/// The default share of a server's time that a pass takes.
 const SHARE: f64 = 0.1;
 
 impl Client {
-    /// The locks that are held and whose names match a pattern (`*` any letters, `?` one, `[ab]` one of
-    /// these). For settings see [`survey`](Self::survey), whose [`locks`](Survey::locks) this is.
+    /// Returns the locks that are held and whose names match a pattern (`*` any letters, `?` one, `[ab]` one of these).
+    /// This is [`Survey::locks`]; for settings see [`survey`](Self::survey).
     ///
     /// # Cancel safety
     /// Nothing is changed.
@@ -65,8 +64,7 @@ impl Client {
         self.survey().matching(pattern).locks().await
     }
 
-    /// Questions for operators and their tools: which locks there are at the server, who holds them, who
-    /// waits.
+    /// Questions for operators and their tools: the locks at the server, their holders, their waiters.
     pub fn survey(&self) -> Survey {
         let asking = Asking::of(self);
         Survey {
@@ -82,12 +80,12 @@ impl Client {
 
 /// Questions for operators and their tools; from [`Client::survey`].
 ///
-/// It reads and changes nothing, in every topology. It shows the locks of this library and of Redisson whose
-/// names begin with the client's [key prefix](crate::ClientBuilder::key_prefix), in the client's database. A
-/// hash that is no lock is never shown: a lock has a lease and holders with ids like Redisson's, and no other
-/// fields. What it shows may have changed by then.
+/// It reads and changes nothing, in every topology. It shows the locks of this library and of Redisson whose names
+/// begin with the client's [key prefix](crate::ClientBuilder::key_prefix), in the client's database. A hash that is not
+/// a lock is never shown: a lock has a lease and holders with ids like Redisson's, and no other fields. The answers may
+/// be outdated when they arrive.
 ///
-/// The rights that it needs are in [docs/rights.md], in the user for operators.
+/// The rights that it needs are listed for operators in [docs/rights.md].
 ///
 /// [docs/rights.md]: https://github.com/lockset-rs/lockset/blob/main/docs/rights.md
 #[derive(Clone, Debug)]
@@ -95,7 +93,7 @@ impl Client {
 pub struct Survey {
     asking: Asking,
     clients: Arc<Clients>,
-    /// For the commands since the previous [`load`](Self::load).
+    /// The state for the commands since the previous [`load`](Self::load).
     last_load: Arc<Mutex<Option<Commands>>>,
     prefix: Arc<str>,
     pattern: String,
@@ -103,35 +101,34 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Only locks whose names match. Default: `*`, all of them.
+    /// Limits the answers to locks whose names match. Default: `*`, all of them.
     pub fn matching(mut self, pattern: &str) -> Self {
         pattern.clone_into(&mut self.pattern);
         self
     }
 
-    /// The part of a server's time that a pass over its keys may take. Default: 0.1.
+    /// Sets the part of a server's time that a pass over its keys may take. Default: 0.1.
     ///
-    /// After each slice of a thousand keys it sleeps for so long. Small servers do not notice either way. A
-    /// million keys take about a second of the server's time, and so ten seconds; each hash among them takes
-    /// some ten microseconds more.
+    /// After each slice of a thousand keys it sleeps for long enough to keep that share. A pass over few keys is too
+    /// short to notice. A million keys take about a second of the server's time, so a pass takes ten seconds; each hash
+    /// among them takes some ten microseconds more.
     pub fn share(mut self, share: f64) -> Self {
         self.share = share;
         self
     }
 
-    /// The locks that are held, found by a pass over all keys of all servers.
+    /// Returns the locks that are held, found by a pass over all keys of all servers.
     ///
-    /// It takes one `SCAN` for each thousand keys, and a few commands for each hash. Where only locks that
-    /// are waited for matter, use [`contended`](Self::contended), which looks at no key. A lock that is
-    /// released and taken again during the pass is shown as it was at one of these moments.
+    /// It takes one `SCAN` for each thousand keys, and a few commands for each hash. If only locks with waiters matter,
+    /// use [`contended`](Self::contended), which looks at no key. A lock that is released and taken again during the
+    /// pass is shown as it was at one of these moments.
     ///
     /// # Cancel safety
     /// Nothing is changed.
     ///
     /// # Errors
-    /// * [`is_denied`](crate::Error::is_denied): the user has not the rights of an operator.
-    /// * [`is_io`](crate::Error::is_io), [`is_refused`](crate::Error::is_refused): a server does not answer, or
-    ///   cannot.
+    /// * [`is_denied`](crate::Error::is_denied): the user lacks the rights of an operator.
+    /// * [`is_io`](crate::Error::is_io), [`is_refused`](crate::Error::is_refused): a server does not answer, or cannot.
     /// * [`is_closed`](crate::Error::is_closed): the client was shut down.
     pub async fn locks(&self) -> Result<Vec<LockInfo>> {
         let (mut scan, mut all) = (self.scan(), Vec::new());
@@ -142,15 +139,15 @@ impl Survey {
         Ok(all)
     }
 
-    /// The same pass, slice by slice.
+    /// Makes that pass slice by slice.
     #[must_use = "it looks at nothing until `next` is awaited"]
     pub fn scan(&self) -> LockScan {
         let glob = format!("{}{}", glob_of(&self.prefix), self.pattern);
         LockScan::new(&self.asking, self.reader(), glob, self.share)
     }
 
-    /// Counters of [fencing tokens](crate::FencingToken) that have given no token for `unused_for`, found by a
-    /// pass over all keys, slice by slice; for [`Client::purge_token`](crate::Client::purge_token).
+    /// Finds counters of [fencing tokens](crate::FencingToken) that have issued no token for `unused_for`, by a pass
+    /// over all keys, slice by slice; for [`Client::purge_token`](crate::Client::purge_token).
     #[must_use = "it looks at nothing until `next` is awaited"]
     pub fn tokens(&self, unused_for: Duration) -> TokenScan {
         let glob = tokens::GLOB.to_owned();
@@ -159,7 +156,7 @@ impl Survey {
         TokenScan::new(pass, self.reader(), &self.asking, names, unused_for)
     }
 
-    /// The locks with these names that are held.
+    /// Returns the locks with these names that are held.
     ///
     /// # Cancel safety
     /// Nothing is changed.
@@ -171,7 +168,7 @@ impl Survey {
         self.reader().read_some(keys.collect()).await
     }
 
-    /// All clients that announce themselves, with what they have held or waited for over a while; see
+    /// Returns all clients that announce themselves, with their longer holds and waits; see
     /// [`ClientBuilder::announce_every`](crate::ClientBuilder::announce_every).
     ///
     /// # Cancel safety

@@ -9,20 +9,20 @@ use super::values::{integer, list, texts};
 use crate::api::error::Result;
 use crate::engine::clock::Tick;
 
-/// Keys that one call looks at. A call of 100 costs the server 40 % more for each key, and one of 10 000
-/// holds it up for 7 to 25 ms.
+/// The keys of one `SCAN`. A call of 100 costs the server 40 % more for each key, and a call of 10 000 holds it up for
+/// 7 to 25 ms.
 const SLICE_KEYS: u64 = 1000;
 
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Which keys are still to be looked at.
+/// The keys that are still to look at.
 #[derive(Debug)]
 pub(super) struct Pass {
     asking: Asking,
     glob: String,
     kind: &'static str,
     share: f64,
-    /// Servers that are still to be asked, the current one first.
+    /// Servers that are still to ask, the current one first.
     servers: VecDeque<Arc<str>>,
     cursor: String,
     next_at: Tick,
@@ -38,7 +38,7 @@ pub(super) struct Slice {
 }
 
 impl Pass {
-    /// Over the keys of one type that match.
+    /// A pass over the keys of one type that match.
     pub(super) fn new(asking: &Asking, glob: String, kind: &'static str, share: f64) -> Self {
         Self {
             servers: asking.servers().into(),
@@ -52,8 +52,8 @@ impl Pass {
         }
     }
 
-    /// The next keys, the same again until they are [`done`](Self::done); `None` when all were looked at.
-    /// Sleeps first, for as long as the server is to be left alone.
+    /// Returns the next keys, and repeats them until they are [`done`](Self::done); `None` after the last. Sleeps
+    /// first, so that the server keeps its share of time.
     pub(super) async fn slice(&self) -> Result<Option<Slice>> {
         let Some(server) = self.servers.front().cloned() else {
             return Ok(None);
@@ -86,7 +86,7 @@ impl Pass {
         }))
     }
 
-    /// They were looked at, which took the server `busy` beside the search.
+    /// Finishes a slice. Reading its keys took the server `busy` in addition to the search.
     pub(super) fn done(&mut self, slice: &Slice, busy: Duration) {
         let now = self.asking.core.clock.now();
         self.next_at = now.after(pause(slice.busy + busy, self.share));
@@ -102,14 +102,14 @@ impl Pass {
     }
 }
 
-/// What so many calls take together.
+/// Returns the cost of this many calls.
 pub(super) fn times(cost: Duration, count: usize) -> Duration {
     cost * u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// How long to leave a server alone after a call that took it `busy` at most.
+/// Returns how long to leave a server alone after a call that took it at most `busy`.
 fn pause(busy: Duration, share: f64) -> Duration {
-    // What is no share of anything is the least.
+    // A share that is not a positive number counts as the smallest one.
     busy.mul_f64((1.0 / share.max(0.0) - 1.0).clamp(0.0, 1000.0))
         .min(PAUSE_MAX)
 }

@@ -1,6 +1,6 @@
-//! Reads the locks behind some keys: which of them are locks, who holds them, what is left, who waits.
+//! Reads the locks behind some keys: whether they are locks, their holders, leases and waiters.
 //!
-//! Invariant: a large hash of an application costs three commands of constant time, however large it is.
+//! Invariant: a hash of an application costs three commands of constant time, even if it is large.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::api::error::Result;
 use crate::conn::Channels;
 use crate::engine::keys::{LockName, within_braces};
 
-/// A hash with more fields is not read: no lock has so many holders.
+/// A hash with more fields is not read: no lock has this many holders.
 const FIELDS_MAX: i64 = 10_000;
 
-/// Fields that are looked at before all are.
+/// How many fields are read before all are.
 const PROBED: &str = "3";
 
-/// Channels in one question.
+/// The most channels in one question.
 const CHANNELS_MAX: usize = 500;
 
 #[derive(Clone, Debug)]
@@ -50,13 +50,13 @@ impl Reader {
         }
     }
 
-    /// Those of them that are locks and are held.
+    /// Returns the keys that are locks and are held.
     pub(super) async fn read_some(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
         let seen = self.held(keys).await?;
         self.described(seen).await
     }
 
-    /// The same, and those that are free but waited for.
+    /// Returns the locks that are held, and free locks with waiters.
     pub(super) async fn read_waited_for(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
         let mut seen = self.held(keys.clone()).await?;
         for key in keys {
@@ -72,7 +72,7 @@ impl Reader {
             }
         }
         let mut locks = self.described(seen).await?;
-        // Two locks can share a channel: then those who listen wait for the one that is held.
+        // Two locks can share a channel. Its listeners then wait for the lock that is held.
         let listed: HashSet<String> = locks.iter().map(|lock| lock.key.clone()).collect();
         let held = locks.iter().filter(|lock| !lock.holders.is_empty());
         let held: HashSet<String> = held.map(|lock| lock.key.clone()).collect();
@@ -89,7 +89,7 @@ impl Reader {
         Ok(locks)
     }
 
-    /// The name of the lock with this key, if a client with this prefix can name it.
+    /// Returns the name of the lock with this key, if a client with this prefix can name it.
     fn name(&self, key: &str) -> Option<LockName> {
         LockName::new(&self.prefix, key.strip_prefix(&*self.prefix)?).ok()
     }
@@ -138,7 +138,7 @@ impl Reader {
         Ok(seen)
     }
 
-    /// With what stands beside the lock's own key: token, queue, subscribers.
+    /// Adds the data beside the lock's own key: token, queue, subscribers.
     async fn described(&self, seen: Vec<Seen>) -> Result<Vec<LockInfo>> {
         let beside = seen.iter().flat_map(|lock| {
             let ask = |words: &[&str]| (Arc::clone(&lock.key), command(words));
@@ -171,15 +171,15 @@ impl Reader {
         Ok(locks)
     }
 
-    /// How many clients are subscribed to each of these channels, as far as the user may know. A key goes
-    /// with each channel.
+    /// Returns how many clients are subscribed to each of these channels, as far as the user may know. Each channel
+    /// comes with a key.
     pub(super) async fn subscribers(
         &self,
         channels: &[(Arc<str>, String)],
     ) -> HashMap<String, u64> {
         let transport = &self.asking.core.scripts.transport;
         let mut questions: Vec<Question> = Vec::new();
-        // Two locks can share a channel, which is to be counted once.
+        // Two locks can share a channel, which must be counted once.
         let mut named = HashSet::new();
         let channels = channels.iter().filter(|(_, channel)| named.insert(channel));
         let channels: Vec<&(Arc<str>, String)> = channels.collect();
@@ -224,8 +224,8 @@ fn number_of<'a>(what: &str, channels: impl Iterator<Item = &'a (Arc<str>, Strin
     asked
 }
 
-/// Whether a key is worth reading: it has a lease, and its fields look like those of a lock. An error that
-/// concerns this key alone means that it is no hash any more.
+/// Whether a key may be a lock: it has a lease, and its fields look like the fields of a lock. An error for this key
+/// alone means that it is no longer a hash.
 fn may_be_lock(answers: &[Result<Value>]) -> Result<bool> {
     if let Some(Err(error)) = answers.iter().find(|answer| answer.is_err())
         && !error.is_wrong_type()
@@ -243,8 +243,7 @@ fn may_be_lock(answers: &[Result<Value>]) -> Result<bool> {
 }
 
 impl Seen {
-    /// The channels on which those listen that wait for it, but for a fair lock. What kind a free lock is
-    /// nobody knows.
+    /// The channels of the waiters for this lock, but for a fair lock. The kind of a free lock is unknown.
     fn channels(&self) -> Vec<String> {
         match &self.fields {
             Some(fields) if fields.is_read_write => vec![self.name.rw_channel()],

@@ -1,21 +1,21 @@
-//! Pure: which hash is a lock, and who holds it.
+//! Recognizes the hashes that are locks, and their holders. Pure.
 //!
-//! Invariant: what is shown as a lock has a lease and holders named as Redisson names them, and no field
-//! besides; so an application's hash is never shown as a lock.
+//! Invariant: a hash that is shown as a lock has a lease, holders named like Redisson's, and no other field. So an
+//! application's hash is never shown as a lock.
 
 use super::info::{HoldMode, LockHolder};
 
-/// The letters of a UUID.
+/// The length of a UUID.
 const UUID_BYTES: usize = 36;
 
-/// What the fields of a lock say.
+/// The contents of a lock's fields.
 #[derive(Debug, PartialEq)]
 pub(super) struct Recognized {
     pub(super) is_read_write: bool,
     pub(super) holders: Vec<LockHolder>,
 }
 
-/// The id of the client in a holder id, if it is one.
+/// Returns the id of the client in a holder id, if it is one.
 pub(super) fn client_of(holder: &str) -> Option<&str> {
     let (client, rest) = holder.split_at_checked(UUID_BYTES)?;
     let is_uuid = client.bytes().enumerate().all(|(at, byte)| match at {
@@ -27,12 +27,12 @@ pub(super) fn client_of(holder: &str) -> Option<&str> {
     (is_uuid && number.starts_with(|c: char| c.is_ascii_digit())).then_some(client)
 }
 
-/// Whether a field may be one of a lock.
+/// Whether a field may belong to a lock.
 pub(super) fn may_be_of_lock(field: &str) -> bool {
     field == "mode" || client_of(field).is_some()
 }
 
-/// Reads the fields of a hash with a lease; `None` if it is no lock.
+/// Reads the fields of a hash with a lease; `None` if it is not a lock.
 pub(super) fn recognize(fields: &[(String, String)]) -> Option<Recognized> {
     let mode = fields.iter().find(|(field, _)| field == "mode");
     let is_read_write = mode.is_some();
@@ -95,7 +95,7 @@ mod tests {
             modes(&[("mode", "read"), ("U:1", "1"), ("U:2", "3")]),
             Some(vec![(HoldMode::Read, 1), (HoldMode::Read, 3)])
         );
-        // Without a mode it is the whole id of a holder.
+        // Without a mode, the field is a whole holder id.
         let plain = recognize(&fields(&[("U:1:write", "1")])).unwrap();
         assert_eq!(plain.holders[0].mode, HoldMode::Exclusive);
         assert_eq!(plain.holders[0].id, format!("{CLIENT}:1:write"));
@@ -126,7 +126,7 @@ mod tests {
         ] {
             assert_eq!(modes(foreign), None, "{foreign:?}");
         }
-        // Of another length, or cut in the middle of a letter.
+        // Ids of another length, or cut inside a character.
         assert_eq!(client_of("é".repeat(30).as_str()), None);
         assert!(may_be_of_lock("mode") && !may_be_of_lock("modes"));
     }

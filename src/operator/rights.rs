@@ -1,4 +1,4 @@
-//! Which rights of those that locks need a user has: asked by `ACL DRYRUN`, so nothing is done.
+//! The rights that locks need and the user has, asked by `ACL DRYRUN`, so nothing is executed.
 
 use std::sync::Arc;
 
@@ -9,11 +9,10 @@ use super::info::Right;
 use crate::conn::Channels;
 use crate::engine::keys::LockName;
 
-/// A lock that is only spoken of.
+/// The name of a lock that only appears in questions.
 const NAME: &str = "lockset-doctor";
 
-/// A command with arguments that it takes; `K` is a key of a lock. What it is for, and whether locks fail
-/// without it.
+/// A command with valid arguments (`K` is a key of a lock), its purpose, and whether locks fail without it.
 type Sample = (&'static str, &'static str, bool);
 
 const EVERY: &str = "every lock";
@@ -65,7 +64,7 @@ const SAMPLES: &[Sample] = &[
     ("RESTORE K 1 x", PLAIN, false),
 ];
 
-/// Each right, whether the user has it. Empty if the server cannot say.
+/// Returns each right, and whether the user has it. Empty if the server does not know `ACL DRYRUN`.
 pub(super) async fn given(
     asking: &Asking,
     route: &str,
@@ -157,7 +156,7 @@ fn helper_keys(name: &LockName) -> Vec<Wanted> {
     .collect()
 }
 
-/// `CLIENT KILL ID 1` needs `+client|kill`.
+/// Returns the rule for a command: `CLIENT KILL ID 1` needs `+client|kill`.
 fn rule_of(sample: &str) -> String {
     let mut words = sample.split(' ');
     let first = words.next().unwrap_or_default().to_lowercase();
@@ -167,7 +166,7 @@ fn rule_of(sample: &str) -> String {
     }
 }
 
-/// The pattern of the keys like this one.
+/// Returns the pattern of the keys like this one.
 fn pattern_of(key: &str, name: &LockName) -> String {
     if key.contains(":rwlock_timeout:") {
         return "~{*}:*:rwlock_timeout:*".to_owned();

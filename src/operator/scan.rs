@@ -1,4 +1,4 @@
-//! The locks that are held, found by a pass over the keys of all servers.
+//! Locks that are held, found by a pass over the keys of all servers.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::pass::{Pass, times};
 use super::read::Reader;
 use crate::api::error::Result;
 
-/// What looking at a hash takes of a server's time: 0.98 s for 98 000, a tenth of them locks.
+/// The server's time to read a hash: 0.98 s for 98 000, a tenth of them locks.
 const READ_COST: Duration = Duration::from_micros(10);
 
 /// A pass over all keys that finds locks; from [`Survey::scan`](crate::Survey::scan).
@@ -17,7 +17,7 @@ const READ_COST: Duration = Duration::from_micros(10);
 pub struct LockScan {
     pass: Pass,
     reader: Reader,
-    /// What was found: a key may be named more than once.
+    /// The locks found so far: `SCAN` may name a key more than once.
     found: HashSet<String>,
 }
 
@@ -30,9 +30,9 @@ impl LockScan {
         }
     }
 
-    /// The locks of the next slice, often none; `None` when all keys have been looked at.
+    /// Returns the locks of the next slice, often none; `None` when all keys have been looked at.
     ///
-    /// Each call makes a few round trips. It sleeps first, so that the pass as a whole takes no more than its
+    /// Each call makes a few round trips. It sleeps first, so that the pass as a whole takes at most its
     /// [share](crate::Survey::share) of the server's time.
     ///
     /// # Cancel safety
@@ -64,7 +64,7 @@ impl LockScan {
         Ok(Some(locks))
     }
 
-    /// About how many keys have been looked at.
+    /// Returns about how many keys have been looked at.
     #[must_use]
     pub fn looked_at(&self) -> u64 {
         self.pass.looked_at()

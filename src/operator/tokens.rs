@@ -1,6 +1,6 @@
-//! Counters of fencing tokens that nobody has used for long.
+//! Counters of fencing tokens that have long been unused.
 //!
-//! A counter of ours stands at the time of its last grant, so it says by itself since when it was not used.
+//! The number in a counter of ours is the time of its last grant, so it shows how long it has been unused.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use super::values::{integer, list};
 use crate::api::error::Result;
 use crate::engine::keys::{LockName, lock_of_token_key};
 
-/// What counters are called.
+/// The pattern of the keys of counters.
 pub(super) const GLOB: &str = "redisson_lock_token:*";
 
-/// What looking at a counter takes of a server's time, estimated from what looking at a hash does.
+/// The server's time to read a counter, estimated from the time to read a hash.
 const READ_COST: Duration = Duration::from_micros(4);
 
-/// A counter of ours stands at a multiple of this.
+/// The number in a counter of ours is a multiple of this.
 const STEP: u64 = 64;
 
-/// Microseconds since 1970 have been more than this since 2001. Redisson counts from 1.
+/// The lowest time of a grant, in microseconds since 1970: in 2001. Redisson counts from 1.
 const TIME_MIN: u64 = 1_000_000_000_000_000;
 
 /// A pass over all keys that finds unused counters of fencing tokens; from
@@ -39,7 +39,7 @@ pub struct TokenScan {
     prefix: Arc<str>,
     pattern: String,
     unused_for: Duration,
-    /// What was found: a key may be named more than once.
+    /// The counters found so far: `SCAN` may name a key more than once.
     found: HashSet<String>,
     passed_over: u64,
 }
@@ -65,9 +65,9 @@ impl TokenScan {
         }
     }
 
-    /// The counters of the next slice, often none; `None` when all keys have been looked at.
+    /// Returns the counters of the next slice, often none; `None` when all keys have been looked at.
     ///
-    /// It sleeps first, so that the pass as a whole takes no more than its [share](crate::Survey::share) of
+    /// It sleeps first, so that the pass as a whole takes at most its [share](crate::Survey::share) of
     /// the server's time. Ages are by the clock of the server that has the counter.
     ///
     /// # Cancel safety
@@ -124,15 +124,14 @@ impl TokenScan {
         Ok(Some(unused))
     }
 
-    /// About how many counters were passed over so far because what they count is not known to be a time:
-    /// Redisson counts with them too, or they are ahead of the server's clock, which was set back. These are
-    /// never purged.
+    /// Returns about how many counters were passed over so far, because their numbers are not known to be times:
+    /// Redisson uses them too, or they are ahead of the server's clock, which was set back. These are never purged.
     #[must_use]
     pub fn passed_over(&self) -> u64 {
         self.passed_over
     }
 
-    /// The name of the lock that counts with this key, if it is wanted.
+    /// Returns the name of the lock that uses this counter, if it is wanted.
     fn name(&self, token_key: &str) -> Option<LockName> {
         let name = lock_of_token_key(token_key)?.strip_prefix(&*self.prefix)?;
         let name = LockName::new(&self.prefix, name).ok()?;
@@ -148,7 +147,7 @@ impl TokenScan {
         )
     }
 
-    /// Each counter with its number, and for how long it is kept unless it is used.
+    /// Reads each counter: its number, and how long it is kept if it stays unused.
     async fn read(
         &self,
         named: &[(String, LockName)],
@@ -163,7 +162,7 @@ impl TokenScan {
             let number =
                 |answer: &Result<Value>| answer.as_ref().map_err(Clone::clone).map(integer);
             let (token, kept) = (number(&answers[0])?, number(&answers[1])?);
-            // Gone meanwhile, or no number.
+            // It has gone in the meantime, or is not a number.
             let Some(token) = token.and_then(|token| u64::try_from(token).ok()) else {
                 continue;
             };
@@ -173,7 +172,7 @@ impl TokenScan {
         Ok(counters)
     }
 
-    /// The same, saying whether their locks are held or waited for.
+    /// Adds whether the locks of the counters are held or waited for.
     async fn with_use(&self, unused: Vec<(LockName, TokenCounter)>) -> Result<Vec<TokenCounter>> {
         let questions: Vec<Question> = unused
             .iter()

@@ -1,4 +1,4 @@
-//! Pure: what a server replied, as what was asked for. What has another form counts as nothing.
+//! Reads the replies of a server as the expected types. Values of other types count as nothing. Pure.
 
 use redis::Value;
 
@@ -11,7 +11,7 @@ pub(super) fn integer(value: &Value) -> Option<i64> {
     }
 }
 
-/// Also of a score, which is a text in one protocol and a number in the other.
+/// Reads a number, also a score, which is a text in one protocol and a number in the other.
 pub(super) fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Double(number) => Some(*number),
@@ -26,13 +26,13 @@ pub(super) fn list(value: &Value) -> &[Value] {
     }
 }
 
-/// What can be read as text: keys and fields of others need not be.
+/// Returns the values that are text: keys and fields of others need not be.
 pub(super) fn texts(value: &Value) -> Vec<String> {
     let texts = list(value).iter().filter_map(text);
     texts.map(str::to_owned).collect()
 }
 
-/// Pairs, in a list or in a map; `None` if one of them is no text.
+/// Returns pairs, from a list or from a map; `None` if one of them is not text.
 pub(super) fn pairs(value: &Value) -> Option<Vec<(String, String)>> {
     let pair = |a: &Value, b: &Value| Some((text(a)?.to_owned(), text(b)?.to_owned()));
     match value {
@@ -44,7 +44,7 @@ pub(super) fn pairs(value: &Value) -> Option<Vec<(String, String)>> {
     }
 }
 
-/// Members with their scores, flat or in pairs.
+/// Returns members with their scores, flat or in pairs.
 pub(super) fn scored(value: &Value) -> Vec<(String, f64)> {
     let values = list(value);
     let read = |a: &Value, b: &Value| Some((text(a)?.to_owned(), number(b)?));
@@ -58,7 +58,7 @@ pub(super) fn scored(value: &Value) -> Vec<(String, f64)> {
     flat.filter_map(|two| read(&two[0], &two[1])).collect()
 }
 
-/// Names with counts, as `PUBSUB NUMSUB` replies.
+/// Returns names with counts, as `PUBSUB NUMSUB` replies.
 pub(super) fn counted(value: &Value) -> Vec<(String, u64)> {
     let count = |value: &Value| u64::try_from(integer(value)?).ok();
     match value {

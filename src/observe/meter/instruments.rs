@@ -1,8 +1,8 @@
-//! The handles that a recorder gave, kept so that no event looks one up by its name, and beside them what it has
-//! not been told yet.
+//! The handles from a recorder, kept so that no event looks one up by its name, with the counts that the recorder does
+//! not have yet.
 //!
-//! What an alert asks for is there from the beginning, at zero. What only shows how a lock is used is there
-//! once it happens, so that a program does not serve hundreds of series of kinds that it does not use.
+//! Metrics that alerts need exist from the beginning, at zero. Metrics that only show how locks are used exist after
+//! their first event, so that a program does not serve hundreds of series that it does not use.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,12 +58,12 @@ fn describe_all() {
     });
 }
 
-/// Whether anybody would be told of what is recorded. The recorder that stands for none has no state.
+/// Whether there is a recorder. The one that stands for none has no state.
 pub(super) fn is_recorded() -> bool {
     with_recorder(|recorder| size_of_val(recorder) > 0)
 }
 
-/// What is counted one by one and told in sums.
+/// A count of single events, which the recorder gets as sums.
 pub(super) struct Count {
     untold: AtomicU64,
     counter: Counter,
@@ -78,11 +78,11 @@ fn count(metric: &Metric, labels: Labels<'_>) -> Count {
 
 impl Count {
     pub(super) fn add(&self) {
-        // In one order with the mark that there is something to be told.
+        // In one order with the mark for unpublished counts.
         self.untold.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Tells the recorder. How many were added since the last time.
+    /// Passes the count to the recorder. Returns how many were added since the last time.
     fn publish(&self) -> u64 {
         let count = self.untold.swap(0, Ordering::SeqCst);
         if count > 0 {
@@ -92,7 +92,7 @@ impl Count {
     }
 }
 
-/// Moves a gauge by what began and what ended. Told as steps: several clients have one gauge together.
+/// Moves a gauge by the events that began and ended. In steps, because several clients share one gauge.
 fn shift(gauge: &Gauge, began: u64, ended: u64) {
     if began > ended {
         tell(|| gauge.increment((began - ended) as f64));
@@ -112,12 +112,12 @@ pub(super) struct Instruments {
     groups: [OnceLock<Box<OfGroup>>; GROUPS],
 }
 
-/// Those that have the group as a label.
+/// The metrics that have the group as a label.
 pub(super) struct OfGroup {
     name: &'static str,
     pub(super) refusals: Count,
     pub(super) waits: Count,
-    /// Of those that had to wait, the ones that do so no more.
+    /// The waits that have ended.
     pub(super) waits_over: AtomicU64,
     waiting: Gauge,
     losses: [Count; REASONS.len()],
@@ -126,13 +126,13 @@ pub(super) struct OfGroup {
     holds: [OnceLock<Holds>; KINDS.len()],
 }
 
-/// Calls that ended in one way.
+/// Calls with one outcome.
 pub(super) struct Calls {
     pub(super) times: Times,
     total: Counter,
 }
 
-/// What guards have, and had.
+/// The holds of guards, present and past.
 pub(super) struct Holds {
     pub(super) times: Times,
     held: Gauge,
@@ -143,7 +143,7 @@ fn none_yet<T, const N: usize>() -> [OnceLock<T>; N] {
 }
 
 impl Instruments {
-    /// With the recorder that is there now.
+    /// Registers the metrics with the current recorder.
     pub(super) fn register() -> Self {
         describe_all();
         let this = Self {
@@ -179,7 +179,7 @@ impl Instruments {
         self.round_trips[lane].get_or_init(first)
     }
 
-    /// Tells the recorder what was counted since the last time. By one at a time.
+    /// Passes all counts since the last time to the recorder. Only one call at a time.
     pub(super) fn publish(&self, found: &mut Vec<(usize, u64)>) {
         let seldom = [
             &self.background_failures,
@@ -246,7 +246,7 @@ impl OfGroup {
     #[cold]
     fn first_call(&self, kind: usize, outcome: usize) -> &Calls {
         if outcome == GRANTED {
-            // Before one is counted: what is counted without its series is not told to the gauge.
+            // Before the call is counted, because the gauge needs its series.
             self.holds(kind);
         }
         self.calls[kind][outcome].get_or_init(|| {
@@ -278,7 +278,7 @@ impl OfGroup {
         })
     }
 
-    /// What ended is taken before what began, so that nothing ends that has not begun.
+    /// Takes ends before beginnings, so that no event ends before it has begun.
     fn publish(&self, found: &mut Vec<(usize, u64)>) {
         let over = self.waits_over.swap(0, Ordering::SeqCst);
         shift(&self.waiting, self.waits.publish(), over);

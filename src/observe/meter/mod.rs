@@ -1,11 +1,11 @@
-//! Metrics through the facade `metrics`. Without that feature nothing of it is compiled.
+//! Metrics through the facade `metrics`. Not compiled without that feature.
 //!
-//! What happens often is counted in atomics of our own, and told to the recorder in sums: a while after that, when
-//! somebody looks at the counts of the client, and when it ends. What happens seldom is told at once.
+//! Events are counted in atomics of our own, and the recorder gets the sums: a short time later, when the counts of the
+//! client are read, and when the client ends.
 //!
-//! Invariants: no metric has a label whose values a program makes up, but for the bounded group, so the number
-//! of series does not grow with the number of locks; no task waits for a recorder but the watchdog's; what was
-//! counted is told once.
+//! Invariants: no metric has a label with values made up by a program, except for the bounded group, so the number of
+//! series does not grow with the number of locks; no task but the watchdog's waits for a recorder; each event is
+//! published once.
 
 #[cfg(feature = "metrics")]
 mod instruments;

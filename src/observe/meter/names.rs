@@ -1,4 +1,4 @@
-//! The metrics that there are, and the values of their labels.
+//! The metrics, and the values of their labels.
 
 use metrics::Unit;
 
@@ -44,7 +44,7 @@ pub(super) const EVENTS_DROPPED: Metric = counter(
     "Events that the observer was too slow for",
 );
 
-/// All that only grow.
+/// All metrics that only grow.
 pub(super) const COUNTERS: [&Metric; 10] = [
     &CALLS,
     &GRANTS,
@@ -87,22 +87,22 @@ pub(super) const RENEWAL_MARGIN: Metric = metric(
 
 pub(super) const HISTOGRAMS: [&Metric; 4] = [&ACQUIRE, &HOLD, &ROUND_TRIP, &RENEWAL_MARGIN];
 
-/// Those of locks of one server come first, as they are counted.
+/// The kinds of locks of one server come first, because only they are counted.
 pub(super) const KINDS: [&str; 6] = ["reentrant", "fair", "read", "write", "multi", "redlock"];
 
-/// As [`GrantedBy`](crate::observe::totals::GrantedBy) lists them.
+/// In the order of [`GrantedBy`](crate::observe::totals::GrantedBy).
 pub(super) const PATHS: [&str; 4] = ["server", "handover", "memory", "reentry"];
 
-/// What became of a call.
+/// The outcomes of a call.
 pub(super) const OUTCOMES: [&str; 4] = ["granted", "refused", "error", "cancelled"];
 
-/// Their places.
+/// The places of the outcomes.
 pub(super) const GRANTED: usize = 0;
 pub(super) const REFUSED: usize = 1;
 pub(super) const ERROR: usize = 2;
 pub(super) const CANCELLED: usize = 3;
 
-/// What became of a renewal.
+/// The outcomes of a renewal.
 pub(super) const RENEWAL_OUTCOMES: [&str; 3] = ["in_time", "late", "failed"];
 
 pub(super) const LANES: [&str; 4] = ["command", "renewal", "push", "confirm"];

@@ -1,4 +1,4 @@
-//! Without the feature: nothing.
+//! The meter without the feature: it does nothing.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;

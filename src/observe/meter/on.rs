@@ -1,4 +1,4 @@
-//! With the feature: what happens, to the recorder of the program.
+//! The meter with the feature: it passes events to the recorder of the program.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -17,36 +17,36 @@ use crate::engine::clock::{Clock, Tick};
 use crate::observe::group::Group;
 use crate::observe::totals::{CountedKind, GrantedBy};
 
-/// What is counted is told so long after that at most, while the runtime runs; and a call looks for a recorder
-/// no more often.
+/// The longest time from an event until the recorder has it, while the runtime runs. Calls look for a recorder at most
+/// this often, too.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Tells the recorder. While there is none, a call for a lock looks for one now and then, and what happens in
-/// the background does; the first that finds it registers the metrics, and the client keeps to that recorder.
+/// Counts events for the recorder. While there is none, calls for locks look for one now and then, and so do events in
+/// the background. The first to find it registers the metrics, and the client keeps that recorder.
 #[derive(Default)]
 pub(crate) struct Meter {
     found: OnceLock<Arc<Found>>,
     /// No call looks for a recorder before this tick.
     look_after: AtomicU64,
-    /// Given when there is something to be told.
+    /// Notified when there is something to publish.
     counted: Arc<Notify>,
 }
 
-/// A recorder, and what it has not been told yet.
+/// A recorder, and the counts that it does not have yet.
 struct Found {
     instruments: Instruments,
-    /// Whether it was said that there is something to be told.
+    /// Whether the notification was given.
     is_counted: AtomicBool,
     counted: Arc<Notify>,
-    /// Kept from one time to the next; held by whoever tells.
+    /// A buffer that is kept from one time to the next. Its lock is held while publishing.
     publishing: Mutex<Vec<(usize, u64)>>,
 }
 
 impl Found {
-    /// To be called after something was counted.
+    /// Notes that something was counted. Call it after the count.
     #[inline]
     fn mark(&self) {
-        // In one order with the counts: who finds it marked was before the look at them.
+        // In one order with the counts: if it is marked already, the publisher has not looked at them yet.
         if !self.is_counted.load(Ordering::SeqCst) {
             self.mark_first();
         }
@@ -65,7 +65,7 @@ impl Found {
         self.mark();
     }
 
-    /// A call has ended so now.
+    /// Counts a call that ended now with this outcome.
     fn called(&self, call: &Call<'_>, outcome: usize, now: Tick) {
         let on = self.instruments.of(call.group);
         on.calls(call.kind as usize, outcome)
@@ -74,7 +74,7 @@ impl Found {
         self.mark();
     }
 
-    /// A guard had its lock from then until now.
+    /// Counts a guard that had its lock from then until now.
     fn held(&self, timer: HoldTimer, since: Tick, now: Tick) {
         let on = self.instruments.of(timer.group);
         on.holds(timer.kind as usize).times.add(since, now);
@@ -103,7 +103,7 @@ impl Drop for Meter {
 }
 
 impl Meter {
-    /// For what happens seldom.
+    /// Counts a rare event, and looks for a recorder if there is none.
     fn count(&self, which: impl FnOnce(&Instruments) -> &Count) {
         if let Some(found) = self.found.get().or_else(|| self.look()) {
             which(&found.instruments).add();
@@ -125,7 +125,7 @@ impl Meter {
         })
     }
 
-    /// For a call at this time.
+    /// Returns the recorder for a call at this time, and looks for one if that is due.
     #[inline]
     fn found_by(&self, now: Tick) -> Option<&Arc<Found>> {
         let found = self.found.get();
@@ -137,20 +137,20 @@ impl Meter {
         self.look()
     }
 
-    /// For what a call leads to: that has looked for a recorder when it began.
+    /// Returns the recorder for events of a call, which has looked for one when it began.
     #[inline]
     fn found(&self) -> Option<&Arc<Found>> {
         self.found.get()
     }
 
-    /// Tells the recorder what was counted and not told yet.
+    /// Passes all unpublished counts to the recorder.
     pub(crate) fn publish(&self) {
         if let Some(found) = self.found() {
             found.publish();
         }
     }
 
-    /// Does so a while after anything was counted, for ever.
+    /// Publishes a while after each first count, for ever.
     pub(crate) async fn keep_publishing(&self, clock: Clock) -> Infallible {
         loop {
             self.counted.notified().await;
@@ -159,7 +159,7 @@ impl Meter {
         }
     }
 
-    /// `kind` is one whose grants are counted.
+    /// Counts a grant. `kind` is a kind whose grants are counted.
     #[inline]
     pub(crate) fn granted(&self, kind: CountedKind, by: GrantedBy, group: Group) {
         if let Some(found) = self.found() {
@@ -174,7 +174,7 @@ impl Meter {
         }
     }
 
-    /// A call that asks for a lock of this kind began then.
+    /// Starts the timer of a call for a lock of this kind that began then.
     #[inline]
     pub(crate) fn call(
         &self,
@@ -192,7 +192,7 @@ impl Meter {
         }))
     }
 
-    /// A call has to wait.
+    /// Counts a call that has to wait.
     #[inline]
     pub(crate) fn waits(&self, group: Group) -> WaitCount<'_> {
         WaitCount(self.found().map(|found| {
@@ -235,7 +235,7 @@ impl Meter {
         self.count(|on| &on.events_dropped);
     }
 
-    /// A reply over the lane at this place took so long.
+    /// Counts a reply over the lane at this place that took this long.
     pub(crate) fn answered(&self, lane: usize, took: Duration) {
         if let Some(on) = self.found() {
             let until = Tick::ZERO.after(took);
@@ -257,8 +257,8 @@ struct Call<'a> {
 }
 
 impl CallTimer<'_> {
-    /// It has ended so; `granted` says when, if that is known. If it got the lock, what is to be kept beside the
-    /// guard, and since when it has it.
+    /// Counts the end of the call. `granted` says when it got the lock, if that is known. If it did, this returns the
+    /// timer to keep beside the guard, and the time of the grant.
     #[inline]
     pub(crate) fn ends<T>(
         mut self,
@@ -291,8 +291,8 @@ impl Drop for CallTimer<'_> {
     }
 }
 
-/// What is counted when a guard gives its lock back: to be ended once, by what the guard is made of. It knows of no
-/// recorder, and is small: guards go from hand to hand.
+/// The labels for counting the end of a guard's hold. The owner of the guard ends it once. It has no recorder and is
+/// small, because guards are moved often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldTimer {
     kind: CountedKind,
@@ -301,7 +301,7 @@ pub(crate) struct HoldTimer {
 }
 
 impl HoldTimer {
-    /// Of a guard that no call for a lock has made.
+    /// No timer, for a guard that no call for a lock has made.
     #[inline]
     pub(crate) fn none() -> Self {
         Self {
@@ -311,7 +311,7 @@ impl HoldTimer {
         }
     }
 
-    /// Its guard gives the lock back.
+    /// Counts the hold of its guard, which ends now.
     #[inline]
     pub(crate) fn ends<'a>(self, meter: impl FnOnce() -> &'a Meter, since: Tick, now: Tick) {
         if self.is_on
@@ -322,16 +322,16 @@ impl HoldTimer {
     }
 }
 
-/// The time for which a guard has its locks, until this is dropped.
+/// Counts how long a guard holds its locks, when this is dropped.
 pub(crate) struct GuardTimer(Option<(Arc<Found>, HoldTimer, Tick, Clock)>);
 
 impl GuardTimer {
-    /// Of a guard that no call for a lock has made.
+    /// No timer, for a guard that no call for a lock has made.
     pub(crate) fn none() -> Self {
         Self(None)
     }
 
-    /// Of one that a call has made.
+    /// The timer of a guard that a call has made.
     pub(crate) fn of(timed: Option<(HoldTimer, Tick)>, meter: &Meter, clock: Clock) -> Self {
         let timer = |(timer, since)| Some((Arc::clone(meter.found()?), timer, since, clock));
         Self(timed.and_then(timer))
@@ -353,7 +353,7 @@ impl fmt::Debug for GuardTimer {
     }
 }
 
-/// A call that waits, until this is dropped.
+/// A waiting call, until this is dropped.
 pub(crate) struct WaitCount<'a>(Option<(&'a Found, &'a OfGroup)>);
 
 impl Drop for WaitCount<'_> {
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
     use crate::observe::meter::names::{KINDS, OUTCOMES, PATHS, REASONS, RENEWAL_OUTCOMES};
 
-    /// The places that are counted by are those in the tables of names.
+    /// The places used for counting match the tables of names.
     #[test]
     fn every_place_has_its_name() {
         let kinds = [

@@ -1,7 +1,7 @@
-//! How long things took, counted by a table of our own: one add each. What a recorder does with a value costs
-//! many times that, and is done later for all of them together.
+//! Times, counted in a table of our own with one add each. The recorder needs far longer for a value, so it gets all of
+//! them together, later.
 //!
-//! Invariant: what is told of a time is wrong by a thirty-second part of it at most.
+//! Invariant: the recorded value of a time is wrong by a thirty-second part of it at most.
 
 use std::array;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,37 +11,37 @@ use metrics::Histogram;
 use super::recorder::tell;
 use crate::engine::clock::Tick;
 
-/// Each power of two of nanoseconds is divided into so many cells of one width, a power of two.
+/// The cells of each power of two of nanoseconds. All have one width, which is a power of two.
 const PARTS: usize = 1 << PARTS_BITS;
 const PARTS_BITS: u32 = 4;
 
-/// Times that begin with this bit are told: up to thirteen days. What took longer counts as that.
+/// The highest bit of a time that is recorded: up to thirteen days. Longer times count as that.
 const HIGHEST_BIT: u32 = 49;
 
 /// Below two powers cells are a nanosecond wide.
 const CELLS: usize = (HIGHEST_BIT - PARTS_BITS + 2) as usize * PARTS;
 
-/// So many values of one series are told at a time; of more, so many that stand for all of them. An exporter
-/// keeps each until somebody looks, and takes its time for each.
+/// The most values of one series that are recorded at a time. If there are more, this many stand for all of them. An
+/// exporter keeps each value until it is read, and needs time for each.
 pub(super) const VALUES_MAX: u64 = 4_096;
 
-/// A histogram of times that the recorder has to be told of.
+/// A histogram of times that the recorder does not have yet.
 pub(super) struct Times {
     cells: Box<[AtomicU32; CELLS]>,
     seconds: Histogram,
 }
 
-/// The cell of a time.
+/// Returns the cell of a time.
 fn cell(nanos: u64) -> usize {
     let nanos = nanos.min((1 << (HIGHEST_BIT + 1)) - 1);
     let shift = nanos
         .checked_ilog2()
         .map_or(0, |bit| bit.saturating_sub(PARTS_BITS));
-    // The highest bit of what is left counts as one part more, unless nothing was shifted out.
+    // The highest bit of the rest counts as one part more, unless nothing was shifted out.
     (shift as usize * PARTS) + (nanos >> shift) as usize
 }
 
-/// The time in the middle of a cell, in seconds.
+/// Returns the time in the middle of a cell, in seconds.
 fn seconds(cell: usize) -> f64 {
     let shift = (cell / PARTS).saturating_sub(1);
     let least = ((cell - shift * PARTS) as u64) << shift;
@@ -59,11 +59,11 @@ impl Times {
 
     pub(super) fn add(&self, since: Tick, until: Tick) {
         let nanos = until.nanos().saturating_sub(since.nanos());
-        // In one order with the mark that there is something to be told.
+        // In one order with the mark for unpublished counts.
         self.cells[cell(nanos)].fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Tells the recorder. How many were added since the last time.
+    /// Passes the times to the recorder. Returns how many were added since the last time.
     pub(super) fn publish(&self, found: &mut Vec<(usize, u64)>) -> u64 {
         found.clear();
         for (at, cell) in self.cells.iter().enumerate() {
@@ -83,7 +83,8 @@ impl Times {
     }
 }
 
-/// How many of a cell are told, of so many of all cells: in proportion, and of no cell none.
+/// Returns how many of `count` times in a cell are recorded: their share of `total`, and at least one unless it is
+/// empty.
 fn thinned(count: u64, total: u64) -> u64 {
     if total <= VALUES_MAX {
         return count;
