@@ -28,7 +28,7 @@ const LIMITS: &[(&str, f64)] = &[
     ("src/engine/acquire/", 1.0),
     ("src/observe/announce/", 2.0),
     ("src/conn/", 1.5),
-    ("src/engine/hold/", 37.0),
+    ("src/engine/hold/", 1.5),
     ("src/observe/meter/", 1.5),
     ("src/operator/", 1.5),
     ("src/redlock/", 1.5),

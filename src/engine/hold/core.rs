@@ -137,7 +137,7 @@ impl Core {
         self.is_closed() && !self.unguarded.contains(number)
     }
 
-    /// Undoes whatever the server has of it, behind the commands already sent on this lane.
+    /// Undoes an entry at the server, behind the commands already sent on this lane.
     pub(super) fn undo_unguarded(&self, unguarded: &Unguarded, lane: Lane) {
         let retention = self.timing.token_retention;
         let call = unguarded.release(self.channels().publish(), retention);
@@ -250,7 +250,7 @@ impl Core {
         .await
     }
 
-    /// Resolves when no caller waits for a lock or a release, so that whatever they leave behind is noted here. Waits
+    /// Resolves when no caller waits for a lock or a release, so that everything they leave behind is noted here. Waits
     /// no longer than the time of one reply, because the callers may not be polled.
     async fn callers_gone(&self) {
         let gone = async {
@@ -266,8 +266,8 @@ impl Core {
         self.clock.within(self.timing.reply, gone).await;
     }
 
-    /// Ends everything: guards are notified, calls fail, and whatever no guard holds is released. False if some of it
-    /// was not answered in time.
+    /// Ends everything: guards are notified, calls fail, and everything without a guard is released. False if some of
+    /// it was not answered in time.
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::Release);
         self.closing.give();

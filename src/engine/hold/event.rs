@@ -173,7 +173,7 @@ pub(super) struct Reentry {
     pub(super) token: Option<FencingToken>,
 }
 
-/// What the shell has to carry out after an event.
+/// The effects of an event, for the shell to carry out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Effects {
     /// The event came too late: the hold was lost before.

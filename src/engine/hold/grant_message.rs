@@ -56,7 +56,7 @@ mod tests {
             }));
         }
 
-        /// Each grant has exactly one written form, so whatever is parsed equals what was written.
+        /// Each grant has exactly one written form, so a parsed grant equals the written one.
         #[test]
         fn nothing_else_is_a_grant(message in prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..40),

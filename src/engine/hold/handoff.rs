@@ -25,7 +25,7 @@ const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
 /// The same limit far from the server: as long as a round trip takes, up to this.
 const HANDOFFS_TRIP_MAX: Duration = Duration::from_millis(50);
 
-/// What a waiter requests from another task's hold.
+/// A waiter's request for a hand-off.
 #[derive(Clone, Debug)]
 pub(crate) struct HandoffRequest {
     pub(crate) owner: Option<Owner>,

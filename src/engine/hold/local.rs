@@ -184,7 +184,7 @@ impl Locals {
         all
     }
 
-    /// All locks except those that a handle only keeps for its next call. For display, not for decisions: a handle
+    /// All locks except the ones that a handle only keeps for its next call. For display, not for decisions: a handle
     /// that is cloned or dropped at this moment may hide a lock.
     pub(crate) fn in_use(&self) -> Vec<Arc<LocalLock>> {
         let mut all = self.all();

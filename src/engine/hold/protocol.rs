@@ -62,7 +62,7 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// As [`release`](Self::release), as one part of a script for many locks.
     fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a>;
 
-    /// Releases whatever this holder has, on behalf of an operator. Looks first whether there is a lock at all.
+    /// Releases all that this holder has, on behalf of an operator. Looks first whether there is a lock at all.
     fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call;
 
     /// Asks which holder has it.

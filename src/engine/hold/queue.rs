@@ -1,14 +1,15 @@
 //! The local queue of one lock: which task of this client is next, first come, first served.
 //!
-//! At its head is one waiter that wants the lock alone, or all those of the oldest that may have it
-//! together; of a cohort, which would share what one of them gets, its leader, and the others follow it. Only the
-//! head talks to the server, unless a task of this client that has the lock hands it off to the head, or to a
-//! cohort. The queue knows nothing of locks: `R` is what a waiter asks to be handed, `J` the terms that a cohort
-//! has in common, `T` is what is handed. Invariants: a place is taken when it is pushed, not when its future is
-//! first polled; nobody follows past one that wants the lock alone; a
-//! head that does not come when it should is passed over, and is next again when it does come; a waiter
-//! that asks the server is handed nothing meanwhile; what was handed off is taken out by its task, or
-//! dropped with the place or when that is passed over, and never under the lock of the queue.
+//! At its head stands one waiter that wants the lock alone, or all of the oldest waiters that may have it together.
+//! Waiters that would share one hold are a cohort: its leader stands at the head, and the others follow the leader.
+//! Only the head talks to the server, unless a task of this client that has the lock hands it off to the head, or to
+//! a cohort. The queue does not know about locks: `R` is a waiter's request for a hand-off, `J` the terms that a
+//! cohort has in common, `T` the handed-off value.
+//!
+//! Invariants: a place is taken when it is pushed, not when its future is first polled. No waiter follows a leader
+//! past another waiter that wants the lock alone. A head that does not come in time is passed over, and is next again
+//! once it comes. A waiter that asks the server is handed nothing in the meantime. A handed-off value is taken out by
+//! its task, or dropped with its place or when that is passed over, and never under the mutex of the queue.
 
 mod cohort;
 mod places;
@@ -27,13 +28,13 @@ use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hint::Mark;
 
-/// At most this many waiters that may hold a lock together are at the head together.
+/// At most this many waiters that may hold a lock together stand at the head together.
 const HEADS_MAX: u32 = 64;
 
 /// A head that was missing at this many checks in a row is passed over.
 const MISSED_MAX: u32 = 2;
 
-/// So many that are before one are counted.
+/// Counting the waiters before a place ends at this number.
 const PLACE_MAX: usize = 1000;
 
 #[derive(Debug)]
@@ -41,23 +42,23 @@ pub(crate) struct LocalQueue<R, T, J = ()>(Mutex<State<R, T, J>>);
 
 #[derive(Debug)]
 struct State<R, T, J> {
-    /// By number, in the order of arrival. Nothing is kept of a waiter that has left, wherever it
-    /// stood: thousands may come and go behind one that waits for long.
+    /// The places by number, in the order of arrival. Nothing is kept of a waiter that has left, at any position:
+    /// thousands may come and go behind one that waits for long.
     places: Places<Entry<R, T, J>>,
-    /// Those that were passed over and have not come since.
+    /// Waiters that were passed over and have not come since.
     absent: BTreeMap<u64, Entry<R, T, J>>,
     /// The number of the next place.
     end: u64,
-    /// Whoever is in `places` with a lower number is at the head, or follows somebody there.
+    /// Entries of `places` with a lower number are at the head, or follow a leader there.
     next: u64,
-    /// How many are at the head, and which one, if it wants the lock alone.
+    /// How many are at the head. `alone` is the number of the head that wants the lock alone, if there is one.
     heads: u32,
     alone: Option<u64>,
-    /// The first in `places` that wants the lock alone.
+    /// The first entry of `places` that wants the lock alone.
     first_alone: Option<u64>,
-    /// Those that would share what one at the head gets.
+    /// The waiters that would share the hold of a leader at the head.
     cohorts: Cohorts<J>,
-    /// Whether somebody checks on the head for those behind it.
+    /// Whether a task watches the head for the waiters behind it.
     is_watched: bool,
     is_closed: bool,
 }
@@ -65,21 +66,21 @@ struct State<R, T, J> {
 #[derive(Debug)]
 struct Entry<R, T, J> {
     mode: Mode,
-    /// The terms on which it would share what another gets.
+    /// The terms on which it would share another waiter's hold.
     joins: Option<J>,
     request: Option<R>,
     is_head: bool,
     is_asking: bool,
     handoff: Option<T>,
-    /// It need not come before it has seen a hint that this does not mark, or before that time.
+    /// It need not come until there is a hint beyond this mark, or this time is reached.
     rest: Option<(Mark, Tick)>,
-    /// How often in a row it was missing since it should have come.
+    /// How many checks in a row it has missed since it should have come.
     missed: u32,
-    /// Whoever waits in it, to be woken when it is at the head or was handed something.
+    /// The waker of its task, for when it reaches the head or is handed something.
     waiting: Option<Waker>,
 }
 
-/// A place in the queue; left when dropped.
+/// A place in the queue. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Place<'a, R, T, J: Copy + PartialEq = ()> {
     queue: &'a LocalQueue<R, T, J>,
@@ -104,18 +105,18 @@ impl<R, T, J> Default for LocalQueue<R, T, J> {
 }
 
 impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
-    /// Takes the last place. With a request, it may be handed what another task has.
+    /// Takes the last place. With a request, another task may hand its hold off to it.
     pub(crate) fn push(&self, mode: Mode, request: Option<R>) -> Place<'_, R, T, J> {
         self.add(mode, None, request)
     }
 
-    /// Takes the last place, for one that would share what another gets on these terms: it follows that one,
-    /// and comes to the head after it.
+    /// Takes the last place, for a waiter that would share another's hold on these terms. It follows a leader with
+    /// the same terms, and comes to the head after the leader.
     pub(crate) fn push_joining(&self, terms: J) -> Place<'_, R, T, J> {
         self.add(Mode::Shared, Some(terms), None)
     }
 
-    /// How many places there are.
+    /// The number of places.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().places.len()
     }
@@ -143,8 +144,8 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         }
     }
 
-    /// Hands the head what `offer` makes of its request, if it would take anything. True if it was
-    /// handed something.
+    /// Hands the head the value that `offer` makes of its request. True if there was a head that could take it, and a
+    /// value.
     pub(crate) fn hand_off(&self, offer: impl FnOnce(&R) -> Option<T>) -> bool {
         let mut state = self.0.lock();
         let Some(alone) = state.alone else {
@@ -163,8 +164,9 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         head.handoff.is_some()
     }
 
-    /// Hands each of a cohort what `offer` makes of its terms, in their order and while it makes anything; but not
-    /// one that is asking. The first cohort for whom there is something gets it. True if any was handed something.
+    /// Hands each member of a cohort, in order, the value that `offer` makes of its terms, until there is none. Skips
+    /// a leader that is asking the server or was handed something before. Serves only the first cohort that gets
+    /// anything. True if any member was handed a value.
     pub(crate) fn hand_to_cohort(&self, mut offer: impl FnMut(&J) -> Option<T>) -> bool {
         let mut woken = Vec::new();
         {
@@ -202,20 +204,20 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
             }
         }
         let is_any = !woken.is_empty();
-        // Not under the lock: they all come for it.
+        // Not under the mutex, because all of them come and lock it.
         woken.into_iter().flatten().for_each(Waker::wake);
         is_any
     }
 
-    /// The number of the place that was taken first, of those that are left.
+    /// The number of the oldest place that is left.
     pub(crate) fn oldest(&self) -> Option<u64> {
         let state = self.0.lock();
         let absent = state.absent.keys().next().copied();
         state.places.first().into_iter().chain(absent).min()
     }
 
-    /// How many came no later than the one with this number, and have not left; `None` if that one has, or if as
-    /// many as [`PLACE_MAX`] are before it.
+    /// The position of a place among those still there, counted from 1. `None` if it was left, or if at least
+    /// [`PLACE_MAX`] places are before it.
     pub(crate) fn place_of(&self, number: u64) -> Option<usize> {
         let mut state = self.0.lock();
         let is_absent = state.absent.contains_key(&number);
@@ -227,24 +229,24 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         (before < PLACE_MAX).then_some(before + 1)
     }
 
-    /// Whether anybody waits who is kept out by a hold of this mode.
+    /// Whether any waiter is excluded by a hold in this mode.
     pub(crate) fn is_wanted(&self, held: Mode) -> bool {
         let state = self.0.lock();
         let mut all = state.places.values().chain(state.absent.values());
         all.any(|entry| held == Mode::Exclusive || entry.mode == Mode::Exclusive)
     }
 
-    /// Whether anybody waits who wants the lock alone, and was not passed over.
+    /// Whether any waiter that was not passed over wants the lock alone.
     pub(crate) fn has_alone(&self) -> bool {
         self.0.lock().first_alone.is_some()
     }
 
-    /// Whether anybody waits behind the head.
+    /// Whether any waiter stands behind the head.
     pub(crate) fn has_more(&self) -> bool {
         self.0.lock().has_more()
     }
 
-    /// True if somebody waits behind the head and nobody checks on it: the caller has to.
+    /// True if waiters stand behind the head and no task watches it: the caller has to begin.
     pub(crate) fn begin_watch(&self) -> bool {
         let mut state = self.0.lock();
         let is_needed = state.has_more() && !state.is_watched;
@@ -252,8 +254,8 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         is_needed
     }
 
-    /// Passes over heads that do not come, and returns what they had been handed. `seen` marks the hints
-    /// that they may have seen by now. `None`: nobody waits behind them, and the watch is over.
+    /// Passes over the heads that do not come, and returns the values that they had been handed. `seen` marks the
+    /// hints that they may have seen by now. `None` if no waiter stands behind them: the watch is over.
     pub(crate) fn pass_over_missing(&self, seen: Mark, now: Tick) -> Option<Vec<T>> {
         let mut state = self.0.lock();
         if !state.has_more() {
@@ -270,7 +272,7 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         Some(handoffs.collect())
     }
 
-    /// The client is closed: wakes all waiters.
+    /// Wakes all waiters, because the client is closed.
     pub(crate) fn close(&self) {
         let mut state = self.0.lock();
         state.is_closed = true;
@@ -292,7 +294,7 @@ impl<R, T, J> Entry<R, T, J> {
         }
     }
 
-    /// Notes who is to be woken.
+    /// Notes the waker of its task.
     fn wait(&mut self, context: &Context<'_>) {
         match &mut self.waiting {
             Some(waiting) => waiting.clone_from(context.waker()),
@@ -318,11 +320,11 @@ impl<R, T, J: Copy + PartialEq> State<R, T, J> {
         self.places.len() > self.heads as usize
     }
 
-    /// Moves those to the head whose turn it is, or has them follow one there.
+    /// Moves waiters to the head whose turn it is, or has them follow a leader there.
     fn promote(&mut self) {
         for (number, entry) in self.places.from(self.next) {
             if entry.is_head {
-                // Behind one that was passed over, and has come back.
+                // It stands behind a waiter that was passed over and has come back.
                 continue;
             }
             let is_alone = entry.mode == Mode::Exclusive;
@@ -356,7 +358,7 @@ impl<R, T, J: Copy + PartialEq> State<R, T, J> {
         self.places.insert(number, entry);
     }
 
-    /// Its task has come: whether it is at the head. One that was passed over is next.
+    /// Notes that its task has come. Returns whether it is at the head. A waiter that was passed over is next again.
     fn come(&mut self, number: u64) -> bool {
         if let Some(entry) = self.absent.remove(&number) {
             self.insert(number, entry);
@@ -376,7 +378,7 @@ impl<R, T, J: Copy + PartialEq> State<R, T, J> {
         entry.expect("a place is in the queue until it is dropped")
     }
 
-    /// The head does not come. What it had been handed is for others.
+    /// Passes over a head that does not come. Returns the value that it had been handed, which is for others now.
     fn pass_over(&mut self, number: u64) -> Option<T> {
         let mut entry = self.leave(number)?;
         let handoff = entry.handoff.take();
@@ -413,23 +415,23 @@ impl<R, T, J: Copy + PartialEq> State<R, T, J> {
 }
 
 impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
-    /// Later ones have higher numbers.
+    /// The number of the place. Later places have higher numbers.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether it is at the head. One that was passed over and comes back is next.
+    /// Whether it is at the head. A waiter that was passed over and comes back is next again.
     pub(crate) fn is_head(&self) -> bool {
         self.queue.0.lock().come(self.number)
     }
 
-    /// Whether somebody is before it who wants the lock alone.
+    /// Whether a waiter before it wants the lock alone.
     pub(crate) fn is_behind_alone(&self) -> bool {
         let first = self.queue.0.lock().first_alone;
         first.is_some_and(|first| first < self.number)
     }
 
-    /// Resolves when it is at the head, or the client is closed. Cancel safe.
+    /// Resolves when it is at the head, or when the client is closed. Cancel safe.
     pub(crate) async fn turn(&self) {
         poll_fn(|context| {
             let mut state = self.queue.0.lock();
@@ -456,13 +458,13 @@ impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
         poll_fn(handed_off).await;
     }
 
-    /// Takes out what it was handed.
+    /// Takes out the value that it was handed.
     pub(crate) fn take_handoff(&self) -> Option<T> {
         self.with(|entry| entry.handoff.take())
     }
 
-    /// Takes out what it was handed. If that is nothing, it asks the server now, and is handed nothing
-    /// until it rests again.
+    /// Takes out the value that it was handed. If there is none, it asks the server now, and is handed nothing until
+    /// it rests again.
     pub(crate) fn begin_attempt(&self) -> Option<T> {
         self.with(|entry| {
             let handoff = entry.handoff.take();
@@ -472,8 +474,7 @@ impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
         })
     }
 
-    /// It does not ask the server any more, and need not come before there is a hint that `seen` does
-    /// not mark, or before that time.
+    /// Ends its request to the server. It need not come until there is a hint beyond `seen`, or `until` is reached.
     pub(crate) fn rest(&self, seen: Mark, until: Tick) {
         self.with(|entry| {
             entry.is_asking = false;
@@ -492,7 +493,7 @@ impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
 impl<R, T, J: Copy + PartialEq> Drop for Place<'_, R, T, J> {
     fn drop(&mut self) {
         let left = self.queue.0.lock().leave(self.number);
-        // What it was handed is released, or handed off again.
+        // Dropped outside the mutex: its hand-off is released, or handed off again.
         drop(left);
     }
 }

@@ -1,10 +1,10 @@
-//! Which readers of one client have one hold together: pure.
+//! The readers of one client that have one hold together: pure.
 //!
-//! The server counts the reader that it granted the hold to, or the writer that had it before its readers. Others
-//! of the client join it in memory while it is open, and who of them leaves last gives it back. Invariants: who
-//! joins has the same lease as one that the server counts, so it is the same which of them that is; a hold
-//! that was closed is open again only when it goes from a writer to readers; nobody joins after so long, or so many,
-//! whoever waits elsewhere.
+//! The server counts the reader that it granted the hold to, or the writer that had it before its readers. Other
+//! readers of the client join it in memory while it is open, and the last to leave releases it. Invariants: joining
+//! readers have the same lease as a reader that the server counts, so it does not matter which of them leaves last. A
+//! closed hold opens again only when it passes from a writer to readers. Joining is limited in time and in number,
+//! for the sake of waiters elsewhere.
 
 use std::time::Duration;
 
@@ -15,52 +15,52 @@ use crate::api::fencing::FencingToken;
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 
-/// For so long after its grant a hold takes more readers: a writer elsewhere is told of nothing else.
+/// A hold accepts more readers for this long after its grant, since a writer elsewhere cannot see that readers join.
 const JOINED_FOR: Duration = Duration::from_millis(5);
 
-/// And so many at most.
+/// The most readers that may join one hold.
 pub(super) const JOINS_MAX: u32 = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Readers {
-    /// Until when it takes more, and with which lease; `None` if it is closed.
+    /// Until when more may join, and their lease; `None` if it is closed.
     open: Option<(Tick, Duration)>,
-    /// Whether the one that the server counts is a writer there.
+    /// Whether the server counts a writer in the place of the readers.
     is_counted_as_writer: bool,
-    /// From the first that has joined on.
+    /// Set from the first reader that joins.
     joined: Option<Box<Joined>>,
 }
 
 #[derive(Debug, Default)]
 struct Joined {
-    /// The lease of whoever joins.
+    /// The lease of every reader that joins.
     lease: Duration,
-    /// How many have, ever.
+    /// How many have ever joined.
     joins: u32,
-    /// How many shares there are, and how many of them the server does not count.
+    /// The number of shares, and how many of them the server does not count.
     shares: u32,
     uncounted: u32,
-    /// How many of them their tasks have not taken yet.
+    /// How many of the shares their tasks have not taken yet.
     unclaimed: u32,
     owners: FxHashMap<Owner, Has>,
-    /// One was forgotten that the server does not count: one that it counts is left there in its place.
+    /// A reader that the server does not count was forgotten: one share is left at the server in its place.
     is_one_left: bool,
 }
 
-/// What an owner has of the hold.
+/// An owner's part of the hold.
 #[derive(Clone, Copy, Debug, Default)]
 struct Has {
     shares: u32,
-    /// That came with one of them.
+    /// The token that came with one of its shares.
     token: Option<FencingToken>,
 }
 
-/// What becomes of a share that ends.
+/// How the end of a share concerns the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
     /// The server counts it.
     Counted,
-    /// The server counts others, and need not hear of it.
+    /// The server counts other shares, and need not hear of its end.
     Uncounted,
 }
 
@@ -78,7 +78,7 @@ impl Joined {
 }
 
 impl Readers {
-    /// Of a hold that was granted to a reader with this lease: others may join.
+    /// A hold that was granted to a reader with this lease: others may join.
     pub(super) fn open(now: Tick, lease: Duration) -> Self {
         Self {
             open: Some((now.after(JOINED_FOR), lease)),
@@ -86,8 +86,8 @@ impl Readers {
         }
     }
 
-    /// Of a hold that a writer has passed on to a reader, whose task has not taken it yet: others may join until
-    /// then.
+    /// A hold that a writer has passed on to a reader, whose task has not taken it yet: others may join until
+    /// `until`.
     pub(super) fn after_writer(first: Owner, until: Tick, lease: Duration) -> Self {
         let mut joined = Joined {
             lease,
@@ -102,17 +102,17 @@ impl Readers {
         }
     }
 
-    /// Whether the server counts a writer for them.
+    /// Whether the server counts a writer in their place.
     pub(super) fn is_counted_as_writer(&self) -> bool {
         self.is_counted_as_writer
     }
 
-    /// The server counts a reader for them from here on.
+    /// The server counts a reader in their place from now on.
     pub(super) fn count_as_reader(&mut self) {
         self.is_counted_as_writer = false;
     }
 
-    /// Whether a reader may join that wants this lease.
+    /// Whether a reader that wants this lease may join.
     pub(super) fn takes(&self, now: Tick, lease: Duration) -> bool {
         let joins = self.joined.as_ref().map_or(0, |joined| joined.joins);
         self.open
@@ -120,12 +120,13 @@ impl Readers {
             && joins < JOINS_MAX
     }
 
-    /// Nobody joins any more.
+    /// No reader may join from now on.
     pub(super) fn close(&mut self) {
         self.open = None;
     }
 
-    /// One more, beside an owner with so many shares if it is the first; perhaps one that has yet to take it.
+    /// Adds a reader. The first to join stands beside `first`, the owner with `shares` shares. A reader that is not
+    /// `is_claimed` has yet to take its share.
     pub(super) fn join(&mut self, owner: Owner, is_claimed: bool, first: &Owner, shares: u32) {
         let Some((_, lease)) = self.open else { return };
         let joined = self.joined.get_or_insert_with(|| {
@@ -142,20 +143,20 @@ impl Readers {
         joined.enter(owner, 1);
     }
 
-    /// One of them has taken what it was handed.
+    /// Notes that a reader has taken the share that it was handed.
     pub(super) fn claim(&mut self) {
         if let Some(joined) = &mut self.joined {
             joined.unclaimed -= 1;
         }
     }
 
-    /// Whether nobody has taken any of it.
+    /// Whether no task has taken a share yet.
     pub(super) fn are_unclaimed(&self) -> bool {
         let joined = self.joined.as_ref();
         joined.is_some_and(|joined| joined.unclaimed > 0 && joined.unclaimed == joined.shares)
     }
 
-    /// An owner has one more share, which the server counts; perhaps with a token.
+    /// Adds a share of an owner that the server counts, perhaps with a token.
     pub(super) fn enter(&mut self, owner: &Owner, token: Option<FencingToken>) {
         if let Some(joined) = &mut self.joined {
             let has = joined.enter(owner.clone(), 1);
@@ -163,8 +164,8 @@ impl Readers {
         }
     }
 
-    /// An owner has one share less, which had this lease. If the server counts it, none like it may be left for
-    /// others to join.
+    /// Removes a share of an owner, with this lease. If the server counted it, no counted share with this lease may
+    /// be left, so the hold is closed to others.
     pub(super) fn leave(&mut self, owner: &Owner, lease: ShareLease) -> Leave {
         let leave = self.take_out(owner, lease);
         let is_like_others = |(_, open)| lease == ShareLease::Renewed(open);
@@ -192,7 +193,7 @@ impl Readers {
         Leave::Uncounted
     }
 
-    /// The same for a share that is never given back. Nobody joins what is left of it.
+    /// As [`leave`](Self::leave), for a share that is forgotten. No reader joins the rest.
     pub(super) fn forget(&mut self, owner: &Owner, lease: ShareLease) -> Leave {
         self.close();
         let leave = self.leave(owner, lease);
@@ -202,24 +203,24 @@ impl Readers {
         leave
     }
 
-    /// Whether the last of them leaves one share at the server.
+    /// Whether the last reader to leave has to leave one share at the server.
     pub(super) fn is_one_left(&self) -> bool {
         self.joined
             .as_ref()
             .is_some_and(|joined| joined.is_one_left)
     }
 
-    /// How many shares the server does not count.
+    /// The number of shares that the server does not count.
     pub(super) fn uncounted(&self) -> u32 {
         self.joined.as_ref().map_or(0, |joined| joined.uncounted)
     }
 
-    /// How many shares an owner has; `None` if nobody has ever joined, and there is but one owner.
+    /// The number of shares of an owner. `None` if no reader has ever joined: there is only one owner.
     pub(super) fn shares_of(&self, owner: &Owner) -> Option<u32> {
         Some(self.joined.as_ref()?.has(owner).shares)
     }
 
-    /// The token of an owner, of whatever came with a share of its own; `None` as for the shares.
+    /// The token of an owner, if it came with a share of its own. `None` as for [`shares_of`](Self::shares_of).
     pub(super) fn token_of(&self, owner: &Owner) -> Option<Option<FencingToken>> {
         Some(self.joined.as_ref()?.has(owner).token)
     }
@@ -239,12 +240,12 @@ mod tests {
         ShareLease::Renewed(LEASE)
     }
 
-    /// Granted at no time, with its first owner.
+    /// A hold granted at [`Tick::ZERO`], with its first owner.
     fn opened() -> (Readers, Owner) {
         (Readers::open(Tick::ZERO, LEASE), Owner::new())
     }
 
-    /// As many join as there are owners.
+    /// A hold that `N` other owners have joined.
     fn joined<const N: usize>() -> (Readers, Owner, [Owner; N]) {
         let (mut readers, first) = opened();
         let others = [(); N].map(|()| Owner::new());
@@ -292,7 +293,7 @@ mod tests {
         assert_eq!(readers.leave(&other, renewed()), Leave::Counted);
     }
 
-    /// Whoever of them stays is the one that the server counts.
+    /// The server counts the reader that stays.
     #[test]
     fn the_last_to_leave_is_the_one_that_the_server_counts() {
         for order in [[0, 1, 2], [1, 0, 2], [2, 1, 0]] {
@@ -313,14 +314,14 @@ mod tests {
     #[test]
     fn each_owner_has_its_own_shares() {
         let (mut readers, first) = opened();
-        assert_eq!(readers.shares_of(&first), None, "it is alone");
+        assert_eq!(readers.shares_of(&first), None, "it is the only owner");
         let (other, stranger) = (Owner::new(), Owner::new());
         readers.join(other.clone(), true, &first, 3);
         readers.enter(&other, None);
         assert_eq!(readers.shares_of(&first), Some(3));
         assert_eq!(readers.shares_of(&other), Some(2));
         assert_eq!(readers.shares_of(&stranger), Some(0));
-        // The server counts what was entered: of the two, the one that joined goes first.
+        // The server counts the re-entered share. Of the two, the joined share ends first.
         assert_eq!(readers.leave(&other, renewed()), Leave::Uncounted);
         assert_eq!(readers.leave(&other, renewed()), Leave::Counted);
         assert_eq!(readers.shares_of(&other), Some(0));
@@ -337,7 +338,7 @@ mod tests {
         assert_eq!(readers.leave(&first, renewed()), Leave::Counted);
     }
 
-    /// What was entered with another lease goes on alone: it would end with that, or be released with that.
+    /// A re-entered share with another lease cannot carry joined readers: they would end or be released with it.
     #[test]
     fn nobody_joins_when_none_with_its_lease_is_counted() {
         let other_lease = ShareLease::Renewed(LEASE * 2);
@@ -345,12 +346,12 @@ mod tests {
         readers.enter(&first, None);
         assert_eq!(readers.leave(&first, renewed()), Leave::Counted);
         assert!(!readers.takes(at(1), LEASE));
-        // One with another lease that leaves changes nothing.
+        // A share with another lease changes nothing when it ends.
         let (mut readers, first) = opened();
         readers.enter(&first, None);
         assert_eq!(readers.leave(&first, other_lease), Leave::Counted);
         assert!(readers.takes(at(1), LEASE));
-        // Others had joined, and have left.
+        // Another reader had joined, and has left.
         let (mut readers, first, [other]) = joined();
         readers.enter(&first, None);
         assert_eq!(readers.leave(&other, renewed()), Leave::Uncounted);
@@ -406,7 +407,7 @@ mod tests {
         assert_eq!(readers.leave(&other, renewed()), Leave::Counted);
     }
 
-    /// One that was handed to tasks of which none has come is nobody's.
+    /// A hold handed to tasks that have not come belongs to no task.
     #[test]
     fn it_is_somebodys_while_one_of_them_has_taken_it() {
         let first = Owner::new();

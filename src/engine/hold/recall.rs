@@ -1,8 +1,8 @@
-//! Recalls that this client receives: it listens, and tells the holds that somebody waits for.
+//! Receiving recalls: the client listens, and notifies its holds that waiters elsewhere want.
 //!
-//! A client has one channel, named by its uuid, which holder ids begin with. It listens from the first time
-//! that it has use for a recall until it is closed. Invariants: a recall is a hint, that of a hold which is gone
-//! is nothing; without recalls everything ends by its time.
+//! A client has one channel for recalls, named by its UUID, the beginning of its holder ids. It listens from its
+//! first need for a recall until it is closed. Invariants: a recall is only a hint, and has no effect if its hold is
+//! gone. Without recalls, everything still ends by its own time.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::engine::counts::Mode;
 use crate::engine::keys::RECALL_CHANNEL;
 use crate::script::Scripts;
 
-/// If the server refuses the subscription, it is not asked again before this.
+/// After the server refused the subscription, the client does not ask again for this time.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 impl Hold {
-    /// Sees that recalls of what this client holds come.
+    /// Begins to listen for recalls, unless the client listens already.
     pub(super) fn listen_for_recalls(&self) {
         if !self.core.locals.recalls.begin() {
             return;
@@ -43,7 +43,7 @@ impl Hold {
         self.core.watchdog.drive_while_needed(listening.boxed());
     }
 
-    /// Somebody elsewhere waits for it.
+    /// A waiter elsewhere wants this hold.
     pub(super) fn recall(self: &Arc<Self>) {
         self.apply(Event::Recalled);
         self.end_deferral();
@@ -53,7 +53,7 @@ impl Hold {
         self.local.wanted.give();
     }
 
-    /// Resolves when somebody waits whom a hold of this mode keeps out, here or elsewhere. Cancel safe.
+    /// Resolves when a waiter, here or elsewhere, is excluded by a hold in this mode. Cancel safe.
     pub(crate) async fn recalled(&self, mode: Mode) {
         self.listen_for_recalls();
         loop {
@@ -66,16 +66,16 @@ impl Hold {
     }
 }
 
-/// Sees that there is a subscription, whatever connection it is on. Keeps nothing alive.
+/// Maintains the subscription across reconnections. Does not keep the client alive.
 struct Listener {
     core: Weak<Core>,
     scripts: Arc<Scripts>,
     locals: Arc<Locals>,
     channel: String,
-    /// In a cluster any node will do.
+    /// Any key: in a cluster any node will do.
     route: Arc<str>,
     reply: Duration,
-    /// As of [`SubscriptionState`](super::subscription::SubscriptionState).
+    /// See [`SubscriptionState`](super::subscription::SubscriptionState).
     since: Option<u64>,
     retry_at: Tick,
 }
@@ -111,7 +111,7 @@ impl Listener {
         }
     }
 
-    /// Tells the holds that were recalled. False once the client is closed.
+    /// Notifies the holds that were recalled. False once the client is closed.
     fn carry_out(&self) -> bool {
         let Some(core) = self.core.upgrade() else {
             return false;

@@ -1,6 +1,6 @@
-//! What waiters elsewhere ask of this client: which of its holds they wait for.
+//! Recalls that this client has received: the numbers of its holds that waiters elsewhere want.
 //!
-//! A recall is a hint. Invariant: whoever receives messages only notes it here; one task carries it out.
+//! A recall is a hint. Invariant: receiving a message only notes it here. One task acts on it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,27 +9,26 @@ use parking_lot::Mutex;
 
 use crate::engine::hint::Hint;
 
-/// More than this are not noted: waiters ask again.
+/// Recalls beyond this number are not noted, because waiters repeat them.
 const NOTED_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(crate) struct Recalls {
     /// Whether this client listens, or is about to.
     is_used: AtomicBool,
-    /// By the number in the holder id.
+    /// The holds, by the number in their holder ids.
     noted: Mutex<BTreeSet<u64>>,
-    /// Given when there is something to be done: holds are recalled, a subscription was lost, the client is
-    /// closed.
+    /// Signalled when there is work: holds were recalled, a subscription was lost, or the client was closed.
     pub(super) changed: Hint,
 }
 
 impl Recalls {
-    /// True for the first who has use for recalls: the caller has to see that they come.
+    /// True for the first caller, which has to begin to listen.
     pub(super) fn begin(&self) -> bool {
         !self.is_used.load(Ordering::Relaxed) && !self.is_used.swap(true, Ordering::Relaxed)
     }
 
-    /// The message names a hold by the number in its holder id.
+    /// Notes a recall. The message contains the number of the hold.
     pub(super) fn on_message(&self, message: &[u8]) {
         let number = std::str::from_utf8(message).ok();
         let Some(number) = number.and_then(|number| number.parse().ok()) else {

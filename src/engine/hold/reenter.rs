@@ -20,11 +20,11 @@ use crate::observe::totals::GrantedBy;
 use crate::script::reply::Acquired;
 use crate::script::{Answer, CallBudget, Executed};
 
-/// For how long one more share is wanted.
+/// The lease of one more share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
     Asked(LeasePolicy),
-    /// As long as a guard that there is: if that ends by itself, then at the same time.
+    /// The lease of an existing guard. If that guard ends by itself, the new share ends at the same time.
     Like(ShareLease),
 }
 
@@ -32,7 +32,7 @@ impl Entry {
     fn lease(self, now: Tick) -> Duration {
         match self {
             Self::Asked(policy) => policy.lease(),
-            // What ends at a time is not lengthened by entering again.
+            // A lease with a fixed end is not lengthened by another share.
             Self::Like(like) => match like.renewed() {
                 Some(lease) => lease_until(lease, now, like.end()),
                 None => Duration::from_millis(1),
@@ -48,7 +48,7 @@ impl Entry {
     }
 }
 
-/// What is asked of the server, and what it was known to have before.
+/// A request to the server, and the counts that the server was known to have before it.
 struct Request {
     target: Counts,
     known: Option<Counts>,
@@ -56,8 +56,8 @@ struct Request {
 }
 
 impl Hold {
-    /// One more share for its owner. `None`: the hold is lost or gone, or somebody else's by now, and
-    /// the caller is a newcomer.
+    /// One more share for its owner. `None` if the hold is lost or gone, or belongs to another owner by now. The
+    /// caller is a newcomer then.
     pub(super) async fn reenter(
         self: &Arc<Self>,
         owner: &Owner,
@@ -79,7 +79,7 @@ impl Hold {
         let Some(request) = begun? else {
             return Ok(None);
         };
-        // If this is given up, the server may have counted one too many.
+        // If this future is dropped, the server may have counted one too many.
         let mut repair = Repair::armed(std::slice::from_ref(self));
         let answer = self.ask_for_share(&request, budget, operation).await?;
         let Acquired::Held { token } = self.protocol.acquired(&answer.value)? else {
@@ -114,7 +114,7 @@ impl Hold {
         }))
     }
 
-    /// What to ask for, known to the hold before it is sent. `None` if there is nothing to enter any more.
+    /// Prepares the request and notes it in the hold before it is sent. `None` if there is nothing left to enter.
     fn begin_reentry(
         &self,
         owner: &Owner,
@@ -140,7 +140,7 @@ impl Hold {
                 publish: self.core.channels().publish(),
                 mode,
                 lease,
-                // A hold has one token for as long as it lasts.
+                // A hold keeps one token for its whole life.
                 tokens: u32::from(fenced && state.token_of(owner).is_none()),
                 is_new: false,
                 heartbeat: None,
@@ -148,7 +148,7 @@ impl Hold {
                 waited: Duration::ZERO,
             },
         };
-        // What arrives when it is over at the server enters nothing.
+        // A request that arrives after the end of the lease at the server enters nothing.
         let until = budget.deadline.min(state.server_end());
         self.apply_to(state, now, Event::ReentrySent { lease, until });
         Ok(Some(request))
@@ -175,7 +175,7 @@ impl Hold {
         Ok(answer)
     }
 
-    /// Why an owner that only reads cannot write: it would wait for itself.
+    /// The error for an owner that reads and wants to write: it would wait for itself.
     pub(crate) fn no_upgrade(&self, operation: &'static str) -> Error {
         let message = "this owner reads, and a writer waits for all readers, so it would wait for \
          itself; release the read guard first, or write first and downgrade";

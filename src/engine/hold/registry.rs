@@ -1,7 +1,6 @@
-//! The holds that a client has on one lock, to be found by their owner.
+//! The holds that a client has on one lock, found by their owner.
 //!
-//! Invariant: it keeps none of them alive, and does not know what they are, so that a hold can know the
-//! lock that it is a hold on.
+//! Invariant: it keeps no hold alive and does not know their type, so that a hold can refer to its lock.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -12,19 +11,19 @@ use parking_lot::Mutex;
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 
-/// A hold, as far as those have to know it who want the same lock.
+/// A hold as other tasks that want the lock see it.
 pub(crate) trait LocalHold: Any + Debug + Send + Sync {
     fn is_of(&self, owner: &Owner) -> bool;
     fn is_held(&self) -> bool;
-    /// Whether it keeps out everybody else.
+    /// Whether it excludes all other holders.
     fn is_exclusive(&self) -> bool;
-    /// Until then it is held for certain.
+    /// Its local deadline.
     fn deadline(&self) -> Tick;
-    /// What the server has of it, if it is one hold there: the holder id, the key, and since when.
+    /// Its holder id, its key, and the time of its request, if it is a single hold at one server.
     fn at_server(&self) -> Option<(&str, &str, Tick)> {
         None
     }
-    /// The client is closed.
+    /// Ends it, because the client is closed.
     fn close(&self);
 }
 
@@ -40,38 +39,38 @@ impl LocalHolds {
         self.0.lock().is_empty()
     }
 
-    /// True if there is no other.
+    /// Removes a hold. True if no other is left.
     pub(crate) fn remove<H: LocalHold>(&self, hold: &H) -> bool {
         let hold: *const H = hold;
         let mut holds = self.0.lock();
         holds.retain(|other| !std::ptr::addr_eq(other.as_ptr(), hold));
         if holds.is_empty() {
-            // What many took is given back.
+            // Frees the memory that a peak needed.
             holds.shrink_to(4);
         }
         holds.is_empty()
     }
 
-    /// A live hold of `owner`; an exclusive one if there is one.
+    /// A live hold of `owner`. An exclusive hold if there is one.
     pub(crate) fn of_owner<H: LocalHold>(&self, owner: &Owner) -> Option<Arc<H>> {
         let live = self.live().into_iter().filter(|hold| hold.is_of(owner));
         known(live.max_by_key(|hold| hold.is_exclusive())?)
     }
 
-    /// The latest local deadline of a live exclusive hold.
+    /// The latest local deadline of the live exclusive holds.
     pub(crate) fn exclusive_until(&self) -> Option<Tick> {
         let live = self.live().into_iter();
         let exclusive = live.filter(|hold| hold.is_exclusive());
         exclusive.map(|hold| hold.deadline()).max()
     }
 
-    /// Whether one of the live holds keeps out writers alone.
+    /// Whether a live hold excludes only writers.
     pub(crate) fn is_read(&self) -> bool {
         let mut live = self.live().into_iter();
         live.any(|hold| !hold.is_exclusive())
     }
 
-    /// All but this one, whether or not they are over.
+    /// All holds except `this`, including holds that have ended.
     pub(crate) fn others<H: LocalHold>(&self, this: &H) -> Vec<Arc<H>> {
         let this: *const H = this;
         let holds = self.0.lock();
@@ -104,7 +103,7 @@ impl LocalHolds {
     }
 }
 
-/// The hold as what it is.
+/// Downcasts the hold to its type.
 pub(crate) fn known<H: LocalHold>(hold: Arc<dyn LocalHold>) -> Option<Arc<H>> {
     let hold: Arc<dyn Any + Send + Sync> = hold;
     hold.downcast().ok()

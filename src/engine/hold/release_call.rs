@@ -1,7 +1,6 @@
-//! What is sent to set the counts of holds at their server: for one or several, by plain commands where that is
-//! all there is to do.
+//! The call that sets the counts of one or several holds at their server. Uses plain commands where they suffice.
 //!
-//! Invariant: it may be executed twice, as it names the counts to reach.
+//! Invariant: it may be executed twice, because it names the counts to reach.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::engine::counts::Counts;
 use crate::engine::few::Few;
 use crate::script::{Call, catalog};
 
-/// Sets these counts of these holds, at least one and all on one server.
+/// Sets the counts of these holds: at least one hold, all on one server.
 pub(super) fn release_call<'a>(holds: impl Iterator<Item = (&'a Hold, Counts)>) -> Call {
     let holds: Few<(&Hold, Counts)> = holds.collect();
     if let [(hold, counts)] = holds[..] {
@@ -51,13 +50,13 @@ impl Hold {
         self.core.channels().publish()
     }
 
-    /// What tells others that the whole hold was given up by a plain command, if that is all there is to do.
+    /// The command that notifies waiters after a plain command released the whole hold, if a release needs no more.
     fn tell_plain(&self) -> Option<Arc<Cmd>> {
         let tell = || self.protocol.tell_plain(&self.name, self.publish());
         self.local.tell.get_or_init(|| tell().map(Arc::new)).clone()
     }
 
-    /// What a release leaves of the lease, if it leaves a hold.
+    /// The lease that remains after the call, if it leaves a hold.
     fn lease_to_keep(&self, counts: Counts) -> Duration {
         if counts.is_none() {
             return Duration::ZERO;

@@ -1,8 +1,8 @@
-//! Whether the server may have executed a request that releases a hold, though nobody has heard of that: who asks
-//! again then, maybe for another guard of the same hold, finds none, and that is no loss.
+//! Notes whether the server may have executed a release that no caller has had an answer to. A later release, perhaps
+//! for another guard of the hold, then finds no hold, and that is not a loss.
 //!
-//! Invariant: what was handed to no connection, or was refused as a whole, has released nothing. Only of what a
-//! client undoes while it is shut down it is not known whether it was sent.
+//! Invariant: a request that no connection took, or that was refused as a whole, has released nothing. Only for the
+//! undoing by a client that is being shut down, it is not known whether it was sent.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use crate::conn::sent;
 use crate::engine::few::Few;
 use crate::script::{Executed, Failure};
 
-/// One request that releases these holds. Its end is noted when this is dropped.
+/// One request that releases these holds. Its outcome is noted when this is dropped.
 pub(super) struct Releasing<'a> {
     holds: Few<&'a Hold>,
     was_sent: AtomicBool,
@@ -27,7 +27,7 @@ impl<'a> Releasing<'a> {
         }
     }
 
-    /// Sends it. Cancel safe.
+    /// Drives the request. Cancel safe.
     pub(super) async fn drive<T>(
         &self,
         request: Pin<&mut impl Future<Output = Result<T, Failure>>>,
@@ -52,13 +52,13 @@ impl Drop for Releasing<'_> {
 }
 
 impl Hold {
-    /// Whether a request that releases it may have been executed.
+    /// Whether a request that releases the hold may have been executed.
     pub(super) fn may_be_released(&self) -> bool {
         self.may_be_released.load(Ordering::Relaxed)
     }
 
-    /// Whether its client has released it by itself, beside a request of ours: it is being shut down, and a future that
-    /// nobody polls would release nothing.
+    /// Whether its client, which is being shut down, has released it beside our own request. It does so because a
+    /// future that is not polled would release nothing.
     pub(super) fn is_released_by_shutdown(&self) -> bool {
         self.core.has_undone(self.number)
     }

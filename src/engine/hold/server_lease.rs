@@ -1,4 +1,4 @@
-//! How long the server may have one hold, whichever requests it executes, and however late: pure.
+//! How long the server may have one hold, including what late requests may still do: pure.
 //!
 //! Invariant: no requested lease, answered or not, lasts longer at the server than this says.
 

@@ -1,9 +1,8 @@
-//! Making the server agree: downgrade and release, of one hold or several; and its counter of tokens.
+//! Settling: downgrade and release at the server, of one hold or several, and raising its counter of tokens.
 //!
-//! The counts at the server follow the number of guards. An operation that is interrupted, by a
-//! dropped future or by a server that does not answer, is handed to the watchdog task, which
-//! repeats it until the server agrees or the lease is over. What several holds on one server give
-//! back together is sent in one write.
+//! The counts at the server follow the number of guards. An operation that is interrupted, by a dropped future or by
+//! a server without an answer, goes to the watchdog task, which repeats it until the server agrees or the lease is
+//! over. Releases of several holds on one server are sent in one write.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,14 +27,14 @@ use crate::engine::few::Few;
 use crate::script::reply::{self, Released};
 use crate::script::{Answer, Call, CallBudget, catalog, on_first_poll};
 
-/// What a downgrade is called in errors.
+/// The operation's name in errors.
 const DOWNGRADE: &str = "downgrade";
 
 impl RawShare {
-    /// Turns an exclusive share into a shared one, of which the server does not know yet.
+    /// Turns an exclusive share into a shared share. The server does not know of it yet.
     ///
     /// # Errors
-    /// If it is lost; then nothing is left of the share.
+    /// Fails if the share is lost. It has ended then.
     pub(super) fn begin_downgrade(self) -> Result<Self> {
         let hold = Arc::clone(&self.hold);
         let now = hold.core.clock.now();
@@ -54,18 +53,18 @@ impl RawShare {
         })
     }
 
-    /// Gives the share back, at a time that was read just now, and waits for the server to agree. If this
-    /// future is dropped, the watchdog task goes on with it.
+    /// Releases the share and waits for the server to agree. `now` was read just before. If this future is dropped,
+    /// the watchdog task finishes the release.
     pub(super) async fn release(self, now: Tick) -> Result<()> {
         release_all_at(now, Few::from_buf([self])).await
     }
 
-    /// Gives the share back without waiting; what `Drop` does. Never blocks or panics.
+    /// Releases the share without waiting, as `Drop` does. Never blocks or panics.
     pub(super) fn release_later(self) {
         release_all_later(Few::from_buf([self]));
     }
 
-    /// The same at a time that was read just now.
+    /// As [`release_later`](Self::release_later), at a time that was read just before.
     pub(super) fn release_later_at(self, now: Tick) {
         release_all_later_at(now, Few::from_buf([self]));
     }
@@ -78,8 +77,7 @@ impl Hold {
             .is_beside(self.name.key(), &other.core, other.name.key())
     }
 
-    /// Waits for the server to agree to a downgrade. If this future is dropped, the watchdog task goes on
-    /// with it.
+    /// Waits for the server to agree to a downgrade. If this future is dropped, the watchdog task finishes it.
     pub(super) async fn settle_downgrade(self: &Arc<Self>) -> Result<()> {
         let holds = std::slice::from_ref(self);
         let now = self.core.clock.now();
@@ -93,8 +91,8 @@ impl Hold {
         self.apply_to(self.state(), now, event)
     }
 
-    /// The last guard of a lost hold is gone, so the work under it is over: frees what the server
-    /// may have of it all the same, instead of letting others wait for that.
+    /// Releases a lost hold after its last guard, because the work under it is over. The server may still have it,
+    /// and others need not wait for its lease.
     fn clean_up(self: Arc<Self>, reason: LostReason) {
         // A guard that outlives its client leaves the lock to its lease.
         let is_left = reason == LostReason::Closed && self.core.is_shut();
@@ -103,8 +101,8 @@ impl Hold {
         }
     }
 
-    /// Takes over what the server answered to these counts. Why it was lost before, if the server had
-    /// no such hold. `is_repeated`: they were sent before, by this call or for another guard.
+    /// Applies the server's answer to a request for these counts. Returns why the hold was lost before, if the server
+    /// had no such hold. `is_repeated` means that the counts were sent before, by this call or for another guard.
     fn settled(
         &self,
         counts: Counts,
@@ -121,10 +119,10 @@ impl Hold {
                 self.local.note_receivers(receivers);
                 None
             }
-            // An earlier attempt got no reply. It was that one which released, as far as anybody can
-            // know: this holder id is used for nothing else.
+            // An earlier request without a reply has released it, as far as anyone can tell: this holder id is used
+            // for nothing else.
             Released::NotHeld if is_repeated && counts.is_none() && was_in_time => None,
-            // It was sent while the server was to have it.
+            // It was sent while the server should have had the hold.
             Released::NotHeld if was_in_time => Some(LostReason::Revoked),
             Released::NotHeld => Some(LostReason::Expired),
         };
@@ -135,15 +133,15 @@ impl Hold {
             Some(reason) if !counts.is_none() => {
                 self.apply(Event::Lost(reason));
             }
-            // Nobody was told of its loss, nor will be but the caller.
+            // Its loss was never reported, and only this caller will learn of it.
             Some(LostReason::Revoked) if self.state().loss().is_none() => self.ask_why(),
             Some(_) => {}
         }
         lost
     }
 
-    /// Makes the server's counter of fencing tokens at least `token`, which this hold has from then
-    /// on: tokens that other servers gave for the same lock.
+    /// Raises the server's counter of fencing tokens to at least `token`, which is the token of this hold from now
+    /// on. Used for tokens that other servers gave for the lock.
     pub(super) async fn raise_token(
         &self,
         token: FencingToken,
@@ -159,8 +157,8 @@ impl Hold {
         Ok(())
     }
 
-    /// Nothing is left of it when its lease is over, unless the server executes a request to enter it
-    /// again only then.
+    /// Undoes a re-entry that the server may still execute. Without one, nothing is left of the hold when its lease
+    /// is over.
     fn undo_late_entry(&self) {
         let core = &self.core;
         let lease = {
@@ -180,7 +178,7 @@ impl Hold {
     }
 }
 
-/// Gives shares back and waits for the servers to agree.
+/// Releases shares and waits for the servers to agree.
 pub(super) async fn release_all(shares: Few<RawShare>) -> Result<()> {
     release_all_at(time_of(&shares), shares).await
 }
@@ -197,7 +195,7 @@ async fn release_all_at(now: Tick, shares: Few<RawShare>) -> Result<()> {
         [] => Ok(()),
         [holds] => settle_by(holds, Repair::armed(holds), OPERATION, now).await,
         servers => {
-            // All repairs are there before the first of them is awaited.
+            // Arm all repairs before the first of them is awaited.
             let mut all = Vec::with_capacity(servers.len());
             for holds in servers {
                 all.push(settle_by(holds, Repair::armed(holds), OPERATION, now));
@@ -206,7 +204,7 @@ async fn release_all_at(now: Tick, shares: Few<RawShare>) -> Result<()> {
         }
     };
     if !in_doubt.is_empty() {
-        // Boxed, as it is seldom and large.
+        // Boxed, because it is rare and large.
         Box::pin(all_confirmed(in_doubt)).await?;
     }
     lost.map_or(settled, Err)
@@ -219,7 +217,7 @@ async fn all_confirmed(holds: Vec<Arc<Hold>>) -> Result<()> {
     Ok(())
 }
 
-/// Gives shares back without waiting.
+/// Releases shares without waiting.
 pub(super) fn release_all_later(shares: Few<RawShare>) {
     release_all_later_at(time_of(&shares), shares);
 }
@@ -236,18 +234,18 @@ fn time_of(shares: &[RawShare]) -> Tick {
     first.map_or(Tick::ZERO, |share| share.hold.core.clock.now())
 }
 
-/// What became of shares that ended.
+/// The result of ending several shares.
 struct Ended {
     /// The server has to hear of these.
     to_settle: Few<Arc<Hold>>,
-    /// The first that was lost before.
+    /// The first hold that was lost before.
     lost: Option<(Arc<Hold>, LostReason)>,
-    /// Others that joined have these, if the server still has them.
+    /// Other readers have these, if the server still has them.
     in_doubt: Vec<Arc<Hold>>,
 }
 
-/// Ends shares, last one first, hands them on, or leaves them to the client or to others that have joined. Who
-/// waits for several waits for the first of them, and finds all of them ended.
+/// Ends shares, last one first. Each is handed on, left to the client or to readers that joined, or ended. A waiter
+/// for several locks waits for the first of them, and then finds all of them free.
 fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
     let mut first_lost = None;
     let mut in_doubt = Vec::new();
@@ -294,9 +292,9 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
     }
 }
 
-/// Holds that one script can name, in this order.
+/// Groups holds that one script can name, in order.
 fn by_server(holds: Few<Arc<Hold>>) -> Few<Few<Arc<Hold>>> {
-    // Nearly always it is one.
+    // Nearly always one group.
     if let Some((first, others)) = holds.split_first()
         && others.iter().all(|other| first.is_beside(other))
     {
@@ -312,7 +310,7 @@ fn by_server(holds: Few<Arc<Hold>>) -> Few<Few<Arc<Hold>>> {
     servers
 }
 
-/// Settles for a caller who waits; if that is interrupted, the watchdog task goes on with it.
+/// Settles for a waiting caller. If it is interrupted, the watchdog task finishes it.
 async fn settle_by(
     holds: &[Arc<Hold>],
     mut repair: Repair<'_>,
@@ -348,7 +346,7 @@ pub(super) fn settle_later(holds: Few<Arc<Hold>>) {
         if let Err(error) = &settled {
             tell_release_failed(&holds, error);
             if !error.is_io() {
-                // Told at once, and tried until the lease ends all the same.
+                // Reported at once, but repeated until the lease ends.
                 settled = settle(&holds, budget.retrying_refusals(), "release").await;
             }
         }
@@ -364,20 +362,20 @@ pub(super) fn settle_later(holds: Few<Arc<Hold>>) {
     core.watchdog.drive(work.boxed());
 }
 
-/// When nothing is left of these holds at the server, come what may.
+/// When nothing is left of these holds at the server, in any case.
 fn end_of_leases(holds: &[Arc<Hold>]) -> Tick {
     let ends = holds.iter().map(|hold| hold.state().server_end());
     ends.max().unwrap_or(Tick::ZERO)
 }
 
-/// Sets the counts at the server to the numbers of guards. For each hold, why it was lost before, if the
-/// server had none such. All holds must be on one server.
+/// Sets the counts at the server to the numbers of guards. Returns for each hold why it was lost before, if the
+/// server had no such hold. All holds must be on one server.
 async fn settle(
     holds: &[Arc<Hold>],
     budget: CallBudget,
     operation: &'static str,
 ) -> Result<Few<Option<LostReason>>> {
-    // In one order for all who take several turns.
+    // Ordered by number, so that callers with several holds cannot deadlock.
     let mut in_turn: Few<&Arc<Hold>> = holds.iter().collect();
     in_turn.sort_by_key(|hold| hold.number);
     let mut turns: Few<_> = Few::with_capacity(holds.len());
@@ -411,7 +409,7 @@ async fn settle(
     let answer = on_first_poll(pin!(releasing.drive(run)), on_its_way)
         .await
         .map_err(|failure| {
-            // The one it is about, or all.
+            // The hold that the failure is about, or all of them.
             let about = failure.member().and_then(|member| open.get(member));
             let names: Vec<_> = match about {
                 Some((_, hold, ..)) => vec![hold.name()],
@@ -432,7 +430,7 @@ async fn settle(
     Ok(settled)
 }
 
-/// Leaves those at the server that are to be kept for a while. For each hold, why it was lost before, if it
+/// Leaves those holds at the server that have to be kept for a while. Returns for each why it was lost before, if it
 /// was.
 async fn keep_all(
     holds: &[Arc<Hold>],
@@ -440,7 +438,7 @@ async fn keep_all(
     operation: &'static str,
 ) -> Result<Few<Option<LostReason>>> {
     let mut lost = Few::from_elem(None, holds.len());
-    // The last guard of one may go while others are left: then that one is to be kept, too.
+    // The last guard of another hold may end in the meantime: then that hold has to be kept as well.
     loop {
         let kept = holds.iter().enumerate();
         let kept = kept.filter(|(index, hold)| lost[*index].is_none() && hold.is_to_be_kept());
@@ -459,7 +457,7 @@ async fn keep_all(
     }
 }
 
-/// Hands holds whose counts at the server are in doubt to the watchdog task when dropped.
+/// Passes holds whose counts at the server are in doubt to the watchdog task when it is dropped.
 pub(super) struct Repair<'a>(&'a [Arc<Hold>]);
 
 impl<'a> Repair<'a> {

@@ -1,9 +1,10 @@
-//! A hold that stays with its client for a while when its last guard goes: the client's next task has it without
-//! a round trip.
+//! Sticky holds: a hold stays with its client for a while after its last guard, and the client's next task takes it
+//! without a round trip.
 //!
-//! Invariants: [`State::can_be_left`](super::state::State::can_be_left) says which holds stay and until when;
-//! nobody of this client waits for the lock at that moment, and nobody has recalled it; a hold without a guard
-//! ends with its time, a recall, its loss, or the client, whichever comes first, and is renewed until then.
+//! Invariants: [`State::can_be_left`](super::state::State::can_be_left) decides which holds stay, and until when. A
+//! hold stays only if no task of this client waits for the lock at that moment, and no waiter elsewhere has recalled
+//! it. A hold without a guard ends with its time, a recall, its loss, or the client, whichever comes first. Until
+//! then it is renewed.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::engine::clock::{Clock, Tick};
 use crate::engine::counts::Mode;
 
 impl Hold {
-    /// Leaves the caller's share to the client. True if that has it now.
+    /// Leaves the caller's share to the client. True if the client has it now.
     pub(super) fn leave_to_client(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
         let Some((share, end)) = self.begin_to_stay(mode, lease) else {
             return false;
@@ -29,7 +30,7 @@ impl Hold {
             let watch = Watch::of(&self.local.sticky).run(self.core.clock);
             self.core.watchdog.drive_while_needed(watch.boxed());
         }
-        // Whoever came since has not seen it there.
+        // Waiters that came in the meantime did not find it in the slot.
         if self.core.is_closed() || !self.is_held() || self.state().is_recalled() {
             drop(self.local.sticky.take());
         } else if self.local.queue.is_wanted(Mode::Exclusive) {
@@ -66,14 +67,14 @@ impl Hold {
         Some((share, end))
     }
 
-    /// No guard needs it: releases it, if it is there for the next task.
+    /// Releases the hold if it waits for the next task.
     pub(super) fn end_stay(&self) {
-        // Another hold of this lock would be one of a later grant, which the same waiter waits for.
+        // If the slot holds a later grant of this lock, the waiter wants that one too.
         drop(self.local.sticky.take());
     }
 }
 
-/// Sees that a hold without a guard ends in time; and with the runtime, if that ends before.
+/// Ends a hold without a guard in time. If the runtime ends earlier, the hold ends with it.
 struct Watch {
     sticky: Arc<StickySlot>,
     is_over: bool,
@@ -100,7 +101,7 @@ impl Watch {
                 Watched::Nothing => break,
             }
         }
-        // Another one may watch by now.
+        // Another watch may run by now.
         self.is_over = true;
     }
 }

@@ -1,7 +1,7 @@
-//! The hold of one lock that its client has though no guard has it.
+//! The slot for a lock's sticky hold, which its client has without a guard.
 //!
-//! Invariants: whoever takes it out has it alone; what is dropped is given back; nothing is dropped under the
-//! mutex; while there is one, somebody watches for its end.
+//! Invariants: the task that takes the hold out has it alone. A dropped hold is released. Nothing is dropped under
+//! the mutex. A task watches for the end of the hold while there is one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,10 +13,10 @@ use crate::engine::hint::Hint;
 
 #[derive(Debug, Default)]
 pub(crate) struct StickySlot {
-    /// So that those who find nothing need no mutex.
+    /// Lets callers that find nothing skip the mutex.
     is_full: AtomicBool,
     state: Mutex<State>,
-    /// Given when there is an end before the one that is watched for.
+    /// Signalled when the hold's end is earlier than the watched end.
     pub(super) sooner: Hint,
 }
 
@@ -26,19 +26,19 @@ struct State {
     watched_until: Option<Tick>,
 }
 
-/// What whoever watches has to do.
+/// The next step of the watching task.
 #[derive(Debug)]
 pub(super) enum Watched {
-    /// Its time is over: to be dropped.
+    /// The time is over: drop it.
     Over(Handoff),
     Until(Tick),
-    /// Nothing is there, and the watch is over.
+    /// The slot is empty, and the watch is over.
     Nothing,
 }
 
 impl StickySlot {
-    /// Puts a hold in until `end`; what was there is to be dropped. True if nobody watches: the caller has to
-    /// see to that.
+    /// Puts a hold in until `end`. Returns the previous hold, for the caller to drop, and whether no task watches:
+    /// the caller has to start one.
     #[must_use]
     pub(super) fn put(&self, hold: Handoff, end: Tick) -> (Option<Handoff>, bool) {
         let mut state = self.state.lock();
@@ -56,7 +56,7 @@ impl StickySlot {
         (before.map(|(hold, _)| hold), is_unwatched)
     }
 
-    /// Whether there may be one.
+    /// Whether there may be a hold.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }
@@ -91,7 +91,7 @@ impl StickySlot {
         }
     }
 
-    /// Nobody watches any more; what is there is to be dropped.
+    /// Notes that the watch has ended. Returns the hold, for the caller to drop.
     pub(super) fn end_watch(&self) -> Option<Handoff> {
         self.state.lock().watched_until = None;
         self.take()

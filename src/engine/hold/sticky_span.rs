@@ -1,8 +1,8 @@
-//! For how long a hold stays with its client after its last guard: pure.
+//! How long a hold stays with its client after its last guard: pure.
 //!
-//! The span is counted from the first time that no guard has the hold, and never anew: whoever waits elsewhere
-//! without a recall waits for one span at most, however often the client uses the hold meanwhile. A recall ends
-//! it for good.
+//! The span begins when the hold is first without a guard, and never begins again. Without a recall, a waiter
+//! elsewhere therefore waits for one span at most, however often the client uses the hold in between. A recall ends
+//! the span for good.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::engine::clock::Tick;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StickySpan {
-    /// What its guards ask for; zero if nothing.
+    /// The longest span that its guards ask for; zero if they ask for none.
     asked: Duration,
-    /// When it is over; `None` until it begins.
+    /// The end of the span; `None` until it begins.
     end: Option<Tick>,
     is_recalled: bool,
 }
 
 impl StickySpan {
-    /// There is a guard of it that asks for so much.
+    /// Notes the span that a guard asks for.
     pub(super) fn ask(&mut self, span: Duration) {
         self.asked = self.asked.max(span);
     }
 
-    /// When the hold is to be released if its last guard goes now; `None`: at once.
+    /// When to release the hold if its last guard goes now. `None` means at once.
     pub(super) fn end_from(&self, now: Tick) -> Option<Tick> {
         if self.is_recalled || self.asked.is_zero() {
             return None;
@@ -33,13 +33,13 @@ impl StickySpan {
         (now < end).then_some(end)
     }
 
-    /// Its last guard has gone, and it stays until then. The next guard asks anew.
+    /// Begins the span, because the last guard has gone. The next guard has to ask again.
     pub(super) fn begin(&mut self, end: Tick) {
         self.end = Some(end);
         self.asked = Duration::ZERO;
     }
 
-    /// Another task has it now, which has its own guard to ask.
+    /// Passes the hold to another task, whose guard has to ask again.
     pub(super) fn pass_on(&mut self) {
         self.asked = Duration::ZERO;
     }
@@ -95,7 +95,7 @@ mod tests {
     fn the_span_begins_once() {
         let mut span = asked(10);
         span.begin(at(10));
-        assert_eq!(span.end_from(at(3)), None, "the next guard asks anew");
+        assert_eq!(span.end_from(at(3)), None, "the next guard asks again");
         for (millis, end) in [(60, Some(at(10))), (2, Some(at(5))), (10, Some(at(10)))] {
             let mut again = span;
             again.ask(Duration::from_millis(millis));
@@ -114,7 +114,7 @@ mod tests {
         span.pass_on();
         assert!(
             span.is_recalled(),
-            "whoever waits waits for the next one too"
+            "the waiter also wants it from the next task"
         );
     }
 }

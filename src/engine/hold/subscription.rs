@@ -1,6 +1,6 @@
-//! One channel that waiters listen to: who waits, and whether the server sends us its messages.
+//! A channel that waiters listen to: how many wait, and whether the server sends its messages.
 //!
-//! Waiters that queue in their client share one for each lock; one that queues at the server has
+//! Waiters that queue in their client share one subscription for each lock. A waiter that queues at the server has
 //! its own.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,37 +11,37 @@ use super::grant_message::GrantMessage;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 
-/// What `lua/includes/tell.lua` sends behind a message that waiters of Redisson may have missed.
+/// The extra message of `lua/includes/tell.lua`, for waiters of Redisson that may have missed the first.
 const FOR_REDISSON: &[u8] = b"00";
 
 #[derive(Debug, Default)]
 pub(crate) struct Subscription {
-    /// Given when it is worth asking the server again.
+    /// Signalled when another attempt may succeed.
     pub(crate) hint: Hint,
-    /// The last grant, and the channel that it came on.
+    /// The last grant, and its channel.
     grant: Mutex<Option<(Box<str>, GrantMessage)>>,
-    /// Locked while it is being changed.
+    /// Locked while the subscription is being changed.
     pub(crate) state: tokio::sync::Mutex<SubscriptionState>,
     waiters: AtomicUsize,
-    /// Those who listen for a waiter that queues elsewhere.
+    /// Listeners on behalf of waiters that queue elsewhere.
     listeners: AtomicUsize,
-    /// Whether a subscription was made that nobody has been told to take back.
+    /// Whether a subscription was made that no task has been asked to end.
     is_subscribed: AtomicBool,
-    /// A subscription could not be made; it is not tried again before this.
+    /// After a failed subscription, no other is tried before this time.
     retry_after: AtomicU64,
 }
 
 /// Whether the server sends us the messages of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SubscriptionState {
-    /// The channel that was asked for and not given up.
+    /// The channel that was requested and not ended.
     pub(crate) channel: Option<String>,
     /// Confirmed after this many gaps; the next gap ended it. `None` until it is confirmed.
     pub(crate) since: Option<u64>,
 }
 
 impl Subscription {
-    /// A message came on this channel. Whatever it says otherwise, it means: look again.
+    /// Handles a message on this channel. Any message means "look again", and it may also be a grant.
     pub(crate) fn on_message(&self, channel: &str, message: &[u8]) {
         if message == FOR_REDISSON {
             return;
@@ -52,7 +52,7 @@ impl Subscription {
         self.hint.give_message();
     }
 
-    /// The last grant, if it came on this channel. Nobody else gets it.
+    /// Takes the last grant, if it came on this channel.
     pub(crate) fn take_grant_message(&self, channel: &str) -> Option<GrantMessage> {
         let (on, grant) = self.grant.lock().take()?;
         (*on == *channel).then_some(grant)
@@ -66,7 +66,7 @@ impl Subscription {
         self.waiters.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// True if nobody waits or listens any more.
+    /// True if no waiter or listener is left.
     pub(crate) fn remove_waiter(&self) -> bool {
         self.waiters.fetch_sub(1, Ordering::SeqCst);
         !self.is_used()
@@ -76,23 +76,23 @@ impl Subscription {
         self.listeners.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// True if nobody waits or listens any more.
+    /// True if no waiter or listener is left.
     pub(crate) fn remove_listener(&self) -> bool {
         self.listeners.fetch_sub(1, Ordering::SeqCst);
         !self.is_used()
     }
 
-    /// Of two that leave at once, the later one finds the other gone.
+    /// If two leave at once, the later one finds the other gone.
     pub(crate) fn is_used(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) + self.listeners.load(Ordering::SeqCst) > 0
     }
 
-    /// A subscription is being made: the last waiter to leave is to have it taken back.
+    /// Notes that a subscription is being made. The last waiter to leave has to end it.
     pub(crate) fn mark_subscribed(&self) {
         self.is_subscribed.store(true, Ordering::SeqCst);
     }
 
-    /// True if there is a subscription to be taken back, and it is the caller who has to.
+    /// True if there is a subscription to end, and the caller has to end it.
     pub(crate) fn take_subscribed(&self) -> bool {
         self.is_subscribed.swap(false, Ordering::SeqCst)
     }

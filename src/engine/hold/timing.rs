@@ -21,7 +21,7 @@ pub(crate) struct Timing {
     /// A waiter that makes no attempt for this long loses its place at the server. At most 3 s: if a place is kept
     /// for longer than that, the scripts conclude that the clock was set back.
     pub(crate) heartbeat: Duration,
-    /// The time in ms for which the counter of fencing tokens is kept after a grant; 0 keeps it for ever.
+    /// How long the counter of fencing tokens is kept after a grant, in ms; 0 keeps it for ever.
     pub(crate) token_retention: u64,
 }
 

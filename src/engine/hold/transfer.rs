@@ -1,8 +1,8 @@
-//! A hold goes from one task of this client to the next: the same hold at the server, another owner here.
+//! A hold passes from one task of this client to the next: it stays the same at the server, with another owner here.
 //!
-//! Invariants: [`State::can_hand_off`](super::state::State::can_hand_off) says which holds do; they do so
-//! within the budget of the lock, for the sake of other processes, and with no operation on their counts
-//! under way. A hand-off never shortens a lease, and never uses a token twice.
+//! Invariants: [`State::can_hand_off`](super::state::State::can_hand_off) decides which holds pass on. Hand-offs stay
+//! within the budget of the lock, for the sake of other processes, and happen only while no operation on the counts
+//! is under way. A hand-off never shortens a lease, and never uses a token twice.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::engine::counts::Mode;
 use crate::script::{Call, millis, reply};
 
 impl Hold {
-    /// Hands the caller's share on to those at the head of the local queue. True if they have it now.
+    /// Hands the caller's share on to the head of the local queue. True if the head has it now.
     pub(super) fn hand_on(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
-        // Who comes from here on asks behind the release.
+        // Tasks that come from here on ask behind the release.
         let is_last = mode == Mode::Exclusive || self.state().is_last_of_deferred();
         if !is_last || !self.local.queue.is_wanted(Mode::Exclusive) || self.loss_of(lease).is_some()
         {
@@ -47,7 +47,7 @@ impl Hold {
         is_handed_off
     }
 
-    /// The same for a task that has come while no guard had it.
+    /// Hands the hold off to a task that came while it was without a guard.
     pub(super) fn hand_off_later(
         self: &Arc<Self>,
         request: &HandoffRequest,
@@ -57,7 +57,7 @@ impl Hold {
             return None;
         }
         let _nothing_under_way = self.operation.try_lock().ok()?;
-        // Its span is the bound for the sake of others.
+        // The sticky span is the limit for the sake of others.
         let handoff = self.hand_off_to(request, lease, |_| true)?;
         self.local.gained.give();
         Some(handoff)
@@ -82,7 +82,7 @@ impl Hold {
         }
         let owner = request.owner.clone().unwrap_or_else(Owner::new);
         let before = lease;
-        // A lease that the server has to agree to is set when it has.
+        // Another lease is set only after the server has agreed to it.
         let after = if is_complete {
             ShareLease::of(request.policy, now, now)
         } else {
@@ -104,8 +104,8 @@ impl Hold {
         ))
     }
 
-    /// Has the server agree to another lease for this hold, which another task of this client has handed
-    /// off. `None` if it is lost.
+    /// Asks the server for another lease, for a hold that another task of this client has handed off. `None` if it is
+    /// lost.
     pub(super) async fn adopt(
         &self,
         policy: LeasePolicy,
@@ -120,7 +120,7 @@ impl Hold {
         let lease = policy.lease();
         let until = budget.deadline.min(self.state().server_end());
         self.apply(Event::LeaseSent { lease, until });
-        // Not an acquire: one that arrived late would take the lock anew.
+        // Not an acquire, because a late one would take a free lock.
         let key = self.name.key();
         let call = Call::new(self.protocol.renewal(), key, &[key])
             .arg(&*self.holder)
@@ -147,7 +147,7 @@ impl Hold {
 impl HandedOff for Hold {
     fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease) {
         if mode == Mode::Shared {
-            // Of those who have it none is a reader that has not come.
+            // Take it first, so that it no longer counts as unclaimed.
             self.apply(Event::HandoffAccepted(mode));
         }
         let share = RawShare {

@@ -1,71 +1,71 @@
-//! Whose turn it is, of the clients that want one lock: how long this one goes on, and when it asks again.
+//! Turns of the clients that want one lock: how long this client goes on, and when it asks again.
 //!
-//! In its turn the tasks of a client hand the lock off to each other, a bounded number of times and for a
-//! bounded time. Then it stands back until each of the others that listen has released the lock once, as far
-//! as messages tell. So those who all want a lock have it one after the other, and few of those who receive a
-//! message ask in vain. Invariant: a client stands back for a bounded time, and only for others that listen.
+//! In its turn the tasks of a client hand the lock off to each other, a limited number of times and for a limited
+//! time. Then the client stands back until each of the other listening clients has released the lock once, as far as
+//! messages show. All clients that want a lock therefore get it in turn, and few attempts after a message fail.
+//! Invariant: a client stands back for a limited time, and only for others that listen.
 
 use std::time::Duration;
 
 use super::handoff::{HANDOFFS_MAX, HANDOFFS_ONCE_MIN, HandoffBudget};
 use crate::engine::clock::Tick;
 
-/// How long a client that stands back waits at least for the next message, before it asks all the same.
+/// The shortest time that a client that stands back waits for the next message, before it asks anyway.
 const SILENCE_MIN: Duration = Duration::from_millis(2);
 
-/// Between two messages one of the others hears of the first, asks, is answered and releases: two trips, and what
-/// it does with the lock; one more for those that are further away.
+/// Between two messages, another client receives the first, asks, is answered and releases: two round trips, plus its
+/// work under the lock. The third is for clients that are further away.
 const TRIPS_BETWEEN_MESSAGES: u32 = 3;
 
-/// Readers elsewhere are kept out for so long for readers of this client, also where a turn lasts for longer as the
-/// server is far away.
+/// Readers elsewhere are excluded for no longer than this for the sake of this client's readers, even where a turn
+/// lasts longer because the server is far away.
 const DEFERRED_MAX: Duration = Duration::from_millis(5);
 
-/// Where so many others wait, it is long until the next turn: no task has the lock twice in this one.
+/// If at least this many others wait, the next turn is far away: no task gets the lock twice in this turn.
 const OTHERS_MANY: u64 = 4;
 
-/// More than this are not waited for one by one.
+/// At most this many others are waited for one by one.
 const OTHERS_MAX: u32 = 64;
 
-/// Those that listened, but so often in a row did not take the lock while it was free for them, are not waited
-/// for again before so long: their process may be stopped.
+/// Other clients that listened, but did not take the free lock this many times in a row, are left out for
+/// [`ABSENT_FOR`]: their processes may be stopped.
 const MISSED_MAX: u32 = 3;
 const ABSENT_FOR: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     budget: HandoffBudget,
-    /// How many tasks waited here as the turn began, besides the one that got it.
+    /// How many tasks waited here when the turn began, besides the task that got the lock.
     waiting: u32,
     /// How many connections of others received the message of the last release.
     others: u64,
-    /// When that was decided on, and how many messages had come.
+    /// When that release was decided on, and how many messages had come by that time.
     released: Option<(Tick, u64)>,
     back: Option<StandBack>,
     absent: Absent,
-    /// How long the server takes to answer those who wait for it here.
+    /// How long the server takes to answer the waiters of this client.
     trip: Duration,
 }
 
-/// Those of the others that listen, but do not come.
+/// Other clients that listen, but do not come.
 #[derive(Debug, Default)]
 struct Absent {
     count: u64,
-    /// How often in a row so many did not come.
+    /// How many times in a row this number of them did not come.
     missed: u32,
-    /// Until then they are not waited for.
+    /// They are not waited for before this time.
     until: Tick,
 }
 
-/// A client has had its turn.
+/// A client that has had its turn stands back for the others.
 #[derive(Clone, Copy, Debug)]
 struct StandBack {
-    /// Its next turn is when so many messages have come in all: that of its own release, and one of each of
-    /// the others.
+    /// Its next turn comes when this many messages have come in total: one of its own release, and one of each of the
+    /// others.
     messages: u64,
-    /// Its next turn is not later than this.
+    /// Its next turn comes at this time at the latest.
     until: Tick,
-    /// Nor later than so long after the last message.
+    /// It also comes this long after the last message.
     silence: Duration,
     /// How many of the others are not waited for.
     absent: u64,
@@ -76,7 +76,7 @@ impl Absent {
         if now < self.until { self.count } else { 0 }
     }
 
-    /// So many did not come this time.
+    /// Notes that this number of others did not come this time.
     fn note(&mut self, count: u64, now: Tick) {
         if count != self.count {
             *self = Self {
@@ -105,17 +105,18 @@ impl Turns {
         }
     }
 
-    /// The same for readers of this client, to whom a writer would pass its hold on as it is: not while others listen.
-    /// Until when its downgrade is deferred.
+    /// As [`try_spend_handoff`](Self::try_spend_handoff), for a writer that passes its hold on to readers of this
+    /// client unchanged. Not while others listen. Returns until when the downgrade is deferred.
     pub(super) fn try_defer_downgrade(&mut self, now: Tick) -> Option<Tick> {
         let is_left = self.others == 0 && self.try_spend_handoff(now);
         let end = self.budget.end(self.trip).filter(|_| is_left)?;
         Some(end.min(now.after(DEFERRED_MAX)))
     }
 
-    /// A release was decided on, when so many messages had come.
+    /// Notes that a release was decided on, after this number of messages.
     pub(super) fn note_release(&mut self, now: Tick, messages: u64) {
-        // That of the release before this one, and another: if nobody was waited for, one of them came all the same.
+        // One message belongs to the previous release. A further message means that another client came, even if none
+        // was waited for.
         let have_come = |(_, before)| messages > before + 1;
         if self.released.is_some_and(have_come) {
             self.have_come();
@@ -123,7 +124,7 @@ impl Turns {
         self.released = Some((now, messages));
     }
 
-    /// So many connections of others received its message.
+    /// Notes how many connections of others received the message of the release.
     pub(super) fn note_others(&mut self, others: u64) {
         if self.others != others {
             self.absent = Absent::default();
@@ -131,10 +132,10 @@ impl Turns {
         self.others = others;
     }
 
-    /// A waiter has had its answer after this time.
+    /// Notes how long a waiter of this client waited for an answer.
     pub(super) fn note_trip(&mut self, trip: Duration) {
         let known = if self.trip.is_zero() { trip } else { self.trip };
-        // What took longer may have been in a queue.
+        // A longer trip may have included time in a queue.
         self.trip = trip.min((known * 7 + trip) / 8);
     }
 
@@ -142,14 +143,14 @@ impl Turns {
     pub(super) fn count_turn(&mut self, now: Tick) -> bool {
         let could_ask = |(at, _): (Tick, u64)| at.until(now) > self.time_to_ask();
         if self.released.is_some_and(could_ask) {
-            // Not in a row.
+            // Others could ask since the last release, so this turn is not in a row with it.
             self.reset_handoffs();
         }
         let most = self.handoffs_max();
         self.budget.spend_turn(now, self.trip, most) && self.others > 0
     }
 
-    /// Counts a turn; if it was the last in a row and others listen, this client stands back.
+    /// Counts a turn. If it was the last in a row and others listen, this client stands back.
     pub(super) fn end(&mut self, now: Tick) {
         let own = self.budget.spent_for(now);
         let own_turn = self.budget.time_of_turn(now, self.trip);
@@ -165,9 +166,9 @@ impl Turns {
         let asking = self.time_to_ask();
         self.back = Some(StandBack {
             messages: self.released.map_or(0, |(_, messages)| messages) + 1 + u64::from(others),
-            // The others may have as much to do with it as this one had.
+            // The others may need the lock for as long as this client did.
             until: now.after((asking + own) * (others + 1)),
-            // Not as long as it was held: if nobody has it, nobody wants it, and only the server can say.
+            // Not the time of a long hold: if the lock is free, no one may want it, and only the server knows.
             silence: asking + own_turn,
             absent,
         });
@@ -178,8 +179,8 @@ impl Turns {
         self.back.is_some()
     }
 
-    /// Whether it is not yet its turn when so many messages have come. Then, until when to wait for the next
-    /// message: the end of each of the others' turns gives one.
+    /// Whether it has to stand back after this number of messages. If so, returns until when to wait for the next
+    /// message: the end of each turn of the others sends one.
     pub(super) fn stands_back(&self, messages: u64, now: Tick) -> Option<Tick> {
         let back = self.back?;
         if messages >= back.messages || now >= back.until {
@@ -188,13 +189,13 @@ impl Turns {
         Some(now.after(back.silence).min(back.until))
     }
 
-    /// In which others who were told of a release have asked for the lock.
+    /// The time within which others ask for the lock after the message of a release.
     fn time_to_ask(&self) -> Duration {
         SILENCE_MIN.max(self.trip * TRIPS_BETWEEN_MESSAGES)
     }
 
-    /// It has the lock after so many messages, and so many other tasks wait here. Of those it stood back for, the ones that
-    /// had not come by then did not want it.
+    /// Begins a turn, after this number of messages and with this number of other waiting tasks. The others that it
+    /// stood back for, and that have not come by now, did not want the lock.
     pub(super) fn begin(&mut self, messages: u64, waiting: usize, now: Tick) {
         self.waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
         if let Some(back) = self.back.take() {
@@ -203,7 +204,7 @@ impl Turns {
         }
     }
 
-    /// Nor elsewhere, if nobody listens: what comes next is not in a row with what was.
+    /// If no client listens either, the next turn is not in a row with the last one.
     pub(super) fn nobody_waits_here(&mut self) {
         if self.others == 0 {
             self.reset_handoffs();
@@ -216,14 +217,14 @@ impl Turns {
         self.have_come();
     }
 
-    /// One of the others came. If nobody was waited for, it was for no reason.
+    /// Notes that another client came. If all others were left out as absent, that was wrong.
     fn have_come(&mut self) {
         if self.absent.count >= self.others {
             self.absent = Absent::default();
         }
     }
 
-    /// What comes next is not in a row with what was.
+    /// The next turn is not in a row with the last one.
     fn reset_handoffs(&mut self) {
         self.budget = HandoffBudget::default();
     }
@@ -237,13 +238,13 @@ mod tests {
         Tick::ZERO.after(Duration::from_micros(micros))
     }
 
-    /// All that may go on in one turn.
+    /// Spends all hand-offs of one turn.
     fn spend_turn(turns: &mut Turns, now: Tick) {
         let has_ended = (0..100).any(|_| !turns.try_spend_handoff(now));
         assert!(has_ended, "a turn has a bound");
     }
 
-    /// One whose turn is over, while so many others listen; four messages had come before.
+    /// A client whose turn is over, with this number of listening others, after four messages.
     fn after_a_turn(trip: Duration, others: u64) -> Turns {
         let mut turns = Turns::default();
         turns.note_trip(trip);
@@ -283,7 +284,7 @@ mod tests {
         for _ in 0..16 {
             assert!(turns.try_defer_downgrade(at(0)).is_some());
         }
-        assert_eq!(turns.try_defer_downgrade(at(0)), None, "so often");
+        assert_eq!(turns.try_defer_downgrade(at(0)), None, "at most 16");
         let mut turns = Turns::default();
         turns.note_others(1);
         assert_eq!(turns.try_defer_downgrade(at(0)), None);
@@ -307,10 +308,10 @@ mod tests {
         let mut turns = after_a_turn(Duration::ZERO, 0);
         assert_eq!(turns.stands_back(0, at(0)), None);
         let is_over = (0..40).any(|_| turns.count_turn(at(0)));
-        assert!(!is_over, "it is over for the sake of others");
+        assert!(!is_over, "a turn ends only for the sake of others");
     }
 
-    /// Who comes next finds a lock that nobody wanted for a while, as far as can be known here.
+    /// The next task finds a lock that has been unwanted for a while, as far as this client can know.
     #[test]
     fn when_nobody_waits_the_next_turn_is_a_whole_one_unless_others_listen() {
         for (others, is_whole) in [(0, true), (1, false)] {
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(turns.stands_back(0, at(4_000)), Some(at(4_000 + 5_000)));
     }
 
-    /// They may have left, or be frozen: then nobody has it meanwhile. If they have it, the server says so.
+    /// The others may have left, or be frozen, and the lock be free. If they have it, the server says so.
     #[test]
     fn it_does_not_give_them_as_long_as_it_held_the_lock() {
         for (trip, silence) in [(0, 12), (20, 100), (60, 280)] {
@@ -415,7 +416,7 @@ mod tests {
         assert!(!turn(&mut turns, at(200), 9), "nor does it now");
         turns.seen_elsewhere();
         assert!(turn(&mut turns, at(220), 10), "it has it");
-        // Of two the one that comes says nothing of the other.
+        // If one of two others comes, that says nothing about the other.
         turns.note_others(2);
         for round in 0..3 {
             turns.note_release(at(320 + round), 20 + 2 * round);
@@ -443,7 +444,7 @@ mod tests {
             turns.count_turn(at(turn * 100 + 50))
         });
         assert_eq!(over.position(|is_over| is_over), Some(16));
-        // Just in time for that, and just not: in a row they are over after 5 ms.
+        // Just early enough to be in a row, and just too late. In a row, turns are over after 5 ms.
         for (gap, last) in [(2_000, Some(3)), (2_001, None)] {
             let mut turns = Turns::default();
             turns.note_others(1);

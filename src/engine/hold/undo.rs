@@ -29,8 +29,8 @@ use crate::observe::events::Event;
 use crate::script::{Call, CallBudget, Scripts, on_first_poll};
 use crate::watchdog::Watchdog;
 
-/// Where nothing can rule out a late command, an abandoned attempt is cancelled this often during the time in which
-/// it may be late. An orphaned grant then lives for a fraction of that time.
+/// Where nothing can rule out a late command, an abandoned attempt is cancelled this often while it may still be
+/// late. An orphaned grant then lives for a fraction of that time.
 const CANCELS_WHILE_UNSETTLED: u32 = 8;
 
 /// The most entries under way at once while the server answers.
@@ -51,7 +51,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// One thing to undo.
 #[derive(Debug)]
 pub(crate) struct Undo {
-    /// Releases whatever is left. May run twice.
+    /// Releases the hold or place, if there is one. May run twice.
     call: Call,
     /// The lane of the attempt. The undoing takes the same lane so that it cannot overtake the attempt.
     lane: Lane,

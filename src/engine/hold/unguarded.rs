@@ -1,7 +1,7 @@
-//! Whatever a server may have and no guard holds: unanswered attempts, places in queues, releases under way.
+//! Everything that a server may have and no guard holds: unanswered attempts, places in queues, releases under way.
 //!
 //! The future that drives such an operation also releases it. But a future may never be polled again, and a client
-//! that is shut down leaves nothing behind: it undoes whatever is still noted here. Invariant: an entry is noted
+//! that is shut down leaves nothing behind: it undoes the entries that are left here. Invariant: an entry is noted
 //! before its request is sent, and stays until a guard has the hold, nothing is left at the server, or the watchdog's
 //! task has the undoing.
 
@@ -34,7 +34,7 @@ pub(crate) struct Unguarded {
 }
 
 impl Unguarded {
-    /// Releases whatever the server has of it.
+    /// Releases the hold or place that the server has for it.
     pub(super) fn release(&self, publish: &str, token_retention: u64) -> Call {
         let holder = HolderRef {
             name: &self.name,
@@ -69,7 +69,7 @@ impl AllUnguarded {
         self.0.lock().is_empty()
     }
 
-    /// Takes all entries in the order in which they were made, which is the order of their undoing.
+    /// Takes all entries, oldest first. They are undone in this order.
     pub(super) fn take(&self) -> impl Iterator<Item = Unguarded> {
         let all = std::mem::take(&mut *self.0.lock());
         let mut all: Vec<_> = all.into_iter().collect();

@@ -1,14 +1,14 @@
-//! Waiters of one queue that would share what one of them gets: their leader is at the head and asks, the others
+//! Waiters of one queue that would share one hold: their leader stands at the head and asks the server, the others
 //! follow it.
 //!
-//! Invariants: a cohort has one leader; who has other terms is in another cohort; nobody is in two.
+//! Invariants: a cohort has one leader. Waiters with other terms are in other cohorts. No waiter is in two.
 
 use std::collections::BTreeSet;
 
 #[derive(Debug)]
 pub(super) struct Cohort<J> {
     pub(super) terms: J,
-    /// By the numbers of their places.
+    /// The numbers of their places.
     pub(super) leader: u64,
     pub(super) followers: BTreeSet<u64>,
 }
@@ -23,12 +23,12 @@ impl<J> Default for Cohorts<J> {
 }
 
 impl<J: Copy + PartialEq> Cohorts<J> {
-    /// Those whose leader came first are first.
+    /// All cohorts, in order of the arrival of their leaders.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Cohort<J>> {
         self.0.iter_mut()
     }
 
-    /// Follows whoever is at the head on these terms. False if nobody is.
+    /// Follows the leader with these terms. False if there is none.
     pub(super) fn follow(&mut self, terms: J, number: u64) -> bool {
         let cohort = self.0.iter_mut().find(|cohort| cohort.terms == terms);
         cohort
@@ -36,7 +36,7 @@ impl<J: Copy + PartialEq> Cohorts<J> {
             .is_some()
     }
 
-    /// It is at the head, and others may follow.
+    /// Begins a cohort with a leader at the head.
     pub(super) fn begin(&mut self, terms: J, leader: u64) {
         let followers = BTreeSet::new();
         self.0.push(Cohort {
@@ -46,7 +46,7 @@ impl<J: Copy + PartialEq> Cohorts<J> {
         });
     }
 
-    /// It is in no cohort any more. The one that leads in its place, if there is one.
+    /// Leaves the cohort. Returns the new leader if the old one left and another waiter succeeds it.
     pub(super) fn leave(&mut self, terms: J, number: u64) -> Option<u64> {
         let at = self.0.iter().position(|cohort| cohort.terms == terms)?;
         let cohort = &mut self.0[at];

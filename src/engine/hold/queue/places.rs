@@ -1,13 +1,12 @@
 //! The places of a queue by number, in order.
 //!
-//! Invariants: nothing is kept of a place that was left; a place that is the only one asks the allocator for
-//! nothing.
+//! Invariants: nothing is kept of a place that was left. A single place needs no allocation.
 
 use std::collections::BTreeMap;
 
 #[derive(Debug)]
 pub(super) struct Places<E> {
-    /// The only one. Else it is among the others.
+    /// The entry of a single place. If there are several, all of them are in `all`.
     only: Option<(u64, E)>,
     all: BTreeMap<u64, E>,
 }
@@ -41,7 +40,7 @@ impl<E> Places<E> {
         }
         let entry = self.all.remove(&number)?;
         if self.all.is_empty() {
-            // An empty one keeps its last node.
+            // An emptied map keeps its last node.
             self.all = BTreeMap::new();
         }
         Some(entry)
@@ -59,7 +58,7 @@ impl<E> Places<E> {
         only.or_else(|| self.all.keys().next().copied())
     }
 
-    /// How many have a lower number; of more than so many, so many.
+    /// The number of places with a lower number, but at most `most`.
     pub(super) fn before(&self, number: u64, most: usize) -> usize {
         let only = self.only.iter().filter(|(only, _)| *only < number);
         only.count() + self.all.range(..number).take(most).count()
@@ -70,7 +69,7 @@ impl<E> Places<E> {
         only.chain(self.all.values())
     }
 
-    /// Those with this number or a higher one, in order.
+    /// The places from this number on, in order.
     pub(super) fn from(&mut self, first: u64) -> impl Iterator<Item = (u64, &mut E)> {
         let only = self.only.iter_mut();
         let only = only.map(|(number, entry)| (*number, entry));

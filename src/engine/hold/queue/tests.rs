@@ -1,4 +1,4 @@
-//! The local queue against a simple model, and what becomes of what was handed off.
+//! The local queue against a simple model, and the fate of handed-off shares.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn share_of(client: &Client, name: &str) -> Share {
     client.lock(name).0.acquire("lock").await.unwrap()
 }
 
-/// Gives a share to the head; what is left of it if that does not take it.
+/// Offers a share to the head. Returns it if the head does not take it.
 fn offer(queue: &Queue, share: Share) -> Option<Share> {
     let mut share = Some(share);
     let given = queue.hand_off(|()| share.take());
@@ -54,20 +54,20 @@ fn offer(queue: &Queue, share: Share) -> Option<Share> {
     share
 }
 
-/// How many places the queue keeps anything about.
+/// The number of places that the queue keeps, in turn or passed over.
 fn len(queue: &Queue) -> usize {
     let state = queue.0.lock();
     state.places.len() + state.absent.len()
 }
 
-/// Checks on the head as often as it takes to pass over one; what they had been handed.
+/// Checks on the head until it is passed over. Returns the shares that it had been handed.
 fn pass_over(queue: &Queue) -> Vec<Share> {
     let looks =
         (0..MISSED_MAX).map(|_| queue.pass_over_missing(Hint::default().mark(), Tick::ZERO));
     looks.flatten().flatten().collect()
 }
 
-/// It waits to be told something, or until a time.
+/// Rests until a hint comes.
 fn rest(place: &QueuePlace<'_>) {
     place.rest(Hint::default().mark(), Tick::NEVER);
 }
@@ -82,7 +82,7 @@ fn one_who_wants_it_alone_is_the_head_alone() {
     assert_eq!(heads(&others), [false; 3]);
     drop(first);
     assert_eq!(heads(&others), [true, false, false]);
-    // From the middle: nobody moves up for that.
+    // From the middle: no waiter moves up for that.
     drop(others.remove(1));
     assert_eq!(heads(&others), [true, false]);
     drop(others.remove(0));
@@ -102,7 +102,7 @@ fn those_who_share_are_heads_together_and_pass_nobody() {
     assert_eq!(heads(&readers), [false; 66]);
     drop(writer);
     assert_eq!(heads(&readers[..64]), [true; 64]);
-    assert_eq!(heads(&readers[64..]), [false; 2], "so many at once");
+    assert_eq!(heads(&readers[64..]), [false; 2], "no more at once");
     assert!(queue.has_more());
     drop(readers.remove(10));
     assert_eq!(heads(&readers), [vec![true; 64], vec![false]].concat());
@@ -117,7 +117,7 @@ fn those_who_share_are_heads_together_and_pass_nobody() {
     assert!(!queue.has_more());
 }
 
-/// One of them asks for all. Others that share do not wait for that.
+/// One of them asks for all. Other readers need not wait for it.
 #[test]
 fn of_those_that_would_join_one_is_a_head() {
     let queue = Queue::default();
@@ -132,7 +132,7 @@ fn of_those_that_would_join_one_is_a_head() {
     assert_eq!(heads(&joining), [true, false]);
     drop(joining.remove(0));
     assert_eq!(heads(&joining), [true]);
-    // It does not come: the next that would join does.
+    // It does not come, so the next that would join is the head.
     rest(&reader);
     rest(&late);
     let next = queue.push_joining(());
@@ -152,7 +152,7 @@ fn handed(places: &[Terms<'_>]) -> Vec<Option<u32>> {
     places.iter().map(Place::take_handoff).collect()
 }
 
-/// Offers the numbers that follow, up to `most`, to those with these terms.
+/// Offers the following numbers, up to `most`, to waiters with these terms.
 fn offers(to: char, most: u32) -> impl FnMut(&char) -> Option<u32> {
     let mut next = 0;
     move |terms| {
@@ -186,7 +186,7 @@ fn a_cohort_is_handed_what_there_is_in_its_order() {
     assert_eq!(handed(&places), second);
     assert!(
         queue.hand_to_cohort(offers('a', 9)),
-        "the head and who follows"
+        "the head and its followers"
     );
     assert_eq!(handed(&places), [Some(1), None, None, Some(2), None]);
     assert!(
@@ -197,7 +197,7 @@ fn a_cohort_is_handed_what_there_is_in_its_order() {
     assert!(writer.turn().now_or_never().is_some());
 }
 
-/// What asks gets its own answer; those who follow it need not wait for that.
+/// A head that asks gets its own answer. Its followers need not wait for that.
 #[test]
 fn who_asks_is_handed_nothing_and_who_follows_is() {
     let queue = LocalQueue::<(), u32, char>::default();
@@ -205,9 +205,9 @@ fn who_asks_is_handed_nothing_and_who_follows_is() {
     assert_eq!(places[0].begin_attempt(), None);
     assert!(queue.hand_to_cohort(offers('a', 9)));
     assert_eq!(handed(&places), [None, Some(1), Some(2)]);
-    assert!(!queue.hand_to_cohort(offers('a', 9)), "nobody else waits");
+    assert!(!queue.hand_to_cohort(offers('a', 9)), "no other waits");
     places[0].rest(Hint::default().mark(), Tick::NEVER);
-    assert!(queue.hand_to_cohort(offers('a', 9)), "it asks no more");
+    assert!(queue.hand_to_cohort(offers('a', 9)), "it no longer asks");
     assert!(!queue.hand_to_cohort(offers('a', 9)), "it has something");
     assert_eq!(handed(&places), [Some(1), None, None]);
     let [first, second, third] = places;
@@ -234,7 +234,7 @@ fn who_leaves_a_cohort_is_followed_by_the_next() {
     drop(d);
     assert!(is_head(&c));
     assert!(queue.hand_to_cohort(offers('a', 9)));
-    // It does not come for it: that is for others, if anybody waits.
+    // It does not come for its value, which goes to others, if any wait.
     let _writer = queue.push(Mode::Exclusive, Some(()));
     assert_eq!((look(), look()), (Some(vec![]), Some(vec![1])));
 }
@@ -253,7 +253,7 @@ fn who_is_behind_one_that_wants_it_alone_knows() {
     assert!(behind.is_behind_alone());
     drop(first);
     assert!(!behind.is_behind_alone() && queue.has_alone());
-    // One that was passed over is in nobody's way, until it comes back.
+    // A waiter that was passed over is in no one's way until it comes back.
     drop((before, behind));
     assert!(is_head(&last));
     let behind = queue.push_joining(());
@@ -268,20 +268,20 @@ fn who_is_behind_one_that_wants_it_alone_knows() {
     assert_eq!(len(&queue), 1);
 }
 
-/// Whoever is at the head for long, with others that come and go behind: nothing is kept of those.
+/// One waiter stays at the head for long, and others come and go behind it: nothing is kept of them.
 #[test]
 fn waiters_that_gave_up_leave_nothing_behind() {
     let queue = Queue::default();
     let first = queue.push(Mode::Exclusive, None);
     let mut last = queue.push(Mode::Exclusive, None);
     for _ in 0..10_000 {
-        // They overlap, so that there is always somebody at the end.
+        // They overlap, so that there is always a last waiter.
         last = queue.push(Mode::Exclusive, None);
     }
     assert_eq!(len(&queue), 2);
     assert!(queue.has_more());
     drop(last);
-    assert!(!queue.has_more(), "nobody waits behind the head");
+    assert!(!queue.has_more(), "none waits behind the head");
     drop(first);
     assert_eq!(len(&queue), 0);
 }
@@ -305,13 +305,13 @@ async fn the_next_is_woken_whoever_leaves() {
             fourth.turn().await;
             drop(fourth);
         },
-        // Has not been polled when it leaves.
+        // Leaves before it has been polled.
         async { drop(second) },
     );
     assert_eq!(len(&queue), 0);
 }
 
-/// Whoever does not come is passed over by all behind it, and is the next one when it comes.
+/// A head that does not come is passed over by all behind it, and is next again when it comes.
 #[test]
 fn one_that_does_not_come_is_passed_over() {
     let queue = Queue::default();
@@ -346,14 +346,14 @@ fn one_that_does_not_come_is_passed_over() {
     assert_eq!(
         queue.0.lock().absent.len(),
         2,
-        "nobody waits behind the last"
+        "no waiter is behind the last"
     );
     assert!(!queue.has_more() && is_head(&fourth));
     drop((first, third, fourth));
     assert_eq!(len(&queue), 0);
 }
 
-/// It is told, or its time has come: only then is it looked for.
+/// It is looked for only after a hint, or after its time.
 #[test]
 fn one_that_need_not_come_is_let_be() {
     let (queue, hint) = (Queue::default(), Hint::default());
@@ -384,7 +384,7 @@ fn one_that_need_not_come_is_let_be() {
 fn those_behind_are_looked_after_once() {
     let queue = Queue::default();
     let first = queue.push(Mode::Exclusive, None);
-    assert!(!queue.begin_watch(), "nobody waits");
+    assert!(!queue.begin_watch(), "none waits");
     let second = queue.push(Mode::Exclusive, None);
     assert!(queue.begin_watch() && !queue.begin_watch());
     drop(first);
@@ -394,7 +394,7 @@ fn those_behind_are_looked_after_once() {
             .is_none()
     );
     let third = queue.push(Mode::Exclusive, None);
-    assert!(queue.begin_watch(), "the one before has ended");
+    assert!(queue.begin_watch(), "the previous watch has ended");
     drop((second, third));
 }
 
@@ -406,7 +406,7 @@ fn a_place_counts_those_who_came_before_and_are_there() {
     let all = || numbers.iter().map(|number| queue.place_of(*number));
     let all = || all().collect::<Vec<_>>();
     assert_eq!(all(), [Some(1), Some(2), Some(3), Some(4)]);
-    // One that was passed over is the next when it comes back.
+    // A waiter that was passed over is next when it comes back.
     assert!(pass_over(&queue).is_empty());
     assert!(is_head(&places[1]));
     assert_eq!(all(), [Some(1), Some(2), Some(3), Some(4)]);
@@ -430,7 +430,7 @@ fn a_closed_line_lets_all_go_on() {
     drop((first, second));
 }
 
-/// The only one who has a lock gives it to its queue.
+/// A guard of the lock, and the local state of the lock.
 async fn held(client: &Client) -> (Arc<LocalLock>, ReentrantGuard) {
     let guard = client.lock("x").lock().await.unwrap();
     let key: Arc<str> = "x".into();
@@ -458,7 +458,7 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     let has = |place: &local::QueuePlace<'_>| place.handed_off().now_or_never().is_some();
     let all = |places: &[local::QueuePlace<'_>]| places.iter().map(has).collect::<Vec<_>>();
     assert_eq!(all(&places), [true, false, false, false]);
-    // Nobody ever looked at it.
+    // Its task never looked at it.
     drop(places.remove(0));
     assert_eq!(all(&places), [true, false, false]);
     // From the middle.
@@ -469,7 +469,7 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     assert!(is_complete && !share.is_lost());
     assert_ne!(*share.owner(), holder);
     assert!(places[0].take_handoff().is_none(), "once");
-    // Its task has it, and has left the queue.
+    // Its task has the share, and has left the queue.
     drop(places.remove(0));
     assert!(!has(&places[0]));
     drop(share);
@@ -479,7 +479,7 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     drop(places);
     tokio::time::sleep(Duration::from_millis(1)).await;
     let sent = server.sent();
-    assert_eq!(sent.len(), 2, "with nobody left it is released");
+    assert_eq!(sent.len(), 2, "with no waiter left it is released");
     assert_eq!(sent[1].script_args()[2], "0");
     assert_eq!(client.stats().holds, 0);
 }
@@ -490,7 +490,7 @@ async fn nothing_is_given_to_who_asks_or_has_it_or_wants_nothing() {
     let client = Client::over(&server, LEASE);
     let queue = Queue::default();
     let share = share_of(&client, "y").await;
-    let share = offer(&queue, share).expect("nobody is there");
+    let share = offer(&queue, share).expect("the queue is empty");
     let several = queue.push(Mode::Exclusive, None);
     let place = queue.push(Mode::Exclusive, request());
     let share = offer(&queue, share).expect("the head takes nothing over");
@@ -511,7 +511,7 @@ async fn nothing_is_given_to_who_asks_or_has_it_or_wants_nothing() {
     drop(reader);
 }
 
-/// One place as the model sees it: everything it has to know of all of them is in their order.
+/// A place in the model, whose order says everything about their turns.
 struct Seen<'a> {
     place: QueuePlace<'a>,
     mode: Mode,
@@ -523,7 +523,7 @@ struct Seen<'a> {
     is_absent: bool,
 }
 
-/// Whose turn it is, from the front: a newcomer goes to the head if all there are may share it.
+/// Moves places to the head, from the front: a place fits if it may share with all that are there.
 fn promote(seen: &mut [Seen<'_>]) {
     for at in 0..seen.len() {
         if seen[at].is_head || seen[at].is_absent {
@@ -544,12 +544,12 @@ fn promote(seen: &mut [Seen<'_>]) {
     }
 }
 
-/// Whether anybody waits behind the head; who was passed over does not.
+/// Whether any place waits behind the head. A place that was passed over does not.
 fn has_more(seen: &[Seen<'_>]) -> bool {
     seen.iter().any(|place| !place.is_head && !place.is_absent)
 }
 
-/// Those at the head who have not come when they were to, if anybody waits behind them.
+/// Passes over the heads that should have come and did not, if any place waits behind them.
 fn pass_over_in_model(seen: &mut [Seen<'_>]) {
     if !has_more(seen) {
         return;
@@ -596,7 +596,7 @@ async fn it_does_what_a_simple_model_does() {
                 is_absent: false,
             });
         } else {
-            // Mostly from the front, as those do who get it.
+            // Mostly from the front, like waiters that get the lock.
             let at = if random.bool() {
                 0
             } else {

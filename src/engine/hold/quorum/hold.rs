@@ -1,10 +1,9 @@
 //! One hold on one lock on several independent servers.
 //!
-//! Invariants: it is held while a majority of the servers is known to keep everybody else out, each by the
-//! local deadline of its own hold; once fewer do, it is lost and everything is given back. A server that
-//! joins has granted the lock before it counts, and whether the others were enough until then is looked at
-//! in between: so there is no moment between a loss and a join in which too few counted and nobody
-//! noticed.
+//! Invariants: it is held while a majority of the servers is known to exclude all other holders, each by the local
+//! deadline of its own hold. Once fewer do, it is lost and everything is released. A server that joins has granted
+//! the lock before it counts, and the other servers are checked for a majority in between. So there is no unnoticed
+//! moment between a loss and a join in which too few servers counted.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
@@ -29,31 +28,31 @@ pub(crate) struct QuorumHold {
     /// The holder id at the first server that granted it.
     pub(super) holder: Box<str>,
     state: Mutex<State>,
-    /// Given when it is lost, when its last guard is gone, and when a server drops out.
+    /// Signalled when it is lost, when its last guard is gone, and when a server drops out.
     changed: Arc<Hint>,
 }
 
-/// What does not change while it is held.
+/// The properties that do not change while it is held.
 #[derive(Debug)]
 pub(crate) struct QuorumConfig {
     pub(crate) name: Box<str>,
     pub(crate) owner: Owner,
-    /// So many servers are a majority.
+    /// The number of servers that is a majority.
     pub(crate) quorum: usize,
     pub(crate) clock: Clock,
-    /// Where the tasks of this client that want the lock wait for each other.
+    /// The local queue and holds of the lock, for the tasks of this client.
     pub(crate) local: Arc<LocalLock>,
     pub(crate) rejoin: Box<dyn Rejoin>,
 }
 
-/// Who asks a server that has dropped out to join again.
+/// Asks a server that has dropped out to join again.
 pub(crate) trait Rejoin: Debug + Send + Sync {
-    /// Called once each time that a server drops out, without any lock.
+    /// Called once each time a server drops out, without any mutex held.
     fn rejoin(&self, hold: &Arc<QuorumHold>, server: usize);
 }
 
 impl QuorumHold {
-    /// A hold on so many `servers` with the shares that some of them have granted, and its first guard.
+    /// A hold on `servers` servers, with the shares that some of them have granted, and its first guard.
     pub(super) fn granted(
         config: QuorumConfig,
         servers: usize,
@@ -80,7 +79,7 @@ impl QuorumHold {
         }
         let entry: Weak<Self> = Arc::downgrade(&this);
         this.config.local.add_hold(entry);
-        // One may have been lost before it was a member.
+        // A hold may have been lost before it was a member.
         this.check_members();
         (this, guard)
     }
@@ -98,7 +97,7 @@ impl QuorumHold {
         self.state.lock().guards().len()
     }
 
-    /// Given when it is lost, when its last guard is gone, and when a server drops out.
+    /// Signalled when it is lost, when its last guard is gone, and when a server drops out.
     pub(crate) fn changed(&self) -> Arc<Hint> {
         Arc::clone(&self.changed)
     }
@@ -114,20 +113,20 @@ impl QuorumHold {
         state.guards().iter().any(|guard| guard.lease.is_renewed())
     }
 
-    /// Whether it is held, and this server has no part in it.
+    /// Whether it is held, but without this server.
     pub(crate) fn is_missing(&self, server: usize) -> bool {
         let state = self.state.lock();
         state.phase == Phase::Held && state.is_missing(server)
     }
 
-    /// Whether a majority holds and no server of that was asked after its hold in vain.
+    /// Whether a majority holds, and no server of that majority has left a question about its hold unanswered.
     pub(crate) fn is_certain(&self) -> bool {
         let members = self.members();
         let certain = members.iter().filter(|(_, member)| member.is_certain());
         certain.count() >= self.config.quorum
     }
 
-    /// Until then at least a majority holds.
+    /// Until when at least a majority holds.
     pub(super) fn deadline(&self) -> Tick {
         let members = self.members();
         let held = members
@@ -139,7 +138,7 @@ impl QuorumHold {
         end.copied().unwrap_or(Tick::ZERO)
     }
 
-    /// Why it is lost, if it is. The clock decides, whatever anybody has had time to notice.
+    /// Why it is lost, if it is. The clock decides, regardless of what any task has noticed.
     pub(crate) fn loss(&self) -> Option<LostReason> {
         loop {
             let (members, joins) = {
@@ -150,7 +149,8 @@ impl QuorumHold {
                     Phase::Lost(reason) => return Some(reason),
                 }
             };
-            // If several are lost by now, any reason; if one after the other, that of the last.
+            // If several are lost by now, any of their reasons. If they were lost one after another, the reason of
+            // the last.
             let mut reason = LostReason::Expired;
             let mut live = Vec::with_capacity(members.len());
             for (server, member) in members {
@@ -166,13 +166,13 @@ impl QuorumHold {
         }
     }
 
-    /// Why what one guard has of it is lost, if it is: with the hold, or at an end of its own.
+    /// Why one guard's share is lost, if it is: because the hold is lost, or because the share ended by itself.
     pub(super) fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
         self.loss()
             .or_else(|| lease.loss_at(self.config.clock.now()))
     }
 
-    /// Of one guard.
+    /// The remaining time of one guard.
     pub(super) fn remaining_of(&self, lease: ShareLease) -> Duration {
         match self.loss_of(lease) {
             Some(_) => Duration::ZERO,
@@ -184,7 +184,7 @@ impl QuorumHold {
         }
     }
 
-    /// Resolves when what a guard has of it is lost. Has its own timer. Cancel safe.
+    /// Resolves when a guard's share is lost. Has its own timer. Cancel safe.
     pub(super) async fn lost(&self, lease: ShareLease) -> LostReason {
         loop {
             let mark = self.changed.mark();
@@ -196,15 +196,14 @@ impl QuorumHold {
             tokio::select! {
                 biased;
                 () = self.changed.past(mark) => {}
-                // If the deadline comes sooner, that is a change. One that was given back is never lost, and
-                // has none.
+                // An earlier deadline is signalled as a change. A released hold is never lost, and has no deadline.
                 () = self.config.clock.sleep_until(end), if is_held => {}
             }
         }
     }
 
-    /// Gives back what `live` members hold, unless a server has joined since. What other servers may have
-    /// is left until the guard is gone, and with it the work under it.
+    /// Releases the shares of the `live` members, unless a server has joined since. The holds that other servers may
+    /// have are left until the guard is gone, and the work under it with it.
     fn lose(&self, reason: LostReason, live: &[(usize, Arc<Hold>)], joins: u64) {
         let given_back: Vec<_> = {
             let mut state = self.state.lock();
@@ -216,7 +215,7 @@ impl QuorumHold {
             live.map(|(server, member)| state.take_shares(*server, member))
                 .collect()
         };
-        // First: who asks from here on asks behind that.
+        // Released first, so that later requests of this client go behind it.
         drop(given_back);
         self.notify_ended();
     }
@@ -247,17 +246,17 @@ impl QuorumHold {
         }
     }
 
-    /// A hold does not count any more.
+    /// Drops a member, which counts no longer.
     fn drop_member(self: &Arc<Self>, server: usize, member: &Arc<Hold>) {
         let dropped = self.state.lock().take_shares(server, member);
         if dropped.is_empty() {
             return;
         }
         drop(dropped);
-        // Its deadline may have been one of those that count.
+        // Its deadline may have been part of the majority.
         self.changed.give();
         if member.expire_if_due() == Some(LostReason::Revoked) {
-            // The server has forgotten it, or it was ended by force: the others know.
+            // The server has lost its data, or an operator took the hold away: the other servers know.
             self.members().iter().for_each(|(_, other)| other.verify());
         }
         if self.is_missing(server) {
@@ -265,8 +264,8 @@ impl QuorumHold {
         }
     }
 
-    /// One more server has granted the lock, and its counter of fencing tokens was raised to `raised`.
-    /// False if that is not wanted any more, or the server has a part already.
+    /// Adds a server that has granted the lock, and whose counter of fencing tokens was raised to `raised`. False if
+    /// the hold is over, or the server has a part already.
     pub(crate) fn join(
         self: &Arc<Self>,
         server: usize,
@@ -274,7 +273,7 @@ impl QuorumHold {
         raised: Option<FencingToken>,
     ) -> bool {
         share.hold().enter_group(self.as_group());
-        // After it was granted, before it counts: the others were enough up to now.
+        // After its grant and before it counts: check that the others were enough until now.
         if self.loss().is_some() {
             return false;
         }
@@ -284,7 +283,7 @@ impl QuorumHold {
             let fits = state.phase == Phase::Held
                 && state.is_missing(server)
                 && state.token.is_none_or(|token| raised == Some(token));
-            // For the guard that stays longest, which need not be the one for which it was asked.
+            // For the guard that stays longest, maybe not the guard on whose behalf the server was asked.
             let guards = state.guards().iter().copied();
             let longest = guards.max_by_key(|guard| guard.lease.end());
             match longest.filter(|_| fits) {
@@ -308,7 +307,7 @@ impl QuorumHold {
         true
     }
 
-    /// One more guard, with shares of the holds that counted. `None` if it is lost or over.
+    /// Adds a guard with shares of the members. `None` if the hold is lost or over.
     pub(super) fn add_guard(
         self: &Arc<Self>,
         shares: Vec<(usize, Share)>,
@@ -335,9 +334,9 @@ impl QuorumHold {
         guard
     }
 
-    /// One guard less: the shares to give back.
+    /// Removes a guard. Returns the shares to release.
     pub(super) fn remove_guard(&self, number: u64) -> Vec<Share> {
-        // Marks it lost if the deadlines of too many have passed.
+        // Marks the hold lost if the deadlines of too many members have passed.
         self.loss();
         let mut state = self.state.lock();
         let mut shares = state.remove_guard(number);
@@ -352,7 +351,7 @@ impl QuorumHold {
         shares
     }
 
-    /// The releases of the shares of a guard that was removed are on their way.
+    /// Notes that the releases of a removed guard's shares are on their way.
     pub(super) fn releases_sent(&self) {
         let is_released = self.state.lock().phase == Phase::Released;
         if is_released {
@@ -360,13 +359,13 @@ impl QuorumHold {
         }
     }
 
-    /// Gives it a token that the counters of these servers have reached: only they count from here on.
-    /// False if they are too few. One that has a token keeps it.
+    /// Gives the hold a token that the counters of these servers have reached. Only these servers count from now on.
+    /// False if they are too few. A hold that has a token keeps it.
     pub(crate) fn fence(self: &Arc<Self>, token: FencingToken, servers: &[usize]) -> bool {
         let others = {
             let mut state = self.state.lock();
             if state.token.is_some() {
-                // Another task was faster; one hold has one token.
+                // Another task was faster. A hold has one token.
                 return true;
             }
             let members = state.members().into_iter();
@@ -394,7 +393,7 @@ impl QuorumHold {
     }
 }
 
-/// The terms on which a guard has a majority of these shares.
+/// The lease of a guard with these shares: a majority of them lasts at least this long.
 fn lease_of(shares: &[(usize, Share)], quorum: usize) -> ShareLease {
     let mut leases: Vec<ShareLease> = shares.iter().map(|(_, share)| share.lease()).collect();
     leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.end()));

@@ -1,5 +1,5 @@
-//! One hold on one lock on several independent servers, of which a majority counts: a hold at each server,
-//! and what a guard has of them all.
+//! A hold on one lock on several independent servers. A majority of them counts: one hold at each server, and the
+//! shares of all of them that a guard has.
 
 mod hold;
 mod share;

@@ -1,4 +1,4 @@
-//! What one guard has of a quorum hold: given back exactly once, by `release`, by `forget`, or by `Drop`.
+//! A guard's share of a quorum hold. It ends exactly once, by `release`, by `forget`, or by `Drop`.
 
 use std::future::Future;
 use std::pin::pin;
@@ -23,14 +23,14 @@ use crate::script::on_first_poll;
 
 #[derive(Debug)]
 pub(crate) struct QuorumShare {
-    /// `None` once it was given back: then only `Drop` is left to run.
+    /// `None` once the share has ended: then only `Drop` is left to run.
     hold: Option<Arc<QuorumHold>>,
     guard: Guard,
     view: LossCell,
 }
 
 impl QuorumShare {
-    /// The first share of a new hold on so many `servers`, some of which have granted these shares.
+    /// The first share of a new hold on `servers` servers, granted by some of them.
     pub(crate) fn granted(
         config: QuorumConfig,
         servers: usize,
@@ -61,7 +61,7 @@ impl QuorumShare {
     }
 
     pub(crate) fn hold(&self) -> &Arc<QuorumHold> {
-        // Methods that give the share back take the guard by value.
+        // The methods that end the share take the guard by value.
         self.hold
             .as_ref()
             .expect("a guard has its share until it is consumed")
@@ -121,7 +121,7 @@ impl QuorumShare {
         self.hold().lost(self.lease()).await
     }
 
-    /// Resolves when somebody waits for it, at one of its servers or in this process.
+    /// Resolves when a waiter wants the lock, at one of its servers or in this process.
     pub(crate) async fn recalled(&self) {
         let hold = self.hold();
         let (local, changed) = (&hold.config.local, hold.changed());
@@ -144,7 +144,7 @@ impl QuorumShare {
         }
     }
 
-    /// It is nobody's from here on: whoever takes it gives it back.
+    /// Takes the hold out. The caller has to release the share.
     fn take_hold(&mut self) -> Option<Arc<QuorumHold>> {
         let hold = self.hold.take()?;
         self.view.end(|| hold.loss_of(self.guard.lease));
@@ -157,8 +157,8 @@ impl QuorumShare {
         drive(async { lost(self.lost().await) }, look, work).await
     }
 
-    /// Gives it back everywhere, and waits until a majority has confirmed that. The rest goes on in the
-    /// background, and all of it if this future is dropped.
+    /// Releases the share on all servers, and waits until a majority has confirmed. The rest goes on in the
+    /// background. If this future is dropped, all of it does.
     pub(crate) async fn release(mut self) -> Result<()> {
         let loss = self.loss();
         let Some(hold) = self.take_hold() else {
@@ -188,7 +188,7 @@ impl QuorumShare {
         }
     }
 
-    /// Gives it up without releasing.
+    /// Ends the share without releasing it.
     pub(crate) fn forget(mut self) {
         if let Some(hold) = self.take_hold() {
             let shares = hold.remove_guard(self.guard.number);
@@ -198,7 +198,7 @@ impl QuorumShare {
     }
 }
 
-/// What a guard has of a hold.
+/// The loss view of a guard's share.
 struct Held(Arc<QuorumHold>, ShareLease);
 
 impl Losable for Held {

@@ -1,7 +1,7 @@
 //! Which guard of a quorum hold has which share at which server, and whether the hold is held.
 //!
-//! Invariant: a server has shares of one hold at most, and each guard one of them at most. Nothing in here
-//! waits or asks anybody; what is taken out is given back by whoever drops it.
+//! Invariant: a server has shares of at most one hold, and each guard has at most one of them. Nothing here waits or
+//! asks a server. The caller drops the shares that are taken out, which releases them.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::engine::hold::{Hold, Share, ShareLease};
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) token: Option<FencingToken>,
-    /// The time that released guards asked for: its servers keep it until then.
+    /// The time that released guards asked for: the servers keep the hold until then.
     pub(super) kept_until: Tick,
     /// How often a server has joined.
     pub(super) joins: u64,
     guards: Vec<Guard>,
-    /// The number that the next guard gets.
+    /// The number of the next guard.
     next_guard: u64,
     /// By server: shares of one hold, each with the number of its guard.
     shares: Vec<Vec<(u64, Share)>>,
@@ -33,18 +33,18 @@ pub(super) enum Phase {
     Lost(LostReason),
 }
 
-/// A guard alive.
+/// A live guard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guard {
     pub(super) number: u64,
-    /// The terms on which it holds.
+    /// The lease of its share.
     pub(super) lease: ShareLease,
     /// If it is released before this time, the hold is left at its servers until then.
     kept_until: Tick,
 }
 
 impl State {
-    /// Held, with no guard yet and no server.
+    /// Held, without a guard or a server so far.
     pub(super) fn new(servers: usize, token: Option<FencingToken>) -> Self {
         let mut shares = Vec::new();
         shares.resize_with(servers, Vec::new);
@@ -75,7 +75,7 @@ impl State {
         self.shares[server].is_empty()
     }
 
-    /// Whether this is the hold that counts at a server.
+    /// Whether this hold is the member at the server.
     pub(super) fn is_member(&self, server: usize, hold: &Arc<Hold>) -> bool {
         let first = self.shares[server].first();
         first.is_some_and(|(_, share)| Arc::ptr_eq(share.hold(), hold))
@@ -85,7 +85,7 @@ impl State {
         self.shares[server].push((guard, share));
     }
 
-    /// Takes out all shares at a server, if they are of this hold.
+    /// Takes out all shares at a server, if they are shares of this hold.
     pub(super) fn take_shares(&mut self, server: usize, hold: &Arc<Hold>) -> Vec<Share> {
         if !self.is_member(server, hold) {
             return Vec::new();
@@ -105,7 +105,7 @@ impl State {
         guard
     }
 
-    /// Removes a guard: the shares that it had, but for those that a guard without one takes over.
+    /// Removes a guard. Returns its shares, except where a guard without a share at the server takes it over.
     pub(super) fn remove_guard(&mut self, number: u64) -> Vec<Share> {
         let is_removed = |guard: &&Guard| guard.number == number;
         if let Some(guard) = self.guards.iter().find(is_removed) {

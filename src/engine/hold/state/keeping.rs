@@ -27,7 +27,7 @@ impl State {
         matches!(self.phase, Phase::Released | Phase::Lost(_)) && self.kept_until != Tick::ZERO
     }
 
-    /// The time for which the server has yet to keep the hold, if it is kept.
+    /// How much longer the server has to keep the hold, if it is kept.
     pub(in crate::engine::hold) fn kept_for(&self, now: Tick) -> Option<Duration> {
         let is_kept = self.is_kept() && now < self.kept_until;
         is_kept.then(|| now.until(self.kept_until))

@@ -37,7 +37,7 @@ impl State {
         (self.is_one_certain_share(now) && has_token && fits).then_some(is_complete)
     }
 
-    /// Until when the hold may stay with its client as its only guard goes, and with which lease.
+    /// The time until which the hold may stay with its client after its only guard, and its lease for that time.
     pub(in crate::engine::hold) fn can_be_left(
         &self,
         now: Tick,

@@ -59,7 +59,7 @@ fn renewed() -> ShareLease {
     ShareLease::Renewed(LEASE)
 }
 
-/// By whoever has it: nobody has joined.
+/// Released by any owner, because no reader has joined.
 fn released(mode: Mode) -> Event {
     released_by(&Owner::new(), mode)
 }
@@ -73,7 +73,7 @@ fn released_by(owner: &Owner, mode: Mode) -> Event {
     }
 }
 
-/// By a guard that asks for it to be left at the server until then.
+/// Released by a guard that asks to keep the hold at the server until `kept_until`.
 fn released_early(mode: Mode, kept_until: Tick) -> Event {
     Event::ShareReleased {
         owner: Owner::new(),
@@ -108,7 +108,7 @@ fn reentry(now: Tick, state: &State, mode: Mode) -> Event {
     })
 }
 
-/// One of each phase, with the reason if it is lost.
+/// A hold in each phase.
 fn of_each_phase() -> [(&'static str, State); 4] {
     let mut gone = held();
     gone.apply(secs(101), released(Mode::Exclusive));
@@ -124,7 +124,7 @@ fn of_each_phase() -> [(&'static str, State); 4] {
     ]
 }
 
-/// What becomes of each phase by each event that may change it.
+/// The phase that follows from each phase and each event that may change it.
 #[test]
 fn only_what_is_held_changes_its_phase() {
     let late = secs(131);
@@ -177,14 +177,14 @@ fn only_what_is_held_changes_its_phase() {
     }
 }
 
-/// Whether the hold is over and released, and what becomes of its release.
+/// Whether the hold is over and released, and the step of its release.
 type Ended = (bool, bool, Option<ReleaseStep>);
 
 #[test]
 fn the_end_of_a_share_by_what_is_left() {
     use Mode::{Exclusive, Shared};
     let decided = Some(ReleaseStep::Decided);
-    // First mode, further shares, what ends, and what follows.
+    // First mode, further shares, the event, and what follows.
     let table: [(&str, Mode, &[Mode], Event, Ended); 8] = [
         (
             "the only one",
@@ -255,7 +255,7 @@ fn the_end_of_a_share_by_what_is_left() {
         assert_eq!(effects.release, release, "{what}");
         assert_eq!(effects.refused, None, "{what}");
         assert_eq!(state.is_held(), !is_over, "{what}");
-        // A release wakes waiters itself; without one they have to look.
+        // A release wakes waiters itself. Without a release they are woken here.
         assert_eq!(
             effects.wakes_waiters,
             is_over && release.is_none(),
@@ -264,7 +264,7 @@ fn the_end_of_a_share_by_what_is_left() {
     }
 }
 
-/// A clock that nobody may read.
+/// A clock that must not be read.
 #[derive(Clone, Copy)]
 struct Unread;
 
@@ -302,7 +302,7 @@ fn a_re_entry_says_what_is_settled_and_when_to_look() {
     assert_eq!(over.apply(secs(131), granted), Effects::default());
 }
 
-/// What a task that was handed a hold asks for: its own lease.
+/// A task that was handed a hold requests its own lease.
 #[test]
 fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
     let longer = LEASE * 2;
@@ -363,7 +363,7 @@ fn a_hold_is_kept_for_what_was_forgotten() {
     assert_eq!(state.target_counts().exclusive, 2);
     let effects = state.apply(secs(103), released(Mode::Exclusive));
     assert!(effects.is_over && !effects.is_released);
-    assert_eq!(effects.release, None, "nobody releases it");
+    assert_eq!(effects.release, None, "nothing releases it");
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn a_release_is_sent_once_and_only_with_the_last_counts() {
     assert_eq!(
         state.apply(secs(103), Event::CountsSent(reader)).release,
         None,
-        "more is to be sent by now"
+        "these counts are outdated"
     );
     let none = Event::CountsSent(Counts::NONE);
     let sent = state.apply(secs(103), none.clone()).release;
@@ -521,7 +521,7 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
             after,
         }),
     );
-    assert_eq!(state.deadline(), secs(120), "as long as it was asked for");
+    assert_eq!(state.deadline(), secs(120), "the maximum of the next guard");
     let accepted = state.apply(now, Event::HandoffAccepted(Mode::Exclusive));
     let check = accepted
         .check_at
@@ -532,7 +532,7 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
     assert_eq!(state.deadline(), secs(124));
 }
 
-/// Its end was all that the watchdog had to look for; the next task holds it for longer.
+/// The watchdog only had to check its end, but the next task holds it for longer.
 #[test]
 fn a_hand_off_that_changes_the_end_of_a_hold_brings_its_renewal_forward() {
     let max = Duration::from_secs(25);
@@ -553,13 +553,13 @@ fn a_hand_off_that_changes_the_end_of_a_hold_brings_its_renewal_forward() {
     assert!(state.next_check() > now && state.next_check() < secs(106));
 }
 
-/// There is a guard of it.
+/// A guard has it.
 fn guarded() -> Event {
     let sticky = Duration::ZERO;
     Event::GuardMade { sticky }
 }
 
-/// Held since 100 s by two guards of one owner, of which the second has this lease.
+/// Held since 100 s by two guards of one owner. `share` is the lease of the second.
 fn held_twice(share: ShareLease) -> State {
     let mut state = held();
     let mut entered = reentry(secs(100), &state, Mode::Exclusive);
@@ -577,7 +577,7 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
         let mut state = held();
         let effects = state.apply(now, released_early(Mode::Exclusive, kept_until));
         assert!(effects.is_over && effects.release == Some(ReleaseStep::Decided));
-        assert!(!state.is_settled(), "the server has to be told either way");
+        assert!(!state.is_settled(), "the server has to hear of this");
         assert_eq!(effects.is_released, state.kept_for(now).is_none());
         assert_eq!(state.is_kept(), state.kept_for(now).is_some());
         assert_eq!(state.kept_for(kept_until), none, "its time is over");
@@ -606,9 +606,9 @@ fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
     ] {
         let mut state = held_twice(other);
         let effects = state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
-        assert!(!effects.is_over && !state.is_kept(), "one is left");
+        assert!(!effects.is_over && !state.is_kept(), "a guard is left");
         let offer = state.can_hand_off(secs(102), other, LeasePolicy::Renewed(lease), false, REPLY);
-        assert_eq!(offer, None, "nobody has it before");
+        assert_eq!(offer, None, "it stays until then");
         let effects = match lost {
             Some(_) => state.apply(end, Event::ClockRead),
             None => state.apply(end, released(Mode::Exclusive)),
@@ -640,7 +640,7 @@ fn what_is_lost_at_the_server_is_not_left() {
     }
 }
 
-/// So the server still has the hold when the other guard ends, even if the client notices that late.
+/// The server then still has the hold when the other guard ends, even if the client notices that late.
 #[test]
 fn a_renewal_reaches_what_a_released_guard_asked_for() {
     let (lease, end) = (LEASE, secs(140));
@@ -656,7 +656,7 @@ fn a_renewal_reaches_what_a_released_guard_asked_for() {
     assert_eq!(renewed_at(secs(160)), LEASE);
 }
 
-/// Granted at 100 s to a reader, with another that has joined.
+/// Granted at 100 s to a reader, and joined by another.
 fn joined() -> (State, Owner, Owner) {
     let new = NewHold {
         is_joinable: true,
@@ -686,7 +686,7 @@ fn deferred(first: &Owner, until: Tick) -> Event {
     })
 }
 
-/// Granted at 100 s to a writer, then of a reader for 5 ms, which has come for it.
+/// Granted at 100 s to a writer, then passed on for 5 ms to a reader, which has taken it.
 fn read_by_write_hold() -> (State, Owner) {
     let new = NewHold {
         token: None,
@@ -726,7 +726,7 @@ fn a_write_hold_that_readers_have_is_read() {
     assert_eq!(released.target_counts(), Counts::NONE);
 }
 
-/// The next writer has it as the first had.
+/// The next writer has it as the first writer had.
 #[test]
 fn a_deferred_downgrade_is_none_if_a_writer_is_next() {
     let (mut state, first) = read_by_write_hold();
@@ -746,7 +746,7 @@ fn a_deferred_downgrade_is_none_if_a_writer_is_next() {
     assert!(state.is_of(&owner) && !state.is_of(&first));
     assert_eq!(state.token(), Some(FencingToken::from(8)), "a later one");
     assert!(!state.can_be_joined(secs(100), LEASE, REPLY));
-    // Its time is over all the same: the watchdog looks in vain.
+    // Its deferral still ends in the watchdog's eyes, which checks it without effect.
     assert!(state.is_downgrade_due(at(100_005)));
     assert_eq!(
         state.apply(at(100_005), Event::DowngradeDue),
@@ -790,7 +790,7 @@ fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
     );
 }
 
-/// What the server may have lets them read until it has answered.
+/// The server lets them read either way until it has answered.
 #[test]
 fn readers_join_while_the_server_is_told_that_they_read() {
     let (mut state, _) = read_by_write_hold();
@@ -838,7 +838,7 @@ fn a_hold_that_is_not_certain_goes_to_no_reader() {
     );
 }
 
-/// Tasks that never come for what they were handed do not keep it.
+/// Tasks that never take their share do not keep the hold renewed.
 #[test]
 fn a_hold_is_renewed_for_readers_that_have_come() {
     let new = NewHold {
@@ -850,14 +850,14 @@ fn a_hold_is_renewed_for_readers_that_have_come() {
     state.apply(secs(100), deferred(&first, at(100_005)));
     state.apply(at(100_005), Event::DowngradeDue);
     assert_eq!(state.next_check(), state.deadline());
-    // It comes when the watchdog has already put off the next check.
+    // It comes after the watchdog has put off the next check.
     let accepted = state.apply(secs(101), Event::HandoffAccepted(Mode::Shared));
     let check = state.next_check();
     assert!(check < state.deadline());
     assert_eq!(accepted, Effects::check(check));
 }
 
-/// What happens before keeps others from joining; each alone.
+/// Each of these events keeps readers from joining.
 #[test]
 fn a_hold_that_is_not_certain_takes_no_readers() {
     let soon = secs(100);
@@ -936,7 +936,7 @@ fn the_last_of_those_that_joined_gives_it_back() {
         let over = state.apply(secs(102), released_by(&last, Mode::Shared));
         assert!(over.is_over && over.is_released && !over.is_joined);
         assert_eq!(over.release, Some(ReleaseStep::Decided));
-        assert!(!state.is_settled(), "the server has to be told");
+        assert!(!state.is_settled(), "the server has to hear of it");
     }
 }
 
@@ -945,7 +945,7 @@ fn it_is_renewed_for_those_who_stay() {
     let (mut state, first, _) = joined();
     state.apply(secs(101), released_by(&first, Mode::Shared));
     let NextStep::Renew { lease, .. } = state.next_step(secs(111)) else {
-        panic!("somebody reads");
+        panic!("a reader is left");
     };
     assert_eq!(lease, LEASE);
 }
@@ -962,7 +962,7 @@ fn all_who_joined_lose_it() {
     assert!(state.counts().is_none());
 }
 
-/// The server keeps one for whoever was forgotten; nothing is to be said to it.
+/// The server keeps one share for the forgotten reader, and needs no request for that.
 #[test]
 fn one_that_is_forgotten_stays_at_the_server_when_the_others_have_gone() {
     let (mut state, first, other) = joined();
@@ -993,7 +993,7 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
     let sent = at(100_100);
     state.apply(sent, Event::Renewed { sent, lease });
     assert!(matches!(state.next_step(at(100_200)), NextStep::Wait(_)));
-    // Where there is time enough it waits for no longer than another one.
+    // With enough time it waits no longer than any other hold.
     let long = NewHold {
         handover: Some(LEASE),
         ..new
@@ -1003,7 +1003,7 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
     assert_eq!(state.next_step(secs(110)), NextStep::Renew { lease, wait });
 }
 
-/// A request that got no answer may be executed later, and so may what it asked for.
+/// An unanswered request may be executed later, and then its lease counts.
 #[test]
 fn a_request_without_an_answer_lasts_at_the_server() {
     let (lease, until) = (LEASE * 2, secs(110));
@@ -1025,7 +1025,7 @@ fn a_request_without_an_answer_lasts_at_the_server() {
         state.apply(secs(102), event.clone());
         assert_eq!(state.server_end(), end, "{event:?}");
         assert_eq!(state.may_be_entered_late(), is_late, "{event:?}");
-        // The next one does not end what is still to come of the first.
+        // A later request does not end what the first may still do.
         state.apply(secs(103), Event::ReentrySent { lease, until });
         state.apply(secs(103), failed(false));
         assert_eq!(state.may_be_entered_late(), is_late, "{event:?}");
@@ -1080,7 +1080,7 @@ fn only_what_is_certain_is_handed_off() {
         state.apply(secs(101), event.clone());
         assert_eq!(offer(&state, secs(101), same, false), None, "{event:?}");
     }
-    // What the server has is known again: just one share, or not.
+    // The server's counts are known again: exactly one share, or none.
     for (counts, offered) in [
         (Counts::one(Mode::Exclusive), Some(true)),
         (Counts::NONE, None),
@@ -1115,13 +1115,13 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     assert_eq!(
         check,
         state.deadline(),
-        "nobody renews it for a task that may be gone"
+        "not renewed for a task that may be gone"
     );
     let accepted = state.apply(secs(102), Event::HandoffAccepted(Mode::Exclusive));
-    assert_eq!(accepted.check_at, None, "it is checked when it was to be");
+    assert_eq!(accepted.check_at, None, "the check stays as planned");
     state.apply(secs(103), handed_off(false));
     let accepted = state.apply(secs(115), Event::HandoffAccepted(Mode::Exclusive));
-    assert_eq!(accepted.check_at, Some(secs(115)), "it was due meanwhile");
+    assert_eq!(accepted.check_at, Some(secs(115)), "it is due by now");
     state.apply(secs(116), handed_off(true));
     assert_eq!(state.token(), Some(FencingToken::from(9)));
     let can = state.can_hand_off(
@@ -1143,7 +1143,7 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     assert!(check > secs(120) && check < state.deadline());
 }
 
-/// Held since 100 s, with a guard that lets it stay for 10 s.
+/// Held since 100 s by a guard that allows the hold to stay for 10 s.
 fn sticky(policy: LeasePolicy) -> (State, ShareLease) {
     let new = new_hold(policy, Mode::Exclusive);
     let (mut state, share) = State::new(secs(100), &new);
@@ -1211,7 +1211,7 @@ fn what_is_left_to_the_client_is_nobodys_and_renewed() {
         let taken = state.can_hand_off(secs(102), after, next, true, REPLY);
         assert_eq!(taken, Some(true), "the next task can have it");
         assert_eq!(state.can_be_left(secs(102), after), None, "not twice");
-        assert!(!state.is_sticky(), "the next guard asks anew");
+        assert!(!state.is_sticky(), "the next guard asks again");
         let sticky = Duration::from_secs(10);
         state.apply(secs(102), Event::GuardMade { sticky });
         let again = state.can_be_left(secs(103), after);
@@ -1220,16 +1220,16 @@ fn what_is_left_to_the_client_is_nobodys_and_renewed() {
     }
 }
 
-/// One step of a random life: milliseconds that pass, what happens, and a number for its details.
+/// A step of a random run: the milliseconds that pass, the kind of event, and a number for its details.
 type Step = (u64, u8, u64);
 
-/// What the steps so far have led to, as far as the hold is to agree with it.
+/// The expected state of the hold after the steps so far.
 struct Model {
     state: State,
     now: Tick,
-    /// The shares of guards alive.
+    /// The shares of live guards.
     shares: Vec<(Owner, Mode, ShareLease)>,
-    /// How many of them have joined, and were not forgotten in the place of another.
+    /// How many of them the server does not count, because they joined.
     joined: u32,
     joins: u32,
     /// Whether readers have a write hold, and until when more may join.
@@ -1243,7 +1243,7 @@ struct Model {
     granted_until: Tick,
     /// The last renewal that was sent.
     renewal: Option<(Tick, Duration)>,
-    /// Releases that are decided on and not sent.
+    /// Releases that were decided on and not sent.
     unsent: u32,
     overs: u32,
     losses: u32,
@@ -1277,14 +1277,14 @@ impl Model {
         }
     }
 
-    /// Takes out the share that a number says.
+    /// Takes out the share that the number selects.
     fn end_one(&mut self, number: u64) -> Option<(Owner, Mode, ShareLease)> {
         let count = u64::try_from(self.shares.len()).unwrap();
         let at = usize::try_from(number.checked_rem(count)?).unwrap();
         Some(self.shares.swap_remove(at))
     }
 
-    /// Whether it is one that the server does not count: those that joined go first.
+    /// Whether the server does not count this share. Joined shares go first.
     fn is_uncounted(&mut self, mode: Mode, lease: ShareLease) -> bool {
         let is_uncounted = mode == Mode::Shared && lease == renewed() && self.joined > 0;
         self.joined -= u32::from(is_uncounted);
@@ -1295,7 +1295,7 @@ impl Model {
         self.granted_until = self.granted_until.max(local_deadline(sent, lease));
     }
 
-    /// What happens next, if it can happen now.
+    /// The next event, if it is possible now.
     fn event(&mut self, kind: u8, number: u64) -> Option<Event> {
         let mode = [Mode::Exclusive, Mode::Shared][usize::from(number % 2 == 1)];
         let lease = Duration::from_millis(1_000 + number % 60_000);
@@ -1307,7 +1307,7 @@ impl Model {
             3 => Event::CountsInDoubt,
             4 => Event::CountsSettled(self.state.target_counts()),
             5 => Event::CountsSent(self.state.target_counts()),
-            // Who has not come gives back what it was handed as one who has.
+            // A task that has not come takes its share before it releases it.
             6..=9 if self.unclaimed > 0 && self.unclaimed == self.shares.len() => {
                 self.unclaimed -= 1;
                 Event::HandoffAccepted(Mode::Shared)
@@ -1335,7 +1335,7 @@ impl Model {
                 if self.is_uncounted(mode, lease) {
                     self.is_one_left = true;
                 } else {
-                    // One whose downgrade was deferred and that is lost: there is nothing to be told of.
+                    // A lost hold with a deferred downgrade: there is nothing for the server to hear of.
                     let is_writer = self.state.counts().shared == 0;
                     let mode = if is_writer { Mode::Exclusive } else { mode };
                     self.forgotten = self.forgotten.raised(mode);
@@ -1389,7 +1389,7 @@ impl Model {
                     },
                     _ => ShareLease::Renewed(lease),
                 };
-                // Somebody who has a share; who only reads is not let write.
+                // By an owner that has a share. An owner that only reads cannot write.
                 let count = u64::try_from(self.shares.len()).unwrap();
                 let at = usize::try_from(number.checked_rem(count)?).unwrap();
                 let owner = self.shares[at].0.clone();
@@ -1421,7 +1421,7 @@ impl Model {
                 let is_complete = self
                     .state
                     .can_hand_off(self.now, before, policy, false, REPLY)?;
-                assert_eq!(self.shares.len(), 1, "nobody else is inside");
+                assert_eq!(self.shares.len(), 1, "no other has it");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
                 assert!(self.now >= self.state.kept_until, "before its time");
                 let after = if is_complete {
@@ -1446,10 +1446,10 @@ impl Model {
             24 => {
                 let before = self.shares.first()?.2;
                 let (end, after) = self.state.can_be_left(self.now, before)?;
-                assert_eq!(self.shares.len(), 1, "nobody else is inside");
+                assert_eq!(self.shares.len(), 1, "no other has it");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
                 assert!(self.now >= self.state.kept_until && self.now < end);
-                assert!(!self.state.is_recalled(), "somebody waits");
+                assert!(!self.state.is_recalled(), "a waiter wants it");
                 self.shares[0].2 = after;
                 Event::LeftToClient { before, after, end }
             }
@@ -1459,7 +1459,7 @@ impl Model {
                     return None;
                 }
                 assert!(self.state.is_held() && self.state.server_counts().is_some());
-                assert!(self.now < self.joined_until, "so long after its grant");
+                assert!(self.now < self.joined_until, "it is no longer open");
                 assert!(self.joins < JOINS_MAX && !self.is_one_left);
                 assert!(self.shares.iter().all(|(_, mode, _)| *mode == Mode::Shared));
                 let owner = Owner::new();
@@ -1475,7 +1475,7 @@ impl Model {
                 if !self.state.can_pass_to_readers(self.now, *share, LEASE) {
                     return None;
                 }
-                assert_eq!(self.shares.len(), 1, "nobody else is inside");
+                assert_eq!(self.shares.len(), 1, "no other has it");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
                 assert!(self.now >= self.state.kept_until && !self.state.is_recalled());
                 let first = Owner::new();
@@ -1508,7 +1508,7 @@ impl Model {
         let is_left = matches!(event, Event::LeftToClient { .. });
         let effects = self.state.apply(self.now, event);
         if is_left {
-            // Nobody's: its owner is a new one.
+            // It has a new owner, which is no task's.
             self.shares[0].0 = self.state.owner().clone();
         }
         self.check(before, deadline, effects, &what);
@@ -1561,7 +1561,7 @@ impl Model {
         assert_eq!(state.target_counts(), counts.plus(self.forgotten), "{what}");
         assert!(
             !state.is_held() || !counts.is_none(),
-            "nobody holds it: {what}"
+            "it has no holder: {what}"
         );
         // Deadlines.
         assert!(state.deadline() <= self.granted_until, "{what}");
@@ -1590,12 +1590,12 @@ impl Model {
         }
         if effects.is_over && state.is_kept() {
             assert!(self.now < state.kept_until, "{what}");
-            assert!(!effects.is_released, "not to be undone: {what}");
+            assert!(!effects.is_released, "it must not be undone: {what}");
             if effects.lost.is_some() {
                 let ends = self.shares.iter().map(|(.., lease)| lease.end());
                 assert!(ends.max().unwrap() <= self.now, "the server has it: {what}");
             } else {
-                assert_eq!(self.unsent_after(effects), 1, "it is to be said: {what}");
+                assert_eq!(self.unsent_after(effects), 1, "a release is due: {what}");
             }
         }
         // Releases.
@@ -1607,7 +1607,7 @@ impl Model {
         assert_eq!(self.unsent, u32::from(state.is_release_unsent), "{what}");
         if effects.is_released {
             assert!(counts.is_none() && self.forgotten.is_none(), "{what}");
-            assert_eq!(self.unsent, 1, "it is to be released: {what}");
+            assert_eq!(self.unsent, 1, "a release is due: {what}");
         }
     }
 }
@@ -1625,7 +1625,7 @@ proptest! {
         }
     }
 
-    /// It goes to readers, some join while they can, then anything.
+    /// A write hold goes to readers, some join while they can, then anything may happen.
     #[test]
     fn whatever_happens_to_readers_of_a_write_hold_the_invariants_stand(
         joining in prop::collection::vec((0_u64..2, prop_oneof![26_u8..34, 0..26_u8], any::<u64>()), 1..12),
@@ -1638,7 +1638,7 @@ proptest! {
         }
     }
 
-    /// Some join while they can, then anything.
+    /// Some readers join while they can, then anything may happen.
     #[test]
     fn whatever_happens_to_readers_that_join_the_invariants_stand(
         joining in prop::collection::vec((0_u64..2, prop_oneof![26_u8..30, 0..26_u8], any::<u64>()), 1..12),
