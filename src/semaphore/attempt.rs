@@ -1,7 +1,7 @@
-//! What one client asks the server for: permits for a call, and what undoes an attempt.
+//! The requests of a client to the server: permits for a call, and the commands that undo an attempt.
 //!
-//! Invariants: an attempt names ids that no other attempt has, so it may run twice; what may have been granted without a
-//! guard is undone behind it, on the same lane.
+//! Invariants: an attempt names ids that no other attempt has, so it may run twice. A possible grant without a guard is
+//! undone behind the attempt, on the same lane.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::engine::hold::undo::Undo;
 use crate::script::reply::{self, Permitted};
 use crate::script::{Answer, Call, CallBudget, Executed, Script, catalog, millis};
 
-/// Keep places in the server's queue for this many waiters with one request.
+/// The most waiters whose places in the server's queue one request keeps.
 const PLACES_MAX: usize = 1_000;
 
 const MS: Duration = Duration::from_millis(1);
@@ -32,12 +32,12 @@ struct Attempt {
     ask: u64,
     wanted: Wanted,
     ids: Vec<(u64, HolderId)>,
-    /// The waiter that asks, and those whose places are kept.
+    /// The waiter that asks, and other waiters whose places it keeps.
     places: Vec<HolderId>,
 }
 
 impl ClientSemaphore {
-    /// Has the background task ask the server for what a request wants.
+    /// Makes the background task ask the server for the permits of a request.
     pub(super) fn ask(&self, state: &mut State, ask: u64, request: u64) {
         let places: Vec<HolderId> = {
             let fair = |id: &u64| {
@@ -192,7 +192,7 @@ impl ClientSemaphore {
         Call::new(script, self.name.key(), &keys)
     }
 
-    /// Has a place in the server's queue removed, behind the attempts that may have made it.
+    /// Removes a place in the server's queue in the background, behind the attempts that may have made it.
     pub(super) fn leave(&self, caller: &Caller) {
         if caller.has_place {
             let call = self.release_call(&caller.waiter, std::iter::empty());
@@ -216,7 +216,7 @@ impl ClientSemaphore {
             .undo_later(Undo::new(call, Lane::Command, lease, until, None));
     }
 
-    /// Has the background task release permits that nobody holds any longer.
+    /// Makes the background task release permits that have no holder.
     pub(super) fn release_later(&self, mut held: Held) {
         let Some(permits) = held.permits.take() else {
             return;

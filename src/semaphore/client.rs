@@ -1,9 +1,9 @@
-//! What one client knows of one semaphore: its waiting calls, and what it asks the server for them.
+//! The state of one semaphore in one client: its waiting calls, and the requests it makes for them.
 //!
-//! One mutex around the pure [`Queue`]. Requests to the server are driven by the client's background task and their
-//! replies are applied there, so a caller that is dropped, or is never polled, stops no other. Invariants: permits in
-//! hand reach a caller or are released; nothing is sent and no caller is woken while the mutex is held, but requests
-//! are handed to the background task in the order in which the queue decided them.
+//! One mutex protects the pure [`Queue`]. The client's background task drives the requests to the server and applies
+//! the replies, so a caller that is dropped, or is never polled, stops no other. Invariants: permits in hand reach a
+//! caller or are released. No command is sent and no caller is woken while the mutex is held, but requests go to the
+//! background task in the order of the queue's decisions.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct Wanted {
     pub(super) operation: &'static str,
     pub(super) permits: u32,
     pub(super) policy: LeasePolicy,
-    /// How many the semaphore has in all; 0 if the handle does not say.
+    /// The declared number of permits; 0 if the handle does not declare it.
     pub(super) declared: u32,
     pub(super) is_fair: bool,
     pub(super) waits: bool,
@@ -56,7 +56,7 @@ pub(super) struct State {
     pub(super) queue: Queue,
     pub(super) callers: FxHashMap<u64, Caller>,
     last_request: u64,
-    /// Whether a task wakes the queue, when next, and whether it listens to messages.
+    /// The watch task: whether it runs, when it wakes next, and whether it listens to messages.
     pub(super) is_watched: bool,
     pub(super) wakes_at: Tick,
     pub(super) listens: bool,
@@ -66,23 +66,23 @@ pub(super) struct State {
 pub(super) struct Caller {
     pub(super) wanted: Wanted,
     pub(super) deadline: Tick,
-    /// By which the server's queue knows it, and whether it may.
+    /// The id of the call in the server's queue, and whether it may have a place there.
     pub(super) waiter: HolderId,
     pub(super) has_place: bool,
     outcome: oneshot::Sender<Result<Option<Held>>>,
 }
 
-/// A caller and what it gets.
+/// A caller and its result.
 type Outcome = (Caller, Result<Option<Held>>);
 
-/// What comes with an event.
+/// The payload of an event.
 pub(super) enum InHand {
     Nothing,
     Permits(Held),
     Error(Error),
 }
 
-/// Takes a request out of the queue when its caller is gone.
+/// Removes a request from the queue when its caller is gone.
 struct Leave<'a>(&'a ClientSemaphore, u64);
 
 impl Drop for Leave<'_> {
@@ -92,7 +92,7 @@ impl Drop for Leave<'_> {
 }
 
 impl ClientSemaphore {
-    /// What this client knows of the semaphore; made if need be.
+    /// The client's state of the semaphore, made if necessary.
     pub(super) fn of(core: &Arc<Core>, name: &LockName) -> Arc<Self> {
         core.shared.get_or_insert("semaphore", name.key(), || {
             Arc::new_cyclic(|this| Self {
@@ -106,7 +106,7 @@ impl ClientSemaphore {
         })
     }
 
-    /// Takes permits; `None` if there are not enough until `deadline`.
+    /// Takes permits. Returns `None` if there are not enough by `deadline`.
     pub(super) async fn acquire(&self, wanted: Wanted, deadline: Tick) -> Result<Option<Held>> {
         let (operation, core) = (wanted.operation, &self.core);
         let closing = core.closing.mark();
@@ -179,7 +179,7 @@ impl ClientSemaphore {
         self.carry_out(state, actions, in_hand);
     }
 
-    /// Hands requests to the background task. Returns what callers get.
+    /// Hands requests to the background task. Returns the results for callers.
     fn settle(&self, state: &mut State, actions: Vec<Action>, mut in_hand: InHand) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         let error = match &in_hand {
@@ -246,7 +246,7 @@ impl ClientSemaphore {
         for (caller, outcome) in outcomes {
             let outcome = outcome.map(|held| {
                 held.map(|mut held| {
-                    // A guard of another caller may have asked for what became of it.
+                    // The guard that returned these permits may wait for its release.
                     if let Some(done) = held.done.take() {
                         drop(done.send(Ok(())));
                     }
@@ -254,7 +254,7 @@ impl ClientSemaphore {
                 })
             });
             let outcome = outcome.map_err(|error| error.during(caller.wanted.operation));
-            // Permits of a caller that is gone are dropped here, and go to the next one.
+            // If the caller is gone, its permits are dropped here, and go to the next caller.
             drop(caller.outcome.send(outcome));
         }
     }

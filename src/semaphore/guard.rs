@@ -18,10 +18,10 @@ use crate::api::lost::{self, Lost, LostReason};
 #[must_use = "if unused the permits are released at once"]
 #[clippy::has_significant_drop]
 pub struct SemaphoreGuard {
-    /// `None` once it was released or forgotten.
+    /// `None` once released or forgotten.
     held: Option<Box<Held>>,
     permits: Permits,
-    /// Whether the permits expire by themselves.
+    /// Whether the permits expire by themselves, without a release.
     expires_alone: bool,
     view: LossCell,
 }
@@ -47,32 +47,32 @@ impl SemaphoreGuard {
         self.held().semaphore.name()
     }
 
-    /// How many permits these are.
+    /// The number of permits.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.permits.len()
     }
 
-    /// The ids by which the server knows them, as in [`Holder::id`](crate::Holder::id).
+    /// The ids of the permits at the server, as in [`Holder::id`](crate::Holder::id).
     pub fn holder_ids(&self) -> impl Iterator<Item = &str> {
         self.permits.0.iter().map(|permit| &**permit.id())
     }
 
-    /// How long all of them are certainly still held, by the local monotonic clock. Zero once one is lost.
+    /// How long all permits are certainly still held, by the local monotonic clock. Zero once a permit is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.permits.remaining()
     }
 
-    /// Whether one of them is lost. Once true, it stays true. It reads the clock, so it is right even after the process
+    /// Whether a permit is lost. Once true, it stays true. It reads the clock, so it is right even after the process
     /// was stopped for longer than the lease.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.permits.loss().is_some()
     }
 
-    /// Waits until one of them is lost, and returns the reason: at the latest when the local deadline passes, whatever
-    /// the network does. A normal release never resolves it.
+    /// Waits until a permit is lost, and returns the reason. It resolves when the local deadline passes at the latest,
+    /// even without a network. A normal release never resolves it.
     ///
     /// # Cancel safety
     /// Cancel safe. It may be called any number of times, also after the loss.
@@ -80,7 +80,7 @@ impl SemaphoreGuard {
         self.permits.lost().await
     }
 
-    /// Whether one of them is lost, for tasks and threads that do not have the guard. See [`Loss`].
+    /// A view of whether a permit is lost, for tasks and threads that do not have the guard. See [`Loss`].
     #[must_use]
     pub fn loss(&self) -> Loss {
         self.view.view(|| Arc::new(self.permits.clone()))
@@ -108,14 +108,14 @@ impl SemaphoreGuard {
         lost::drive(lost, lost_now, work).await
     }
 
-    /// Releases them and waits for the outcome. `Ok` means that all were held to the end, as far as this client knows.
-    /// One round trip, or none if they are handed off to the next caller of this client.
+    /// Releases the permits and waits for the outcome. `Ok` means that all were held to the end, as far as this client
+    /// knows. One round trip, or none if they are handed off to the next caller of this client.
     ///
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.
     ///
     /// # Errors
-    /// * [`is_not_held`](Error::is_not_held): one was lost before. The others are released.
+    /// * [`is_not_held`](Error::is_not_held): a permit was lost before. The others are released.
     /// * [`is_io`](Error::is_io), [`is_refused`](Error::is_refused), [`is_denied`](Error::is_denied): the release
     ///   continues in the background until the lease ends.
     /// * [`is_closed`](Error::is_closed): the client's runtime has ended. The lease runs out.
@@ -141,8 +141,8 @@ impl SemaphoreGuard {
         }
     }
 
-    /// Takes `count` of the permits out into a guard of their own. A [`loss`](Self::loss) that was made before concerns
-    /// both until this guard is gone.
+    /// Takes `count` of the permits out into a guard of their own. A [`loss`](Self::loss) view made before covers both
+    /// guards until this guard is gone.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) unless at least one permit is left on each side; nothing changes then.
@@ -165,7 +165,7 @@ impl SemaphoreGuard {
     /// Adds the permits of `other` to these.
     ///
     /// # Errors
-    /// The other guard comes back if it is of another semaphore, client or kind of lease.
+    /// Returns the other guard if its semaphore, client or kind of lease differs.
     pub fn merge(&mut self, mut other: Self) -> Result<(), Self> {
         let is_alike = {
             let (held, others) = (self.held(), other.held());

@@ -1,6 +1,6 @@
-//! Permits of one guard, on their way back: to the next call of this client, or to the server.
+//! Permits of one guard on their way back: to the next call of this client, or to the server.
 //!
-//! Invariant: permits that are dropped, wherever that is, are handed off or released.
+//! Invariant: permits that are dropped, anywhere, are handed off or released.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use crate::api::error::{Error, Result};
 use crate::api::lost::LostReason;
 use crate::api::options::LeasePolicy;
 
-/// Where permits go when their guard is gone: what the client knows of their semaphore.
+/// The place that permits return to when their guard is gone: the client's state of their semaphore.
 pub(super) trait Home: Debug + Send + Sync {
     fn name(&self) -> &str;
-    /// Gives permits to the next caller of these terms, or releases them.
+    /// Hands permits off to the next caller with equal terms, or releases them.
     fn returned(&self, terms: Terms, held: Held);
-    /// Has permits released.
+    /// Releases permits in the background.
     fn release(&self, held: Held);
     /// The error of a release of permits that were lost.
     fn not_held(&self, reason: LostReason) -> Error;
-    /// The error of a release that nothing drives.
+    /// The error of a release that has no task to drive it.
     fn closed(&self) -> Error;
 }
 
-/// Permits that are given to another caller or released when dropped.
+/// Permits that are handed off or released when dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) semaphore: Arc<dyn Home>,
     pub(super) permits: Option<Permits>,
     pub(super) policy: LeasePolicy,
     pub(super) is_fair: bool,
-    /// Where the outcome of a release goes.
+    /// Receives the outcome of a release.
     pub(super) done: Option<oneshot::Sender<Result<()>>>,
 }
 
@@ -54,7 +54,7 @@ impl Held {
         }
     }
 
-    /// Another part of the same grant.
+    /// Splits off a part of the same grant.
     pub(super) fn part(&self, permits: Permits) -> Self {
         Self {
             semaphore: Arc::clone(&self.semaphore),
@@ -74,7 +74,7 @@ impl Drop for Held {
         let semaphore = Arc::clone(&self.semaphore);
         let done = self.done.take();
         if !is_whole(&permits) {
-            // Permits with little time left are not handed off, nor lost ones.
+            // Permits that are lost or have little time left are not handed off.
             let mut held = self.part(permits);
             held.done = done;
             semaphore.release(held);

@@ -1,7 +1,7 @@
-//! The semaphore: a number of permits, each with a lease, so that those of a dead process come back.
+//! The semaphore: a number of permits, each with a lease, so that the permits of a dead process come back.
 //!
 //! At the server it is Redisson's `RPermitExpirableSemaphore`. Invariant: there are never more permits taken than were
-//! declared, whatever is repeated, lost or killed.
+//! declared, even if commands are repeated or lost, or processes are killed.
 
 mod attempt;
 mod client;
@@ -26,10 +26,10 @@ use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::reply;
 use crate::script::{Answer, Call, catalog};
 
-/// The most permits that one request takes: bounds how long a script blocks the server.
+/// The most permits in one request. Bounds how long a script blocks the server.
 const PERMITS_AT_ONCE_MAX: u32 = 1_000;
 
-/// Java counts permits up to this.
+/// Java counts permits in an `int`.
 const PERMITS_MAX: u32 = i32::MAX.unsigned_abs();
 
 impl Client {
@@ -56,17 +56,17 @@ impl Client {
     }
 }
 
-/// At most so many holders at once, in the whole system; from [`Client::semaphore`].
+/// Limits the number of holders in the whole system; from [`Client::semaphore`].
 ///
 /// Each permit has a lease, which the watchdog renews until its guard is gone. The permits of a process that dies come
 /// back when their leases end. Redisson's `RPermitExpirableSemaphore` of the same name takes from the same permits.
 ///
-/// Callers of one client are served first come, first served; a permit that is released goes to the next of them in
-/// memory, at most 64 times and for 5 ms in a row, before other clients have their turn. Between clients there is no
-/// order, unless the semaphore is [`fair`](Self::fair): a large request may wait for as long as smaller ones come.
+/// Callers of one client are served first come, first served. A released permit goes to the next of them in memory, at
+/// most 64 times and for 5 ms in a row, before other clients have their turn. Between clients there is no order, unless
+/// the semaphore is [`fair`](Self::fair): a large request may wait as long as smaller requests keep coming.
 ///
-/// A handle: cheap to make and to clone, it holds nothing. A semaphore over several independent servers, as
-/// [`Redlock`](crate::Redlock) is a lock, does not exist: two majorities can each hand out the last permit of one server.
+/// A handle: cheap to make and to clone, it holds nothing. There is no semaphore over several independent servers, as
+/// [`Redlock`](crate::Redlock) is for locks: two majorities can each hand out the last permit of one server.
 ///
 /// ```no_run
 /// # async fn convert() {}
@@ -92,11 +92,11 @@ pub struct Semaphore {
 synchronizer_methods!(Semaphore, "semaphore");
 
 impl Semaphore {
-    /// Declares how many permits there are in all. The first acquire makes the semaphore; a later one that declares
-    /// another number fails with [`is_invalid`](crate::Error::is_invalid), which names both. [`resize`](Self::resize)
-    /// changes the number.
+    /// Declares how many permits there are in all. The first acquire makes the semaphore. A later acquire that declares
+    /// another number fails with [`is_invalid`](crate::Error::is_invalid), which names both numbers.
+    /// [`resize`](Self::resize) changes the number.
     ///
-    /// Without it the semaphore must have been declared before, by another handle or by Java.
+    /// Without this, the semaphore must have been declared before, by another handle or by Java.
     pub fn permits(mut self, permits: u32) -> Self {
         self.declared = Some(permits);
         self
@@ -108,24 +108,24 @@ impl Semaphore {
         self
     }
 
-    /// Sets the lease of each permit, which the watchdog renews until the guard is gone. Default: the client's, 30 s.
-    /// From 50 ms to a year.
+    /// Sets the lease of each permit, from 50 ms to a year. The watchdog renews it until the guard is gone. Default:
+    /// the client's lease, 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.policy = Some(LeasePolicy::Renewed(lease));
         self.expires_alone = false;
         self
     }
 
-    /// Sets a lease that is never renewed: the guard is lost when it ends. From 50 ms to a year.
+    /// Sets a lease that is never renewed, from 50 ms to a year. The guard is lost when it ends.
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
         self.options.policy = Some(LeasePolicy::Fixed(lease));
         self.expires_alone = false;
         self
     }
 
-    /// Leaves each permit taken for `window` from its grant, and no longer: a limit of so many acquires in any window.
+    /// Leaves each permit taken for exactly `window` from its grant. This limits the number of acquires in any window.
     ///
-    /// Releasing or dropping the guard gives nothing back; the permit expires by itself.
+    /// Releasing or dropping the guard frees nothing: the permit expires by itself.
     ///
     /// ```no_run
     /// # async fn call() {}
@@ -144,27 +144,27 @@ impl Semaphore {
         self
     }
 
-    /// Serves callers of all clients first come, first served, and large requests before smaller ones that came later.
-    /// A waiter whose process died is passed over after its heartbeat, 3 s at most.
+    /// Serves callers of all clients first come, first served, and large requests before smaller requests that came
+    /// later. A waiter whose process died is passed over when its heartbeat ends, after 3 s at most.
     ///
-    /// The order holds among handles that ask for it. Java and handles without it pass waiters. Permits are not handed
-    /// off in memory, so each acquire and release is a round trip.
+    /// The order covers only handles that ask for it. Java and other handles pass waiters. Permits are not handed off
+    /// in memory, so each acquire and release is a round trip.
     pub fn fair(mut self) -> Self {
         self.is_fair = true;
         self
     }
 
-    /// Acquires permits, waiting until there are enough. One round trip if there are, none if another task of this
+    /// Acquires permits, waiting until there are enough. One round trip if there are, or none if another task of this
     /// client hands its permits off.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing: permits that the server grants all the same go to the next caller or are
+    /// Dropping the future leaves nothing: permits that the server may still grant go to the next caller or are
     /// released in the background. A future that is kept and not polled stops no other call, and its permits are
     /// renewed until it is dropped.
     ///
     /// # Errors
-    /// * [`is_invalid`](crate::Error::is_invalid): a name, number or lease that cannot work; a semaphore that nobody has
-    ///   declared, or that was declared with another number of permits.
+    /// * [`is_invalid`](crate::Error::is_invalid): a name, number or lease that cannot work, or a semaphore that was
+    ///   not declared, or was declared with another number of permits.
     /// * [`is_io`](crate::Error::is_io): the server does not answer. Nothing is held.
     /// * [`is_refused`](crate::Error::is_refused), [`is_denied`](crate::Error::is_denied): the server cannot do it now,
     ///   or the user lacks a right.
@@ -254,20 +254,20 @@ impl Semaphore {
         })
     }
 
-    /// How many permits are free. One round trip; the answer may be outdated when it arrives.
+    /// The number of free permits. One round trip. The answer may be outdated when it arrives.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// As for [`acquire`](Self::acquire); a semaphore that nobody has declared has 0.
+    /// As for [`acquire`](Self::acquire). A semaphore that was not declared has 0.
     pub async fn available(&self) -> Result<u32> {
         let seen = self.inspect("available").await?;
         let free = seen.map_or(0, |(free, _)| free);
         Ok(u32::try_from(free.max(0)).unwrap_or(u32::MAX))
     }
 
-    /// Who has permits: one [`Holder`] for each that is taken, those of Java included, at most 10,000. One round trip.
+    /// The holders: one [`Holder`] for each taken permit, including Java's, at most 10,000. One round trip.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -287,10 +287,10 @@ impl Semaphore {
         self.site.ask(operation, &call, read).await
     }
 
-    /// Sets how many permits there are in all; makes the semaphore if nobody has. One round trip.
+    /// Sets how many permits there are in all, and makes the semaphore if it does not exist. One round trip.
     ///
-    /// Permits that are taken stay taken: if more are than the new number, none is free until enough were released.
-    /// Handles that declare the old number fail from then on.
+    /// Permits that are taken stay taken. If they are more than the new number, no permit is free until enough are
+    /// released. Handles that still declare the old number then fail.
     ///
     /// # Cancel safety
     /// If the future is dropped, the number may or may not be set.

@@ -1,7 +1,7 @@
 //! Permits that the server granted to this client, each with a lease that the watchdog renews.
 //!
-//! Invariants: a permit is held, then released or lost, and never held again; its local deadline is counted from before
-//! the confirmed request was sent, so it ends before the server's.
+//! Invariants: a permit is held, then released or lost, and never held again. Its local deadline counts from before the
+//! confirmed request was sent, so it ends before the lease at the server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::watchdog::{Due, Leased, RenewalRequest};
 /// One permit.
 pub(super) struct Permit {
     core: Arc<Core>,
-    /// The sorted set at the server that has it.
+    /// The key of the sorted set at the server that has the permit.
     timeouts: Arc<str>,
-    /// At the watchdog, and in the id.
+    /// The number of the permit at the watchdog, which is also in its id.
     number: u64,
     id: HolderId,
     state: Mutex<State>,
-    /// Given when it is lost or released, or its deadline moves.
+    /// Given when the permit is lost or released, or its deadline moves.
     changed: Hint,
 }
 
@@ -40,7 +40,7 @@ struct State {
     policy: LeasePolicy,
     deadline: Tick,
     end: Option<End>,
-    /// Since when it is in doubt whether the server still has it.
+    /// Since when the server may no longer have the permit.
     doubted_since: Option<Tick>,
 }
 
@@ -50,17 +50,17 @@ enum End {
     Lost(LostReason),
 }
 
-/// What a grant was asked for with.
+/// The terms and times of a grant.
 pub(super) struct Granted {
     pub(super) policy: LeasePolicy,
     /// When the confirmed request was sent.
     pub(super) sent: Tick,
-    /// The mark of failovers before that.
+    /// A mark of failovers, taken before that.
     pub(super) moved: Mark,
 }
 
 impl Permit {
-    /// A permit that was just granted. Starts its renewals.
+    /// Makes a permit that was just granted, and starts its renewals.
     pub(super) fn granted(
         core: &Arc<Core>,
         timeouts: &Arc<str>,
@@ -104,7 +104,7 @@ impl Permit {
         self.state.lock().deadline
     }
 
-    /// Whether it is held for certain, with at least half of its lease left.
+    /// Whether the permit is certainly held, with at least half of its lease left.
     pub(super) fn is_fresh(&self) -> bool {
         let is_held = self.loss().is_none();
         let now = self.core.clock.now();
@@ -114,7 +114,7 @@ impl Permit {
         is_held && is_certain && now.until(state.deadline) >= enough
     }
 
-    /// Ends it, unless it is lost. Returns why it was lost. It is renewed no longer.
+    /// Ends the permit and its renewals, unless it is lost. Returns the reason of a loss.
     pub(super) fn release(&self) -> Option<LostReason> {
         let loss = self.loss();
         if loss.is_none() {
@@ -123,7 +123,7 @@ impl Permit {
         loss
     }
 
-    /// Why it is lost, if it is. The clock decides, whatever the watchdog has had time to notice.
+    /// The reason of a loss. The clock decides, even if the watchdog has not noticed yet.
     pub(super) fn loss(&self) -> Option<LostReason> {
         let now = self.core.clock.now();
         let reason = {
@@ -160,7 +160,8 @@ impl Permit {
         if is_held { remaining } else { Duration::ZERO }
     }
 
-    /// Resolves when it is lost. Has a timer of its own, so it needs neither the watchdog nor the network. Cancel safe.
+    /// Waits until the permit is lost. Has its own timer, so it needs neither the watchdog nor the network. Cancel
+    /// safe.
     async fn lost(&self) -> LostReason {
         loop {
             let (changed, closing) = (self.changed.mark(), self.core.closing.mark());
@@ -255,7 +256,7 @@ impl Permits {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// Ends all of them. Returns why one was lost, if one was.
+    /// Ends all permits. Returns the reason if a permit was lost.
     pub(super) fn release(&self) -> Option<LostReason> {
         let losses = self.0.iter().map(|permit| permit.release());
         losses.fold(None, Option::or)

@@ -1,8 +1,8 @@
-//! The calls of one client that want permits of one semaphore, in order, and what is done about them: pure.
+//! The queue of one client's calls for permits of one semaphore, and the decisions about them: pure.
 //!
-//! Callers, replies, messages and timers only send events; nothing but [`Queue::on`] decides. Invariants: permits that
-//! come in hand, with a grant or a return, are given to one request or released; the first request in the queue that
-//! fits gets them; while a request waits that the server has refused, only the first request asks.
+//! Callers, replies, messages and timers only send events, and only [`Queue::on`] and [`Queue::call`] decide.
+//! Invariants: permits in hand, from a grant or a return, are given to one request or released. The first request in
+//! the queue that fits gets them. While a refused request waits, only the first request asks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,24 +10,25 @@ use std::time::Duration;
 use crate::api::options::LeasePolicy;
 use crate::engine::clock::Tick;
 
-/// Ask for this many requests at once while the server grants.
+/// The most requests that ask at once, while the server grants.
 const ASKS_MAX: usize = 64;
 
-/// Hand permits off in memory this many times, and for this long, before the server decides again: other clients may
+/// How often, and for how long, permits are handed off in memory before the server decides again: other clients may
 /// wait.
 const HANDOFFS_MAX: u32 = 64;
 const TURN_MAX: Duration = Duration::from_millis(5);
 
-/// After a turn, leave the permits to other clients for this long, or until the message of the own release.
+/// How long to leave the permits to other clients after a turn, unless the message of this client's release comes
+/// first.
 const STAND_BACK: Duration = Duration::from_millis(2);
 
-/// What a request asks for. Permits may be handed off between requests of equal terms.
+/// The terms of a request. Permits may be handed off between requests of equal terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Terms {
     pub(super) permits: u32,
     pub(super) lease: Duration,
-    /// Whether permits of these terms may go to the next request in memory: renewed ones of a semaphore that is not
-    /// fair between clients.
+    /// Whether permits of these terms may go to the next request in memory. They must be renewed, and the semaphore
+    /// must not be fair between clients.
     pub(super) may_be_handed_off: bool,
 }
 
@@ -43,10 +44,10 @@ impl Terms {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Request {
-    /// In the order of arrival.
+    /// Numbered in the order of arrival.
     pub(super) id: u64,
     pub(super) terms: Terms,
-    /// When the call ends; `Tick::ZERO` for one that does not wait.
+    /// When the call ends. For a call that does not wait, the time of the call itself.
     pub(super) deadline: Tick,
 }
 
@@ -56,29 +57,29 @@ pub(super) enum Event {
     Left(u64),
     /// The server granted an attempt; the permits are in hand.
     Granted { ask: u64 },
-    /// The server refused it; the first lease of a permit ends in this time.
+    /// The server refused an attempt. The first lease of a permit ends in `retry_in`.
     Refused { ask: u64, retry_in: Duration },
-    /// It failed; the error is in hand. `all`: earlier requests would fail like this one.
+    /// An attempt failed; the error is in hand. `all`: earlier requests would fail with it too.
     Failed { ask: u64, all: bool },
     /// A guard returned permits of these terms; they are in hand.
     Returned(Terms),
     /// A message, a gap in the subscription, or a new one.
     Woken,
-    /// It is as late as [`Queue::wake_at`] said.
+    /// The time that [`Queue::wake_at`] returned has come.
     Timer,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Ask the server for what this request wants.
+    /// Ask the server for the permits of this request.
     Ask { ask: u64, request: u64 },
     /// Give the permits in hand to this request.
     Give { request: u64 },
     /// Release the permits in hand at the server.
     Release,
-    /// Tell this request that there are not enough permits.
+    /// Report to this request that there are not enough permits.
     Refuse { request: u64 },
-    /// Tell this request of the error in hand.
+    /// Report the error in hand to this request.
     Fail { request: u64 },
 }
 
@@ -87,9 +88,9 @@ struct Ask {
     id: u64,
     request: u64,
     terms: Terms,
-    /// How many wake-ups there were when it was sent.
+    /// The number of wake-ups before it was sent.
     wakes: u64,
-    /// The last request that had come.
+    /// The newest request at that time.
     newest: u64,
 }
 
@@ -97,7 +98,7 @@ struct Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiting {
     request: Request,
-    /// Whether its last attempt, at its deadline, was made.
+    /// Whether the last attempt, at the deadline, has been made.
     is_last: bool,
 }
 
@@ -117,18 +118,18 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Whether the first request waits for other clients: it needs messages.
+    /// Whether the first request waits for other clients, and so needs messages.
     pub(super) fn is_contended(&self) -> bool {
         self.is_contended && !self.waiting.is_empty()
     }
 
-    /// The requests that wait, in order.
+    /// The waiting requests, in order.
     pub(super) fn requests(&self) -> impl Iterator<Item = u64> {
         self.waiting.iter().map(|waiting| waiting.request.id)
     }
 
-    /// When [`Event::Timer`] is due, `Tick::NEVER` if only a reply or a message is next; `None` if no task need wake the
-    /// queue.
+    /// When [`Event::Timer`] is due. `Tick::NEVER` if a reply or a message comes next, and `None` if no task need wake
+    /// the queue.
     pub(super) fn wake_at(&self) -> Option<Tick> {
         let first = self.waiting.front()?.request.id;
         // The reply to an attempt comes first.
@@ -146,7 +147,7 @@ impl Queue {
     pub(super) fn call(&mut self, now: Tick, request: Request, out: &mut Vec<Action>) {
         self.newest = request.id;
         if request.deadline <= now && self.is_contended() {
-            // Others were before it.
+            // The waiting requests come first.
             out.push(Action::Refuse {
                 request: request.id,
             });
@@ -269,7 +270,7 @@ impl Queue {
         }
     }
 
-    /// Sends what is due.
+    /// Refuses the requests whose time is over, and asks for those whose turn it is.
     fn advance(&mut self, now: Tick, out: &mut Vec<Action>) {
         let first = self.waiting.front().map(|waiting| waiting.request.id);
         let asks = &self.asks;

@@ -46,7 +46,7 @@ impl ClientSemaphore {
         }
     }
 
-    /// When the queue is to be woken, and whether it needs messages; `None` if the watch ends.
+    /// When the queue has to be woken, and whether it needs messages. `None` ends the watch.
     fn plan(&self) -> Option<(Tick, bool)> {
         let mut state = self.state.lock();
         let wake_at = state.queue.wake_at();

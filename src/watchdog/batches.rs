@@ -1,8 +1,8 @@
-//! What is due, in batches by server: what is renewed now, and what waits until its server has room.
+//! Groups due renewals into batches by server, and keeps back those whose server has no room.
 //!
-//! Invariants: servers are independent, and one that is slow or silent delays its own holds alone;
-//! a hold waits for a server only while [`BATCHES_MAX`] batches are under way to it, so that one of
-//! them is sure to end; whoever has been due longest is renewed first.
+//! Invariants: servers are independent, so a slow or silent server delays only its own holds. A hold waits for a server
+//! only while [`BATCHES_MAX`] batches are under way to it, so one of them is sure to end. The hold that has been due
+//! longest is renewed first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -15,16 +15,16 @@ use crate::conn::RENEWAL_WAIT_MIN;
 use crate::engine::clock::Tick;
 use crate::script::Scripts;
 
-/// Holds renewed at once: bounds the time for which one script blocks the server.
+/// The most holds in one batch. Bounds how long one script blocks the server.
 pub(crate) const BATCH_HOLDS_MAX: usize = 100;
 
-/// Batches under way to one server: the next start as these end.
+/// The most batches under way to one server. The next start as these end.
 pub(super) const BATCHES_MAX: usize = 8;
 
-/// Due holds taken at once, before the task turns to what else there is.
+/// The most due holds taken at once, before the task turns to its other work.
 const DUE_HOLDS_MAX: usize = BATCHES_MAX * BATCH_HOLDS_MAX;
 
-/// A hold to be renewed.
+/// A hold to renew.
 #[derive(Debug)]
 pub(super) struct Renewal {
     pub(super) id: u64,
@@ -32,18 +32,18 @@ pub(super) struct Renewal {
     pub(super) request: RenewalRequest,
 }
 
-/// Holds that are renewed at once, over one connection.
+/// Holds that are renewed together, over one connection.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) server: u64,
-    /// How long a reply may take. Leases of other lengths are in batches of their own, so that a
-    /// short one cuts no long one's wait.
+    /// How long a reply may take. Leases of different lengths are in different batches, so that a short lease does not
+    /// shorten the wait of a long lease.
     pub(super) wait: Duration,
     pub(super) holds: Vec<Renewal>,
 }
 
 impl Batch {
-    /// Splits it by what one script can name and renew: one slot, one kind.
+    /// Splits the batch into the holds that one script can name and renew: one slot, one kind.
     pub(super) fn into_calls(self, scripts: &Scripts) -> impl Iterator<Item = Vec<Renewal>> {
         let mut calls: BTreeMap<(u16, &str), Vec<Renewal>> = BTreeMap::new();
         for hold in self.holds {
@@ -55,7 +55,7 @@ impl Batch {
     }
 }
 
-/// How many batches are under way to each server.
+/// The number of batches under way to each server.
 #[derive(Debug, Default)]
 pub(super) struct BatchesUnderWay(HashMap<u64, usize>);
 
@@ -66,7 +66,7 @@ impl BatchesUnderWay {
             .is_none_or(|batches| *batches < BATCHES_MAX)
     }
 
-    /// Counts one more batch, if there is room for it.
+    /// Counts a new batch if there is room for it.
     fn try_begin(&mut self, server: u64) -> bool {
         let has_room = self.has_room(server);
         if has_room {
@@ -85,8 +85,8 @@ impl BatchesUnderWay {
     }
 }
 
-/// Takes those that waited for a server that has room now, then what is due, and makes batches of
-/// them. What has expired is told so.
+/// Takes the holds that waited for a server with room, then the holds that are due, and makes batches of them. Tells
+/// the expired holds that they are lost.
 pub(super) fn take_due(
     shared: &Shared,
     scripts: &Scripts,
@@ -103,14 +103,14 @@ pub(super) fn take_due(
         expired: Vec::new(),
     };
     {
-        // Held throughout, so that what is withdrawn from now on is not put back.
+        // Locked throughout, so that a hold withdrawn in between is not put back.
         let mut schedule = shared.schedule.lock();
         let servers: Vec<u64> = schedule.waited_for().collect();
         for server in servers {
             if !batching.under_way.has_room(server) {
                 continue;
             }
-            // Until one has to wait on.
+            // Until a hold has to wait again.
             while let Some(entry) = schedule.take_waiting(server)
                 && batching.add(&mut schedule, entry) != Some(server)
             {}
@@ -125,20 +125,21 @@ pub(super) fn take_due(
     batching.batches
 }
 
-/// Batches in the making.
+/// Batches that are being filled.
 struct Batching<'a> {
     now: Tick,
     scripts: &'a Scripts,
     reply_max: Duration,
     under_way: &'a mut BatchesUnderWay,
     batches: Vec<Batch>,
-    /// By server and reply timeout, the batch that is not full yet.
+    /// The batch that is not full yet, by server and reply time-out.
     filling: HashMap<(u64, Duration), usize>,
     expired: Vec<Arc<dyn Leased>>,
 }
 
 impl Batching<'_> {
-    /// Asks one entry what is due, and does that. Returns the server it has to wait for, if it does.
+    /// Asks one entry for its next step, and takes that step. Returns the server that the entry has to wait for, if
+    /// any.
     fn add(
         &mut self,
         schedule: &mut Schedule<Weak<dyn Leased>>,
@@ -156,7 +157,7 @@ impl Batching<'_> {
                 let wait = wait.clamp(RENEWAL_WAIT_MIN.min(self.reply_max), self.reply_max);
                 let server = self.scripts.transport.server(&request.key);
                 let Some(batch) = self.batch(server, wait) else {
-                    // Asked again when there is room: until then it may end, or have changed.
+                    // The entry is asked again when there is room: it may have ended or changed.
                     schedule.wait(entry, server, deadline);
                     return Some(server);
                 };
@@ -165,7 +166,7 @@ impl Batching<'_> {
                     hold: Weak::clone(&entry.item),
                     request,
                 });
-                // Until its renewal is answered, its deadline is what comes next.
+                // Until the renewal is answered, the next event of the hold is its deadline.
                 schedule.insert(entry.id, deadline, entry.item)
             }
             Due::Expired => {
@@ -177,7 +178,7 @@ impl Batching<'_> {
         None
     }
 
-    /// A batch with room for one more hold.
+    /// A batch with room for another hold. `None` if the server has no room.
     fn batch(&mut self, server: u64, wait: Duration) -> Option<&mut Batch> {
         let filling = self.filling.get(&(server, wait)).copied();
         let filling = filling.filter(|at| self.batches[*at].holds.len() < BATCH_HOLDS_MAX);

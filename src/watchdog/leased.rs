@@ -1,4 +1,4 @@
-//! What the watchdog renews: anything with a lease, which says itself what is due.
+//! The trait of everything that the watchdog renews: it has a lease, and knows its own next step.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use crate::api::holder::HolderId;
 use crate::engine::clock::Tick;
 use crate::script::Script;
 
-/// Something with a lease that has to be renewed until it is given up.
+/// A value with a lease that is renewed until its end.
 pub(crate) trait Leased: Send + Sync {
-    /// It is in doubt whether the server still has it: until that is answered, it is due at once.
+    /// Records that the server may no longer have the hold. Until the server answers, a renewal is due at once.
     fn doubt(&self, now: Tick);
-    /// The clock has jumped: whoever sleeps until a time has to check it again.
+    /// Wakes all tasks that sleep until a deadline of this hold, because the clock has jumped.
     fn wake(&self);
-    /// What to do with it now.
+    /// The next step at `now`.
     fn due(self: Arc<Self>, now: Tick) -> Due;
-    /// The server confirmed a lease of `lease`, counted from `sent`.
+    /// The server confirmed a lease of `lease`, which counts from `sent`.
     fn renewed(&self, sent: Tick, lease: Duration);
-    /// A renewal got no answer, or none about this hold.
+    /// A renewal got no answer, or no answer about this hold.
     fn renewal_failed(&self);
-    /// When it has to be checked next. Called under the lock of the schedule, as [`Leased::due`] is: what
-    /// happens to it from then on moves its entry again.
+    /// When the hold has to be checked next. Like [`Leased::due`], called while the schedule is locked: a later change
+    /// of the hold moves its entry again.
     fn next_check(&self) -> Tick;
-    /// The server says that this holder does not hold it.
+    /// The server no longer has the hold under this holder.
     fn revoked(&self);
     /// The local deadline has passed.
     fn expired(&self);
-    /// Somebody waits for it.
+    /// A waiter wants the lock.
     fn wanted(self: Arc<Self>) {}
 }
 
@@ -39,24 +39,24 @@ impl fmt::Debug for dyn Leased {
 
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// Nothing before then.
+    /// Nothing to do before this time.
     Later(Tick),
-    /// Renew it; at `deadline` it is lost, or has something else to do. The reply is worth waiting for `wait`.
+    /// Renew the hold, and wait up to `wait` for the reply. At `deadline` it is lost or has another step to take.
     Renew {
         request: RenewalRequest,
         deadline: Tick,
         wait: Duration,
     },
-    /// Its deadline has passed.
+    /// The deadline has passed.
     Expired,
-    /// It was given up.
+    /// The hold has ended.
     Gone,
 }
 
-/// What one hold adds to a renewal script.
+/// The part of one hold in a renewal script.
 #[derive(Debug)]
 pub(crate) struct RenewalRequest {
-    /// Renews any number of holds of this kind: keys, and for each a holder and a lease.
+    /// Renews any number of holds of this kind. Takes their keys, and a holder and a lease for each.
     pub(crate) script: &'static Script,
     pub(crate) key: Arc<str>,
     pub(crate) holder: HolderId,

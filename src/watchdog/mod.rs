@@ -1,9 +1,13 @@
-//! One task a client: renews what is held and carries out what `Drop` must not do itself.
+//! The background task of a client: it renews leases, and does the work that `Drop` must not do itself.
 //!
-//! It knows leases and background work, no primitive. Invariants: it never keeps a hold or its
-//! client alive; a hold that was withdrawn is in no later batch; work handed over is driven to its
-//! end even when the client is gone; a server that is slow or silent delays the renewals of no other;
-//! while anything is held, the clock is read every [`LOOK_MAX`](crate::engine::clock::LOOK_MAX) at least.
+//! It knows leases and work, but no primitive. Invariants:
+//!
+//! - it never keeps a hold or its client alive;
+//! - a hold that was withdrawn is in no later batch;
+//! - work handed to it is driven to its end even when the client is gone;
+//! - a slow or silent server delays the renewals of no other server;
+//! - while the client holds anything, the task reads the clock every
+//!   [`LOOK_MAX`](crate::engine::clock::LOOK_MAX) or more often.
 
 mod batches;
 mod leased;
@@ -27,7 +31,7 @@ pub(crate) use batches::BATCH_HOLDS_MAX;
 pub(crate) use leased::{Due, Leased, RenewalRequest};
 use shared::{Job, Shared, Work};
 
-/// The handle of the task. The task ends when the last one is dropped.
+/// The handle of the task. The task ends when the last handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
@@ -35,8 +39,8 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the task on the current runtime. `moved` is given when every hold is in doubt; `reply`
-    /// is the longest wait for one renewal.
+    /// Starts the task on the current runtime. `moved` is given when every hold is in doubt. `reply` is the longest
+    /// wait for one renewal.
     pub(crate) fn start(scripts: Arc<Scripts>, moved: Arc<Hint>, reply: Duration) -> Self {
         let shared = Arc::new(Shared::default());
         let (jobs, inbox) = mpsc::unbounded_channel();
@@ -64,7 +68,7 @@ impl Watchdog {
         self.shared.schedule.lock().remove(id);
     }
 
-    /// Tells `id` that somebody waits for it, if it is still enrolled.
+    /// Notifies `id` that a waiter wants its lock, if it is still enrolled.
     pub(crate) fn recall(&self, id: u64) {
         let lease = self.shared.schedule.lock().get(id).and_then(Weak::upgrade);
         if let Some(lease) = lease {
@@ -72,8 +76,8 @@ impl Watchdog {
         }
     }
 
-    /// Has the task drive `work` to its end. Neither blocks nor panics, wherever it is called from;
-    /// once the task is gone the work is dropped, and leases expire by themselves.
+    /// Makes the task drive `work` to its end. Neither blocks nor panics, in any context. Once the task is gone the
+    /// work is dropped, and the leases expire by themselves.
     pub(crate) fn drive(&self, work: Work) {
         self.shared.pending.fetch_add(1, Ordering::Relaxed);
         if self.jobs.send(Job::Drive(work)).is_err() {
@@ -81,38 +85,38 @@ impl Watchdog {
         }
     }
 
-    /// Has the task drive `work` for as long as a client, handle or guard is left. Nobody waits for
-    /// its end. Neither blocks nor panics.
+    /// Makes the task drive `work` while a client, handle or guard is left. Its end is not awaited. Neither blocks nor
+    /// panics.
     pub(crate) fn drive_while_needed(&self, work: Work) {
-        // Without the task there is nobody it could be for.
+        // Without the task there is no client that needs the work.
         let _ = self.jobs.send(Job::DriveWhileNeeded(work));
     }
 
-    /// Resolves when the work handed over so far is done.
+    /// Waits until the work handed over so far is done.
     pub(crate) async fn drain(&self) {
         let (done, wait) = oneshot::channel();
         if self.jobs.send(Job::Drain(done)).is_ok() {
-            // An error means that the task has ended, which is what is asked for.
+            // An error means that the task has ended, and its work with it.
             let _ = wait.await;
         }
     }
 
-    /// Whether the task has ended before its client: with the runtime on which it was started.
+    /// Whether the task has ended before its client, because the runtime it was started on has ended.
     pub(crate) fn is_gone(&self) -> bool {
         self.jobs.is_closed()
     }
 
-    /// Given when a batch of renewals is on its way.
+    /// The hint that is given when a batch of renewals is under way.
     pub(crate) fn renewals(&self) -> Arc<Hint> {
         Arc::clone(&self.shared.renewals)
     }
 
-    /// Holds under watch.
+    /// The number of enrolled holds.
     pub(crate) fn enrolled(&self) -> usize {
         self.shared.schedule.lock().len()
     }
 
-    /// Work handed over and not done.
+    /// The number of pieces of work that are handed over and not done.
     pub(crate) fn pending(&self) -> usize {
         self.shared.pending.load(Ordering::Relaxed)
     }

@@ -1,7 +1,6 @@
-//! What is due when, and what waits until its server has room: a timer queue without a clock.
+//! Records when each entry is due, and which entries wait for room at their server. A timer queue without a clock.
 //!
-//! Pure. Invariant: an entry is known by one id, has one place in the order of time, and is taken
-//! once.
+//! A pure data structure. Invariant: an entry has one id and one place in the order of time, and is taken once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,35 +8,35 @@ use rustc_hash::FxHashMap;
 
 use crate::engine::clock::Tick;
 
-/// Entries in order of time, each known by an id.
+/// Entries in the order of time, each with an id.
 ///
-/// An entry that is due while its server has no room waits for that. It keeps a place in the order of
-/// time all the same: it is taken at that time, or when there is room, whichever comes first.
+/// An entry that is due while its server has no room waits for room. It also keeps a place in the order of time. It is
+/// taken at that time or when there is room, if that is earlier.
 #[derive(Debug)]
 pub(crate) struct Schedule<T> {
     by_time: BTreeMap<(Tick, u64), T>,
     places: FxHashMap<u64, Place>,
-    /// By server, those that wait until it has room, by when they were due. No server without any.
+    /// By server, the entries that wait for room, in the order of their due times. Holds no empty sets.
     waiting: BTreeMap<u64, BTreeSet<(Tick, u64)>>,
-    /// When its driver wakes next; an entry before that has to wake it.
+    /// When the driver wakes next. An earlier entry has to wake it.
     planned_wake: Tick,
 }
 
-/// Where an entry is.
+/// The place of an entry.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     at: Tick,
     waits: Option<Waits>,
 }
 
-/// Which server has no room for it, and since when it is due.
+/// The server that has no room for an entry, and the time since when the entry is due.
 #[derive(Clone, Copy, Debug)]
 struct Waits {
     server: u64,
     since: Tick,
 }
 
-/// An entry that was taken because it is due, and since when it is.
+/// An entry that was taken because it is due, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DueEntry<T> {
     pub(crate) id: u64,
@@ -57,7 +56,7 @@ impl<T> Default for Schedule<T> {
 }
 
 impl<T> Schedule<T> {
-    /// Adds an entry. True if the driver would wake too late for it and has to be woken.
+    /// Adds an entry. Returns true if the driver would wake too late for it, and has to be woken.
     #[must_use]
     pub(crate) fn insert(&mut self, id: u64, at: Tick, item: T) -> bool {
         self.remove(id);
@@ -70,8 +69,8 @@ impl<T> Schedule<T> {
         early
     }
 
-    /// Puts back an entry that was taken while `server` has no room. It is due at `at`, room or no
-    /// room. For the driver itself, which plans its next wake-up after this.
+    /// Puts back an entry that was taken while `server` has no room. The entry is due at `at` even without room. Called
+    /// by the driver, which plans its next wake-up afterwards.
     pub(crate) fn wait(&mut self, entry: DueEntry<T>, server: u64, at: Tick) {
         let DueEntry { id, since, item } = entry;
         self.remove(id);
@@ -81,7 +80,7 @@ impl<T> Schedule<T> {
         self.waiting.entry(server).or_default().insert((since, id));
     }
 
-    /// Moves an entry that is still there to another time. True as for [`Schedule::insert`].
+    /// Moves an entry to another time, if it is still there. Returns the same as [`Schedule::insert`].
     #[must_use]
     pub(crate) fn shift(&mut self, id: u64, at: Tick) -> bool {
         match self.remove(id) {
@@ -90,8 +89,8 @@ impl<T> Schedule<T> {
         }
     }
 
-    /// Moves an entry that is still there to this time, unless it is due before. For the driver
-    /// itself, which plans its next wake-up after this.
+    /// Moves an entry to an earlier time, if it is still there. Called by the driver, which plans its next wake-up
+    /// afterwards.
     pub(crate) fn bring_forward(&mut self, id: u64, at: Tick) {
         if self.places.get(&id).is_some_and(|place| at < place.at) {
             let _needs_no_waking = self.shift(id, at);
@@ -103,7 +102,7 @@ impl<T> Schedule<T> {
         self.by_time.remove(&(place.at, id))
     }
 
-    /// Takes an entry out of everything but the order of time.
+    /// Removes an entry from everything except the order of time.
     fn leave(&mut self, id: u64) -> Option<Place> {
         let place = self.places.remove(&id)?;
         if let Some(Waits { server, since }) = place.waits
@@ -126,8 +125,8 @@ impl<T> Schedule<T> {
         self.by_time.values()
     }
 
-    /// Makes every entry due at `now` at the latest, and waiting for no server. For the driver
-    /// itself, which plans its next wake-up after this.
+    /// Makes every entry due at `now` at the latest, and waiting for no server. Called by the driver, which plans its
+    /// next wake-up afterwards.
     pub(crate) fn make_all_due(&mut self, now: Tick) {
         self.waiting.clear();
         let later = std::mem::take(&mut self.by_time).into_iter();
@@ -142,7 +141,7 @@ impl<T> Schedule<T> {
         self.by_time.len()
     }
 
-    /// Takes the entries that are due, oldest first, at most `max`.
+    /// Takes at most `max` due entries, oldest first.
     pub(crate) fn take_due(&mut self, now: Tick, max: usize) -> Vec<DueEntry<T>> {
         let mut due = Vec::new();
         while due.len() < max
@@ -156,20 +155,20 @@ impl<T> Schedule<T> {
         due
     }
 
-    /// The servers that something waits for.
+    /// The servers that entries wait for.
     pub(crate) fn waited_for(&self) -> impl Iterator<Item = u64> {
         self.waiting.keys().copied()
     }
 
-    /// Takes the entry that has been due for the longest time of those that wait for `server`.
+    /// Takes the entry that has been due longest among those waiting for `server`.
     pub(crate) fn take_waiting(&mut self, server: u64) -> Option<DueEntry<T>> {
         let (since, id) = *self.waiting.get(&server)?.first()?;
         let item = self.remove(id)?;
         Some(DueEntry { id, since, item })
     }
 
-    /// Plans the next wake-up. An empty schedule keeps the last plan if that is still ahead, so that a
-    /// program that takes and releases one lock in a loop does not wake its driver each time.
+    /// Plans the next wake-up. An empty schedule keeps its last plan while that is still ahead, so a program that takes
+    /// and releases one lock in a loop does not wake the driver each time.
     pub(crate) fn plan_wake(&mut self, now: Tick) -> Tick {
         let next = self
             .by_time
@@ -249,7 +248,7 @@ mod tests {
         assert_eq!(schedule.len(), 1);
     }
 
-    /// By its time, by its end, or by another plan for it: then it waits for nothing any more.
+    /// An entry stops waiting when its time comes, when it is removed, or when it is planned again.
     #[test]
     fn an_entry_leaves_its_wait_with_whatever_comes_first() {
         let mut schedule = Schedule::default();
@@ -274,7 +273,7 @@ mod tests {
         schedule.remove(1);
         assert_eq!(schedule.plan_wake(tick(1)), tick(10), "the plan stands");
         assert!(!schedule.insert(2, tick(11), 'b'));
-        assert!(!schedule.insert(2, tick(10), 'b'), "it wakes then");
+        assert!(!schedule.insert(2, tick(10), 'b'), "it already wakes then");
         assert!(schedule.insert(3, tick(9), 'c'));
         schedule.remove(2);
         schedule.remove(3);
@@ -295,12 +294,12 @@ mod tests {
         let mut schedule = Schedule::default();
         let _ = schedule.insert(1, tick(30), 'a');
         schedule.bring_forward(1, tick(40));
-        assert_eq!(schedule.plan_wake(tick(0)), tick(30), "it is due before");
+        assert_eq!(schedule.plan_wake(tick(0)), tick(30), "it is due earlier");
         schedule.bring_forward(1, tick(20));
         schedule.bring_forward(2, tick(10));
-        assert_eq!(schedule.plan_wake(tick(0)), tick(20), "and one is gone");
+        assert_eq!(schedule.plan_wake(tick(0)), tick(20), "entry 2 is gone");
         assert_eq!(schedule.take_due(tick(20), 9), [taken(1, 20, 'a')]);
-        // What would not be sooner for it waits for its server all the same.
+        // An entry that would not move forward keeps waiting for its server.
         schedule.wait(taken(3, 5, 'c'), 7, tick(50));
         schedule.bring_forward(3, tick(50));
         assert_eq!(schedule.take_waiting(7), Some(taken(3, 5, 'c')));

@@ -1,4 +1,4 @@
-//! What the watchdog's handle and its task share, and what the handle sends to the task.
+//! The state that the watchdog's handle and its task share, and the jobs that the handle sends.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
@@ -15,27 +15,27 @@ use crate::engine::hint::Hint;
 pub(super) type Work = BoxFuture<'static, ()>;
 
 pub(super) enum Job {
-    /// To be driven to its end.
+    /// Drive this to its end.
     Drive(Work),
-    /// To be driven as long as a client, handle or guard is left; nobody waits for its end.
+    /// Drive this while a client, handle or guard is left. Its end is not awaited.
     DriveWhileNeeded(Work),
-    /// To be answered when everything handed over before is done.
+    /// Answer when everything handed over before is done.
     Drain(oneshot::Sender<()>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Given when a batch of renewals was begun.
+    /// Given when a batch of renewals begins.
     pub(super) renewals: Arc<Hint>,
     pub(super) schedule: Mutex<Schedule<Weak<dyn Leased>>>,
-    /// Given when something is due before the task's planned wake-up.
+    /// Given when an entry is due before the task's planned wake-up.
     pub(super) sooner: Hint,
-    /// Work handed over and not done.
+    /// The number of pieces of work that are handed over and not done.
     pub(super) pending: AtomicUsize,
 }
 
 impl Shared {
-    /// Wakes whoever sleeps until a time.
+    /// Wakes all tasks that sleep until a deadline.
     pub(super) fn wake_all(&self) {
         let schedule = self.schedule.lock();
         for lease in schedule.items().filter_map(Weak::upgrade) {

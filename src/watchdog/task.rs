@@ -1,7 +1,6 @@
 //! The loop of the watchdog task.
 //!
-//! Renewals come before everything else in it: work that was handed over may be plenty, and none of
-//! it is as urgent as a lease.
+//! Renewals come first in the loop. There may be a lot of other work, and none of it is as urgent as a lease.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,24 +18,24 @@ use crate::engine::clock::{LOOK_MAX, Pace, Tick};
 use crate::engine::hint::Hint;
 use crate::script::{Call, CallBudget, Failure, Scripts, millis, reply};
 
-/// A renewal that got no answer is tried again after a random time up to this, or a sixteenth of
-/// its lease if that is less.
+/// The longest random pause before a renewal without an answer is tried again, or a sixteenth of its lease if that is
+/// less.
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// What a renewal did for one hold.
+/// The effect of a renewal on one hold.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
-    /// Its lease counts from then, when the renewal was sent.
+    /// The lease counts from `sent`, when the renewal was sent.
     Renewed { sent: Tick },
-    /// The server does not have it any more.
+    /// The server no longer has the hold.
     NotHeld,
-    /// No answer, or none about this hold.
+    /// There was no answer, or no answer about this hold.
     Unknown,
 }
 
-/// One script of a batch, answered or given up: its holds need not wait for the other scripts.
+/// One finished script of a batch. Its holds need not wait for the other scripts.
 struct Completed {
-    /// Shared by all scripts of the batch: the last of them makes room at this server.
+    /// Shared by all scripts of the batch. When the last of them is done, the server has room again.
     server: Arc<u64>,
     renewals: Vec<(Renewal, Outcome)>,
 }
@@ -53,7 +52,7 @@ pub(super) async fn run(
     let mut while_needed: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut calls: FuturesUnordered<BoxFuture<'static, Completed>> = FuturesUnordered::new();
     let mut under_way = BatchesUnderWay::default();
-    // Answered when all work that came before them is done.
+    // Each is answered when all earlier work is done.
     let mut draining: Vec<oneshot::Sender<()>> = Vec::new();
     let mut is_needed = true;
     let mut doubted = moved.mark();
@@ -61,12 +60,12 @@ pub(super) async fn run(
     let mut publishing = pin!(scripts.observed.meter.keep_publishing(clock));
     while is_needed || !work.is_empty() {
         if pace.has_jumped() {
-            // Timers stood still, and all that sleep go by them.
+            // The timers stood still, so tasks that sleep by them would wake too late.
             shared.wake_all();
         }
         if work.is_empty() {
             for done in draining.drain(..) {
-                // Nobody may be waiting any more.
+                // The caller may no longer wait.
                 let _ = done.send(());
             }
         }
@@ -92,11 +91,11 @@ pub(super) async fn run(
                     shared.renewals.give();
                 }
                 for batch in batches {
-                    // All of them are on their way before the loop waits again.
+                    // Polled first in the loop, so all of them are sent before it waits again.
                     calls.extend(start(&scripts, batch));
                 }
             }
-            // Before work that may be plenty: it is short, and there is room for it only now and then.
+            // Polled before the work, which may be plenty: publishing is short and rare.
             never = &mut publishing => match never {},
             job = inbox.recv(), if is_needed => match job {
                 Some(Job::Drive(job)) => work.push(job),
@@ -113,7 +112,7 @@ pub(super) async fn run(
     }
 }
 
-/// At once if there is room again that something waits for.
+/// When the task wakes next: at once if a hold waits for a server that has room again.
 fn next_wake(shared: &Shared, under_way: &BatchesUnderWay, now: Tick) -> Tick {
     let mut schedule = shared.schedule.lock();
     let may_go_on = schedule
@@ -143,7 +142,7 @@ async fn renew(
 ) -> Completed {
     let outcomes = match ask(&scripts, &holds, reply_wait).await {
         Ok(outcomes) => outcomes,
-        // One key may be refused: it speaks for itself alone.
+        // The server may have refused only one of the keys, so each hold is asked for alone.
         Err(failure) if failure.may_concern_some_keys() && holds.len() > 1 => {
             let alone = holds.chunks(1).map(|hold| ask(&scripts, hold, reply_wait));
             let answers = join_all(alone).await.into_iter();
@@ -159,7 +158,7 @@ async fn renew(
     }
 }
 
-/// One renewal script. One attempt: what is not answered is scheduled again, with what is due then.
+/// Runs one renewal script, once. A hold without an answer is scheduled again, and its next step is decided then.
 async fn ask(
     scripts: &Scripts,
     holds: &[Renewal],
@@ -189,10 +188,10 @@ async fn ask(
     })
 }
 
-/// Tells each hold what its renewal did, and plans when it is due next.
+/// Passes the outcomes to the holds, and plans when each is due next.
 fn apply(shared: &Shared, now: Tick, renewals: Vec<(Renewal, Outcome)>) {
     for (Renewal { id, hold, request }, outcome) in renewals {
-        // An entry that is gone by now was withdrawn meanwhile, or has expired.
+        // If the entry is missing, the hold was withdrawn or has expired in the meantime.
         match (hold.upgrade(), outcome) {
             (Some(hold), Outcome::Renewed { sent }) => {
                 hold.renewed(sent, request.lease);
@@ -205,7 +204,7 @@ fn apply(shared: &Shared, now: Tick, renewals: Vec<(Renewal, Outcome)>) {
             }
             (Some(hold), Outcome::Unknown) => {
                 hold.renewal_failed();
-                // Not past its deadline, which is where it is.
+                // Brings the entry forward from the deadline, never past it.
                 let pause = RETRY_PAUSE_MAX.min(request.lease / 16);
                 let again = now.after(pause.mul_f64(fastrand::f64()));
                 shared.schedule.lock().bring_forward(id, again);

@@ -1,4 +1,4 @@
-//! Renewals under paused time, with a server that says what the test wants.
+//! Tests renewals under paused time, with a scripted server.
 
 mod servers;
 mod suspend;
@@ -34,7 +34,7 @@ async fn renewals_come_every_third_of_a_lease_in_batches() {
     assert_eq!(times.len(), 3 * 6, "three batches each time: {times:?}");
     for (round, batch) in times.chunks(3).enumerate() {
         let due = third * (u32::try_from(round).unwrap() + 1);
-        // Up to the margin early, each time.
+        // Each renewal is early by up to the margin.
         assert!(
             batch
                 .iter()
@@ -73,17 +73,17 @@ async fn a_renewal_without_an_answer_is_tried_until_the_deadline_and_not_after()
     assert_eq!(
         server.times(Lane::Renewal).len(),
         tries.len(),
-        "and no more"
+        "no more tries"
     );
-    assert!(guard.is_lost(), "never back");
+    assert!(guard.is_lost(), "a loss is final");
 }
 
-/// An answer after the deadline does not revive what was lost.
+/// An answer after the deadline does not revive a lost hold.
 #[tokio::test(start_paused = true)]
 async fn a_late_renewal_does_not_revive() {
     let lease = Duration::from_secs(1);
     let server = Scripted::new(|sent| match sent.lane {
-        // Within the time a reply is waited for, past the deadline.
+        // Within the wait for a reply, but after the deadline.
         Lane::Renewal if sent.at > MS * 900 => Answer::Late(MS * 160, each(1, 1)),
         Lane::Renewal => Answer::Silence,
         _ => Answer::Value(granted()),
@@ -114,7 +114,7 @@ async fn a_revoked_hold_is_lost_at_its_next_renewal() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_renewed_once_a_release_is_decided_on() {
     let server = Scripted::new(|sent| match sent.script_args()[2].as_str() {
-        // The release gets no answer for as long as it is tried.
+        // The release gets no answer at any try.
         "0" => Answer::Silence,
         _ => Answer::Value(granted()),
     });
@@ -122,10 +122,10 @@ async fn nothing_is_renewed_once_a_release_is_decided_on() {
     drop(client.lock("x").lock().await.unwrap());
     tokio::time::sleep(LEASE * 2).await;
     assert!(server.times(Lane::Renewal).is_empty());
-    assert!(client.stats().is_idle(), "given up with the lease");
+    assert!(client.stats().is_idle(), "it ends with the lease");
 }
 
-/// A hold that cannot be renewed speaks for itself, not for its batch.
+/// A hold that cannot be renewed does not affect its batch.
 #[tokio::test(start_paused = true)]
 async fn a_refused_batch_is_renewed_one_by_one() {
     let server = Scripted::new(|sent| match sent.lane {
@@ -143,7 +143,7 @@ async fn a_refused_batch_is_renewed_one_by_one() {
     assert!(!good.is_lost());
 }
 
-/// A node of a cluster that has only some of the keys just now says so of all of them together.
+/// While a slot moves, a cluster node has only some of the keys and refuses the whole batch.
 #[tokio::test(start_paused = true)]
 async fn a_batch_whose_keys_are_on_the_move_is_renewed_one_by_one_at_once() {
     let server = Scripted::new(|sent| match (sent.lane, sent.words[2].as_str()) {
@@ -160,15 +160,15 @@ async fn a_batch_whose_keys_are_on_the_move_is_renewed_one_by_one_at_once() {
     assert!(times[0] <= LEASE / 3);
 }
 
-/// Another server answers from now on: what is held is asked after at once, also what is not
-/// renewed; until there is an answer, again and again.
+/// Another server answers now. All holds are asked about at once, including a fixed lease, and again until there is an
+/// answer.
 #[tokio::test(start_paused = true)]
 async fn what_is_in_doubt_is_asked_about_at_once() {
     let silent = std::sync::Arc::new(AtomicBool::new(true));
     let is_silent = std::sync::Arc::clone(&silent);
     let server = Scripted::new(move |sent| match sent.lane {
         Lane::Renewal if is_silent.load(Ordering::Relaxed) => Answer::Silence,
-        // The last of them did not come along.
+        // The new server does not have `gone`.
         Lane::Renewal => {
             let keys: usize = sent.words[2].parse().unwrap();
             let held = |key: &String| Value::Int((key != "gone").into());
@@ -197,7 +197,7 @@ async fn what_is_in_doubt_is_asked_about_at_once() {
     assert!(!kept.is_lost() && !fixed.is_lost());
     assert!(
         fixed.remaining() < before - MS * 4000,
-        "no longer than it was"
+        "it is not lengthened"
     );
 
     let asked = server.times(Lane::Renewal).len();
@@ -205,7 +205,7 @@ async fn what_is_in_doubt_is_asked_about_at_once() {
     assert_eq!(server.times(Lane::Renewal).len(), asked, "no doubt is left");
 }
 
-/// A grant whose answer comes after the move was made by the server before it.
+/// The old server made the grant, although its answer came after the failover.
 #[tokio::test(start_paused = true)]
 async fn a_grant_under_way_when_another_server_takes_over_is_in_doubt() {
     let server = Scripted::new(|sent| match sent.lane {

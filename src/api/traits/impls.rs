@@ -1,7 +1,7 @@
-//! The public traits on each lock and each guard, and on the boxed guard.
+//! Implements the public traits for each lock, for each guard and for the boxed guard.
 //!
-//! Every method forwards to the method of the same name on the type. How a guard shows itself is stamped here
-//! too, as all guards show the same.
+//! Every method forwards to the method of that name on the type. The `Debug` output of the guards is made here too, so
+//! that all guards show the same fields.
 
 use std::fmt::{self, Debug};
 use std::future::Future;
@@ -109,7 +109,7 @@ locks! {
     RedlockLock => RedlockGuard,
 }
 
-/// With what each guard shows of what it is a guard of.
+/// Each guard with its name method, which its `Debug` output shows.
 macro_rules! guards {
     ($($guard:ident: $name:ident,)*) => {
         $(
@@ -203,7 +203,7 @@ guards! {
     RedlockGuard: name,
 }
 
-/// What there is to say about a guard, on one line.
+/// Adds the common `Debug` fields of a guard.
 fn show(shown: &mut fmt::DebugStruct<'_, '_>, guard: &dyn Guard, lost: Option<Lost>) {
     shown.field("holder_id", &guard.holder_id());
     shown.field("owner", guard.owner());

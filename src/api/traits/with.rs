@@ -1,7 +1,7 @@
-//! Lock, body, release: one call for all of it.
+//! Acquires a lock, runs a body and releases the lock, in one call.
 //!
-//! Invariants: the body is dropped at the moment the lock is lost; it is over before the lock is released;
-//! what a body that ended with `Ok` returned is never dropped.
+//! Invariants: the body is dropped at the moment the lock is lost. The body is over before the lock is released. The
+//! value of a body that ended with `Ok` is never dropped.
 
 use super::{Guard, Lock};
 use crate::api::lost::{Lost, drive};
@@ -26,7 +26,7 @@ where
         return Err(WithError::Busy(lock.refused().await));
     };
     let ended = run(&guard, body).await;
-    // A guard that is lost has nothing to release that is worth waiting for.
+    // A lost guard has no release to wait for.
     let ended = ended.map_err(|lost| WithError::Lost {
         lock: lost.lock_name().to_owned(),
         reason: lost.reason(),
@@ -36,8 +36,8 @@ where
     Ok(Completed { value, released })
 }
 
-/// Drives the body to its end, or drops it when the lock is lost. What it returned is kept even if the lock
-/// was lost while its last step blocked the thread.
+/// Drives the body to its end, or drops it when the lock is lost. A value that the body returned is kept even if the
+/// lock was lost while the last step blocked the thread.
 async fn run<G, T, E, F>(guard: &G, body: F) -> Result<Result<T, E>, Lost>
 where
     G: Guard,
@@ -54,35 +54,35 @@ where
     }
 }
 
-/// Stamps `with` onto a public handle that is a [`Lock`].
+/// Adds `with` and `with_completed` to a public handle that is a [`Lock`].
 macro_rules! with_methods {
     ($lock:ident, $guard:ident) => {
         impl $lock {
-            /// Acquires the lock, runs `body`, releases the lock: one call, and one error that tells apart what
-            /// went wrong.
+            /// Acquires the lock, runs `body`, releases the lock: one call, and one error type for everything that can
+            /// fail.
             ///
-            /// * `wait` is how long to wait for a lock that others hold: a [`Duration`], of which zero is one
-            ///   attempt, or a [`Wait`]($crate::Wait). After a refusal the server is asked who holds it, one
-            ///   more round trip.
-            /// * `body` gets the guard by reference. It is dropped at the moment the lock is lost, so commit
-            ///   what it does before it ends. Tasks that it spawns go on:
-            ///   [`loss`]($crate::ReentrantGuard::loss) is for them.
-            /// * Then the lock is released, also after an error of the body, and this waits for the server to
-            ///   confirm it.
+            /// * `wait` is how long to wait for a lock that others hold: a [`Duration`], where zero means one attempt,
+            ///   or a [`Wait`]($crate::Wait). After a refusal the server is asked for the holders, which takes one more
+            ///   round trip.
+            /// * `body` gets the guard by reference. It is dropped at the moment the lock is lost, so commit its work
+            ///   before it ends. Tasks that it spawns go on, and can watch
+            ///   [`loss`]($crate::ReentrantGuard::loss).
+            /// * Then the lock is released, also after an error of the body. The call waits for the server to confirm
+            ///   the release.
             ///
-            /// `Ok` means that the body ended with `Ok`, whatever became of the release: what was done was
-            /// done. [`with_completed`](Self::with_completed) says whether the lock was held to the end.
+            /// `Ok` means that the body ended with `Ok`, even if the release failed, because the work is done.
+            /// [`with_completed`](Self::with_completed) also reports whether the lock was held to the end.
             ///
-            /// The future is `Send` if `body` and what it awaits are, so this works in spawned tasks and in
-            /// handlers of a web server.
+            /// The future is `Send` if `body` and its awaited futures are. It works in spawned tasks and in handlers of
+            /// a web server.
             ///
             /// # Cancel safety
-            /// Dropping the future drops the body; then the lock is released in the background. So it is if
-            /// the body panics.
+            /// Dropping the future drops the body, and then the lock is released in the background. A panic of the body
+            /// has the same effect.
             ///
             /// # Errors
-            /// [`WithError`]($crate::WithError): others held the lock, it was lost, the body ended with an
-            /// error, or the lock could not be acquired.
+            /// [`WithError`]($crate::WithError): others held the lock, it was lost, the body ended with an error, or
+            /// the lock could not be acquired.
             ///
             /// ```no_run
             #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") {")]
@@ -114,8 +114,8 @@ macro_rules! with_methods {
                 Ok(completed.value)
             }
 
-            /// As [`with`](Self::with), and says with what the body returned how the release ended: whether the
-            /// lock was held until then.
+            /// Like [`with`](Self::with), and also returns the outcome of the release, which shows whether the lock was
+            /// held to the end.
             ///
             /// # Cancel safety
             /// As for [`with`](Self::with).

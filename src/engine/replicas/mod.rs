@@ -1,13 +1,13 @@
-//! Grants that count only once replicas have them.
+//! Confirms grants that count only once replicas have them.
 //!
-//! `WAIT` says how many replicas have the writes of the connection it is sent on. So the hold is
-//! renewed first, which is a write after the grant, and `WAIT` goes right behind that over one
-//! connection: on another one, or one that was replaced in between, it would speak of nothing. It holds
-//! up whatever comes behind it, so it has a connection of its own.
+//! `WAIT` returns how many replicas have the writes of the connection it is sent on. So the hold is renewed first,
+//! which is a write after the grant, and `WAIT` follows directly on one connection. On another connection, or a
+//! replaced one, its answer would mean nothing. `WAIT` holds up every command behind it, so it has a connection of its
+//! own.
 //!
-//! Invariants: one `WAIT` is under way to each server; whoever comes meanwhile goes with the next one,
-//! together with all others that ask for the same. A renewal concerns a holder id that is used once, so
-//! one that comes late, or twice, changes nothing.
+//! Invariants: one `WAIT` is under way to each server. Requests that come in the meantime share the next `WAIT` with
+//! all others of equal terms. A renewal names a holder id that is used once, so a late or repeated renewal changes
+//! nothing.
 
 mod request;
 mod round;
@@ -33,7 +33,7 @@ pub(crate) struct Replicas {
     scripts: Arc<Scripts>,
     /// The longest wait for a reply that comes at once.
     reply: Duration,
-    /// By server, who waits for the next `WAIT`. There for as long as one is under way.
+    /// By server, the requests for the next `WAIT`. A queue exists while a `WAIT` is under way.
     queues: Mutex<HashMap<u64, VecDeque<Request>>>,
 }
 
@@ -46,9 +46,9 @@ impl Replicas {
         }
     }
 
-    /// Waits until replicas have these holds, which one script could name.
+    /// Waits until replicas have these holds, which must be in one slot.
     ///
-    /// Cancel safe: what is under way goes on, and changes nothing that was not granted.
+    /// Cancel safe: a round that is under way goes on, and only concerns holds that were granted.
     pub(crate) async fn confirm(
         self: &Arc<Self>,
         watchdog: &Watchdog,
@@ -66,7 +66,7 @@ impl Replicas {
             outcome,
         };
         if self.enqueue(server, request) {
-            // Driven by the watchdog, so that nobody who gives up takes the others along.
+            // Driven by the watchdog, so that a caller that leaves does not cancel the others.
             watchdog.drive(Arc::clone(self).serve(server).boxed());
         }
         confirmed
@@ -74,7 +74,7 @@ impl Replicas {
             .unwrap_or_else(|_| Err(Failure::silent("the client is gone")))
     }
 
-    /// True if nobody serves this queue yet.
+    /// Adds a request. Returns true if the queue has no driver yet.
     fn enqueue(&self, server: u64, request: Request) -> bool {
         let mut queues = self.queues.lock();
         let is_new = !queues.contains_key(&server);
@@ -88,7 +88,7 @@ impl Replicas {
         }
     }
 
-    /// The first in the queue, and all others that ask for the same. `None` ends the queue.
+    /// The first request in the queue, with all others of equal terms. `None` ends the queue.
     fn next_round(&self, server: u64) -> Option<Vec<Request>> {
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(&server)?;

@@ -1,4 +1,4 @@
-//! What is to be confirmed by replicas, and what became of it.
+//! A request to confirm holds by replicas, and its verdict.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use crate::api::options::Replication;
 use crate::engine::clock::Tick;
 use crate::script::{Failure, Script};
 
-/// One hold to be confirmed.
+/// One hold to confirm.
 #[derive(Debug)]
 pub(crate) struct Confirmation {
-    /// Renews any number of holds of this kind; as of [`RenewalRequest`](crate::watchdog::RenewalRequest).
+    /// Renews any number of holds of this kind. See [`RenewalRequest`](crate::watchdog::RenewalRequest).
     pub(crate) script: &'static Script,
     pub(crate) key: Arc<str>,
     pub(crate) holder: HolderId,
-    /// The end of its lease, which is not lengthened.
+    /// The end of the lease, which the confirmation does not lengthen.
     pub(crate) until: Tick,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
-    /// As many replicas as were asked for have it.
+    /// The requested number of replicas has it.
     Confirmed,
-    /// The server does not have it any more, or is no primary any more.
+    /// The server no longer has it, or is no longer a primary.
     Gone,
-    /// Only as many had it in time.
+    /// Only this number of replicas had it in time.
     TooFew(i64),
-    /// The server does not let this user wait.
+    /// The server does not permit this user to run `WAIT`.
     Denied(RedisError),
 }
 

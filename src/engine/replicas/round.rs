@@ -1,4 +1,4 @@
-//! One wait for replicas: the renewals of all who wait together, and `WAIT` behind them.
+//! Runs one wait for replicas: the renewals of all requests together, and `WAIT` behind them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::conn::error_reply::{code, is_temporary, is_unknown_command};
 use crate::conn::value::shown;
 use crate::script::{Call, Failure, Scripts, millis, reply};
 
-/// Confirms all of them. They are of one server, as far as was known when they came.
+/// Confirms all requests. When they were queued, all were known to be at one server.
 pub(super) async fn run(scripts: &Scripts, reply: Duration, requests: Vec<Request>) {
     let answers = ask(scripts, reply, &requests).await;
     let mut elsewhere: BTreeMap<u16, Vec<Request>> = BTreeMap::new();
@@ -25,7 +25,7 @@ pub(super) async fn run(scripts: &Scripts, reply: Duration, requests: Vec<Reques
             Ok(verdict) => report(request, Ok(verdict)),
         }
     }
-    // Slots that have moved, or are about to: each is followed on its own.
+    // Each slot that has moved, or is about to move, is followed on its own.
     for requests in elsewhere.into_values() {
         let answers = ask(scripts, reply, &requests).await;
         for (request, answer) in requests.into_iter().zip(answers) {
@@ -35,7 +35,7 @@ pub(super) async fn run(scripts: &Scripts, reply: Duration, requests: Vec<Reques
 }
 
 fn report(request: Request, outcome: Outcome) {
-    // Its caller may have given up meanwhile.
+    // The caller may be gone.
     let _ = request.outcome.send(outcome);
 }
 
@@ -55,7 +55,7 @@ impl Unconfirmed {
     }
 }
 
-/// One wait; an answer for each request.
+/// Runs one wait, and returns an answer for each request.
 async fn ask(
     scripts: &Scripts,
     reply: Duration,
@@ -63,7 +63,7 @@ async fn ask(
 ) -> Vec<Result<Verdict, Unconfirmed>> {
     let now = scripts.clock.now();
     let replication = requests[0].replication;
-    // By slot and by script, the holds of which requests.
+    // The holds of each slot and script, as indices of the request and the hold.
     let mut groups: BTreeMap<(u16, &str), Vec<(usize, usize)>> = BTreeMap::new();
     for (at, request) in requests.iter().enumerate() {
         for (number, hold) in request.holds.iter().enumerate() {
@@ -105,7 +105,7 @@ async fn ask(
         for (number, (at, _)) in places.iter().enumerate() {
             match &held {
                 Ok(held) if held[number] => {}
-                // Whatever else is true of this request.
+                // A missing hold decides, even if others of the request are there.
                 Ok(_) => verdicts[*at] = Ok(Verdict::Gone),
                 Err(failed) => verdicts[*at] = failed.clone().map(|()| Verdict::Gone),
             }
@@ -114,8 +114,8 @@ async fn ask(
     verdicts
 }
 
-/// Which holds were renewed; else what that means for all of them, `Ok` if they are to be asked for
-/// anew.
+/// Whether each hold was renewed. If the script failed, the error says what that means for all of them: `Ok` if the
+/// caller should acquire them again.
 fn renewed(
     answer: Result<Value, RedisError>,
     holds: usize,
@@ -129,7 +129,7 @@ fn renewed(
         .map_err(|error| Err(Unconfirmed::Failed(Failure::silent(error.to_string()))))
 }
 
-/// What `WAIT` was answered.
+/// Reads the answer to `WAIT`.
 fn verdict(answer: Option<Result<Value, RedisError>>, count: i64) -> Result<Verdict, Unconfirmed> {
     match answer {
         Some(Ok(Value::Int(replicas))) if replicas >= count => Ok(Verdict::Confirmed),

@@ -1,4 +1,4 @@
-//! Waits for replicas under paused time, with a server that says what the test wants.
+//! Tests the wait for replicas under paused time, with a scripted server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_secs(3);
 const WITHIN: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// What a server answers that has every hold, and `replicas` that confirm at once.
+/// Answers as a server that has every hold, with `replicas` that confirm at once.
 fn healthy(sent: &Sent, replicas: i64) -> Answer {
     Answer::Value(match (sent.lane, &*sent.words[0]) {
         (_, "WAIT") => Value::Int(replicas),
@@ -41,7 +41,7 @@ fn waits(server: &Scripted) -> Vec<Sent> {
     sent
 }
 
-/// Of one lock: acquires and releases, each with its holder.
+/// The acquires and releases of one lock, each with its holder.
 fn attempts(server: &Scripted, name: &str) -> Vec<(bool, String)> {
     let sent = server.sent().into_iter();
     let mut all = Vec::new();
@@ -65,13 +65,13 @@ async fn a_grant_is_renewed_and_waited_for_on_one_connection_in_this_order() {
     assert_eq!(sent.len(), 2);
     assert_eq!(sent[0].words[2..4], ["1", "x"]);
     assert_eq!(sent[1].words, ["WAIT", "1", "1000"]);
-    // A second guard of the owner is no second grant.
+    // A second guard of the owner needs no second grant.
     let again = guard.reenter().await.unwrap();
     assert_eq!(waits(&server).len(), 1);
     again.release().await.unwrap();
     guard.release().await.unwrap();
     let plain = client.lock("x").lock().await.unwrap();
-    assert_eq!(waits(&server).len(), 1, "only where it is asked for");
+    assert_eq!(waits(&server).len(), 1, "only for a replicated handle");
     drop(plain);
 }
 
@@ -104,7 +104,7 @@ async fn who_comes_while_a_wait_is_under_way_shares_the_next_one() {
     assert!(client.stats().is_idle(), "{:?}", client.stats());
 }
 
-/// Who asks for other numbers has a wait of its own, after those before it; each server has its own.
+/// A request for another number of replicas has its own wait, after the earlier waits. Each server has its own queue.
 #[tokio::test(start_paused = true)]
 async fn waits_for_different_numbers_come_one_after_the_other_on_each_server() {
     let place = |key: &str| (0, u64::from(key.starts_with('b')));
@@ -147,7 +147,7 @@ async fn too_few_replicas_release_the_grant_and_say_so() {
         "lock \"x\": lock: 1 of 2 replicas confirmed within 200ms; the lock was released; check the \
          replicas of scripted and their links, ask for fewer, or allow more time"
     );
-    // Before the caller was told.
+    // Before the caller got the error.
     let attempts = attempts(&server, "x");
     assert_eq!(attempts.len(), 2, "{attempts:?}");
     assert_eq!(attempts[1], (true, attempts[0].1.clone()));
@@ -176,18 +176,18 @@ async fn a_grant_that_the_server_has_lost_meanwhile_is_asked_for_again() {
     let (grants, releases): (Vec<_>, Vec<_>) = all.iter().partition(|(release, _)| !release);
     assert_eq!(grants.len(), 2);
     assert_ne!(grants[0].1, grants[1].1, "a holder id is used once");
-    assert_eq!(releases.len(), 1, "what is left of the first is undone");
+    assert_eq!(releases.len(), 1, "the first attempt is undone");
     assert_eq!(releases[0].1, grants[0].1);
     guard.release().await.unwrap();
 
     lost.store(1, Ordering::Relaxed);
     assert!(lock(&client, "x").try_lock().await.unwrap().is_none());
-    // What it listened to is kept for a moment.
+    // The subscription lingers for a moment.
     tokio::time::sleep(LEASE).await;
     assert!(client.stats().is_idle(), "{:?}", client.stats());
 }
 
-/// The lease runs from when it was asked for, whatever replicas take.
+/// The lease counts from the request, however long the replicas take.
 #[tokio::test(start_paused = true)]
 async fn a_grant_whose_time_is_over_is_not_handed_out() {
     let server = Scripted::new(|sent| {
@@ -209,7 +209,7 @@ async fn a_grant_whose_time_is_over_is_not_handed_out() {
     let margin = MS * 32;
     assert_eq!(first.0, LEASE - margin - MS * 1200);
     assert_eq!(second.0, LEASE - margin - MS * 2400);
-    // Its first grant would have been confirmed after 3600 ms.
+    // The first grant would have been confirmed after 3600 ms.
     let attempts = attempts(&server, "x3");
     assert_eq!(attempts.len(), 3, "{attempts:?}");
     assert!(third.0 > LEASE / 3 && !third.1.is_lost());
@@ -226,7 +226,7 @@ async fn who_gives_up_in_the_middle_leaves_nothing_and_takes_nobody_along() {
         }
     });
     let client = Client::over(&server, LEASE);
-    // The first of them starts the wait; the others share the next.
+    // The first request starts the wait. The others share the next wait.
     let mut calls = Vec::new();
     for name in ["a", "b", "c"] {
         let lock = lock(&client, name);
@@ -247,7 +247,7 @@ async fn who_gives_up_in_the_middle_leaves_nothing_and_takes_nobody_along() {
     let mut confirmed = server.sent();
     confirmed.retain(|sent| sent.lane == Lane::Confirm && !sent.is("WAIT"));
     let keys: Vec<_> = confirmed.iter().map(|sent| sent.words[3].clone()).collect();
-    assert_eq!(keys, ["a", "c"], "nobody waits for what was given up");
+    assert_eq!(keys, ["a", "c"], "a dropped call is not waited for");
     drop(guard);
 }
 
@@ -264,7 +264,7 @@ async fn a_wait_without_an_answer_is_undone() {
     let started = server.clock().now();
     let error = lock(&client, "x").lock().await.unwrap_err();
     assert!(error.is_io() && error.lock_name() == Some("x"), "{error}");
-    // As long as it may take, and one reply.
+    // The time for the replicas, and one reply.
     assert_eq!(started.until(server.clock().now()), WITHIN + MS * 500);
     tokio::time::sleep(MS).await;
     let attempts = attempts(&server, "x");
@@ -297,7 +297,7 @@ async fn a_client_that_is_shut_down_waits_for_no_replica() {
     closing.await.unwrap().unwrap();
 }
 
-/// A server that forgot its scripts is sent their text, and `WAIT` once more behind it.
+/// A server that has forgotten its scripts gets their text, and `WAIT` again behind it.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_the_server_does_not_know_is_sent_in_full() {
     let server = Scripted::new(|sent| match (sent.lane, &*sent.words[0]) {
@@ -335,7 +335,7 @@ async fn a_server_that_does_not_let_wait_is_an_error_that_names_the_right() {
     }
 }
 
-/// A slot that was moved while its hold waited in line is asked for where it is now, on its own.
+/// A slot moved while its hold waited in the queue. The hold is asked for at the new server, on its own.
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_has_moved_is_followed() {
     let place = |key: &str| (u16::from(key == "b"), 0);

@@ -1,4 +1,4 @@
-//! The queue by examples, and by all that can happen to four calls.
+//! Tests the queue with examples, and with all interleavings of four calls.
 
 use std::collections::HashSet;
 
@@ -35,7 +35,7 @@ fn on(queue: &mut Queue, now: Tick, event: Event) -> Vec<Action> {
 
 const SOON: Duration = Duration::from_millis(100);
 
-/// A queue of waiting requests for these numbers of permits, of which the server refused the first.
+/// A queue of waiting requests for these numbers of permits. The server has refused the first.
 fn contended(permits: &[u32]) -> Queue {
     let mut queue = Queue::default();
     call(&mut queue, 0, permits[0], Tick::NEVER);
@@ -213,7 +213,7 @@ fn when_the_server_is_silent_all_that_waited_learn_it() {
     assert_eq!(one, [Action::Fail { request: 2 }]);
 }
 
-/// A server with a number of permits, the clients of which are one queue, and another client that takes and returns.
+/// A server with permits and its two clients: one with the queue, and another that takes and returns permits.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct World {
     queue: Queue,
@@ -221,12 +221,13 @@ struct World {
     free: u32,
     /// Taken by guards of this client.
     held: Vec<Terms>,
-    /// Attempts under way, and whether the caller of a request is still there.
+    /// The attempts under way, each with its number of permits.
     asks: Vec<(u64, u32)>,
+    /// The requests whose caller is still there.
     open: Vec<u64>,
     calls: u64,
     others: u32,
-    /// Whether a message is on its way.
+    /// Whether a message is under way.
     message: bool,
     steps: u32,
 }
@@ -251,7 +252,7 @@ impl World {
         }
     }
 
-    /// Applies an event with permits in hand, if it has some.
+    /// Applies an event, with permits in hand if it carries any.
     fn apply(&mut self, event: Event, mut in_hand: Option<Terms>) {
         let mut out = Vec::new();
         self.queue.on(self.now, event, &mut out);
@@ -389,7 +390,7 @@ impl World {
     }
 }
 
-/// All that can happen to four calls, one of which wants all permits, beside another client: in any order, to a depth.
+/// Explores, to a depth, all orders of events for four calls beside another client. A call wants all permits.
 #[test]
 fn whatever_happens_permits_are_neither_lost_nor_doubled_and_no_wait_is_forgotten() {
     let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! Renewals over several servers: each at its own pace, whatever becomes of the others.
+//! Tests renewals at several servers: each server keeps its own pace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::conn::{EventHandler, Lane};
 use crate::reentrant::ReentrantGuard;
 use crate::testing::{Answer, Scripted, Sent, each, granted};
 
-/// What the holds of [`LEASE`] end before.
+/// How long before the end of [`LEASE`] a hold ends locally.
 const MARGIN: Duration = Duration::from_millis(302);
 
 const IN_FLIGHT_MAX: usize = BATCHES_MAX * BATCH_HOLDS_MAX;
@@ -60,7 +60,7 @@ fn times_of_keys(sent: &[Sent]) -> HashMap<&str, Vec<Duration>> {
     times
 }
 
-/// Server 1 is silent, with more holds than it has room for; 0 and 2 answer.
+/// Server 1 is silent and has more holds than fit under way. Servers 0 and 2 answer.
 #[tokio::test(start_paused = true)]
 async fn the_holds_of_a_silent_server_expire_and_the_others_keep_their_pace() {
     let place = |key: &str| ((number(key) % 60) as u16, number(key) % 3);
@@ -71,7 +71,7 @@ async fn the_holds_of_a_silent_server_expire_and_the_others_keep_their_pace() {
     });
     let client = Client::over(&server, LEASE);
     let guards = take(&client, 0..6000).await;
-    // Those of the silent server that wait for room are looked at in time as well.
+    // The holds of the silent server that wait for room expire in time as well.
     tokio::time::sleep(LEASE - MARGIN - MS).await;
     assert_eq!(client.stats().holds, 6000);
     tokio::time::sleep(MS * 2).await;
@@ -87,8 +87,8 @@ async fn the_holds_of_a_silent_server_expire_and_the_others_keep_their_pace() {
     let times = times_of_keys(&others);
     assert_eq!(times.len(), 4000);
     for (key, times) in &times {
-        // The margin early, each time, and a little for those it goes together with; a batch waits
-        // for a few others of its own server.
+        // Each renewal is early by the margin, and by a little more to join others. A batch waits for a few others of
+        // its own server.
         for (round, at) in (1..).zip(times) {
             let due = LEASE / 3 * round;
             let early = (MARGIN + LEASE / 32) * round;
@@ -97,12 +97,12 @@ async fn the_holds_of_a_silent_server_expire_and_the_others_keep_their_pace() {
         assert_eq!(times.len(), 6, "{key}: {times:?}");
     }
     let asked = times_of_keys(&silent);
-    assert_eq!(asked.len(), 2000, "each had its turn");
-    // 800 of 2000 in a second, for 20 s: about 8 times each, in an order that pauses shuffle.
+    assert_eq!(asked.len(), 2000, "each gets its turn");
+    // 800 of 2000 per second for 20 s make about 8 tries each, in an order that the pauses shuffle.
     for (key, times) in &asked {
         assert!((5..=12).contains(&times.len()), "{key}: {times:?}");
     }
-    // Each is waited for a second.
+    // Each try waits for one second.
     let mut under_way: BTreeMap<Duration, i64> = BTreeMap::new();
     for sent in &silent {
         let holds = i64::try_from(sent.script_keys()).unwrap();
@@ -146,10 +146,10 @@ async fn ten_thousand_holds_in_thousands_of_slots_are_renewed_in_time() {
     for (key, times) in &times {
         assert_eq!(times.len(), rounds, "{key}: {times:?}");
     }
-    // 5000 slots; at the end of a batch or of a look, a pair may be torn.
+    // There are 5000 slots. A pair may be split at the end of a batch, or of a pass over the due holds.
     let scripts = sent.len() / rounds;
     assert!((5_000..5_300).contains(&scripts), "{scripts}");
-    // 34 batches to a server, 8 of them at once, 2 ms each.
+    // 34 batches for each server, 8 at a time, 2 ms each.
     let mut first: HashMap<usize, Duration> = HashMap::new();
     for times in times.values() {
         for (round, at) in times.iter().enumerate() {
@@ -164,7 +164,7 @@ async fn ten_thousand_holds_in_thousands_of_slots_are_renewed_in_time() {
     }
 }
 
-/// The first of a batch to be answered does not wait for the last.
+/// The first script of a batch to be answered does not wait for the last.
 #[tokio::test(start_paused = true)]
 async fn a_slow_script_delays_no_other_of_its_batch() {
     let place = |key: &str| (number(key) as u16, 0);
@@ -208,8 +208,8 @@ async fn what_is_given_up_while_it_waits_for_room_is_in_no_batch() {
     }
 }
 
-/// What waits for room at a server that does not answer is asked at the one that does, as soon as
-/// it is known to be there.
+/// A hold that waits for room at a silent server is asked for at the new server of its slot, as soon as that server is
+/// known.
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_room_goes_where_its_slot_has_moved() {
     let home = Arc::new(AtomicU64::new(1));
@@ -225,7 +225,7 @@ async fn what_waits_for_room_goes_where_its_slot_has_moved() {
     tokio::time::sleep(LEASE / 3).await;
     assert_eq!(times_of_keys(&renewals(&server)).len(), IN_FLIGHT_MAX);
 
-    // Nobody says so: they find it out when those before them are done, one way or the other.
+    // There is no notice of the move. The waiting holds learn of it when the batches before them are done.
     home.store(2, Ordering::Relaxed);
     tokio::time::sleep(MS * 1500).await;
     let sent = renewals(&server);
@@ -235,7 +235,7 @@ async fn what_waits_for_room_goes_where_its_slot_has_moved() {
     let last = late.map(|sent| sent.at).max().unwrap();
     assert!(last <= LEASE / 3, "{last:?}");
 
-    // Somebody says so: everything is asked after at once.
+    // With a notice of the move, all holds are asked about at once.
     home.store(3, Ordering::Relaxed);
     client.core().locals.moved();
     tokio::time::sleep(MS * 100).await;
@@ -246,7 +246,7 @@ async fn what_waits_for_room_goes_where_its_slot_has_moved() {
     assert!(guards.iter().all(|guard| !guard.is_lost()));
 }
 
-/// A doubt while holds wait for room: they wait for nothing any more, and each is asked.
+/// When a doubt arises, the holds that wait for room stop waiting, and each is asked about.
 #[tokio::test(start_paused = true)]
 async fn a_doubt_reaches_what_waits_for_room() {
     let is_silent = Arc::new(AtomicBool::new(true));

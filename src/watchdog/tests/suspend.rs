@@ -1,4 +1,4 @@
-//! The clock goes on while the timers stand still, as when a machine was suspended.
+//! Tests a clock that goes on while the timers stand still, as when a machine was suspended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::engine::clock::LOOK_MAX;
 use crate::multilock::MultiLock;
 use crate::testing::{Answer, Scripted, each, granted};
 
-/// A moment for tasks to run.
+/// Gives tasks a short time to run.
 const MOMENT: Duration = Duration::from_millis(5);
 
 fn server() -> Arc<Scripted> {
@@ -47,7 +47,7 @@ async fn who_sleeps_since_before_a_suspend_is_told() {
     }
 }
 
-/// No step is begun after the end of the lease, however short the steps are.
+/// No step of the work begins after the lease has ended, even if the steps are short.
 #[tokio::test(start_paused = true)]
 async fn no_step_of_the_work_is_begun_after_a_suspend() {
     let server = server();
@@ -72,7 +72,7 @@ async fn no_step_of_the_work_is_begun_after_a_suspend() {
     assert_eq!(steps.load(Ordering::Relaxed), before);
 }
 
-/// Looking more often makes no renewal of it, and nothing held means nothing looked at.
+/// Checking the clock more often sends no extra renewals. Without holds there are no checks.
 #[tokio::test(start_paused = true)]
 async fn a_suspend_shorter_than_what_is_left_is_made_up_for() {
     let server = server();
