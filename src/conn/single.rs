@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use redis::{Cmd, ConnectionInfo, ProtocolVersion, Value};
 
 use super::error_reply::{code, is_unknown_command};
-use super::link::{Link, Purpose, Reachability};
+use super::link::{Link, Purpose, Reachability, SharedProcess};
 use super::network::Network;
 use super::process::Process;
 use super::setup::{Setup, with_defaults};
@@ -27,6 +27,7 @@ pub(crate) struct SingleServer {
     address: String,
     network: Network,
     reachability: Arc<Reachability>,
+    process: Arc<SharedProcess>,
     command: Link,
     renewal: Link,
     push: Link,
@@ -46,9 +47,10 @@ impl SingleServer {
         let settings = settings.set_protocol(ProtocolVersion::RESP3);
         let push_info = info.clone().set_redis_settings(settings);
         let reachability = Arc::default();
+        let process = Arc::default();
         let link = |lane: &str, info, purpose| {
             let label = format!("lockset-{lane}-{}", setup.client_id);
-            Link::new(info, label, setup, &reachability, purpose)
+            Link::new(info, label, setup, &reachability, &process, purpose)
         };
         Self {
             address,
@@ -59,6 +61,7 @@ impl SingleServer {
             behind_push: link("behind-push", info, Purpose::BehindPush),
             push: link("push", push_info, Purpose::Push),
             reachability,
+            process,
         }
     }
 
@@ -180,7 +183,7 @@ impl Transport for SingleServer {
         self.link(lane).last_reply_at()
     }
 
-    fn process(&self, lane: Lane, _route: &str) -> Option<Process> {
-        self.link(lane).process()
+    fn process(&self, _lane: Lane, _route: &str) -> Option<Process> {
+        self.process.known()
     }
 }

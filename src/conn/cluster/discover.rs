@@ -139,6 +139,7 @@ fn temporary_link(nodes: &Nodes, address: &Address) -> Link {
         label,
         &setup,
         nodes.at(address).reachability(),
+        &Arc::default(),
         Purpose::Other,
     )
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
 
+use super::shared_process::Generation;
 use super::shared_tick::SharedTick;
 use super::socket::{End, Socket};
 use crate::conn::push::PushState;
@@ -16,6 +17,8 @@ pub(super) struct Connection {
     socket: Socket,
     clock: Clock,
     made: Tick,
+    /// Of the process behind it.
+    generation: Generation,
     last_reply: SharedTick,
     /// The send time of the first abandoned call since the last reply.
     given_up: SharedTick,
@@ -29,6 +32,7 @@ impl Connection {
         push: Arc<PushState>,
         clock: Clock,
         last_reply: SharedTick,
+        generation: Generation,
     ) -> Self {
         // A reply read at this instant must count as later.
         let made = clock.now().before(Duration::from_nanos(1));
@@ -37,6 +41,7 @@ impl Connection {
             socket,
             clock,
             made,
+            generation,
             last_reply,
             given_up: SharedTick::default(),
             push,
@@ -45,6 +50,10 @@ impl Connection {
 
     pub(super) fn last_reply_at(&self) -> Tick {
         self.last_reply.get()
+    }
+
+    pub(super) fn generation(&self) -> Generation {
+        self.generation
     }
 
     pub(super) fn made_at(&self) -> Tick {
@@ -184,6 +193,16 @@ mod tests {
         (socket, push, last_reply)
     }
 
+    fn connection(socket: Socket, push: Arc<PushState>, last_reply: SharedTick) -> Connection {
+        Connection::new(
+            socket,
+            push,
+            Clock::System,
+            last_reply,
+            Generation::default(),
+        )
+    }
+
     #[tokio::test]
     async fn a_command_whose_caller_gave_up_is_not_counted_as_in_flight() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -192,7 +211,7 @@ mod tests {
             panic!("the library has it");
         };
         let in_flight = Arc::clone(in_flight);
-        let connection = Connection::new(socket, push, Clock::System, last_reply);
+        let connection = connection(socket, push, last_reply);
         let ping = redis::cmd("PING");
         let commands = [&ping; 5];
         let limit = Duration::from_secs(5);
@@ -217,7 +236,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (socket, push, last_reply) = connected(&listener).await;
         let (mut server, _) = listener.accept().await.unwrap();
-        let connection = Connection::new(socket, push, Clock::System, last_reply);
+        let connection = connection(socket, push, last_reply);
         let ping = redis::cmd("PING");
         let limit = Duration::from_millis(10);
         assert!(connection.send(None, &ping, limit).await.is_none());
@@ -238,7 +257,7 @@ mod tests {
         const SILENCE: Duration = Duration::from_secs(1);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (socket, push, last_reply) = connected(&listener).await;
-        let connection = Connection::new(socket, push, Clock::System, last_reply.clone());
+        let connection = connection(socket, push, last_reply.clone());
         last_reply.set(Tick::ZERO);
         let at = |millis| Tick::ZERO.after(Duration::from_millis(millis));
         let is_silent = |sent, now| connection.is_silent(at(sent), at(now), SILENCE);

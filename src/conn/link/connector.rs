@@ -15,12 +15,12 @@ use super::first_bytes::{FirstBytes, Meaning};
 use super::handshake::Handshake;
 use super::reachability::Reachability;
 use super::reconnects::Reconnects;
+use super::shared_process::{Generation, SharedProcess};
 use super::shared_tick::SharedTick;
 use super::socket::{End, Socket, Step, Terms, WireTerms};
 use crate::conn::address::Address;
 use crate::conn::error_reply::without_arguments;
 use crate::conn::network::Network;
-use crate::conn::process::Process;
 use crate::conn::push::PushState;
 use crate::conn::setup::Setup;
 use crate::conn::tls::{self, Security};
@@ -68,6 +68,8 @@ pub(super) enum Ended {
     Broken,
     /// Its server takes no writes.
     Demoted,
+    /// Another process answers at its address.
+    Replaced,
 }
 
 /// The purpose of a link.
@@ -90,6 +92,7 @@ impl Connector {
         label: String,
         setup: &Setup,
         reachability: &Arc<Reachability>,
+        process: &Arc<SharedProcess>,
         purpose: Purpose,
     ) -> Self {
         let db = info.redis_settings().db();
@@ -111,7 +114,7 @@ impl Connector {
             disconnected: Arc::clone(&setup.disconnected),
             runtime: setup.runtime.clone(),
             reconnects: Reconnects::new(&label, setup),
-            handshake: Handshake::new(label, db, setup),
+            handshake: Handshake::new(label, db, setup, process),
         }
     }
 
@@ -147,8 +150,13 @@ impl Connector {
         self.handshake.earlier_commands_settled()
     }
 
-    pub(super) fn process(&self) -> Option<Process> {
+    pub(super) fn process(&self) -> &SharedProcess {
         self.handshake.process()
+    }
+
+    /// Whether another process has been met at its address since.
+    pub(super) fn is_replaced(&self, connection: &Connection) -> bool {
+        self.process().is_earlier(connection.generation())
     }
 
     /// Waits until an attempt may begin.
@@ -166,7 +174,10 @@ impl Connector {
         match end {
             Ended::Closed => {}
             Ended::Broken if connection.has_answered() => self.reachability.served(),
-            Ended::Broken | Ended::Demoted => self.reachability.failed_after(connection.made_at()),
+            // Where an address leads to several servers in turn, connections end whether or not they answer.
+            Ended::Broken | Ended::Demoted | Ended::Replaced => {
+                self.reachability.failed_after(connection.made_at())
+            }
         }
     }
 
@@ -182,10 +193,11 @@ impl Connector {
         let last_reply = SharedTick::at(began);
         let introduced = self.introduced(&push, &first_bytes, &last_reply);
         match introduced.await {
-            Ok(socket) => {
+            Ok((socket, generation)) => {
                 self.reachability.succeeded(began.until(self.clock.now()));
                 let socket = self.on_wire(socket, &last_reply);
-                Ok(Connection::new(socket, push, self.clock, last_reply))
+                let connection = Connection::new(socket, push, self.clock, last_reply, generation);
+                Ok(connection)
             }
             Err(error) => {
                 let fault = self.diagnose(without_arguments(error), &first_bytes);
@@ -200,7 +212,7 @@ impl Connector {
         push: &Arc<PushState>,
         first_bytes: &FirstBytes,
         last_reply: &SharedTick,
-    ) -> Result<Socket, RedisError> {
+    ) -> Result<(Socket, Generation), RedisError> {
         let step = Step {
             clock: self.clock,
             limit: self.reachability.step_timeout(self.step_timeout),
@@ -216,10 +228,11 @@ impl Connector {
             network: &self.network,
         };
         let mut socket = Socket::connect(terms, self.config(push, last_reply)).await?;
-        if let End::Library { connection, .. } = &mut socket.end {
-            self.handshake.run(connection, step).await?;
-        }
-        Ok(socket)
+        let generation = match &mut socket.end {
+            End::Library { connection, .. } => self.handshake.run(connection, step).await?,
+            End::Wire(_) => Generation::default(),
+        };
+        Ok((socket, generation))
     }
 
     /// Moves the connection onto our own wire, if this link uses one.

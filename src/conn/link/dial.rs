@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::connection::Connection;
 use super::connector::{Connector, Ended};
+use super::shared_process::Sibling;
 use crate::conn::transport::{Fault, Reason};
 use crate::engine::hint::Hint;
 
@@ -150,6 +151,10 @@ impl Dialer {
         let mut current = self.current.lock();
         // Checked under the lock, because the link may have been retired since.
         self.ensure_in_use()?;
+        // Under the lock too, so that the connection is seen here or by `leave_earlier`.
+        if self.connector.is_replaced(&connection) {
+            return Err(self.unsent("another server was reached at this address"));
+        }
         *current = Some(connection);
         drop(current);
         self.connector.note_connected();
@@ -165,6 +170,16 @@ impl Dialer {
 
     fn unsent(&self, why: impl Into<Reason>) -> Fault {
         Fault::Unsent(self.connector.named(why))
+    }
+}
+
+impl Sibling for Dialer {
+    fn leave_earlier(&self) {
+        if let Some(connection) = self.current()
+            && self.connector.is_replaced(&connection)
+        {
+            self.replace(&connection, Ended::Replaced);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, ServerError, Value};
 
+use super::shared_process::{Generation, SharedProcess};
 use super::socket::Step;
 use crate::conn::error_reply::{code, is_temporary};
 use crate::conn::process::Process;
@@ -21,6 +22,9 @@ use crate::conn::setup::{Preload, Setup};
 use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX};
 use crate::conn::value::text;
 use crate::engine::clock::{Clock, Tick};
+
+/// The number of remembered connections to servers that the address no longer leads to.
+const ELSEWHERE_MAX: usize = 2;
 
 /// The shared state of the connections of one link, with the earlier ones.
 #[derive(Debug)]
@@ -33,8 +37,8 @@ pub(super) struct Handshake {
     preload: Arc<Preload>,
     /// Notified when the server was restarted.
     events: Arc<dyn EventHandler>,
-    /// The server process of the last connection. Set before the connection is used.
-    process: Mutex<Option<Process>>,
+    /// The process behind the address, shared by all links to it. Noted before a connection is used.
+    process: Arc<SharedProcess>,
     /// The connections that may still have commands at the server; `None` for one that cannot be identified.
     earlier: Mutex<Vec<Option<Identity>>>,
     /// The time until which a command from an earlier connection may still arrive.
@@ -60,14 +64,14 @@ struct Kills<'a> {
 }
 
 impl Handshake {
-    pub(super) fn new(label: String, db: i64, setup: &Setup) -> Self {
+    pub(super) fn new(label: String, db: i64, setup: &Setup, process: &Arc<SharedProcess>) -> Self {
         Self {
             label,
             db,
             clock: setup.clock,
             preload: Arc::clone(&setup.preload),
             events: Arc::clone(&setup.events),
-            process: Mutex::default(),
+            process: Arc::clone(process),
             earlier: Mutex::default(),
             unsettled_until: AtomicU64::new(Tick::ZERO.nanos()),
         }
@@ -77,22 +81,23 @@ impl Handshake {
         self.clock.now().nanos() >= self.unsettled_until.load(Ordering::Acquire)
     }
 
-    pub(super) fn process(&self) -> Option<Process> {
-        self.process.lock().clone()
+    pub(super) fn process(&self) -> &SharedProcess {
+        &self.process
     }
 
     pub(super) async fn run(
         &self,
         connection: &mut MultiplexedConnection,
         step: Step,
-    ) -> Result<(), RedisError> {
-        let missing = step.made("answer", self.introduce(connection)).await?;
+    ) -> Result<Generation, RedisError> {
+        let introduced = self.introduce(connection);
+        let (generation, missing) = step.made("answer", introduced).await?;
         if !missing.is_empty() {
             // Sent only now, because a server cuts off an unauthenticated client that sends much.
             let loaded = pipelined(connection, missing);
             step.made("answer", loaded).await?;
         }
-        Ok(())
+        Ok(generation)
     }
 
     /// Introduces the connection in one write: selects the database, names the connection, asks for its identity and
@@ -103,7 +108,7 @@ impl Handshake {
     async fn introduce(
         &self,
         connection: &mut MultiplexedConnection,
-    ) -> Result<Vec<Cmd>, RedisError> {
+    ) -> Result<(Generation, Vec<Cmd>), RedisError> {
         let earlier = self.earlier.lock().clone();
         let mut commands = vec![
             command("CLIENT", &["SETNAME", &self.label]),
@@ -136,7 +141,7 @@ impl Handshake {
         let run_id = process.as_ref().map(|process| Arc::clone(&process.run_id));
         let identity =
             permitted(replies.get(1))?.and_then(|line| Identity::of(line, run_id.clone()));
-        self.note_process(process);
+        let generation = self.note_process(process);
         let same_run = earlier.iter().flatten();
         let same_run = same_run.filter_map(|old| old.kill_in_run(run_id.as_deref()));
         let by_id = pipelined(connection, same_run.collect()).await?;
@@ -148,25 +153,17 @@ impl Handshake {
         self.earlier.lock().push(identity);
         let present = present?;
         let present = permitted(present.first())?;
-        Ok(self.preload.missing(present))
+        Ok((generation, self.preload.missing(present)))
     }
 
-    fn note_process(&self, process: Option<Process>) {
-        let is_another = {
-            // From now on, a question about replies on an earlier connection is answered for a later process. That
-            // errs on the safe side.
-            let mut known = self.process.lock();
-            let run =
-                |process: &Option<Process>| process.as_ref().map(|one| Arc::clone(&one.run_id));
-            let is_another = known.is_some() && run(&known) != run(&process);
-            *known = process.map(|process| process.after(known.as_ref(), self.clock.now()));
-            is_another
-        };
+    fn note_process(&self, process: Option<Process>) -> Generation {
+        let (generation, is_another) = self.process.met(process, self.clock.now());
         if is_another {
-            // The server was restarted and may have lost holds. Reported at once, because the change is not seen
-            // again if this connection fails.
+            // The server was restarted or replaced and may lack holds. Reported at once, because the change is not
+            // seen again if this connection fails.
             self.events.moved();
         }
+        generation
     }
 
     /// Decides whether commands on earlier connections can still be executed, from the replies to the kills.
@@ -201,7 +198,14 @@ impl Handshake {
             let until = self.clock.now().after(LATE_ARRIVAL_MAX);
             self.unsettled_until.store(until.nanos(), Ordering::Release);
         }
-        self.earlier.lock().clear();
+        let mut earlier = self.earlier.lock();
+        // A server that the address no longer leads to may be alive, and the address may lead to it again.
+        earlier.retain(|old| {
+            let old = old.as_ref();
+            old.is_some_and(|old| old.is_of_another_run(run_id))
+        });
+        let excess = earlier.len().saturating_sub(ELSEWHERE_MAX);
+        earlier.drain(..excess);
         Ok(())
     }
 }

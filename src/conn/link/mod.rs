@@ -17,6 +17,7 @@ mod loan;
 mod paced_read;
 mod reachability;
 mod reconnects;
+mod shared_process;
 mod shared_tick;
 mod socket;
 mod wire;
@@ -32,10 +33,10 @@ use self::connector::{Connector, Ended};
 use self::dial::Dialer;
 pub(super) use self::first_bytes::FirstBytes;
 pub(crate) use self::reachability::Reachability;
+pub(crate) use self::shared_process::SharedProcess;
 pub(super) use self::shared_tick::SharedTick;
 pub(super) use self::socket::{Socket, Step, Terms};
 use super::error_reply::code;
-use super::process::Process;
 use super::sent;
 use super::setup::Setup;
 use super::transport::{Fault, Reason};
@@ -67,16 +68,19 @@ impl Link {
         label: String,
         setup: &Setup,
         reachability: &Arc<Reachability>,
+        process: &Arc<SharedProcess>,
         purpose: Purpose,
     ) -> Self {
-        let connector = Connector::new(info, label, setup, reachability, purpose);
+        let connector = Connector::new(info, label, setup, reachability, process, purpose);
+        let dialer = Arc::new(Dialer::new(connector));
+        process.add(&dialer);
         Self {
             clock: setup.clock,
             silence: match purpose {
                 Purpose::Renewals => setup.silence.min(RENEWAL_WAIT_MIN),
                 _ => setup.silence,
             },
-            dialer: Arc::new(Dialer::new(connector)),
+            dialer,
         }
     }
 
@@ -93,11 +97,6 @@ impl Link {
     pub(crate) fn last_reply_at(&self) -> Tick {
         let current = self.dialer.current();
         current.map_or(Tick::ZERO, |connection| connection.last_reply_at())
-    }
-
-    /// The server process of the last connection; `None` if the server does not report it, or the user may not ask.
-    pub(crate) fn process(&self) -> Option<Process> {
-        self.dialer.connector().process()
     }
 
     /// Returns the future of [`send_behind`](Self::send_behind) itself, as an `async fn` around it would make it
@@ -121,6 +120,7 @@ impl Link {
         sent::mark();
         let expected = connection.push.expect(command);
         match connection.send(first, command, remaining).await {
+            Some(Ok(_)) if self.dialer.connector().is_replaced(&connection) => Err(self.replaced()),
             Some(Ok(value)) => {
                 if !expected.accepts(command, &value) {
                     self.dialer.replace(&connection, Ended::Broken);
@@ -165,6 +165,7 @@ impl Link {
         limit: Duration,
     ) -> Result<Vec<Value>, Fault> {
         match said {
+            Some(Ok(_)) if self.dialer.connector().is_replaced(connection) => Err(self.replaced()),
             Some(Ok(values)) => {
                 for value in &values {
                     self.replace_if_demoted(connection, value);
@@ -240,6 +241,11 @@ impl Link {
 
     fn unknown(&self, why: impl Into<Reason>) -> Fault {
         Fault::Unknown(self.dialer.connector().named(why))
+    }
+
+    /// What an earlier process at the address did counts for nothing.
+    fn replaced(&self) -> Fault {
+        self.unknown("another server answers at this address by now")
     }
 
     fn no_reply_within(&self, limit: Duration) -> Fault {

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod cluster;
+mod led_away;
 mod replicas;
 mod sentinel;
 #[cfg(feature = "tls")]
