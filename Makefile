@@ -217,11 +217,14 @@ PROPERTIES = announce::record:: conn::url:: conn::link::framing:: conn::link::wi
 mutants-core:
 	@scripts/mutants-core $(MUTANTS)
 
-# With the compiled dependencies of everything else, where they have the same features. The attribute is
-# published before the library that names its version.
-PACKAGES = --package lockset-macros --package lockset
+# Builds the attribute and the library, with the compiled dependencies of everything else. The other two depend on a
+# version that is not published yet, and their builds would compile the library once more each, with other features:
+# RELEASING.md does that before a release. All four go as far as the upload.
+BUILT_PACKAGES = --package lockset-macros --package lockset
+PACKAGES = $(BUILT_PACKAGES) --package lockset-sim --package lockset-cli
 package:
-	cargo package $(PACKAGES) --all-features --allow-dirty
+	cargo package $(BUILT_PACKAGES) --all-features --allow-dirty
+	cargo publish --dry-run --no-verify $(PACKAGES) --allow-dirty
 	@cargo package $(PACKAGES) --list --allow-dirty | wc -l | xargs printf '%s files\n'
 
 # Without criterion's times: `cargo bench` has those too.

@@ -35,3 +35,8 @@ mod world;
 pub use double::{Cluster, Sentinel};
 pub use server::Server;
 pub use world::{Report, World};
+
+/// The example of the README, compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

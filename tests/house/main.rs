@@ -6,6 +6,7 @@ mod dependencies;
 mod imports;
 mod mutants;
 mod observability;
+mod packages;
 mod pages;
 mod prose;
 mod sizes;

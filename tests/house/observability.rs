@@ -83,9 +83,22 @@ fn the_dashboard_shows_metrics_that_exist() {
         serde_json::from_str(&read("docs/observability/dashboard.json")).unwrap();
     let mut expressions = Vec::new();
     values(&dashboard["panels"], "expr", &mut expressions);
-    let panels = dashboard["panels"].as_array().unwrap().len();
-    assert!(expressions.len() >= panels, "each panel shows something");
-    only_what_is_served(expressions);
+    let panels = dashboard["panels"].as_array().unwrap();
+    assert!(
+        expressions.len() >= panels.len(),
+        "each panel shows something"
+    );
+    for panel in panels {
+        let is_described = panel["description"]
+            .as_str()
+            .is_some_and(|is| is.len() > 40);
+        assert!(is_described, "no description: {}", panel["title"]);
+    }
+    let mut lists = Vec::new();
+    values(&dashboard["templating"], "query", &mut lists);
+    lists.retain(|query| query.starts_with("label_values"));
+    assert!(!lists.is_empty(), "the jobs are read from a metric");
+    only_what_is_served(expressions.into_iter().chain(lists));
 }
 
 #[test]
@@ -128,6 +141,17 @@ fn alerts_ask_for_metrics_that_exist() {
     assert_eq!(field("expr: ").count(), alerts);
     assert_eq!(field("summary: ").count(), alerts);
     assert_eq!(field("severity: ").count(), alerts);
+    let runbook = read("docs/operations.md");
+    let names = field("- alert: ").zip(field("runbook_url: "));
+    for (name, link) in names {
+        let page = "https://github.com/lockset-rs/lockset/blob/main/docs/operations.md#";
+        assert_eq!(link, format!("{page}{}", name.to_lowercase()));
+        assert!(
+            runbook.contains(&format!("\n### {name}\n")),
+            "no part for {name}"
+        );
+    }
+    assert_eq!(field("runbook_url: ").count(), alerts);
 }
 
 /// Runs `promtool`, which comes with Prometheus.
