@@ -244,7 +244,7 @@ async fn into_pipe(
             at_ms: at.as_millis(),
             server: &model.last.server,
             clients: model.last.clients,
-            locks: model.known(),
+            locks: model.held(),
             grants_per_second: model.rate(),
             top: rows.iter().take(20).map(|row| lock_line(row, at)).collect(),
             trouble: model.last.trouble.as_deref(),

@@ -88,7 +88,7 @@ fn header(model: &Model, width: u16) -> Vec<Line<'static>> {
     let waiting: usize = model.rows().iter().map(|row| row.seen.waiters).sum();
     let facts = format!(
         "{} locks  {} waiting  {:.1}+ grants/s  {} clients  by {}",
-        model.known(),
+        model.held(),
         waiting,
         model.rate(),
         last.clients,

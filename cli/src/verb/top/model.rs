@@ -345,9 +345,10 @@ impl Model {
         rows
     }
 
-    /// The number of known locks, filtered or not.
-    pub(super) fn known(&self) -> usize {
-        self.rows.len()
+    /// The number of locks that are held, filtered or not. Locks that are free stay in the view for a while.
+    pub(super) fn held(&self) -> usize {
+        let is_held = |row: &&Row| matches!(row.state, State::Held | State::Late);
+        self.rows.values().filter(is_held).count()
     }
 
     /// Grants a second, at least, over all locks.
@@ -483,8 +484,9 @@ mod tests {
                 ("a x has not renewed", true)
             ]
         );
+        assert_eq!((model.held(), model.rows().len()), (0, 1));
         model.take(sample(50.0, &[]));
-        assert_eq!(model.known(), 0);
+        assert_eq!(model.rows().len(), 0);
     }
 
     #[test]
@@ -504,8 +506,9 @@ mod tests {
         free.holders = 0;
         model.take(sample(0.0, &[lock("a", "x", 30.0, 3)]));
         model.take(sample(1.0, &[free]));
+        assert_eq!((model.held(), model.rows()[0].state), (0, State::Free));
         model.take(sample(2.0, &[]));
-        assert_eq!(model.rows()[0].state, State::Free);
+        assert_eq!((model.held(), model.rows()[0].state), (0, State::Free));
     }
 
     #[test]
@@ -571,6 +574,6 @@ mod tests {
             });
         }
         assert_eq!(told(&model), [("no answer", true)]);
-        assert_eq!(model.known(), 1);
+        assert_eq!(model.held(), 1);
     }
 }
