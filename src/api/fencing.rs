@@ -131,11 +131,12 @@ impl<'de> serde::Deserialize<'de> for FencingToken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TokenPurge {
-    /// The counter was removed.
+    /// The counter was removed. A hand-off issues no token of its own, so a task may have had one of the last tokens a
+    /// moment ago. Later tokens are larger all the same.
     Purged,
     /// There is no counter.
     Absent,
-    /// A token was issued within `unused_for`. The counter is left as it is.
+    /// The server granted the lock with a token within `unused_for`. The counter is left as it is.
     UsedSince,
     /// The lock is held or waited for. The counter is left as it is.
     InUse,

@@ -1,8 +1,8 @@
 //! How long a hold stays with its client after its last guard: pure.
 //!
-//! The span begins when the hold is first without a guard, and never begins again. Without a recall, a waiter
-//! elsewhere therefore waits for one span at most, however often the client uses the hold in between. A recall ends
-//! the span for good.
+//! The span begins when the hold is first without a guard, and never begins again. Without a recall, the lock is
+//! therefore released after one span at most, however often the client uses the hold in between. A recall ends the span
+//! for good.
 
 use std::time::Duration;
 
