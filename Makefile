@@ -3,7 +3,7 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help examples soak demo cli-demo top-demo top-frame failover desk config order test test-alerts \
+.PHONY: help examples soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-alerts \
         test-tls test-valkey \
         test-valkey-short test-acl test-scripts interop interop-all model sim check package \
         bench bench-observability bench-peers bench-peers-build bench-peers-draw bench-peers-check
@@ -23,6 +23,8 @@ help:
 	@echo "make desk         a queue over several processes: in turn with the fair lock, not without"
 	@echo "make config       many readers, one writer, no torn read: the read-write lock"
 	@echo "make order        orders over shared stock: several locks of several kinds as one"
+	@echo "make pool         3 licences, 20 workers, one process killed: with the semaphore none over-issued"
+	@echo "make leader       an election: a leader killed, one frozen before a write, one that resigns"
 	@echo "make test         all tests, on redis-server or valkey-server, whichever is found"
 	@echo "make test-tls     those that need a server that speaks TLS, as Debian's Redis does"
 	@echo "make test-alerts  the alert rules, by promtool"
@@ -66,7 +68,7 @@ WATCHED = $(CLI) && export PACE=$(or $(PACE),$(PACE_$(1))) \
 demo:
 	@$(call EXAMPLE,seats)
 
-desk config order failover soak:
+desk config order pool leader failover soak:
 	@$(call EXAMPLE,$@)
 
 top-demo top-frame:

@@ -54,7 +54,7 @@ impl LockServer {
         self.connection.clone()
     }
 
-    /// Removes all keys of locks with these names: the counters of fencing tokens, which would
+    /// Removes all keys of locks, semaphores and elections with these names: the counters of fencing tokens, which would
     /// otherwise stay, and the holds and queues of an interrupted run.
     pub(crate) async fn clear(&self, locks: &[String]) -> Result<()> {
         let mut delete = redis::cmd("DEL");
@@ -63,6 +63,8 @@ impl LockServer {
             for helper in HELPERS {
                 delete.arg(format!("{helper}:{{{lock}}}"));
             }
+            // The permits of a semaphore.
+            delete.arg(format!("{{{lock}}}:timeout"));
         }
         delete.exec_async(&mut self.connection()).await?;
         Ok(())
@@ -70,12 +72,13 @@ impl LockServer {
 }
 
 /// The prefixes of the keys beside a lock's own key.
-const HELPERS: [&str; 5] = [
+const HELPERS: [&str; 6] = [
     "redisson_lock_token",
     "redisson_lock_queue",
     "redisson_lock_timeout",
     "lockset_fair_alive",
     "lockset_rw_waiting",
+    "lockset_leader",
 ];
 
 /// Valkey also reports a compatible Redis version, so its own name is checked first.

@@ -7,6 +7,7 @@ use std::io::{Write as _, stdout};
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines, Stdin};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::signal::ctrl_c;
@@ -73,10 +74,17 @@ impl Worker {
         }
     }
 
-    /// Kills a running worker with SIGKILL, so that it cannot clean up.
+    /// Kills a running worker with SIGKILL, so that it cannot clean up. Returns when it is dead.
     pub(crate) async fn kill(&mut self) {
         // The only possible error is that the process has ended already.
         let _ = self.process.kill().await;
+    }
+
+    /// Freezes or continues a running worker.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        let id = self.process.id().ok_or("the process has ended")?;
+        let pid = Pid::from_raw(id.try_into()?).ok_or("a process without an id")?;
+        Ok(kill_process(pid, signal)?)
     }
 }
 
