@@ -11,6 +11,7 @@
   ARGV[5]  kept_ms   for how long it is known what became of the round
   ARGV[6]  channel   where parties listen
   ARGV[7]  publish   PUBLISH or SPUBLISH
+  ARGV[8]  again     1: the server has said before that the party waits
   Reply    how many wait, with this one | minus the number of parties that those who wait have said
            `leads` all came, this one last | `passed` all came | `died:party` | `left:party` broken by that party
 ]]
@@ -23,6 +24,8 @@ local round = {
   parties = KEYS[1], arrivals = arrivals, over = ARGV[4], kept_ms = ARGV[5], channel = ARGV[6], publish = ARGV[7]
 }
 local now, waits = server_ms(), redis.call('ZSCORE', arrivals, party)
+-- The server knows no longer what became of its round, and it must not count in a later one.
+if ARGV[8] == '1' and not waits then return 'died:' .. party end
 -- A party that stood still for longer than its lease, but asks before the others, is alive.
 local first = redis.call('ZRANGE', arrivals, 0, 1, 'WITHSCORES')
 for at = 1, #first, 2 do

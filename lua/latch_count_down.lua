@@ -14,7 +14,8 @@
 local latch, done, call = KEYS[1], KEYS[2], ARGV[1]
 local count = count_at(latch)
 if type(count) == 'table' then return count end
-if not count or not redis.call('SET', done, call, 'NX', 'PX', ARGV[2]) then
+-- Redisson leaves a count of 0 or less, which is an open latch.
+if not count or count <= 0 or not redis.call('SET', done, call, 'NX', 'PX', ARGV[2]) then
   return redis.call('GET', done) == call and 1 or 0
 end
 if redis.call('INCRBY', latch, '-1') <= 0 then

@@ -16,6 +16,8 @@ if redis.call('HEXISTS', holds, ARGV[1]) == 1 then return 1 end
 local available = count_at(permits)
 if type(available) == 'table' then return available end
 if not available and ARGV[3] ~= '' then
+  -- Taken of a semaphore that is gone: they are not added to this one.
+  redis.call('DEL', holds)
   available = tonumber(ARGV[3])
   redis.call('SET', permits, ARGV[3])
   redis.pcall(ARGV[6], ARGV[5], ARGV[3])

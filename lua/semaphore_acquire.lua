@@ -24,27 +24,35 @@ local free_key, timeouts, queue, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local wanted, heartbeat = tonumber(ARGV[2]), tonumber(ARGV[6])
 local now = server_ms()
 local first = ARGV[7]
--- Returns an error reply, or nothing.
-local function take(until_ms)
-  local scores = {}
+-- Returns how many were not taken before, or an error reply.
+local function take(until_ms, only_known)
+  local args = {timeouts}
+  if only_known then args[2] = 'XX' end
   for i = 7, 6 + wanted do
-    scores[#scores + 1], scores[#scores + 2] = until_ms, ARGV[i]
+    args[#args + 1], args[#args + 2] = until_ms, ARGV[i]
   end
-  local taken = redis.pcall('ZADD', timeouts, unpack(scores))
-  return type(taken) == 'table' and taken or nil
+  return redis.pcall('ZADD', unpack(args))
 end
 local until_ms, known = now + ARGV[1], redis.call('ZSCORE', timeouts, first)
-if known then return take(math.max(until_ms, known)) or 1 end
+if known then
+  -- The others may have been released since, in a guard of their own.
+  local kept = take(math.max(until_ms, known), true)
+  return type(kept) == 'table' and kept or 1
+end
 local free = count_at(free_key)
 if type(free) == 'table' then return free end
 local declared = tonumber(ARGV[3])
+local has_news = not free
 if not free then
   if declared == 0 then return -1 end
-  free = declared
+  -- The number alone may have been lost.
+  redis.call('ZREMRANGEBYSCORE', timeouts, 0, now)
+  free = declared - redis.call('ZCARD', timeouts)
   redis.call('SET', free_key, free)
 end
 local reclaimed = semaphore_reclaim(free_key, timeouts, now)
 free = free + reclaimed
+has_news = has_news or reclaimed > 0
 if declared ~= 0 then
   local total = free + redis.call('ZCARD', timeouts)
   if total ~= declared then return {-1, total, declared} end
@@ -59,7 +67,9 @@ if heartbeat ~= 0 then
   end
   if heartbeat > 0 then
     local time = redis.call('TIME')
-    local came = time[1] * 1000000 + time[2]
+    -- Behind all others, even if the clock was set back.
+    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+    local came = math.max(time[1] * 1000000 + time[2], last or 0)
     for i = 7 + wanted, #ARGV do
       if not redis.call('ZSCORE', queue, ARGV[i]) then
         redis.call('ZADD', queue, string.format('%.0f', came + i), ARGV[i])
@@ -69,24 +79,35 @@ if heartbeat ~= 0 then
     redis.call('PEXPIRE', queue, heartbeat * 2)
     redis.call('PEXPIRE', alive, heartbeat * 2)
   end
-  local head = redis.call('ZRANGE', queue, 0, 0)[1]
+  local head, kept
+  repeat
+    head = redis.call('ZRANGE', queue, 0, 0)[1]
+    kept = head and tonumber(redis.call('ZSCORE', alive, head) or 0)
+    if kept == 0 then redis.call('ZREM', queue, head) end
+  until kept ~= 0
+  local heartbeat_ms_max = 3000
+  -- The server's clock was set back: the head may be dead.
+  if kept and kept > now + heartbeat_ms_max then redis.call('ZADD', alive, now + heartbeat_ms_max, head) end
   is_next = not head or head == ARGV[7 + wanted]
 end
 if is_next and free >= wanted then
   redis.call('INCRBY', free_key, -wanted)
-  local refused = take(until_ms)
-  if refused then
-    redis.call('INCRBY', free_key, wanted)
-    return refused
-  end
-  free = free - wanted
+  local taken = take(until_ms)
+  local is_error = type(taken) == 'table'
+  -- Only a late attempt finds some of its permits taken.
+  local before = is_error and wanted or wanted - taken
+  if before > 0 then redis.call('INCRBY', free_key, before) end
+  if is_error then return taken end
+  free = free - taken
   if heartbeat > 0 then
     redis.call('ZREM', queue, ARGV[7 + wanted])
     redis.call('ZREM', alive, ARGV[7 + wanted])
   end
-  local has_more = reclaimed > 0 or (heartbeat > 0 and redis.call('EXISTS', queue) == 1)
-  if free > 0 and has_more then redis.pcall(ARGV[5], ARGV[4], free) end
+  has_news = has_news or (heartbeat > 0 and redis.call('EXISTS', queue) == 1)
+  if free > 0 and has_news then redis.pcall(ARGV[5], ARGV[4], free) end
   return 1
 end
+-- They may be enough for others.
+if free > 0 and has_news then redis.pcall(ARGV[5], ARGV[4], free) end
 local ends = redis.call('ZRANGE', timeouts, 0, 0, 'WITHSCORES')[2]
 return {free, ends and math.max(0, ends - now) or -1}

@@ -1,14 +1,17 @@
 //! The barrier: parties that wait for each other, round after round.
 //!
 //! Invariants: a party counts once in a round, however often its call is sent; all waiting parties learn one outcome of
-//! their round, passed or broken; a party whose lease ends breaks the round.
+//! their round, passed or broken; a party whose lease ends breaks the round; a party whose round the server has
+//! forgotten counts in no later one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::api::error::{Error, Kind, Result};
 use crate::client::Client;
 use crate::conn::Lane;
+use crate::engine::clock::Tick;
 use crate::engine::hold::undo::Undo;
 use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
@@ -87,8 +90,9 @@ impl Barrier {
     /// parties had come already, the round has passed.
     ///
     /// # Errors
-    /// * [`is_broken`](Error::is_broken): a party died, or gave up by [`wait_for`](Self::wait_for). All waiting parties
-    ///   get this error. The next call begins a new round.
+    /// * [`is_broken`](Error::is_broken): a party died, or gave up by [`wait_for`](Self::wait_for), or the server has
+    ///   lost its data. All waiting parties get this error. The next call begins a new round. A party that was not
+    ///   polled for a minute or more gets it too, even if its round has passed.
     /// * [`is_invalid`](Error::is_invalid): a name or number that cannot work, a key that holds something else, or the
     ///   waiting parties have another number of parties.
     /// * [`is_io`](Error::is_io): the server does not answer. The party is withdrawn in the background.
@@ -114,7 +118,7 @@ impl Barrier {
         let name = self.site.name(operation)?;
         let deadline = self.site.deadline(limit);
         let mut place = Place::new(self, name);
-        let arrive = || place.arrive(operation);
+        let arrive = || place.arrive(operation, deadline);
         let first = arrive().await?;
         let over = match first {
             Some(over) => Some(over),
@@ -127,14 +131,17 @@ impl Barrier {
         };
         let over = match over {
             Some(over) => over,
-            None => place.give_up(operation).await?,
+            None => {
+                place.breaks = true;
+                place.give_up(operation).await?
+            }
         };
         place.is_left = true;
         match over {
             Arrived::Passed { is_leader } => Ok(is_leader),
             Arrived::Broken { party, is_dead } => {
                 let is_own = *party == *place.party;
-                Err(self.broken(operation, &party, is_dead, limit.filter(|_| is_own)))
+                Err(self.broken(operation, (&party, is_own), is_dead, limit))
             }
             Arrived::Parties(parties) => Err(self.differs(operation, parties)),
             Arrived::Waits(_) => unreachable!("the round is over"),
@@ -159,14 +166,17 @@ impl Barrier {
     fn broken(
         &self,
         operation: &'static str,
-        party: &str,
+        (party, is_own): (&str, bool),
         is_dead: bool,
-        own: Option<Duration>,
+        limit: Option<Duration>,
     ) -> Error {
-        let message = match own {
-            Some(limit) => format!("not all came within {limit:?}"),
-            None if is_dead => format!("the party {party:?} died"),
-            None => format!("the party {party:?} gave up"),
+        let message = match limit {
+            _ if is_own && is_dead => {
+                "this party asked too late, or the server has lost its data".to_owned()
+            }
+            Some(limit) if is_own => format!("not all came within {limit:?}"),
+            _ if is_dead => format!("the party {party:?} died"),
+            _ => format!("the party {party:?} gave up"),
         };
         let message = format!("{message}, so the round is broken; wait again for the next one");
         Error::new(Kind::Broken, operation, message).of_lock(self.name())
@@ -187,6 +197,10 @@ struct Place<'a> {
     name: &'a LockName,
     party: String,
     keys: [String; 3],
+    /// Whether the server has said that it waits.
+    has_come: AtomicBool,
+    /// Whether its time is over, which breaks the round.
+    breaks: bool,
     is_left: bool,
 }
 
@@ -203,6 +217,8 @@ impl<'a> Place<'a> {
             name,
             party,
             keys: [name.barrier_key(), name.barrier_arrivals_key(), over],
+            has_come: AtomicBool::new(false),
+            breaks: false,
             is_left: false,
         }
     }
@@ -213,7 +229,7 @@ impl<'a> Place<'a> {
     }
 
     /// Arrives, or renews the lease of a party that waits. `None`: not all parties have come.
-    async fn arrive(&self, operation: &'static str) -> Result<Option<Arrived>> {
+    async fn arrive(&self, operation: &'static str, deadline: Tick) -> Result<Option<Arrived>> {
         let site = &self.barrier.site;
         let call = self
             .call(&catalog::BARRIER_ARRIVE)
@@ -222,9 +238,12 @@ impl<'a> Place<'a> {
             .arg(self.name.barrier_over_prefix())
             .arg(millis(site.call_kept()))
             .arg(self.name.barrier_channel())
-            .arg(site.publish());
-        let arrived = site.ask(operation, &call, read).await?;
-        Ok(Some(arrived).filter(|arrived| !matches!(arrived, Arrived::Waits(_))))
+            .arg(site.publish())
+            .arg(u8::from(self.has_come.load(Ordering::Relaxed)));
+        let arrived = site.ask_until(operation, &call, deadline, read).await?;
+        let waits = matches!(arrived, Arrived::Waits(_));
+        self.has_come.fetch_or(waits, Ordering::Relaxed);
+        Ok((!waits).then_some(arrived))
     }
 
     fn leave(&self, breaks: bool) -> Call {
@@ -239,10 +258,8 @@ impl<'a> Place<'a> {
 
     /// Breaks the round, unless it is over.
     async fn give_up(&self, operation: &'static str) -> Result<Arrived> {
-        self.barrier
-            .site
-            .ask(operation, &self.leave(true), read)
-            .await
+        let (site, call) = (&self.barrier.site, self.leave(self.breaks));
+        site.ask_until(operation, &call, Tick::ZERO, read).await
     }
 }
 
@@ -256,7 +273,7 @@ impl Drop for Place<'_> {
         let until = core.clock.now().after(span);
         // Behind the arrival, on its lane.
         core.undo_later(Undo::new(
-            self.leave(false),
+            self.leave(self.breaks),
             Lane::Command,
             span,
             until,

@@ -313,7 +313,7 @@ impl Observer {
             Err(error) => return Some((Err(error), None)),
         };
         loop {
-            let mark = looks.begin(true).await;
+            let mark = looks.begin(Tick::NEVER).await;
             let seen = election.ask_leader("observe").await;
             let told = seen.clone().map_err(drop);
             let is_last = matches!(&seen, Err(error) if error.is_closed() || error.is_invalid());

@@ -73,6 +73,13 @@ struct Seen {
     opened: String,
 }
 
+impl Seen {
+    /// The server forgets this call after a while, which is no opening.
+    fn was_opened_since(&self, before: &Self) -> bool {
+        !self.opened.is_empty() && self.opened != before.opened
+    }
+}
+
 impl Latch {
     /// Closes the latch until it has been counted down `count` times. `false`: it was closed already, and stays as it
     /// is. One round trip.
@@ -169,15 +176,16 @@ impl Latch {
     /// # Errors
     /// As for [`init`](Self::init).
     pub async fn count(&self) -> Result<u64> {
-        Ok(self.look("count").await?.left)
+        Ok(self.look("count", Tick::NEVER).await?.left)
     }
 
-    async fn look(&self, operation: &'static str) -> Result<Seen> {
+    async fn look(&self, operation: &'static str, deadline: Tick) -> Result<Seen> {
         let name = self.site.name(operation)?;
         let keys = [name.key(), &*name.latch_opened_key()];
         let call = Call::new(&catalog::LATCH_COUNT, name.key(), &keys);
         let read = |answer: &Answer| reply::latch_count(&answer.value);
-        let (left, opened) = self.site.ask(operation, &call, read).await?;
+        let asked = self.site.ask_until(operation, &call, deadline, read);
+        let (left, opened) = asked.await?;
         Ok(Seen { left, opened })
     }
 
@@ -210,7 +218,7 @@ impl Latch {
     }
 
     async fn wait_until(&self, operation: &'static str, deadline: Tick) -> Result<bool> {
-        let before = self.look(operation).await?;
+        let before = self.look(operation, deadline).await?;
         self.opens_after(operation, &before, deadline).await
     }
 
@@ -229,8 +237,8 @@ impl Latch {
         }
         let channel = self.site.name(operation)?.latch_channel();
         let ask = || async {
-            let seen = self.look(operation).await?;
-            Ok((seen.left == 0 || seen.opened != before.opened).then_some(()))
+            let seen = self.look(operation, deadline).await?;
+            Ok((seen.left == 0 || seen.was_opened_since(before)).then_some(()))
         };
         let opened = self.site.wait(operation, &channel, deadline, ask).await?;
         Ok(opened.is_some())
@@ -246,7 +254,7 @@ impl Latch {
     /// As for [`wait`](Self::wait).
     pub async fn arrive_and_wait(&self) -> Result<()> {
         const OPERATION: &str = "arrive_and_wait";
-        let before = self.look(OPERATION).await?;
+        let before = self.look(OPERATION, Tick::NEVER).await?;
         let name = self.site.name(OPERATION)?;
         let call = self.site.new_call();
         let (done, kept) = (name.latch_call_key(&call), self.site.call_kept());

@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hold::undo::Undo;
+use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::{Answer, Call, Script, catalog, millis, reply};
 
@@ -111,7 +112,7 @@ impl PlainSemaphore {
     /// # Errors
     /// As for [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<PlainPermits>> {
-        self.attempt("try_acquire").await
+        self.attempt("try_acquire", Tick::NEVER).await
     }
 
     /// Acquires permits within this time. The last attempt is at its end.
@@ -131,24 +132,28 @@ impl PlainSemaphore {
         operation: &'static str,
         deadline: Tick,
     ) -> Result<Option<PlainPermits>> {
-        let first = self.attempt(operation).await?;
+        let first = self.attempt(operation, deadline).await?;
         if first.is_some() || self.site.core().clock.now() >= deadline {
             return Ok(first);
         }
         let channel = self.site.name(operation)?.semaphore_channel();
-        let ask = || self.attempt(operation);
+        let ask = || self.attempt(operation, deadline);
         self.site.wait(operation, &channel, deadline, ask).await
     }
 
     /// Makes one attempt, driven by the watchdog's task: it continues without its caller, and unclaimed permits are
     /// dropped.
-    async fn attempt(&self, operation: &'static str) -> Result<Option<PlainPermits>> {
+    async fn attempt(
+        &self,
+        operation: &'static str,
+        deadline: Tick,
+    ) -> Result<Option<PlainPermits>> {
         self.check(operation)?;
         let core = self.site.core();
         let (sender, receiver) = oneshot::channel();
         let this = self.clone();
         let work = async move {
-            let attempt = this.attempt_now(operation).await;
+            let attempt = this.attempt_now(operation, deadline).await;
             drop(sender.send(attempt));
         };
         core.watchdog.drive(work.boxed());
@@ -156,7 +161,11 @@ impl PlainSemaphore {
         receiver.await.map_err(|_| gone())?
     }
 
-    async fn attempt_now(&self, operation: &'static str) -> Result<Option<PlainPermits>> {
+    async fn attempt_now(
+        &self,
+        operation: &'static str,
+        deadline: Tick,
+    ) -> Result<Option<PlainPermits>> {
         let name = self.site.name(operation)?;
         let held = Held {
             site: self.site.clone(),
@@ -172,7 +181,8 @@ impl PlainSemaphore {
             .arg(millis(HOLDS_KEPT))
             .arg(name.semaphore_channel())
             .arg(self.site.publish());
-        match self.site.ask(operation, &call, flag).await {
+        let asked = self.site.ask_until(operation, &call, deadline, flag);
+        match asked.await {
             Ok(true) => Ok(Some(PlainPermits(Some(held)))),
             Ok(false) => Ok(None),
             Err(error) => {
@@ -208,7 +218,9 @@ impl PlainSemaphore {
     /// # Errors
     /// As for [`acquire`](Self::acquire).
     pub async fn try_set(&self, permits: u32) -> Result<bool> {
-        self.change("try_set", &catalog::PLAIN_INIT, permits).await
+        let holds: fn(&LockName) -> String = LockName::semaphore_holds_key;
+        self.change("try_set", &catalog::PLAIN_INIT, permits, Some(holds))
+            .await
     }
 
     /// Adds permits: permits of a process that died, or permits that Java took for Rust to return. `false`: there is no
@@ -225,7 +237,8 @@ impl PlainSemaphore {
         if permits == 0 {
             return Err(self.site.invalid("release", "0 permits are nothing to add"));
         }
-        self.change("release", &catalog::PLAIN_GIVE, permits).await
+        self.change("release", &catalog::PLAIN_GIVE, permits, None)
+            .await
     }
 
     async fn change(
@@ -233,6 +246,7 @@ impl PlainSemaphore {
         operation: &'static str,
         script: &'static Script,
         permits: u32,
+        third_key: Option<fn(&LockName) -> String>,
     ) -> Result<bool> {
         if permits > PERMITS_MAX {
             let message = format!("there cannot be {permits} permits; use at most {PERMITS_MAX}");
@@ -240,7 +254,10 @@ impl PlainSemaphore {
         }
         let name = self.site.name(operation)?;
         let key = name.semaphore_call_key(&self.site.new_call());
-        let call = Call::new(script, name.key(), &[name.key(), &key])
+        let third = third_key.map(|key| key(name));
+        let keys = [Some(&**name.key()), Some(key.as_str()), third.as_deref()];
+        let keys: Vec<&str> = keys.into_iter().flatten().collect();
+        let call = Call::new(script, name.key(), &keys)
             .arg(permits)
             .arg(millis(self.site.call_kept()))
             .arg(name.semaphore_channel())

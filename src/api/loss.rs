@@ -41,7 +41,7 @@ pub struct Loss(Arc<View>);
 
 struct View {
     of: Mutex<Of>,
-    /// Given when the guard is gone.
+    /// Given when the guard is gone, or has something else.
     ended: Hint,
 }
 
@@ -98,7 +98,7 @@ impl Loss {
             // Noted, so that the view reports it for ever, even if the guard is going at this moment.
             Of::Guard(_, said) => {
                 *said = said.or(loss);
-                loss
+                *said
             }
             // The guard has gone in the meantime, and its last state stays.
             Of::Gone(at_end) => *at_end,
@@ -172,6 +172,21 @@ pub(crate) struct LossCell(OnceLock<Loss>);
 impl LossCell {
     pub(crate) fn view(&self, losable: impl FnOnce() -> Arc<dyn Losable>) -> Loss {
         self.0.get_or_init(|| Loss::new(losable())).clone()
+    }
+
+    /// Continues with what the guard has now.
+    pub(crate) fn follow(&self, losable: impl FnOnce() -> Arc<dyn Losable>) {
+        let Some(Loss(view)) = self.0.get() else {
+            return;
+        };
+        let mut of = view.of.lock();
+        let Of::Guard(guard, _) = &mut *of else {
+            return;
+        };
+        let before = std::mem::replace(guard, losable());
+        drop(of);
+        drop(before);
+        view.ended.give();
     }
 
     /// Fixes the state when the guard is gone. Only the first call counts.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::sync::oneshot;
 
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
@@ -66,13 +67,34 @@ impl Listener {
     }
 
     /// Subscribes unless messages already reach this client. Returns true if the subscription is new: the caller asks
-    /// the server again.
+    /// the server again. Driven in the background, so a caller that is not polled keeps no other from subscribing. If
+    /// the future is dropped, a new subscription gives the hint.
     pub(crate) async fn subscribe(&self) -> bool {
         let (core, subscription) = (&self.core, &self.subscription);
-        let reply = core.timing.reply;
         if core.is_closed() || !subscription.may_subscribe(core.clock.now()) {
             return false;
         }
+        let gaps = Some(core.locals.gaps());
+        let state = subscription.state.try_lock();
+        if state.is_ok_and(|state| state.since == gaps) {
+            return false;
+        }
+        let (sender, receiver) = oneshot::channel();
+        // It stays until the end, so that the subscription ends if the caller is gone by then.
+        let own = Self::new(core, &self.route, &self.channel);
+        let work = async move {
+            let is_new = own.subscribe_now().await;
+            if sender.send(is_new).is_err() && is_new {
+                own.hint().give();
+            }
+        };
+        core.watchdog.drive(work.boxed());
+        receiver.await.unwrap_or(false)
+    }
+
+    async fn subscribe_now(&self) -> bool {
+        let (core, subscription) = (&self.core, &self.subscription);
+        let reply = core.timing.reply;
         let locked = core.clock.within(reply, subscription.state.lock());
         let Some(mut state) = locked.await else {
             return false;

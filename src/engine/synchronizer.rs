@@ -20,7 +20,7 @@ use crate::engine::hint::Mark;
 use crate::engine::hold::core::Core;
 use crate::engine::keys::LockName;
 use crate::engine::listen::Listener;
-use crate::script::{Answer, Call};
+use crate::script::{Answer, Call, CallBudget};
 
 /// The server knows a call by its id for at least this long, so that a repeat changes nothing.
 const CALL_KEPT_MIN: Duration = Duration::from_secs(60);
@@ -46,11 +46,16 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Begins a look. Subscribes if `subscribes`, unless waits are polled.
-    pub(crate) async fn begin(&self, subscribes: bool) -> Mark {
+    /// Begins a look. Subscribes before, unless waits are polled or the deadline has come.
+    pub(crate) async fn begin(&self, deadline: Tick) -> Mark {
         let seen = self.listener.mark();
-        if subscribes && self.polled.is_none() {
-            self.listener.subscribe().await;
+        let clock = self.core.clock;
+        if self.polled.is_none() && clock.now() < deadline {
+            tokio::select! {
+                biased;
+                _ = self.listener.subscribe() => {}
+                () = clock.sleep_until(deadline) => {}
+            }
         }
         seen
     }
@@ -144,11 +149,25 @@ impl Synchronizer {
         call: &Call,
         read: impl FnOnce(&Answer) -> Result<T>,
     ) -> Result<T> {
+        self.ask_until(operation, call, Tick::NEVER, read).await
+    }
+
+    /// As [`ask`](Self::ask), for a caller that waits until `deadline`. The answer may come later by the time of a reply.
+    pub(crate) async fn ask_until<T>(
+        &self,
+        operation: &'static str,
+        call: &Call,
+        deadline: Tick,
+        read: impl FnOnce(&Answer) -> Result<T>,
+    ) -> Result<T> {
         let name = self.name(operation)?;
         let of_lock = |error: Error| error.during(operation).of_lock(name.as_str());
         let core = &self.core;
         core.ensure_open(operation).map_err(of_lock)?;
-        let budget = core.call_budget(self.give_up(operation)?);
+        let (now, reply) = (core.clock.now(), core.timing.reply);
+        let patience = deadline.max(now.after(reply));
+        let end = now.after(self.give_up(operation)?).min(patience);
+        let budget = CallBudget::until(end, reply);
         let answer = pin!(core.scripts.run(Lane::Command, call, budget));
         let Some(answer) = until_closed(core, answer).await else {
             return Err(of_lock(core.closed(operation)));
@@ -172,7 +191,7 @@ impl Synchronizer {
         let clock = self.core.clock;
         let mut looks = self.looks(operation, channel)?;
         loop {
-            let seen = looks.begin(clock.now() < deadline).await;
+            let seen = looks.begin(deadline).await;
             let asked_at = clock.now();
             if let Some(done) = ask().await? {
                 return Ok(Some(done));

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use super::client::{Caller, ClientSemaphore, InHand, State, Wanted};
 use super::held::{Held, Home};
 use super::permits::{Granted, Permit, Permits};
-use super::queue::Event;
+use super::queue::{Event, PLACES_MAX};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
 use crate::api::lost::LostReason;
@@ -21,9 +21,6 @@ use crate::engine::clock::Tick;
 use crate::engine::hold::undo::Undo;
 use crate::script::reply::{self, Permitted};
 use crate::script::{Answer, Call, CallBudget, Executed, Script, catalog, millis};
-
-/// The most waiters whose places in the server's queue one request keeps.
-const PLACES_MAX: usize = 1_000;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -39,27 +36,10 @@ struct Attempt {
 impl ClientSemaphore {
     /// Makes the background task ask the server for the permits of a request.
     pub(super) fn ask(&self, state: &mut State, ask: u64, request: u64) {
-        let places: Vec<HolderId> = {
-            let fair = |id: &u64| {
-                state
-                    .callers
-                    .get(id)
-                    .is_some_and(|each| each.wanted.is_fair)
-            };
-            let others = state
-                .queue
-                .requests()
-                .filter(|id| *id != request && fair(id));
-            others
-                .take(PLACES_MAX)
-                .filter_map(|id| state.callers.get(&id))
-                .map(|caller| caller.waiter)
-                .collect()
-        };
-        let Some(caller) = state.callers.get_mut(&request) else {
+        let places = Self::places(state, request);
+        let Some(caller) = state.callers.get(&request) else {
             return;
         };
-        caller.has_place |= caller.wanted.is_fair && caller.wanted.waits;
         let (wanted, waiter) = (caller.wanted.clone(), caller.waiter);
         let now = self.core.clock.now();
         let give_up = now.after(wanted.give_up);
@@ -78,6 +58,25 @@ impl ClientSemaphore {
             let work = async move { this.attempt(attempt, budget).await };
             self.core.watchdog.drive(work.boxed());
         }
+    }
+
+    /// The waiters for which an attempt of this request takes or keeps places in the server's queue, besides itself.
+    fn places(state: &mut State, request: u64) -> Vec<HolderId> {
+        let takes_place = |caller: &&mut Caller| caller.wanted.is_fair && caller.wanted.waits;
+        let asks = state.callers.get_mut(&request).filter(takes_place);
+        let Some(asks) = asks else {
+            return Vec::new();
+        };
+        asks.has_place = true;
+        let others = state.queue.requests().filter(|id| *id != request);
+        let mut places = Vec::new();
+        for id in others.take(PLACES_MAX) {
+            if let Some(other) = state.callers.get_mut(&id).filter(takes_place) {
+                other.has_place = true;
+                places.push(other.waiter);
+            }
+        }
+        places
     }
 
     async fn attempt(self: Arc<Self>, attempt: Attempt, budget: CallBudget) {
@@ -116,7 +115,10 @@ impl ClientSemaphore {
                     is_fair: wanted.is_fair,
                     done: None,
                 };
-                self.on(Event::Granted { ask }, InHand::Permits(held));
+                self.on(
+                    Event::Granted { ask },
+                    InHand::Granted(held, attempt.places[0]),
+                );
                 return;
             }
             Ok(Permitted::Refused { first_end }) => {

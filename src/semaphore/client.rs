@@ -79,7 +79,22 @@ type Outcome = (Caller, Result<Option<Held>>);
 pub(super) enum InHand {
     Nothing,
     Permits(Held),
+    /// Permits that the server granted, and the waiter that asked: it has left the server's queue.
+    Granted(Held, HolderId),
     Error(Error),
+}
+
+impl InHand {
+    fn take(&mut self) -> Option<(Held, Option<HolderId>)> {
+        match std::mem::replace(self, Self::Nothing) {
+            Self::Permits(held) => Some((held, None)),
+            Self::Granted(held, waiter) => Some((held, Some(waiter))),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
 }
 
 /// Removes a request from the queue when its caller is gone.
@@ -193,17 +208,18 @@ impl ClientSemaphore {
                     continue;
                 }
                 Action::Release => {
-                    if let InHand::Permits(held) = std::mem::replace(&mut in_hand, InHand::Nothing)
-                    {
+                    if let Some((held, _)) = in_hand.take() {
                         self.release_later(held);
                     }
                     continue;
                 }
                 Action::Give { request } => {
-                    let held = match std::mem::replace(&mut in_hand, InHand::Nothing) {
-                        InHand::Permits(held) => Some(held),
-                        _ => None,
-                    };
+                    let (held, asked) = in_hand.take().unzip();
+                    if let Some(caller) = state.callers.get(&request)
+                        && asked.flatten() != Some(caller.waiter)
+                    {
+                        self.leave(caller);
+                    }
                     (request, Ok(held))
                 }
                 Action::Refuse { request } => (request, Ok(None)),

@@ -141,8 +141,8 @@ impl SemaphoreGuard {
         }
     }
 
-    /// Takes `count` of the permits out into a guard of their own. A [`loss`](Self::loss) view made before covers both
-    /// guards until this guard is gone.
+    /// Takes `count` of the permits out into a guard of their own. A [`loss`](Self::loss) view made before covers the
+    /// permits that are left here.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) unless at least one permit is left on each side; nothing changes then.
@@ -162,7 +162,7 @@ impl SemaphoreGuard {
         Ok(Self::new(held, self.expires_alone))
     }
 
-    /// Adds the permits of `other` to these.
+    /// Adds the permits of `other` to these. A [`loss`](Self::loss) view made before covers them too.
     ///
     /// # Errors
     /// Returns the other guard if its semaphore, client or kind of lease differs.
@@ -193,6 +193,7 @@ impl SemaphoreGuard {
             held.permits = Some(permits.clone());
         }
         self.permits = permits;
+        self.view.follow(|| Arc::new(self.permits.clone()));
     }
 
     fn end_view(&self) {

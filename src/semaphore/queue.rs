@@ -13,6 +13,9 @@ use crate::engine::clock::Tick;
 /// The most requests that ask at once, while the server grants.
 const ASKS_MAX: usize = 64;
 
+/// The most waiters of one client whose places in the server's queue one request keeps.
+pub(super) const PLACES_MAX: usize = 1_000;
+
 /// How often, and for how long, permits are handed off in memory before the server decides again: other clients may
 /// wait.
 const HANDOFFS_MAX: u32 = 64;
@@ -27,6 +30,8 @@ const STAND_BACK: Duration = Duration::from_millis(2);
 pub(super) struct Terms {
     pub(super) permits: u32,
     pub(super) lease: Duration,
+    /// Whether the server has a queue for these requests.
+    pub(super) is_fair: bool,
     /// Whether permits of these terms may go to the next request in memory. They must be renewed, and the semaphore
     /// must not be fair between clients.
     pub(super) may_be_handed_off: bool,
@@ -37,6 +42,7 @@ impl Terms {
         Self {
             permits,
             lease: policy.lease(),
+            is_fair,
             may_be_handed_off: matches!(policy, LeasePolicy::Renewed(_)) && !is_fair,
         }
     }
@@ -153,6 +159,10 @@ impl Queue {
             });
             return;
         }
+        if request.terms.is_fair && self.is_contended() && self.waiting.len() < PLACES_MAX {
+            // The first request asks at once, and takes a place in the server's queue for this one.
+            self.wake(now);
+        }
         self.waiting.push_back(Waiting {
             is_last: request.deadline <= now,
             request,
@@ -195,7 +205,10 @@ impl Queue {
         // The server may have more.
         self.ask_at = now;
         let fits = |waiting: &Waiting| waiting.request.terms == ask.terms;
-        match self.waiting.iter().position(fits) {
+        // The place of the request that asked has left the server's queue.
+        let asked = ask.terms.is_fair.then(|| self.position(ask.request));
+        let fitting = || self.waiting.iter().position(fits);
+        match asked.flatten().or_else(fitting) {
             Some(at) => self.give(at, out),
             None => out.push(Action::Release),
         }

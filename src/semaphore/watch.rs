@@ -20,16 +20,23 @@ impl ClientSemaphore {
             };
             let mut event = Event::Timer;
             if is_contended && polled.is_none() {
+                let is_first = listening.is_none();
                 let (listener, seen) = listening.get_or_insert_with(|| this.listen());
-                if listener.subscribe().await {
-                    event = Event::Woken;
-                } else {
-                    tokio::select! {
-                        biased;
-                        () = listener.wait(*seen, wake_at) => {}
-                        () = this.changed.past(changed) => {}
+                let heard = async {
+                    // A new subscription has missed earlier messages. One that was there may have delivered a message
+                    // before the refusal arrived.
+                    if listener.subscribe().await || is_first {
+                        return Event::Woken;
                     }
-                }
+                    listener.wait(*seen, wake_at).await;
+                    Event::Timer
+                };
+                event = tokio::select! {
+                    biased;
+                    event = heard => event,
+                    () = this.changed.past(changed) => Event::Timer,
+                    () = this.core.clock.sleep_until(wake_at) => Event::Timer,
+                };
                 // A message that comes after this look ends the next wait at once.
                 let now_seen = listener.mark();
                 if now_seen != *seen {

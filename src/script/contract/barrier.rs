@@ -25,6 +25,15 @@ impl Fixture {
         reply::arrived(&reply).unwrap()
     }
 
+    /// A party asks that knows that it waits.
+    async fn asks_again(&mut self, party: &str, parties: &str) -> Arrived {
+        let over = format!("{OVER}{party}");
+        let args = [&[party, parties, "30000", OVER, "60000"], &TELL[..], &["1"]].concat();
+        let keys = [PARTIES, ARRIVED, &over];
+        let reply = self.run("barrier_arrive", &keys, &args).await;
+        reply::arrived(&reply).unwrap()
+    }
+
     async fn leave(&mut self, party: &str, breaks: &str) -> Arrived {
         let over = format!("{OVER}{party}");
         let args = [&[party, breaks, OVER, "60000"], &TELL[..]].concat();
@@ -89,6 +98,20 @@ async fn a_party_that_dies_breaks_the_round_for_all() {
     fixture.dies_there(U4).await;
     assert_eq!(fixture.arrive(U4, "3").await, Arrived::Waits(1));
     assert!(fixture.score(ARRIVED, U4).await > fixture.now().await);
+}
+
+/// It stood still for so long that the server has forgotten what became of its round.
+#[tokio::test]
+async fn a_party_of_a_forgotten_round_counts_in_no_other() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.arrive(U1, "2").await, Arrived::Waits(1));
+    assert_eq!(fixture.asks_again(U1, "2").await, Arrived::Waits(1));
+    assert_eq!(fixture.arrive(U2, "2").await, LEADS);
+    assert_eq!(fixture.asks_again(U1, "2").await, PASSED);
+    fixture.make(&["DEL", &format!("{OVER}{U1}")]).await;
+    assert_eq!(fixture.arrive(U3, "2").await, Arrived::Waits(1));
+    assert_eq!(fixture.asks_again(U1, "2").await, broken(U1, true));
+    assert_eq!(fixture.asks_again(U3, "2").await, Arrived::Waits(1));
 }
 
 #[tokio::test]

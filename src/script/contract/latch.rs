@@ -105,7 +105,11 @@ async fn a_count_of_nothing_is_an_open_latch() {
     for count in ["0", "-3"] {
         fixture.make(&["SET", "L", count]).await;
         assert_eq!(fixture.look().await.0, 0);
-        assert_eq!(fixture.init(&format!("{U1}{count}"), "1").await, YES);
+        // It is open, so an id does not count there, and may count later.
+        let id = format!("id{count}");
+        assert_eq!(fixture.count_down(&id, U2).await, NO);
+        assert_eq!(fixture.init(&format!("{U1}{count}"), "2").await, YES);
+        assert_eq!(fixture.count_down(&id, U3).await, YES);
         assert_eq!(fixture.look().await.0, 1);
     }
 }

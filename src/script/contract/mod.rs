@@ -18,6 +18,7 @@ mod recall;
 mod reentrant;
 mod rw;
 mod rw_limits;
+mod semaphore;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -25,7 +25,7 @@ impl Fixture {
     async fn change(&mut self, script: &str, call: &str, count: &str) -> Value {
         let key = format!("lockset_sem_call:{{S}}:{call}");
         let args = [&[count, "60000"], &TELL[..]].concat();
-        self.run(script, &["S", &key], &args).await
+        self.run(script, &["S", &key, HOLDS], &args).await
     }
 
     async fn available(&mut self) -> Value {
@@ -97,6 +97,23 @@ async fn what_java_deleted_is_not_made_again() {
     fixture.make(&["DEL", "S"]).await;
     assert_eq!(fixture.give_back(U1).await, YES);
     assert_eq!(fixture.server.keys().await, [""; 0]);
+}
+
+/// The permits that were taken before belong to the semaphore that is gone.
+#[tokio::test]
+async fn what_is_made_again_has_as_many_permits_as_declared() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take(U1, "1", "1").await, YES);
+    fixture.make(&["DEL", "S"]).await;
+    assert_eq!(fixture.take(U2, "1", "1").await, YES);
+    assert_eq!(fixture.give_back(U1).await, NO);
+    assert_eq!(fixture.give_back(U2).await, YES);
+    assert_eq!(fixture.available().await, YES);
+    assert_eq!(fixture.take(U3, "1", "").await, YES);
+    fixture.make(&["DEL", "S"]).await;
+    assert_eq!(fixture.change("plain_init", "a", "1").await, YES);
+    assert_eq!(fixture.give_back(U3).await, NO);
+    assert_eq!(fixture.available().await, YES);
 }
 
 /// Redisson can lower the number below zero by `addPermits` with a negative number.

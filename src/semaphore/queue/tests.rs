@@ -12,6 +12,7 @@ fn terms(permits: u32) -> Terms {
     Terms {
         permits,
         lease: Duration::from_secs(30),
+        is_fair: false,
         may_be_handed_off: true,
     }
 }
@@ -132,6 +133,7 @@ fn permits_that_do_not_fit_are_released_and_the_first_request_asks_behind_that()
 fn fair_permits_are_never_handed_off() {
     let mut queue = Queue::default();
     let fair = Terms {
+        is_fair: true,
         may_be_handed_off: false,
         ..terms(1)
     };
@@ -139,6 +141,46 @@ fn fair_permits_are_never_handed_off() {
         on(&mut queue, at(1), Event::Returned(fair)),
         [Action::Release]
     );
+}
+
+fn call_fair(queue: &mut Queue, id: u64) -> Vec<Action> {
+    let mut out = Vec::new();
+    let request = Request {
+        id,
+        terms: Terms::of(1, LeasePolicy::Renewed(SOON), true),
+        deadline: Tick::NEVER,
+    };
+    queue.call(at(1), request, &mut out);
+    out
+}
+
+#[test]
+fn a_fair_request_that_comes_later_gets_its_place_at_once() {
+    let mut queue = Queue::default();
+    call_fair(&mut queue, 0);
+    let retry_in = SOON;
+    let refused = Event::Refused { ask: 0, retry_in };
+    assert_eq!(on(&mut queue, at(1), refused), []);
+    let asks = |ask| [Action::Ask { ask, request: 0 }];
+    assert_eq!(call_fair(&mut queue, 1), asks(1));
+    // The attempt on its way does not name this one.
+    assert_eq!(call_fair(&mut queue, 2), []);
+    let refused = Event::Refused { ask: 1, retry_in };
+    assert_eq!(on(&mut queue, at(2), refused), asks(2));
+}
+
+#[test]
+fn a_fair_grant_goes_to_the_request_that_asked() {
+    let mut queue = Queue::default();
+    for id in 0..3 {
+        call_fair(&mut queue, id);
+    }
+    let granted = |ask| Event::Granted { ask };
+    let gives = |request| [Action::Give { request }];
+    assert_eq!(on(&mut queue, at(2), granted(1)), gives(1));
+    on(&mut queue, at(2), Event::Left(2));
+    // To another if it is gone.
+    assert_eq!(on(&mut queue, at(2), granted(2)), gives(0));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lockset::{Barrier, Client};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
@@ -48,9 +49,13 @@ impl Scene {
         tokio::spawn(async move { barrier.wait().await })
     }
 
+    fn arrived(&self) -> String {
+        format!("lockset_barrier_arrived:{{{}}}", self.name)
+    }
+
     /// Waits until `count` parties wait at the server.
     async fn have_come(&self, count: u64) {
-        let key = format!("lockset_barrier_arrived:{{{}}}", self.name);
+        let key = self.arrived();
         let mut admin = self.server.admin().await;
         eventually(SOON, "the parties come", async || {
             ask::<u64>(&mut admin.clone(), &["ZCARD", &key]).await == count
@@ -148,6 +153,37 @@ async fn process_that_waits() {
     };
     let client = client(&url).await;
     let _ = client.barrier(name, 4).party("worker-7").wait().await;
+}
+
+/// It stood still until the server forgot that its round has passed: it must not count in the next one.
+#[tokio::test]
+async fn a_party_that_stood_still_joins_no_later_round() {
+    let scene = Scene::new().await;
+    let frozen = scene.barrier(2).party("frozen");
+    let mut frozen = Box::pin(frozen.wait());
+    while frozen.as_mut().now_or_never().is_none() {
+        let waits: u64 = ask(
+            &mut scene.server.admin().await,
+            &["ZCARD", &scene.arrived()],
+        )
+        .await;
+        if waits == 1 && !scene.server.pubsub_channels().await.is_empty() {
+            break;
+        }
+    }
+    assert!(within(SOON, scene.other(2).wait()).await.unwrap());
+    for key in scene.server.keys().await {
+        command(&scene.server, &["DEL", &key]).await;
+    }
+    let next = scene.waits(scene.other(2));
+    scene.have_come(1).await;
+    let error = within(SOON, frozen).await.unwrap_err();
+    assert!(error.is_broken(), "{error}");
+    assert!(error.to_string().contains("too late"), "{error}");
+    assert!(!next.is_finished());
+    assert!(within(SOON, scene.barrier(2).wait()).await.unwrap());
+    assert!(!within(SOON, next).await.unwrap().unwrap());
+    scene.no_party_is_left().await;
 }
 
 #[tokio::test]

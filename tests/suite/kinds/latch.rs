@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lockset::{Client, Latch};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
@@ -140,6 +141,36 @@ async fn waiters_of_one_round_are_not_delayed_by_the_next() {
     assert_eq!(scene.latch.count().await.unwrap(), 1);
 }
 
+/// The server forgets after a minute which call opened the latch last.
+#[tokio::test]
+async fn a_forgotten_opening_does_not_end_the_next_wait() {
+    let scene = Scene::new().await;
+    scene.latch.init(1).await.unwrap();
+    scene.latch.count_down().await.unwrap();
+    scene.latch.init(1).await.unwrap();
+    let waiter = scene.waiter();
+    listening(&scene.server).await;
+    let opened = format!("lockset_latch_opened:{{{}}}", scene.name);
+    let mut admin = scene.server.admin().await;
+    assert_eq!(ask::<u64>(&mut admin, &["DEL", &opened]).await, 1);
+    // Redisson tells of its own `trySetCount` like this, and the waiter looks again.
+    let channel = format!("redisson_countdownlatch__channel__{{{}}}", scene.name);
+    scene.server.reset_stats().await;
+    let receivers: u64 = ask(&mut admin, &["PUBLISH", &channel, "1"]).await;
+    assert_eq!(receivers, 1);
+    eventually(SOON, "it has looked", async || {
+        let calls = scene.server.commandstats().await;
+        calls.get("evalsha").is_some_and(|calls| *calls >= 1)
+    })
+    .await;
+    // Another look, whose answer comes after that of the first.
+    assert_eq!(scene.latch.count().await.unwrap(), 1);
+    tokio::task::yield_now().await;
+    assert!(!waiter.is_finished(), "the latch is closed");
+    scene.theirs.count_down().await.unwrap();
+    within(SOON, waiter).await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn parties_wait_for_each_other() {
     let scene = Scene::new().await;
@@ -221,6 +252,32 @@ async fn a_lost_reply_counts_once() {
     assert_eq!(proxy.fired(), 3);
 }
 
+/// The server stands still.
+#[tokio::test]
+async fn a_limited_wait_ends_soon_after_its_limit() {
+    let scene = Scene::new().await;
+    let limit = Duration::from_millis(50);
+    let (barrier, permits) = (
+        scene.ours.barrier("barrier", 2),
+        scene.ours.plain_semaphore("permits").permits(1),
+    );
+    scene.latch.init(1).await.unwrap();
+    assert!(barrier.wait_for(limit).await.unwrap_err().is_broken());
+    drop(permits.try_acquire_for(limit).await.unwrap());
+    scene.server.stop();
+    let since = Instant::now();
+    let (opened, passed, acquired) = tokio::join!(
+        scene.latch.wait_for(limit),
+        barrier.wait_for(limit),
+        permits.try_acquire_for(limit),
+    );
+    took_less(since, SOON);
+    scene.server.cont();
+    assert!(opened.unwrap_err().is_io());
+    assert!(passed.unwrap_err().is_io());
+    assert!(acquired.unwrap_err().is_io());
+}
+
 /// The subscription was lost with the connection, and with it the message.
 #[tokio::test]
 async fn a_cut_connection_delays_a_wait_by_one_poll() {
@@ -259,6 +316,30 @@ async fn a_dropped_wait_leaves_nothing() {
     })
     .await;
     assert_eq!(scene.server.keys().await, keys);
+}
+
+/// It subscribes, and is polled no more.
+#[tokio::test]
+async fn a_wait_that_is_not_polled_delays_no_other() {
+    let scene = Scene::new().await;
+    scene.latch.init(1).await.unwrap();
+    let mut kept = Box::pin(scene.latch.wait());
+    while scene.server.pubsub_channels().await.is_empty() {
+        assert!((&mut kept).now_or_never().is_none());
+    }
+    let since = Instant::now();
+    let limit = Duration::from_millis(50);
+    assert!(!scene.latch.wait_for(limit).await.unwrap());
+    took_less(since, limit + BY_MESSAGE);
+    let waiter = scene.waiter();
+    // Its looks until it sleeps.
+    scene.latch.count().await.unwrap();
+    scene.latch.count().await.unwrap();
+    let since = Instant::now();
+    scene.theirs.count_down().await.unwrap();
+    within(SOON, waiter).await.unwrap().unwrap();
+    took_less(since, BY_MESSAGE);
+    within(SOON, kept).await.unwrap();
 }
 
 /// Every one of many concurrent count-downs counts, and every waiter continues.

@@ -11,3 +11,6 @@ mod plain_semaphore;
 mod redlock;
 mod rwlock;
 mod semaphore;
+mod semaphore_guards;
+mod semaphore_messages;
+mod semaphore_places;

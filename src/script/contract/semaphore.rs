@@ -1,0 +1,131 @@
+//! Semaphores with leases: permits that are taken and permits that are free add up to the declared number, whatever is
+//! repeated, comes late or is lost.
+
+use redis::Value;
+
+use super::fixture::{Fixture, Subscriber, U1, U2, U3};
+
+const TIMEOUTS: &str = "{S}:timeout";
+const QUEUE: &str = "lockset_sem_queue:{S}";
+const ALIVE: &str = "lockset_sem_alive:{S}";
+const CHANNEL: &str = "redisson_sc:{S}";
+const KEYS: [&str; 4] = ["S", TIMEOUTS, QUEUE, ALIVE];
+const YES: Value = Value::Int(1);
+
+impl Fixture {
+    async fn take_permits(&mut self, ids: &[&str], declared: &str) -> Value {
+        let count = ids.len().to_string();
+        let head = ["30000", &count, declared, CHANNEL, "PUBLISH", "0"];
+        let args = [&head[..], ids].concat();
+        self.run("semaphore_acquire", &KEYS, &args).await
+    }
+
+    async fn release_permits(&mut self, ids: &[&str]) {
+        let args = [&[CHANNEL, "PUBLISH", ""], ids].concat();
+        self.run("semaphore_release", &KEYS, &args).await;
+    }
+
+    /// How many permits are free, and how many are taken.
+    async fn counted(&mut self) -> (i64, i64) {
+        (
+            self.ask(&["GET", "S"]).await,
+            self.ask(&["ZCARD", TIMEOUTS]).await,
+        )
+    }
+
+    /// Ends the lease of this permit.
+    async fn expires_there(&mut self, id: &str) {
+        self.make(&["ZADD", TIMEOUTS, "XX", "1", id]).await;
+    }
+
+    async fn free_permits_told(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
+        let messages = self.messages(subscriber).await;
+        let payload = |message: &String| {
+            let payload = message.strip_prefix(CHANNEL).expect("its channel");
+            payload.trim().to_owned()
+        };
+        messages.iter().map(payload).collect()
+    }
+}
+
+/// A guard was split, one part of it released, and then an attempt from before arrives at the server.
+#[tokio::test]
+async fn a_late_attempt_takes_no_released_permit_again() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1, U2], "2").await, YES);
+    fixture.release_permits(&[U2]).await;
+    assert_eq!(fixture.take_permits(&[U1, U2], "2").await, YES);
+    assert_eq!(fixture.counted().await, (1, 1));
+    assert_eq!(fixture.take_permits(&[U3], "2").await, YES);
+    fixture.release_permits(&[U1]).await;
+    assert_eq!(fixture.counted().await, (1, 1));
+}
+
+/// The first part of a guard was released, and the late attempt finds the second part taken.
+#[tokio::test]
+async fn a_late_attempt_counts_a_taken_permit_once() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1, U2], "4").await, YES);
+    fixture.release_permits(&[U1]).await;
+    assert_eq!(fixture.take_permits(&[U1, U2], "4").await, YES);
+    assert_eq!(fixture.counted().await, (2, 2));
+}
+
+/// The number of free permits was deleted, evicted or has expired, and the permits that are taken have not.
+#[tokio::test]
+async fn a_lost_number_issues_no_permit_twice() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1, U2], "3").await, YES);
+    fixture.expires_there(U2).await;
+    fixture.make(&["DEL", "S"]).await;
+    assert_eq!(fixture.take_permits(&[U3], "3").await, YES);
+    assert_eq!(fixture.counted().await, (1, 2));
+    fixture.release_permits(&[U1, U3]).await;
+    assert_eq!(fixture.counted().await, (3, 0));
+}
+
+/// Java may wait for a semaphore that nobody has declared yet.
+#[tokio::test]
+async fn the_permits_that_are_left_by_the_first_acquire_are_announced() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    assert_eq!(fixture.take_permits(&[U1], "3").await, YES);
+    assert_eq!(fixture.take_permits(&[U2], "3").await, YES);
+    assert_eq!(fixture.free_permits_told(&mut subscriber).await, ["2"]);
+}
+
+/// A waiter that died keeps its place for a heartbeat, and for ever if its heartbeat was lost alone.
+#[tokio::test]
+async fn a_clock_that_is_set_back_keeps_no_dead_head_and_no_order_upside_down() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1], "1").await, YES);
+    let hour = 3_600_000;
+    let ahead = fixture.now().await + hour;
+    let (came, kept) = ((ahead * 1_000).to_string(), ahead.to_string());
+    fixture
+        .make(&["ZADD", QUEUE, "1", "lost:1", &came, "dead:1"])
+        .await;
+    fixture.make(&["ZADD", ALIVE, &kept, "dead:1"]).await;
+    let ids = ["30000", "1", "1", CHANNEL, "PUBLISH", "3000", U2, U3];
+    let refused = fixture.run("semaphore_acquire", &KEYS, &ids).await;
+    assert!(matches!(refused, Value::Array(_)), "{refused:?}");
+    let places: Vec<String> = fixture.ask(&["ZRANGE", QUEUE, "0", "-1"]).await;
+    assert_eq!(places, ["dead:1", U3]);
+    let latest = fixture.now().await + 3_000;
+    assert!(fixture.score(ALIVE, "dead:1").await <= latest);
+}
+
+/// Waiters of Redisson's plain kind have no timer: a message alone wakes them.
+#[tokio::test]
+async fn permits_that_an_attempt_found_expired_are_announced_even_if_it_is_refused() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1, U2], "2").await, YES);
+    let mut subscriber = fixture.subscriber().await;
+    fixture.expires_there(U2).await;
+    let refused = fixture.take_permits(&[U3, "x:1"], "2").await;
+    assert!(
+        matches!(&refused, Value::Array(items) if items[0] == YES),
+        "{refused:?}"
+    );
+    assert_eq!(fixture.free_permits_told(&mut subscriber).await, ["1"]);
+}
