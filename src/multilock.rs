@@ -255,6 +255,12 @@ impl MultiLock {
         self
     }
 
+    /// Reports calls that have waited for this long; as [`ReentrantLock::report_wait_after`].
+    pub fn report_wait_after(mut self, span: Duration) -> Self {
+        self.options.long_wait = span;
+        self
+    }
+
     /// Acquires all members, waiting until they are free.
     ///
     /// # Cancel safety
@@ -335,7 +341,8 @@ impl MultiLock {
         // It waits for one member at a time.
         let queued = || requests.iter().find(|each| each.queued.number().is_some());
         let place = || async { place_of(queued()?).await };
-        let waited = Waited::new(self.name(), waiters, place, || self.refused());
+        let name = (self.name(), self.options.long_wait);
+        let waited = Waited::new(name, waiters, place, || self.refused());
         let call = pin!(told_if_long(core, wait, began, waited, call));
         let timer = core
             .observed()

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::engine::clock::Rounded;
+
 /// A lock that others hold, and its holder; from [`busy`](crate::ReentrantLock::busy) and
 /// [`with`](crate::ReentrantLock::with).
 ///
@@ -90,9 +92,7 @@ impl fmt::Display for Says<'_> {
         match remaining {
             Some(Duration::MAX) | None => Ok(()),
             Some(remaining) => {
-                let millis = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX);
-                let remaining = Duration::from_millis(millis);
-                write!(f, ", for {remaining:?} more unless it is renewed")
+                write!(f, ", for {} more unless it is renewed", Rounded(*remaining))
             }
         }
     }

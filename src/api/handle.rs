@@ -190,6 +190,7 @@ impl Handle {
         let call = pin!(acquire::one(&request, wait, began));
         let (name, busy) = (self.given_name(), || self.refused("lock"));
         let place = || place_of(&request);
+        let name = (name, self.options.long_wait);
         let waited = Waited::new(name, || self.waiters(), place, busy);
         let call = pin!(told_if_long(core, wait, began, waited, call));
         let share = self.recorded(began, call).await?;
@@ -518,6 +519,23 @@ macro_rules! option_methods {
             /// ```
             pub fn group(mut self, name: &str) -> Self {
                 self.0.set_group(name);
+                self
+            }
+
+            /// Reports calls of this handle to the [observer](crate::Event::LongWait) once they have waited for this
+            /// long; 1 s by default.
+            ///
+            /// All calls of a client that wait for one lock are reported together, at most once in ten seconds.
+            ///
+            /// ```no_run
+            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// # use std::time::Duration;
+            /// // A queue where waits of some seconds are normal.
+            /// let lock = lock.report_wait_after(Duration::from_secs(30));
+            /// # drop(lock) }
+            /// ```
+            pub fn report_wait_after(mut self, span: Duration) -> Self {
+                self.0.options.long_wait = span;
                 self
             }
 

@@ -79,6 +79,9 @@ pub(crate) fn lease_for(span: Duration) -> Duration {
     most.saturating_add(most / 99 + Duration::from_nanos(100))
 }
 
+/// A longer wait is reported, unless a handle says otherwise.
+pub(crate) const LONG_WAIT: Duration = Duration::from_secs(1);
+
 /// Options that all handles have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -100,6 +103,8 @@ pub(crate) struct Options {
     pub(crate) give_up: Option<Duration>,
     /// The group of its counts.
     pub(crate) group: Group,
+    /// How long a wait goes on until it is reported.
+    pub(crate) long_wait: Duration,
 }
 
 /// How many replicas have to have a grant before it counts, and how long that may take.
@@ -150,6 +155,7 @@ impl Options {
             replication: None,
             give_up: None,
             group: Group::NONE,
+            long_wait: LONG_WAIT,
         }
     }
 
@@ -188,6 +194,9 @@ impl Options {
         }
         if self.group != Group::NONE {
             shown.field("group", &self.group.name());
+        }
+        if self.long_wait != LONG_WAIT {
+            shown.field("report_wait_after", &self.long_wait);
         }
     }
 

@@ -6,6 +6,7 @@
 //! [`LOOK_MAX`]. In tests the clock can follow tokio's paused time, and jump ahead of it as if the machine had been
 //! suspended.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
@@ -217,9 +218,37 @@ fn system_now() -> Tick {
     ORIGIN.after(START.get_or_init(std::time::Instant::now).elapsed())
 }
 
+/// Shows a span with three digits, and to the second at least: `12.3s` for 12.302302293 s.
+#[derive(Clone, Copy)]
+pub(crate) struct Rounded(pub(crate) Duration);
+
+impl fmt::Display for Rounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos: u128 = self.0.as_nanos();
+        let excess = nanos.checked_ilog10().unwrap_or(0).saturating_sub(2);
+        let unit = 10_u128.pow(excess).min(1_000_000_000);
+        let rounded = (nanos + unit / 2) / unit * unit;
+        let rounded = u64::try_from(rounded).map_or(Duration::MAX, Duration::from_nanos);
+        write!(f, "{rounded:?}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_is_shown_with_three_digits() {
+        let shown = |nanos| Rounded(Duration::from_nanos(nanos)).to_string();
+        assert_eq!(shown(0), "0ns");
+        assert_eq!(shown(1_234_567), "1.23ms");
+        assert_eq!(shown(150_000_000), "150ms");
+        assert_eq!(shown(2_000_000_000), "2s");
+        assert_eq!(shown(12_302_302_293), "12.3s");
+        assert_eq!(shown(999_999_999), "1s");
+        assert_eq!(shown(86_399_400_000_000), "86399s");
+        assert!(Rounded(Duration::MAX).to_string().ends_with('s'));
+    }
 
     #[test]
     fn ticks_saturate_instead_of_wrapping() {

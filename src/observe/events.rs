@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::api::busy::Busy;
 use crate::api::error::Error;
 use crate::api::lost::LostReason;
+use crate::engine::clock::Rounded;
 
 /// Something that happened in a client. `Display` writes it as one line for a log.
 ///
@@ -37,13 +38,22 @@ pub enum Event<'a> {
         /// The lease.
         lease: Duration,
     },
-    /// A renewal got no answer, or an error. It is repeated until the lease ends.
+    /// Renewals at a server get no answer, or an error. They are repeated until the leases end. Reported at the first
+    /// failure, then every ten seconds for as long as it lasts: once for all holds at the server.
     #[non_exhaustive]
     RenewalFailed {
-        /// The name of the lock.
+        /// The name of the lock whose lease ends first.
         lock: Cow<'a, str>,
-        /// The time left of the lease.
+        /// The time left of that lease.
         left: Duration,
+        /// How many holds have not been renewed, as far as their renewals have failed yet.
+        holds: usize,
+        /// Host and port of the server.
+        server: Cow<'a, str>,
+        /// How long renewals have failed.
+        since: Duration,
+        /// Why the last renewal failed.
+        error: Error,
     },
     /// A release in the background was refused, or got no answer until the end of the lease. A refused release is
     /// repeated until then. If none succeeds, the hold ends with its lease.
@@ -55,20 +65,22 @@ pub enum Event<'a> {
         /// The reason of the failure.
         error: Error,
     },
-    /// A call has waited for longer than a second.
+    /// Calls have waited for a lock for longer than a second, or than
+    /// [`report_wait_after`](crate::ReentrantLock::report_wait_after). Reported once for all calls of this client, then
+    /// every ten seconds for as long as one waits.
     #[non_exhaustive]
     LongWait {
         /// The name of the lock.
         lock: Cow<'a, str>,
-        /// How long it has waited so far.
+        /// How long the call that has waited longest has waited so far.
         waited: Duration,
         /// The holder in the way, if the server named it.
         busy: Option<Busy>,
-        /// How many calls of this client wait for the lock now, this one included. For a multi-lock, the calls for the
-        /// member with the most.
+        /// How many calls of this client wait for the lock now. For a multi-lock, the calls for the member with the
+        /// most.
         waiters: usize,
-        /// The call's place; for a multi-lock, in the queue of the member that it waits for. `None` if that is not
-        /// known: the server did not say, or a thousand or more waiters are before it.
+        /// The place of one of these calls; for a multi-lock, in the queue of the member that it waits for. `None` if
+        /// that is not known: the server did not say, or a thousand or more waiters are before it.
         place: Option<Place>,
     },
     /// A connection was made again after it had broken.
@@ -156,13 +168,14 @@ impl fmt::Display for Place {
     }
 }
 
+fn own(text: Cow<'_, str>) -> Cow<'static, str> {
+    Cow::Owned(text.into_owned())
+}
+
 impl Event<'_> {
     /// Converts the event into one that can be kept.
     #[must_use]
     pub fn into_owned(self) -> Event<'static> {
-        fn own(text: Cow<'_, str>) -> Cow<'static, str> {
-            Cow::Owned(text.into_owned())
-        }
         match self {
             Event::Lost {
                 lock,
@@ -180,9 +193,20 @@ impl Event<'_> {
                 left,
                 lease,
             },
-            Event::RenewalFailed { lock, left } => Event::RenewalFailed {
+            Event::RenewalFailed {
+                lock,
+                left,
+                holds,
+                server,
+                since,
+                error,
+            } => Event::RenewalFailed {
                 lock: own(lock),
                 left,
+                holds,
+                server: own(server),
+                since,
+                error,
             },
             Event::ReleaseFailed { lock, error } => Event::ReleaseFailed {
                 lock: lock.map(own),
@@ -232,15 +256,28 @@ impl fmt::Display for Event<'_> {
                 held,
             } => write!(
                 f,
-                "lock {lock:?} of {holder} was lost after {held:?}: {reason}"
+                "lock {lock:?} of {holder} was lost after {}: {reason}",
+                Rounded(*held)
             ),
             Event::RenewalLate { lock, left, lease } => write!(
                 f,
-                "lock {lock:?} was renewed late: {left:?} were left of {lease:?}"
+                "lock {lock:?} was renewed late: {} were left of {}",
+                Rounded(*left),
+                Rounded(*lease)
             ),
-            Event::RenewalFailed { lock, left } => write!(
+            Event::RenewalFailed {
+                lock,
+                left,
+                holds,
+                server,
+                since,
+                error,
+            } => write!(
                 f,
-                "a renewal of lock {lock:?} got no answer; {left:?} are left to try again"
+                "{holds} hold{} at {server} not renewed since {} ago; the first, lock {lock:?}, is lost in {}: {error}",
+                if *holds == 1 { "" } else { "s" },
+                Rounded(*since),
+                Rounded(*left)
             ),
             Event::ReleaseFailed { lock: None, error } => {
                 write!(f, "what a call left behind could not be undone: {error}")
@@ -255,16 +292,34 @@ impl fmt::Display for Event<'_> {
                 waiters,
                 place,
             } => {
-                write!(f, "a call has waited for {waited:?} for lock {lock:?}")?;
-                place
-                    .iter()
-                    .try_for_each(|place| write!(f, ", at {place}"))?;
-                if *waiters > 1 {
-                    write!(f, ", one of {waiters} in this client")?;
+                match waiters {
+                    0 | 1 => write!(
+                        f,
+                        "a call has waited for {} for lock {lock:?}",
+                        Rounded(*waited)
+                    )?,
+                    _ => write!(
+                        f,
+                        "{waiters} calls wait for lock {lock:?}, the longest for {}",
+                        Rounded(*waited)
+                    )?,
+                }
+                match place {
+                    Some(place) if *waiters > 1 => write!(f, ", one at {place}")?,
+                    Some(place) => write!(f, ", at {place}")?,
+                    None => {}
                 }
                 busy.iter()
                     .try_for_each(|busy| write!(f, ", {}", busy.says()))
             }
+            event => event.fmt_rest(f),
+        }
+    }
+}
+
+impl Event<'_> {
+    fn fmt_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Event::Reconnected { server, lane } => {
                 write!(f, "the {lane} connection to {server} was made anew")
             }
@@ -285,6 +340,8 @@ impl fmt::Display for Event<'_> {
                 f,
                 "group {group:?} is counted as \"other\", and later ones too: 64 are in use"
             ),
+            // The others are written by `fmt`.
+            _ => Ok(()),
         }
     }
 }

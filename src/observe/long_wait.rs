@@ -1,8 +1,12 @@
-//! The report of a call that waits for long: once per call, with its place and the holder in its way.
+//! The report of calls that wait for long: once per lock and ten seconds, with the holder in their way.
 
 use std::future::{Future, poll_fn};
+use std::hash::BuildHasher;
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use rustc_hash::FxBuildHasher;
 
 use crate::api::busy::Busy;
 use crate::api::holder::HolderId;
@@ -17,6 +21,8 @@ use crate::script::reply;
 pub(crate) struct Waited<'a, W, P, B> {
     /// The name as it was given to the client.
     name: &'a str,
+    /// How long a wait goes on until it is reported.
+    after: Duration,
     /// Counts the calls of this client that wait for the lock.
     waiters: W,
     /// Finds the place of the call.
@@ -26,9 +32,10 @@ pub(crate) struct Waited<'a, W, P, B> {
 }
 
 impl<'a, W, P, B> Waited<'a, W, P, B> {
-    pub(crate) fn new(name: &'a str, waiters: W, place: P, busy: B) -> Self {
+    pub(crate) fn new((name, after): (&'a str, Duration), waiters: W, place: P, busy: B) -> Self {
         Self {
             name,
+            after,
             waiters,
             place,
             busy,
@@ -52,17 +59,24 @@ where
         return call.await;
     }
     // Most calls do not wait at all, and few for long.
-    let (mut waiting, mut telling, mut is_told) = (None, None, false);
+    let (mut waiting, mut telling) = (None, None);
+    let note = |due, waker: &Waker| {
+        let lock = FxBuildHasher.hash_one(waited.name);
+        Some(core.note_wait(lock, began, due, waker))
+    };
     poll_fn(|context| {
         let done = call.as_mut().poll(context);
         if done.is_ready() {
             return done;
         }
         match &waiting {
-            None if !is_told => waiting = Some(core.note_wait(began, context.waker())),
+            None => waiting = note(began.after(waited.after), context.waker()),
             Some(wait) if wait.is_long(context.waker()) => {
-                (waiting, is_told) = (None, true);
-                telling = Some(Box::pin(tell(core, began, &waited)));
+                let (longest, next) = wait.take_report(core.clock.now());
+                if let Some(began) = longest {
+                    telling = Some(Box::pin(tell(core, began, &waited)));
+                }
+                waiting = note(next, context.waker());
             }
             _ => {}
         }
@@ -76,7 +90,7 @@ where
     .await
 }
 
-/// Asks for the place and the holder in one round trip.
+/// Reports the waits for the lock, of which the longest began then. Asks for the place and the holder in one round trip.
 async fn tell<P, B>(
     core: &Core,
     began: Tick,

@@ -34,12 +34,49 @@ mod on {
 
     pub(crate) fn tell(event: &Event<'_>) {
         match event {
+            Event::RenewalLate { .. } | Event::RenewalFailed { .. } => tell_of_renewals(event),
             Event::Forced { .. }
             | Event::Freed { .. }
             | Event::Reconnected { .. }
             | Event::Failover { .. }
             | Event::TooManyGroups { .. } => tell_of_the_rest(event),
             event => tell_of_locks(event),
+        }
+    }
+
+    fn tell_of_renewals(event: &Event<'_>) {
+        match event {
+            Event::RenewalLate { lock, left, lease } => warn!(
+                name: "lockset.renewal_late",
+                target: "lockset",
+                {
+                    lockset.name = %lock,
+                    lockset.left_seconds = seconds(*left),
+                    lockset.lease_seconds = seconds(*lease),
+                },
+                "{event}"
+            ),
+            Event::RenewalFailed {
+                lock,
+                left,
+                holds,
+                server,
+                since,
+                error,
+            } => warn!(
+                name: "lockset.renewal_failed",
+                target: "lockset",
+                {
+                    lockset.name = %lock,
+                    lockset.left_seconds = seconds(*left),
+                    lockset.holds = holds,
+                    lockset.since_seconds = seconds(*since),
+                    server.address = %server,
+                    error.type = ?error.kind(),
+                },
+                "{event}"
+            ),
+            _ => {}
         }
     }
 
@@ -58,25 +95,6 @@ mod on {
                     lockset.holder = %holder,
                     lockset.reason = ?reason,
                     lockset.held_seconds = seconds(*held),
-                },
-                "{event}"
-            ),
-            Event::RenewalLate { lock, left, lease } => warn!(
-                name: "lockset.renewal_late",
-                target: "lockset",
-                {
-                    lockset.name = %lock,
-                    lockset.left_seconds = seconds(*left),
-                    lockset.lease_seconds = seconds(*lease),
-                },
-                "{event}"
-            ),
-            Event::RenewalFailed { lock, left } => warn!(
-                name: "lockset.renewal_failed",
-                target: "lockset",
-                {
-                    lockset.name = %lock,
-                    lockset.left_seconds = seconds(*left),
                 },
                 "{event}"
             ),

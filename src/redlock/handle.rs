@@ -70,6 +70,7 @@ impl QuorumHandle {
                 replication: self.options.replication.or(member.options.replication),
                 give_up: self.options.give_up.or(member.options.give_up),
                 group: self.options.group,
+                long_wait: self.options.long_wait,
             };
             member.request(operation)
         });

@@ -191,7 +191,8 @@ impl RedlockLock {
         let began = core.clock.now();
         let (waiters, busy) = (|| acquisition.waiters(), || self.refused());
         let place = || ready(acquisition.place());
-        let waited = Waited::new(self.name(), waiters, place, busy);
+        let name = (self.name(), self.0.options.long_wait);
+        let waited = Waited::new(name, waiters, place, busy);
         let call = pin!(told_if_long(core, wait, began, waited, call));
         let timer = core
             .observed()

@@ -186,8 +186,12 @@ impl Scripts {
             let now = self.clock.now();
             let needed = needed_again(&cause, sent, now);
             let cause = match last.take() {
-                // Nothing was sent since, so the earlier error is still the server's latest answer.
-                Some(said @ Cause::Answered(_)) if this == Executed::No && cause.is_silence() => {
+                // Nothing was sent since, or the deadline cut the last attempt short: the earlier error is still the
+                // latest answer that the server had time for.
+                Some(said @ Cause::Answered(_))
+                    if cause.is_silence()
+                        && (this == Executed::No || reply < budget.reply_timeout) =>
+                {
                     said
                 }
                 _ => cause,

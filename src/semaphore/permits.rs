@@ -20,7 +20,7 @@ use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local_deadline;
 use crate::script::catalog;
-use crate::watchdog::{Due, Leased, RenewalRequest};
+use crate::watchdog::{Due, FailedRenewals, Leased, RenewalRequest};
 
 /// One permit.
 pub(super) struct Permit {
@@ -228,6 +228,12 @@ impl Leased for Permit {
     }
 
     fn renewal_failed(&self) {}
+
+    fn deadline(&self) -> Tick {
+        Permit::deadline(self)
+    }
+
+    fn report_failed(&self, _: FailedRenewals) {}
 
     fn next_check(&self) -> Tick {
         let state = self.state.lock();

@@ -11,6 +11,7 @@
 
 mod batches;
 mod leased;
+mod outages;
 mod schedule;
 mod shared;
 mod task;
@@ -28,7 +29,7 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::script::Scripts;
 pub(crate) use batches::BATCH_HOLDS_MAX;
-pub(crate) use leased::{Due, Leased, RenewalRequest};
+pub(crate) use leased::{Due, FailedRenewals, Leased, RenewalRequest};
 use shared::{Job, Shared, Work};
 
 /// The handle of the task. The task ends when the last handle is dropped.

@@ -12,7 +12,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
 use super::batches::{self, Batch, BatchesUnderWay, Renewal};
+use super::outages::Outages;
 use super::shared::{Job, Shared, Work};
+use crate::api::error::Error;
 use crate::conn::Lane;
 use crate::engine::clock::{LOOK_MAX, Pace, Tick};
 use crate::engine::hint::Hint;
@@ -37,7 +39,11 @@ enum Outcome {
 struct Completed {
     /// Shared by all scripts of the batch. When the last of them is done, the server has room again.
     server: Arc<u64>,
+    /// When the script was sent.
+    sent: Tick,
     renewals: Vec<(Renewal, Outcome)>,
+    /// Why some of the renewals have no answer.
+    error: Option<Error>,
 }
 
 pub(super) async fn run(
@@ -52,6 +58,7 @@ pub(super) async fn run(
     let mut while_needed: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut calls: FuturesUnordered<BoxFuture<'static, Completed>> = FuturesUnordered::new();
     let mut under_way = BatchesUnderWay::default();
+    let mut outages = Outages::default();
     // Each is answered when all earlier work is done.
     let mut draining: Vec<oneshot::Sender<()>> = Vec::new();
     let mut is_needed = true;
@@ -75,8 +82,9 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             Some(completed) = calls.next(), if !calls.is_empty() => {
-                apply(&shared, clock.now(), completed.renewals);
-                if let Some(server) = Arc::into_inner(completed.server) {
+                let server = Arc::clone(&completed.server);
+                apply(&shared, &mut outages, clock.now(), completed);
+                if let Some(server) = Arc::into_inner(server) {
                     under_way.end(server);
                 }
             }
@@ -140,6 +148,11 @@ async fn renew(
     holds: Vec<Renewal>,
     reply_wait: Duration,
 ) -> Completed {
+    let (sent, mut error) = (scripts.clock.now(), None);
+    let mut no_answer = |failure: Failure| {
+        error = Some(failure.into_error("renew"));
+        Outcome::Unknown
+    };
     let outcomes = match ask(&scripts, &holds, reply_wait).await {
         Ok(outcomes) => outcomes,
         // The server may have refused only one of the keys, so each hold is asked for alone.
@@ -147,14 +160,16 @@ async fn renew(
             let alone = holds.chunks(1).map(|hold| ask(&scripts, hold, reply_wait));
             let answers = join_all(alone).await.into_iter();
             answers
-                .map(|answer| answer.map_or(Outcome::Unknown, |outcomes| outcomes[0]))
+                .map(|answer| answer.map_or_else(&mut no_answer, |outcomes| outcomes[0]))
                 .collect()
         }
-        Err(_) => vec![Outcome::Unknown; holds.len()],
+        Err(failure) => vec![no_answer(failure); holds.len()],
     };
     Completed {
         server,
+        sent,
         renewals: holds.into_iter().zip(outcomes).collect(),
+        error,
     }
 }
 
@@ -188,9 +203,13 @@ async fn ask(
     })
 }
 
-/// Passes the outcomes to the holds, and plans when each is due next.
-fn apply(shared: &Shared, now: Tick, renewals: Vec<(Renewal, Outcome)>) {
-    for (Renewal { id, hold, request }, outcome) in renewals {
+/// Passes the outcomes to the holds, plans when each is due next, and reports failures.
+fn apply(shared: &Shared, outages: &mut Outages, now: Tick, completed: Completed) {
+    let (server, sent) = (*completed.server, completed.sent);
+    for (Renewal { id, hold, request }, outcome) in completed.renewals {
+        if !matches!(outcome, Outcome::Unknown) {
+            outages.ended(server, id, now);
+        }
         // If the entry is missing, the hold was withdrawn or has expired in the meantime.
         match (hold.upgrade(), outcome) {
             (Some(hold), Outcome::Renewed { sent }) => {
@@ -204,6 +223,7 @@ fn apply(shared: &Shared, now: Tick, renewals: Vec<(Renewal, Outcome)>) {
             }
             (Some(hold), Outcome::Unknown) => {
                 hold.renewal_failed();
+                outages.failed(server, id, &hold, sent);
                 // Brings the entry forward from the deadline, never past it.
                 let pause = RETRY_PAUSE_MAX.min(request.lease / 16);
                 let again = now.after(pause.mul_f64(fastrand::f64()));
@@ -213,5 +233,10 @@ fn apply(shared: &Shared, now: Tick, renewals: Vec<(Renewal, Outcome)>) {
                 shared.schedule.lock().remove(id);
             }
         }
+    }
+    if let Some(error) = completed.error
+        && let Some((first, renewals)) = outages.report(server, now, error)
+    {
+        first.report_failed(renewals);
     }
 }

@@ -45,6 +45,7 @@ pub(crate) trait Primitive: Clone + Send + Sync + 'static {
     fn fenced(self) -> Self;
     fn give_up_after(self, span: Duration) -> Self;
     fn group(self, name: &str) -> Self;
+    fn report_wait_after(self, span: Duration) -> Self;
     fn lock(&self) -> impl Future<Output = Result<Self::Guard>> + Send;
     fn try_lock(&self) -> impl Future<Output = Result<Option<Self::Guard>>> + Send;
     fn try_lock_for(
@@ -98,6 +99,9 @@ macro_rules! primitive {
             }
             fn group(self, name: &str) -> Self {
                 Lock::group(self, name)
+            }
+            fn report_wait_after(self, span: Duration) -> Self {
+                $lock::report_wait_after(self, span)
             }
             async fn lock(&self) -> Result<Self::Guard> {
                 Lock::lock(self).await
@@ -229,6 +233,9 @@ impl Primitive for Multi {
     }
     fn group(self, name: &str) -> Self {
         self.with(|lock| lock.group(name))
+    }
+    fn report_wait_after(self, span: Duration) -> Self {
+        self.with(|lock| lock.report_wait_after(span))
     }
     async fn lock(&self) -> Result<MultiGuard> {
         self.lock()?.lock().await

@@ -53,7 +53,7 @@ const SYNCHRONIZERS: &[(&str, &str, &str)] = &[
     (
         "plain_acquire",
         "permits holds",
-        "holder count count lease channel publish",
+        "holder small count lease channel publish",
     ),
     ("plain_available", "permits", ""),
     ("plain_give", "permits call", "count lease channel publish"),
@@ -314,7 +314,8 @@ impl Drawing<'_> {
         let args = args.split_whitespace().map(|arg| match arg {
             "holder" => self.holder(),
             "count" => self.count(),
-            // A script reads as many arguments as this says.
+            // A script reads as many arguments as this says, or takes as many permits, of which no call takes none:
+            // servers differ in how they write -0.
             "small" => self.one_of(&["1", "1", "2"]),
             "lease" => self.lease(),
             "flag" => self.flag(),

@@ -26,7 +26,7 @@ use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 use crate::engine::replicas::Replicas;
 use crate::observe::observer::Observed;
-use crate::observe::waits::NotedWait;
+use crate::observe::waits::{LockHash, NotedWait};
 use crate::script::{CallBudget, Scripts};
 use crate::watchdog::Watchdog;
 
@@ -181,10 +181,16 @@ impl Core {
         self.watchdog.drive_while_needed(watch.boxed());
     }
 
-    /// Notes a call that began at `began` and has to wait. It is woken when it has waited for long.
-    pub(crate) fn note_wait(&self, began: Tick, waker: &Waker) -> NotedWait {
+    /// Notes a call for this lock that began at `began` and has to wait. It is woken at `due`.
+    pub(crate) fn note_wait(
+        &self,
+        lock: LockHash,
+        began: Tick,
+        due: Tick,
+        waker: &Waker,
+    ) -> NotedWait {
         let waits = &self.observed().waits;
-        let (waiting, is_unwatched) = waits.enter(began, waker);
+        let (waiting, is_unwatched) = waits.enter(lock, began, due, waker);
         if is_unwatched {
             let watch = Arc::clone(waits).watch(self.clock);
             self.watchdog.drive_while_needed(watch.boxed());

@@ -35,7 +35,7 @@ use crate::engine::keys::LockName;
 use crate::observe::group::GroupCell;
 use crate::observe::totals::GrantedBy;
 use crate::script::CallBudget;
-use crate::watchdog::{Due, Leased, RenewalRequest};
+use crate::watchdog::{Due, FailedRenewals, Leased, RenewalRequest};
 
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -475,7 +475,15 @@ impl Leased for Hold {
     }
 
     fn renewal_failed(&self) {
-        self.tell_renewal_failed();
+        self.core.observed().renewal_failed();
+    }
+
+    fn deadline(&self) -> Tick {
+        Hold::deadline(self)
+    }
+
+    fn report_failed(&self, renewals: FailedRenewals) {
+        self.tell_renewals_failed(renewals);
     }
 
     fn next_check(&self) -> Tick {

@@ -10,6 +10,7 @@ use crate::engine::counts::Mode;
 use crate::observe::events::Event;
 use crate::observe::group::Group;
 use crate::observe::totals::GrantedBy;
+use crate::watchdog::FailedRenewals;
 
 impl Hold {
     /// The error for a caller that believed it held the lock.
@@ -60,13 +61,16 @@ impl Hold {
         }
     }
 
-    /// Reports a failed renewal. It is repeated until the lease ends.
-    pub(super) fn tell_renewal_failed(&self) {
-        let observed = self.core.observed();
-        observed.renewal_failed();
-        observed.tell(|| Event::RenewalFailed {
+    /// Reports the renewals that fail at the server of this hold.
+    pub(super) fn tell_renewals_failed(&self, renewals: FailedRenewals) {
+        let now = self.core.clock.now();
+        self.core.observed().tell(|| Event::RenewalFailed {
             lock: self.name().into(),
-            left: self.core.clock.now().until(self.deadline()),
+            left: now.until(self.deadline()),
+            holds: renewals.holds,
+            server: self.endpoint().into(),
+            since: renewals.since.until(now),
+            error: renewals.error,
         });
     }
 }

@@ -138,18 +138,31 @@ async fn a_loss() {
 async fn renewals_that_fail() {
     let (server, told, client) = observed(LEASE).await;
     let guard = client.lock("x").lock().await.unwrap();
-    eventually(SOON, "a renewal in time", async || {
-        client.stats().totals.renewals.renewed > 0
+    let mut others = Vec::new();
+    for number in 0..20 {
+        others.push(client.lock(&format!("y{number}")).lock().await.unwrap());
+    }
+    eventually(SOON, "each was renewed in time", async || {
+        client.stats().totals.renewals.renewed > 21
     })
     .await;
     server.stop();
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Expired);
+    for other in &others {
+        within(SOON, other.lost()).await;
+    }
     server.cont();
-    told.of(
-        "a renewal that failed",
-        |event| matches!(event, Event::RenewalFailed { lock, .. } if lock == "x"),
-    )
+    let addr = server.addr().to_string();
+    told.of("renewals that failed", |event| {
+        matches!(event, Event::RenewalFailed { left, holds: 1.., server, error, .. }
+            if *left < LEASE && *server == addr && error.is_io())
+    })
     .await;
+    let reports = told.count(|event| matches!(event, Event::RenewalFailed { .. }));
+    assert_eq!(
+        reports, 1,
+        "one line for all holds, and none after their loss"
+    );
     told.of("the loss", |event| {
         matches!(event, Event::Lost { reason: LostReason::Expired, held, .. } if *held > LEASE / 2)
     })
@@ -222,19 +235,29 @@ impl Told {
     }
 }
 
-async fn places_of_long_waits<P: Primitive>() {
-    let (server, told, client) = observed(LONG).await;
-    let guard = P::rival(&client, "x").lock().await.unwrap();
-    let other = told.client(&server.url(), LONG).await;
+/// The place of the last of so many waiters for a lock, which alone reports its wait.
+async fn place_of_the_last<P: Primitive>(
+    told: &Told,
+    clients: [&Client; 2],
+    name: &str,
+    last: usize,
+) {
+    let [client, other] = clients;
+    let guard = P::rival(client, name).lock().await.unwrap();
     let mut waiters = Vec::new();
-    for count in 1..=3 {
-        let lock = P::of(&other, "x");
+    for count in 1..=last {
+        let lock = P::of(other, name);
+        let lock = if count < last {
+            lock.report_wait_after(LONG)
+        } else {
+            lock
+        };
         waiters.push(tokio::spawn(async move {
             lock.lock().await.unwrap().release().await.unwrap();
         }));
         eventually(SOON, "it waits", async || other.stats().waiters == count).await;
         if P::QUEUES_AT_SERVER {
-            let queue = client.fair_lock("x");
+            let queue = client.fair_lock(name);
             eventually(SOON, "it has a place", async || {
                 queue.waiters().await.unwrap().len() == count
             })
@@ -245,16 +268,55 @@ async fn places_of_long_waits<P: Primitive>() {
         true => Place::Server,
         false => Place::Client,
     };
-    told.has_places(&[1, 2, 3].map(queue)).await;
+    let places: Vec<Place> = (1..=last).map(queue).collect();
+    told.has_places(&places).await;
     guard.release().await.unwrap();
     for waiter in waiters {
         within(SOON, waiter).await.unwrap();
     }
 }
 
-for_every_primitive!("current_thread": a_call_that_waits_for_long places_of_long_waits);
+async fn places_of_long_waits<P: Primitive>() {
+    let (server, told, client) = observed(LONG).await;
+    let other = told.client(&server.url(), LONG).await;
+    for last in 1..=3 {
+        place_of_the_last::<P>(&told, [&client, &other], &format!("x{last}"), last).await;
+    }
+}
+
+/// Thirty tasks wait for one lock: one event says so, and the server is asked once who holds it.
+async fn many_long_waits_are_one_report<P: Primitive>() {
+    let (server, told, client) = observed(LONG).await;
+    let guard = P::rival(&client, "x").lock().await.unwrap();
+    let other = told.client(&server.url(), LONG).await;
+    let waiters: Vec<_> = (0..30)
+        .map(|_| {
+            let lock = P::of(&other, "x");
+            tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
+        })
+        .collect();
+    eventually(SOON, "all wait", async || other.stats().waiters == 30).await;
+    told.of("one report about all of them", |event| {
+        matches!(event, Event::LongWait { lock, waiters: 30, .. } if lock == "x")
+            && event
+                .to_string()
+                .starts_with("30 calls wait for lock \"x\", the longest for ")
+    })
+    .await;
+    // Long after the last of them has waited for a second.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        within(SOON, waiter).await.unwrap();
+    }
+    let reports = told.count(|event| matches!(event, Event::LongWait { .. }));
+    assert_eq!(reports, 1);
+}
+
+for_every_primitive!("current_thread": a_call_that_waits_for_long places_of_long_waits
+    many_long_waits_are_one_report);
 for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
-    a_call_that_waits_for_long places_of_long_waits
+    a_call_that_waits_for_long places_of_long_waits many_long_waits_are_one_report
 }
 
 /// The server's queue has the waiters of all clients. Otherwise each client has its own queue.
@@ -263,10 +325,12 @@ async fn a_place_at_the_server_counts_other_clients() {
     let (server, first, client) = observed(LONG).await;
     let second = Told::default();
     let other = second.client(&server.url(), LONG).await;
+    // The waits of one client for one lock are reported together.
+    let last = first.client(&server.url(), LONG).await;
     let locks = [
         client.fair_lock("x"),
         other.fair_lock("x"),
-        client.fair_lock("x"),
+        last.fair_lock("x"),
     ];
     let plain = [client.lock("y"), other.lock("y")];
     let fair_guard = locks[0].lock().await.unwrap();

@@ -119,13 +119,13 @@ async fn calls_outlast_a_cluster_that_is_down_for_a_moment() {
     let client = client(&cluster, A_WHILE * 3).await;
     let (alive, dead) = (cluster.node(2), cluster.node(0));
     let mut names = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..4 {
         names.push(name_at(&cluster, alive).await);
     }
     let locks: Vec<_> = names.iter().map(|name| client.lock(name)).collect();
     let held = locks[0].lock().await.unwrap();
     dead.stop();
-    let impatient = locks[1].clone().give_up_after(Duration::from_millis(200));
+    let impatient = locks[3].clone().give_up_after(Duration::from_millis(200));
     eventually(A_WHILE, "the cluster is down", async || {
         let tried = impatient.try_lock().await.map(drop);
         tried.is_err_and(|error| error.to_string().contains("The cluster is down"))
