@@ -90,8 +90,9 @@ impl Member {
 /// * Members of one client are acquired by one script in one round trip, and released in one write; in a cluster, the
 ///   members of one slot. Nothing is held while it waits.
 /// * Members of several clients, or in several slots of a cluster, are acquired in the order of their names, one after
-///   the other, within one time budget. While it waits for a member, the members before it are held, for about a lease
-///   at most; then all are released and it starts over. They are released in reverse.
+///   the other, within one time budget. While it waits for a member, the members before it are held, for less than a
+///   lease; then all are released and it starts over. They are released in reverse. A call that is kept and not polled
+///   leaves what it has to its lease.
 /// * Two multi-locks over the same members cannot deadlock, even if they list them in different orders.
 /// * Waiters of one client queue; clients do not. The first to ask when all members are free gets them: one task,
 ///   against 64 tasks of another client with the same members, gets about one grant in three.
@@ -567,7 +568,7 @@ impl MultiGuard {
     /// Enters every member once more for the same owner; never waits for another owner.
     ///
     /// # Cancel safety
-    /// If the future is dropped, counts that a server may have raised are corrected in the background.
+    /// Dropping the future leaves the guards as they are. Renewals under way go on in the background.
     ///
     /// # Errors
     /// * [`is_not_held`](crate::Error::is_not_held): a member is lost. The error has its name.

@@ -185,11 +185,13 @@ macro_rules! guard_methods {
                 self.0.run(work).await
             }
 
-            /// Enters the lock once more for the same owner. One round trip; never waits for another owner.
+            /// Enters the lock once more for the same owner. Never waits for another owner.
+            ///
+            /// It takes no round trip while more than half of the lease is left. Otherwise, or after the server was
+            /// out of reach, a renewal is sent first.
             ///
             /// # Cancel safety
-            /// If the future is dropped, a count that the server may have raised is corrected in the
-            /// background.
+            /// Dropping the future leaves the guards as they are. A renewal under way goes on in the background.
             ///
             /// # Errors
             /// * [`is_not_held`]($crate::Error::is_not_held): the lock is lost.

@@ -48,6 +48,17 @@ impl Counts {
         }
     }
 
+    /// What the server counts for these.
+    pub(crate) fn at_server(self) -> Self {
+        if self.exclusive > 0 {
+            Self::one(Mode::Exclusive)
+        } else if self.shared > 0 {
+            Self::one(Mode::Shared)
+        } else {
+            Self::NONE
+        }
+    }
+
     pub(crate) fn is_none(self) -> bool {
         self == Self::NONE
     }

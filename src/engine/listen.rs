@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::oneshot;
 
-use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
-use crate::engine::hold::subscription::{Subscription, SubscriptionState};
+use crate::engine::hold::subscribing::{subscribe, unsubscribe_unused};
+use crate::engine::hold::subscription::Subscription;
 
 /// Keeps a subscription for this long after its last listener: a caller that waits in a loop subscribes once.
 const LINGER: Duration = Duration::from_millis(100);
@@ -67,56 +66,19 @@ impl Listener {
     }
 
     /// Subscribes unless messages already reach this client. Returns true if the subscription is new: the caller asks
-    /// the server again. Driven in the background, so a caller that is not polled keeps no other from subscribing. If
-    /// the future is dropped, a new subscription gives the hint.
+    /// the server again.
     pub(crate) async fn subscribe(&self) -> bool {
         let (core, subscription) = (&self.core, &self.subscription);
+        let reply = core.timing.reply;
         if core.is_closed() || !subscription.may_subscribe(core.clock.now()) {
             return false;
         }
-        let gaps = Some(core.locals.gaps());
-        let state = subscription.state.try_lock();
-        if state.is_ok_and(|state| state.since == gaps) {
+        if subscription.state.lock().since == Some(core.locals.gaps()) {
             return false;
         }
-        let (sender, receiver) = oneshot::channel();
-        // It stays until the end, so that the subscription ends if the caller is gone by then.
-        let own = Self::new(core, &self.route, &self.channel);
-        let work = async move {
-            let is_new = own.subscribe_now().await;
-            if sender.send(is_new).is_err() && is_new {
-                own.hint().give();
-            }
-        };
-        core.watchdog.drive(work.boxed());
-        receiver.await.unwrap_or(false)
-    }
-
-    async fn subscribe_now(&self) -> bool {
-        let (core, subscription) = (&self.core, &self.subscription);
-        let reply = core.timing.reply;
-        let locked = core.clock.within(reply, subscription.state.lock());
-        let Some(mut state) = locked.await else {
-            return false;
-        };
-        let gaps = core.locals.gaps();
-        if state.since == Some(gaps) {
-            return false;
-        }
-        subscription.mark_subscribed();
-        *state = SubscriptionState {
-            channel: Some(self.channel.to_string()),
-            since: None,
-        };
-        let command = redis::Cmd::new()
-            .arg(core.channels().subscribe())
-            .arg(&*self.channel)
-            .to_owned();
-        let sent = (core.scripts.transport).send(Lane::Push, &self.route, &command, reply);
-        let is_subscribed = sent.await.is_ok();
-        if is_subscribed {
-            state.since = Some(gaps);
-        } else {
+        let (route, channel) = (&self.route, &self.channel);
+        let is_subscribed = subscribe(core, subscription, route, channel, reply).await;
+        if !is_subscribed {
             let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
             subscription.retry_after(core.clock.now().after(pause));
         }
@@ -131,9 +93,8 @@ impl Drop for Listener {
             return;
         }
         if !subscription.take_subscribed() {
-            // If the state is locked or has a channel, its end is under way and forgets the listener.
-            let state = subscription.state.try_lock();
-            if state.is_ok_and(|state| state.channel.is_none()) {
+            // With a channel, its end is under way, and forgets it.
+            if subscription.state.lock().channel.is_none() {
                 let locals = &self.core.locals;
                 locals.forget_listener(&self.channel, subscription);
             }
@@ -149,32 +110,11 @@ impl Drop for Listener {
     }
 }
 
-/// Ends the subscription after a while, unless there is a listener again. A listener that comes in between waits for
-/// the state's mutex, and subscribes after the end.
+/// Ends the subscription after a while, unless there is a listener again.
 async fn end(core: Arc<Core>, route: Arc<str>, channel: Box<str>, subscription: Arc<Subscription>) {
     if !core.is_closed() {
         core.clock.sleep_until(core.clock.now().after(LINGER)).await;
     }
-    let reply = core.timing.reply;
-    let locked = core.clock.within(reply, subscription.state.lock()).await;
-    // In this order: a listener that leaves after the look finds the mark, and ends the subscription.
-    subscription.mark_subscribed();
-    if subscription.is_used() {
-        return;
-    }
-    let Some(mut state) = locked else {
-        return;
-    };
-    subscription.take_subscribed();
-    if std::mem::take(&mut *state).channel.is_some() {
-        let command = redis::Cmd::new()
-            .arg(core.channels().unsubscribe())
-            .arg(&*channel)
-            .to_owned();
-        // Without an answer the connection is replaced, and its subscriptions end with it.
-        let transport = &core.scripts.transport;
-        let _ = transport.send(Lane::Push, &route, &command, reply).await;
-    }
-    drop(state);
+    unsubscribe_unused(&core, &subscription, &route, |_| true).await;
     core.locals.forget_listener(&channel, &subscription);
 }

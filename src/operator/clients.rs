@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::Value;
 
 use super::ask::{Asking, Question, command};
@@ -20,13 +21,17 @@ use crate::observe::announce::record::{Entry, INDEX_KEY, Record, key_of};
 /// How long an answer is trusted.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How long the list of connections is trusted. It costs the server about 1 µs per connection.
+/// A client is forgotten after this time. A question that was asked while it was fresh has its answer by then.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// A list of all connections costs the server about 1 µs each.
 const ADDRESSES_FRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Clients {
     asking: Asking,
-    known: tokio::sync::Mutex<Known>,
+    /// Never locked while a server is asked: a question that nobody polls holds up no other.
+    known: Mutex<Known>,
 }
 
 #[derive(Debug, Default)]
@@ -38,11 +43,43 @@ struct Known {
     addresses_at: Option<Tick>,
 }
 
+fn is_fresh(at: Tick, span: Duration, now: Tick) -> bool {
+    now < at.after(span)
+}
+
+impl Known {
+    /// Those of these clients that have to be read again.
+    fn stale<'a>(&self, ids: &[&'a str], now: Tick) -> Vec<&'a str> {
+        let is_known = |id: &str| {
+            let read = self.clients.get(id);
+            read.is_some_and(|(at, _)| is_fresh(*at, FRESH, now))
+        };
+        let stale = ids.iter().filter(|id| !is_known(id));
+        stale.copied().collect()
+    }
+
+    /// Notes what these clients have announced, and forgets clients that were read long ago.
+    fn put(&mut self, ids: &[&str], announced: Vec<Option<Announced>>, now: Tick) {
+        self.clients.retain(|_, (at, _)| is_fresh(*at, KEPT, now));
+        for (id, announced) in ids.iter().zip(announced) {
+            let addresses = self.addresses.get(*id).cloned().unwrap_or_default();
+            let client = (announced.is_some() || !addresses.is_empty()).then(|| {
+                Arc::new(ClientInfo {
+                    id: (*id).to_owned(),
+                    addresses,
+                    announced,
+                })
+            });
+            self.clients.insert((*id).to_owned(), (now, client));
+        }
+    }
+}
+
 impl Clients {
     pub(super) fn new(asking: &Asking) -> Self {
         Self {
             asking: asking.clone(),
-            known: tokio::sync::Mutex::default(),
+            known: Mutex::default(),
         }
     }
 
@@ -77,39 +114,14 @@ impl Clients {
         let mut ids: Vec<&str> = ids.collect();
         ids.sort_unstable();
         ids.dedup();
-        let mut known = self.known.lock().await;
         let now = self.asking.core.clock.now();
-        let is_fresh = |at: Tick, span: Duration| now < at.after(span);
-        let stale: Vec<&str> = ids
-            .iter()
-            .filter(|id| {
-                known
-                    .clients
-                    .get(**id)
-                    .is_none_or(|(at, _)| !is_fresh(*at, FRESH))
-            })
-            .copied()
-            .collect();
+        let stale = self.known.lock().stale(&ids, now);
         if !stale.is_empty() {
-            if known
-                .addresses_at
-                .is_none_or(|at| !is_fresh(at, ADDRESSES_FRESH))
-            {
-                known.addresses = self.addresses().await;
-                known.addresses_at = Some(now);
-            }
-            for (id, announced) in stale.iter().zip(self.announced(&stale).await) {
-                let addresses = known.addresses.get(*id).cloned().unwrap_or_default();
-                let client = (announced.is_some() || !addresses.is_empty()).then(|| {
-                    Arc::new(ClientInfo {
-                        id: (*id).to_owned(),
-                        addresses,
-                        announced,
-                    })
-                });
-                known.clients.insert((*id).to_owned(), (now, client));
-            }
+            self.read_addresses(now).await;
+            let announced = self.announced(&stale).await;
+            self.known.lock().put(&stale, announced, now);
         }
+        let known = self.known.lock();
         let found = ids.into_iter().filter_map(|id| {
             let (at, client) = known.clients.get(id)?;
             Some((id.to_owned(), (*at, Arc::clone(client.as_ref()?))))
@@ -117,7 +129,18 @@ impl Clients {
         found.collect()
     }
 
-    /// Returns all clients that announce themselves.
+    /// Reads from where clients are connected, unless that was read a moment ago.
+    async fn read_addresses(&self, now: Tick) {
+        let read_at = self.known.lock().addresses_at;
+        if read_at.is_none_or(|at| !is_fresh(at, ADDRESSES_FRESH, now)) {
+            let addresses = self.addresses().await;
+            let mut known = self.known.lock();
+            known.addresses = addresses;
+            known.addresses_at = Some(now);
+        }
+    }
+
+    /// All that announce themselves.
     pub(super) async fn all(&self) -> Result<Vec<Arc<ClientInfo>>> {
         let index = command(&["ZRANGE", INDEX_KEY, "0", "-1"]);
         let ids = texts(&self.asking.ask(INDEX_KEY, &index).await?);
@@ -203,6 +226,19 @@ fn announced(left: &Value, record: &Value) -> Option<Announced> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_that_were_read_long_ago_are_forgotten() {
+        let mut known = Known::default();
+        let mut now = Tick::ZERO;
+        for id in ["a", "b", "c"] {
+            assert_eq!(known.stale(&[id], now), [id]);
+            known.put(&[id], vec![None], now);
+            assert!(known.stale(&[id], now).is_empty());
+            now = now.after(KEPT);
+        }
+        assert_eq!(known.clients.len(), 1);
+    }
 
     #[test]
     fn connections_of_this_library_are_found() {

@@ -159,10 +159,13 @@ impl RedlockGuard {
         self.share.run(work).await
     }
 
-    /// Enters the lock once more for the same owner. One round trip to a majority; never waits for another owner.
+    /// Enters the lock once more for the same owner. Never waits for another owner.
+    ///
+    /// It takes no round trip while a majority has more than half of its lease left. Otherwise, or after a server was
+    /// out of reach, a renewal is sent first.
     ///
     /// # Cancel safety
-    /// If the future is dropped, counts that servers may have raised are corrected in the background.
+    /// Dropping the future leaves the guards as they are. Renewals under way go on in the background.
     ///
     /// # Errors
     /// * [`is_not_held`](crate::Error::is_not_held): the lock is lost.

@@ -156,6 +156,7 @@ scripts! {
     MULTI_ACQUIRE multi_acquire
     MULTI_RELEASE multi_release
     RAISE_TOKEN raise_token
+    TAKE_TOKEN take_token
     PURGE_TOKEN purge_token
     RENEW renew
     KEEP keep

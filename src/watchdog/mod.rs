@@ -18,6 +18,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -84,6 +85,22 @@ impl Watchdog {
         if self.jobs.send(Job::Drive(work)).is_err() {
             self.shared.pending.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Makes the task drive `work` to its end, and resolves to its outcome, or to `None` if the task is gone. The work
+    /// goes on if the returned future is dropped.
+    pub(crate) fn finish<T, W>(&self, work: W) -> impl Future<Output = Option<T>> + use<T, W>
+    where
+        T: Send + 'static,
+        W: Future<Output = T> + Send + 'static,
+    {
+        let (done, outcome) = oneshot::channel();
+        let work = async move {
+            // The caller may be gone.
+            let _ = done.send(work.await);
+        };
+        self.drive(work.boxed());
+        async move { outcome.await.ok() }
     }
 
     /// Makes the task drive `work` while a client, handle or guard is left. Its end is not awaited. Neither blocks nor

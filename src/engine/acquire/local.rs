@@ -12,9 +12,9 @@ use super::request::{LockRequest, Outcome, Requests};
 use crate::api::error::{Error, Result};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::engine::hint::Hint;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::deferred_downgrade::end_deferrals;
+use crate::engine::hold::gained::OwnersWaiter;
 use crate::engine::hold::handoff::{Handoff, HandoffRequest};
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::protocol::Queue;
@@ -234,9 +234,13 @@ where
     }
 }
 
-/// The hint that another task got a hold which this request may enter.
-pub(super) fn gained<'a>(request: &LockRequest, local: &'a LocalLock) -> Option<&'a Hint> {
-    request.options.owner.as_ref().map(|_| &local.gained)
+/// Lists a call with an owner as a waiter of that: another task may get a hold that it can enter.
+pub(super) fn wait_for_owner<'a>(
+    request: &'a LockRequest,
+    local: &'a LocalLock,
+) -> Option<OwnersWaiter<'a>> {
+    let owner = request.options.owner.as_ref()?;
+    Some(local.gained.wait_as(owner))
 }
 
 /// Waits until the owner gets the lock through another task, and enters that hold, from any place in the queue. Never
@@ -249,9 +253,10 @@ async fn another_gets_it<T, E>(
 where
     E: Future<Output = Result<Option<T>>>,
 {
-    let Some(gained) = gained(request, local) else {
+    let Some(waiter) = wait_for_owner(request, local) else {
         return std::future::pending().await;
     };
+    let gained = waiter.hint();
     let closing = &request.core.closing;
     loop {
         let marks = (gained.mark(), closing.mark());

@@ -5,7 +5,6 @@
 //! locks before it, for a bounded time.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use futures_util::future::select_all;
 
@@ -90,26 +89,26 @@ async fn join_owned(
     Ok(Some(shares))
 }
 
-/// Takes the locks one after another. Starts over if it loses one of those it has, or if it waits too long for one: two
-/// callers that disagree about the order may be waiting for each other.
+/// Takes the locks one after another. Starts over if it loses one of those it has, or if it waits too long for the
+/// others: two callers that disagree about the order may be waiting for each other.
 async fn in_order(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
     let mut expired = ExpiredGrants::default();
     loop {
         let mut held = Reversed(Vec::with_capacity(requests.len()));
+        let mut held_until = None;
         for request in requests {
             let now = request.core.clock.now();
-            let wait = if held.0.is_empty() {
-                wait
-            } else {
-                wait.at_most(now.after(held_wait(request)))
-            };
+            let wait = held_until.map_or(wait, |until| wait.at_most(until));
             let share = tokio::select! {
                 biased;
                 share = one(request, wait, now) => share?,
                 () = held.one_lost() => break,
             };
             match share {
-                Some(share) => held.0.push(share),
+                Some(share) => {
+                    held.0.push(share);
+                    held_until.get_or_insert_with(|| end_of_wait(requests));
+                }
                 None => break,
             }
         }
@@ -123,9 +122,13 @@ async fn in_order(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Sha
     }
 }
 
-/// How long to wait for one member while holding others: about one lease, with a random part.
-fn held_wait(request: &LockRequest) -> Duration {
-    request.core.timing.lease.mul_f64(0.5 + fastrand::f64())
+/// Until when to wait for the other members once the first is held: less than a lease, because no member is renewed
+/// before all are held, with a random part.
+fn end_of_wait(requests: &[LockRequest]) -> Tick {
+    let leases = requests.iter().map(|request| request.policy.lease());
+    let span = leases.min().unwrap_or_default();
+    let now = requests[0].core.clock.now();
+    now.after(span.mul_f64(0.25 + 0.5 * fastrand::f64()))
 }
 
 /// Shares that are dropped in reverse order.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::recall::recall;
 use super::request::LockRequest;
-use super::subscribe::{LINGER, subscribing, unsubscribe_later};
-use crate::conn::Lane;
+use super::subscribe::{LINGER, unsubscribe_later};
 use crate::engine::hint::Hint;
 use crate::engine::hold::local::LocalLock;
+use crate::engine::hold::subscribing;
 
 /// The number of poll caps between two checks of the subscription.
 const POLLS: u32 = 4;
@@ -58,25 +58,16 @@ impl<'a> Subscriber<'a> {
         if !subscription.may_subscribe(core.clock.now()) {
             return false;
         }
-        let locked = core.clock.within(reply, subscription.state.lock());
-        let Some(mut state) = locked.await else {
-            return false;
-        };
-        let gaps = core.locals.gaps();
-        if state.since == Some(gaps) {
+        if subscription.state.lock().since == Some(core.locals.gaps()) {
             return false;
         }
-        let channel = self.request.name.lock_channel();
-        let command = subscribing(core, subscription, &mut state, channel);
-        let route = self.request.name.key();
-        let transport = &core.scripts.transport;
-        let subscribed = transport.send(Lane::Push, route, &command, reply).await;
-        if subscribed.is_ok() {
-            state.since = Some(gaps);
-        } else {
+        let (route, channel) = (self.request.name.key(), self.request.name.lock_channel());
+        let is_subscribed =
+            subscribing::subscribe(core, subscription, route, &channel, reply).await;
+        if !is_subscribed {
             subscription.retry_after(core.clock.now().after(core.timing.poll_cap * POLLS));
         }
-        subscribed.is_ok()
+        is_subscribed
     }
 }
 

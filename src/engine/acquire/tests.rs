@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use crate::api::owner::Owner;
 use crate::client::Client;
 use crate::conn::{EventHandler, Lane};
 use crate::engine::hold::undo::QUEUE_MAX;
@@ -372,14 +373,12 @@ async fn a_release_behind_a_stuck_operation_ends_in_time() {
         }
     });
     let client = Client::over(&server, LEASE);
-    let guard = client
-        .lock("x")
-        .fixed_lease(LEASE * 100)
-        .lock()
-        .await
-        .unwrap();
+    let lock = client.lock("x").owner(&Owner::new());
+    let fixed = lock.clone().fixed_lease(LEASE * 100);
+    let guard = fixed.lock().await.unwrap();
     tokio::time::sleep(LEASE).await;
-    assert!(guard.reenter().await.expect_err("silence").is_io());
+    let longer = lock.fixed_lease(LEASE * 200);
+    assert!(longer.lock().await.expect_err("silence").is_io());
     let clock = server.clock();
     let asked = clock.now();
     assert!(guard.release().await.expect_err("silence").is_io());

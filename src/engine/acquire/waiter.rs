@@ -9,16 +9,18 @@ use std::time::Duration;
 use futures_util::future::join;
 
 use super::attempt::Attempt;
-use super::local::gained;
+use super::local::wait_for_owner;
 use super::request::{LockRequest, Outcome};
-use super::subscribe::{LINGER, subscribing, unsubscribe_later, unsubscribe_meanwhile};
+use super::subscribe::{LINGER, unsubscribe_later, unsubscribe_meanwhile};
 use crate::api::error::Result;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
+use crate::engine::hold::gained::OwnersWaiter;
 use crate::engine::hold::grant_message::GrantMessage;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::protocol::Queue;
+use crate::engine::hold::subscribing::subscribe;
 use crate::engine::hold::subscription::{Subscription, SubscriptionState};
 use crate::script::CallBudget;
 
@@ -32,6 +34,8 @@ pub(crate) struct Waiter<'a> {
     local: &'a Arc<LocalLock>,
     /// The waiter's own subscription, if the lock queues at the server.
     own: Option<Arc<Subscription>>,
+    /// For a call with an owner.
+    gained: Option<OwnersWaiter<'a>>,
 }
 
 /// Taken before a check. An event after the mark ends the wait.
@@ -68,6 +72,7 @@ impl<'a> Waiter<'a> {
             request,
             local,
             own,
+            gained: wait_for_owner(request, local),
         }
     }
 
@@ -75,8 +80,8 @@ impl<'a> Waiter<'a> {
         self.own.as_ref().unwrap_or(&self.local.subscription)
     }
 
-    fn gained(&self) -> Option<&'a Hint> {
-        gained(self.request, self.local)
+    fn gained(&self) -> Option<&Hint> {
+        self.gained.as_ref().map(OwnersWaiter::hint)
     }
 
     pub(crate) fn marks(&self) -> Marks {
@@ -150,9 +155,7 @@ impl<'a> Waiter<'a> {
 
     /// Whether messages on this channel reach the client, as far as it knows.
     pub(super) fn is_listening(&self, channel: &str) -> bool {
-        // A subscription that is being changed is not reliable.
-        let state = self.subscription().state.try_lock();
-        state.is_ok_and(|state| self.serves(&state, channel))
+        self.serves(&self.subscription().state.lock(), channel)
     }
 
     fn serves(&self, state: &SubscriptionState, channel: &str) -> bool {
@@ -184,38 +187,25 @@ impl<'a> Waiter<'a> {
         let core = &self.request.core;
         let (reply, budget) = self.budget(end);
         let subscription = self.subscription();
-        let locking = core.clock.within(reply, subscription.state.lock());
-        let Some(mut state) = locking.await else {
-            // The subscription is being ended on a connection that does not answer.
-            return attempt.ask(at, Lane::Push, budget).await;
-        };
-        let channel = attempt.channel(at);
-        if self.serves(&state, &channel) {
-            drop(state);
-            return attempt.ask(at, Lane::Push, budget).await;
-        }
-        let (route, transport) = (self.request.name.key(), &core.scripts.transport);
-        if let Some(old) = state.channel.take_if(|old| *old != channel) {
-            // The attempt has a new holder id, so no waiter listens to the old channel again.
-            unsubscribe_meanwhile(core, route, old, subscription);
-        }
-        let command = subscribing(core, subscription, &mut state, channel);
+        let (route, channel) = (self.request.name.key(), attempt.channel(at));
         let mut again = true;
         loop {
-            let gaps = core.locals.gaps();
-            let subscribe = transport.send(Lane::Push, route, &command, reply);
-            // `join` polls the subscription first, and so sends it first.
-            let (subscribed, outcome) = join(subscribe, attempt.ask(at, Lane::Push, budget)).await;
-            match (&subscribed, &outcome) {
-                (Ok(_), _) => state.since = Some(gaps),
-                // The subscription found the connection dead, and the attempt made a new connection: subscribe again.
-                (Err(_), Ok(Outcome::Refused { .. })) if again => {
-                    again = false;
-                    continue;
-                }
-                _ => {}
+            if self.is_listening(&channel) {
+                return attempt.ask(at, Lane::Push, budget).await;
             }
-            return outcome;
+            let old = subscription.state.lock().channel.clone();
+            if let Some(old) = old.filter(|old| *old != channel) {
+                // The attempt has a new holder id, so no waiter listens to the old channel again.
+                unsubscribe_meanwhile(core, route, old, subscription);
+            }
+            // `join` polls the subscription first, and so sends it first.
+            let subscribed = subscribe(core, subscription, route, &channel, reply);
+            let asking = attempt.ask(at, Lane::Push, budget);
+            match join(subscribed, asking).await {
+                // The subscription found the connection dead, and the attempt made a new connection: subscribe again.
+                (false, Ok(Outcome::Refused { .. })) if again => again = false,
+                (_, outcome) => return outcome,
+            }
         }
     }
 

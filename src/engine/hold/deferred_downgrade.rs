@@ -45,7 +45,7 @@ impl Hold {
         if mode != Mode::Exclusive {
             return false;
         }
-        let Ok(_nothing_under_way) = self.operation.try_lock() else {
+        let Some(_nothing_under_way) = self.begin_operation() else {
             return false;
         };
         let mut has_first = false;

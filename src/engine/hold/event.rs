@@ -104,29 +104,22 @@ pub(super) enum Event {
         sent: Tick,
         lease: Duration,
     },
-    /// A request for one more share is about to be sent. It is executed by `until` or never.
-    ReentrySent {
-        lease: Duration,
-        until: Tick,
-    },
-    ReentryFailed {
-        may_be_executed: bool,
-    },
-    /// A re-entry was answered. If it was sent more than once, it may be executed once more.
-    ReentryAnswered {
-        lease: Duration,
-        is_repeated: bool,
-    },
-    ReentryGranted(Reentry),
-    /// As [`ReentrySent`](Self::ReentrySent), for another lease of the same share.
+    /// Its owner has one more share.
+    Entered(Entered),
+    /// A request for another lease is about to be sent. It is executed by `until` or never.
     LeaseSent {
         lease: Duration,
         until: Tick,
     },
+    /// That request was answered. If it was sent more than once, it may be executed once more.
+    LeaseAnswered {
+        lease: Duration,
+        is_repeated: bool,
+    },
+    /// The call that asked takes the answer over.
     LeaseGranted {
         sent: Tick,
         lease: Duration,
-        is_repeated: bool,
     },
     /// Another task of this client has it now.
     HandedOff(NextOwner),
@@ -158,18 +151,15 @@ pub(super) struct DeferredDowngrade {
     pub(super) until: Tick,
 }
 
-/// One more share, as the server granted it.
+/// One more share of an owner.
 #[derive(Clone, Debug)]
-pub(super) struct Reentry {
+pub(super) struct Entered {
     pub(super) owner: Owner,
-    pub(super) sent: Tick,
-    pub(super) lease: Duration,
     pub(super) mode: Mode,
     pub(super) share: ShareLease,
-    /// The counts that the server was known to have before.
-    pub(super) known: Option<Counts>,
-    /// The counts that were requested.
-    pub(super) target: Counts,
+    /// The lease that the server gave for this share, if it was asked, and when that was requested.
+    pub(super) granted: Option<(Tick, Duration)>,
+    /// `None` if the hold has a token, or needs none.
     pub(super) token: Option<FencingToken>,
 }
 
@@ -180,11 +170,9 @@ pub(super) struct Effects {
     pub(super) refused: Option<LostReason>,
     /// The server's grant counts, because it came in time.
     pub(super) is_accepted: bool,
-    /// The server is known to have the counts that it should have.
-    pub(super) is_settled: bool,
-    /// Other readers that joined it stay, and the server need not hear of the release.
-    pub(super) is_joined: bool,
-    /// As `is_joined`, but it is in doubt whether the server has the hold.
+    /// Other shares stay, and the server need not hear of the release.
+    pub(super) is_local: bool,
+    /// As `is_local`, but it is in doubt whether the server has the hold.
     pub(super) is_in_doubt: bool,
     /// The last guard is gone, and the server may still have the hold.
     pub(super) is_released: bool,

@@ -12,6 +12,7 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use redis::Cmd;
 
+use super::gained::Gained;
 use super::handoff::{Handoff, HandoffRequest};
 use super::open_read::OpenRead;
 use super::queue::{LocalQueue, Place};
@@ -22,6 +23,7 @@ use super::sticky_slot::StickySlot;
 use super::subscription::Subscription;
 use super::terms::JoinTerms;
 use super::turns::Turns;
+use crate::api::owner::Owner;
 use crate::conn::EventHandler;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
@@ -69,8 +71,8 @@ pub(crate) struct LocalLock {
     pub(crate) silence: Silence,
     /// Its hint wakes the waiters of this client.
     pub(crate) subscription: Arc<Subscription>,
-    /// Signalled when a task of this client gets the lock: other tasks of its owner can enter it now.
-    pub(crate) gained: Hint,
+    /// Wakes the waiters of an owner when another of its tasks gets the lock.
+    pub(crate) gained: Gained,
     /// The holds of this client on the lock.
     pub(crate) holds: LocalHolds,
     /// The number of handles that keep it for their next call.
@@ -157,7 +159,7 @@ impl Locals {
                 .as_ref()
                 .map(|other| Arc::clone(&other.subscription))
                 .unwrap_or_default(),
-            gained: Hint::default(),
+            gained: Gained::default(),
             holds: LocalHolds::default(),
             open_read: OpenRead::default(),
             kept: AtomicUsize::new(0),
@@ -301,10 +303,10 @@ impl LocalLock {
         self.holds.exclusive_until()
     }
 
-    /// Adds a hold that a task of this client got.
-    pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>) {
+    /// Adds a hold that this owner got.
+    pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>, owner: &Owner) {
         self.holds.add(hold);
-        self.gained.give();
+        self.gained.give(owner);
     }
 
     /// Removes a hold that has ended.

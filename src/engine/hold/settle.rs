@@ -1,12 +1,11 @@
 //! Settling: downgrade and release at the server, of one hold or several, and raising its counter of tokens.
 //!
-//! The counts at the server follow the number of guards. An operation that is interrupted, by a dropped future or by
-//! a server without an answer, goes to the watchdog task, which repeats it until the server agrees or the lease is
-//! over. Releases of several holds on one server are sent in one write.
+//! The server counts one hold for all guards, in the strongest of their modes. An operation that is interrupted, by a
+//! dropped future or by a server without an answer, goes to the watchdog task, which repeats it until the server agrees
+//! or the lease is over. Releases of several holds on one server are sent in one write.
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -16,16 +15,15 @@ use super::release_call::release_call;
 use super::releasing::Releasing;
 use super::shell::{Hold, RawShare};
 use super::told::tell_release_failed;
-use super::undo::Undo;
 use crate::api::error::Result;
-use crate::api::fencing::FencingToken;
 use crate::api::lost::LostReason;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::counts::{Counts, Mode};
 use crate::engine::few::Few;
+use crate::engine::operation::Operation;
 use crate::script::reply::{self, Released};
-use crate::script::{Answer, Call, CallBudget, catalog, on_first_poll};
+use crate::script::{Answer, CallBudget, on_first_poll};
 
 /// The operation's name in errors.
 const DOWNGRADE: &str = "downgrade";
@@ -139,43 +137,6 @@ impl Hold {
         }
         lost
     }
-
-    /// Raises the server's counter of fencing tokens to at least `token`, which is the token of this hold from now
-    /// on. Used for tokens that other servers gave for the lock.
-    pub(super) async fn raise_token(
-        &self,
-        token: FencingToken,
-        operation: &'static str,
-    ) -> Result<()> {
-        let key = self.name.key();
-        let call = Call::new(&catalog::RAISE_TOKEN, key, &[&self.name.token_key()]);
-        let call = call.arg(token.get()).arg(self.core.timing.token_retention);
-        let budget = self.call_budget();
-        let raised = self.core.scripts.run(Lane::Command, &call, budget).await;
-        raised.map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
-        self.apply(Event::TokenRaised(token));
-        Ok(())
-    }
-
-    /// Undoes a re-entry that the server may still execute. Without one, nothing is left of the hold when its lease
-    /// is over.
-    fn undo_late_entry(&self) {
-        let core = &self.core;
-        let lease = {
-            let state = self.state();
-            if !state.may_be_entered_late() {
-                return;
-            }
-            state.lease()
-        };
-        let call = self.protocol.release(
-            &self.holder_ref(Counts::NONE),
-            Duration::ZERO,
-            core.channels().publish(),
-        );
-        let now = core.clock.now();
-        core.undo_later(Undo::new(call, Lane::Command, lease, now, None));
-    }
 }
 
 /// Releases shares and waits for the servers to agree.
@@ -271,13 +232,15 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
         };
         let effects = hold.end_share(released, now);
         match effects.refused {
-            None if effects.is_in_doubt => in_doubt.push(hold),
-            None if effects.is_joined => {}
             None => {
                 first_lost = ended
                     .map(|reason| (Arc::clone(&hold), reason))
                     .or(first_lost);
-                to_settle.push(hold);
+                if effects.is_in_doubt {
+                    in_doubt.push(hold);
+                } else if !effects.is_local {
+                    to_settle.push(hold);
+                }
             }
             Some(reason) => {
                 Arc::clone(&hold).clean_up(reason);
@@ -310,7 +273,9 @@ fn by_server(holds: Few<Arc<Hold>>) -> Few<Few<Arc<Hold>>> {
     servers
 }
 
-/// Settles for a waiting caller. If it is interrupted, the watchdog task finishes it.
+/// Settles for a waiting caller. Holds that end are released in the caller's future, because no other operation
+/// follows on them. If that is interrupted, the watchdog task finishes it. It drives all other operations from the
+/// start.
 async fn settle_by(
     holds: &[Arc<Hold>],
     mut repair: Repair<'_>,
@@ -322,13 +287,39 @@ async fn settle_by(
     alive.map_err(|error| error.of_lock(&names(holds)))?;
     let given_up = now.after(holds[0].state().give_up());
     let budget = CallBudget::until(given_up.min(end_of_leases(holds)), core.timing.reply);
-    let settled = settle(holds, budget, operation).await?;
+    let settled = match begin_to_end(holds) {
+        Some(_begun) => settle_begun(holds, budget, operation).await?,
+        None => {
+            let all: Few<Arc<Hold>> = holds.into();
+            let settling = async move {
+                let mut repair = Repair::armed(&all);
+                let settled = settle(&all, budget, operation).await?;
+                repair.disarm();
+                Ok(settled)
+            };
+            let settling = holds[0].driven(operation, settling);
+            repair.disarm();
+            settling.await?
+        }
+    };
     repair.disarm();
     let mut lost = holds.iter().zip(settled);
     match lost.find_map(|(hold, lost)| Some((hold, lost?))) {
         Some((hold, reason)) => Err(hold.not_held(operation, reason)),
         None => Ok(()),
     }
+}
+
+/// Begins the last operation on these holds, if it releases all of them and no other operation is under way.
+fn begin_to_end(holds: &[Arc<Hold>]) -> Option<Few<Operation<'_>>> {
+    let ends = |hold: &Arc<Hold>| {
+        let state = hold.state();
+        state.target_counts().is_none() && !state.is_kept()
+    };
+    if !holds.iter().all(ends) {
+        return None;
+    }
+    holds.iter().map(|hold| hold.begin_operation()).collect()
 }
 
 fn names(holds: &[Arc<Hold>]) -> String {
@@ -354,7 +345,6 @@ pub(super) fn settle_later(holds: Few<Arc<Hold>>) {
             let counts = hold.state().target_counts();
             hold.apply(Event::CountsSent(counts));
             if settled.is_err() {
-                hold.undo_late_entry();
                 hold.core.settle_unguarded(hold.number);
             }
         }
@@ -368,7 +358,7 @@ fn end_of_leases(holds: &[Arc<Hold>]) -> Tick {
     ends.max().unwrap_or(Tick::ZERO)
 }
 
-/// Sets the counts at the server to the numbers of guards. Returns for each hold why it was lost before, if the
+/// Sets the counts at the server to what the guards need. Returns for each hold why it was lost before, if the
 /// server had no such hold. All holds must be on one server.
 async fn settle(
     holds: &[Arc<Hold>],
@@ -376,12 +366,21 @@ async fn settle(
     operation: &'static str,
 ) -> Result<Few<Option<LostReason>>> {
     // Ordered by number, so that callers with several holds cannot deadlock.
-    let mut in_turn: Few<&Arc<Hold>> = holds.iter().collect();
-    in_turn.sort_by_key(|hold| hold.number);
-    let mut turns: Few<_> = Few::with_capacity(holds.len());
-    for hold in in_turn {
-        turns.push(hold.one_at_a_time(budget, operation).await?);
+    let mut in_order: Few<&Arc<Hold>> = holds.iter().collect();
+    in_order.sort_by_key(|hold| hold.number);
+    let mut begun: Few<_> = Few::with_capacity(holds.len());
+    for hold in in_order {
+        begun.push(hold.one_at_a_time(budget, operation).await?);
     }
+    settle_begun(holds, budget, operation).await
+}
+
+/// As [`settle`], for holds whose operations have begun.
+async fn settle_begun(
+    holds: &[Arc<Hold>],
+    budget: CallBudget,
+    operation: &'static str,
+) -> Result<Few<Option<LostReason>>> {
     let mut settled = keep_all(holds, budget, operation).await?;
     let open: Few<(usize, &Hold, Counts, bool)> = holds
         .iter()

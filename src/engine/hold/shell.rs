@@ -20,7 +20,6 @@ use super::registry::LocalHold;
 use super::share_lease::ShareLease;
 use super::state::State;
 use super::unguarded::Unguarded;
-use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::HolderId;
 use crate::api::lost::LostReason;
@@ -32,6 +31,7 @@ use crate::engine::counts::{Counts, Mode};
 use crate::engine::few::Few;
 use crate::engine::hint::Hint;
 use crate::engine::keys::LockName;
+use crate::engine::operation::Operations;
 use crate::observe::group::GroupCell;
 use crate::observe::totals::GrantedBy;
 use crate::script::CallBudget;
@@ -60,8 +60,8 @@ pub(crate) struct Hold {
     state: Mutex<State>,
     /// Whether a request that releases it may have been executed.
     pub(super) may_be_released: AtomicBool,
-    /// One operation on the counts at a time.
-    pub(super) operation: tokio::sync::Mutex<()>,
+    /// The operations that change it at the server.
+    pub(super) operations: Operations,
     /// Signalled when the hold ends or its deadline moves.
     pub(super) changed: Hint,
     /// The groups to notify if it is lost.
@@ -90,7 +90,8 @@ impl Hold {
         now: Tick,
     ) -> RawShare {
         let (state, lease) = State::new(now, &new);
-        let first_check = state.next_check();
+        // Most holds have a guard at their first check.
+        let first_check = state.renewal_due();
         let hold = Arc::new(Self {
             core: Arc::clone(core),
             local: Arc::clone(local),
@@ -104,7 +105,7 @@ impl Hold {
             holder: new.holder,
             kept_number: OnceLock::new(),
             state: Mutex::new(state),
-            operation: tokio::sync::Mutex::new(()),
+            operations: Operations::default(),
             changed: Hint::default(),
             may_be_released: AtomicBool::new(false),
             groups: Mutex::default(),
@@ -119,7 +120,7 @@ impl Hold {
         if new.is_joinable {
             local.open_read.put(entry.clone());
         }
-        local.add_hold(entry.clone());
+        local.add_hold(entry.clone(), &new.owner);
         let is_in_doubt = hold.replace_contradicted(new.mode);
         core.watchdog.enrol(hold.number, first_check, entry);
         if new.is_joinable {
@@ -349,27 +350,6 @@ impl Hold {
         }
     }
 
-    /// Waits for the operations that began before.
-    pub(super) async fn one_at_a_time(
-        &self,
-        budget: CallBudget,
-        operation: &'static str,
-    ) -> Result<tokio::sync::MutexGuard<'_, ()>> {
-        // Usually free. The mutex is fair: it refuses `try_lock` while others wait.
-        if let Ok(turn) = self.operation.try_lock() {
-            return Ok(turn);
-        }
-        tokio::select! {
-            biased;
-            turn = self.operation.lock() => Ok(turn),
-            () = self.core.clock.sleep_until(budget.deadline) => {
-                let message = "an earlier operation on this hold has no answer yet; check that \
-                               the server is up and reachable";
-                Err(Error::new(Kind::Io, operation, message).of_lock(self.name()))
-            }
-        }
-    }
-
     /// Host and port of the hold's server, for messages.
     pub(super) fn endpoint(&self) -> String {
         self.core.scripts.transport.endpoint(self.name.key())
@@ -445,11 +425,14 @@ impl Leased for Hold {
 
     fn due(self: Arc<Self>, now: Tick) -> Due {
         self.end_deferral_if_due(now);
-        let state = self.state();
+        let mut state = self.state();
         match state.next_step(now) {
             NextStep::Gone => Due::Gone,
             NextStep::Expired => Due::Expired,
-            NextStep::Wait(until) => Due::Later(until),
+            NextStep::Wait(until) => {
+                state.put_off_check();
+                Due::Later(until)
+            }
             NextStep::Renew { lease, wait } => {
                 // The deadline counts even while a renewal is on its way.
                 let deadline = state.deadline().min(state.downgrade_due());

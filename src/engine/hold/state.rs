@@ -3,8 +3,8 @@
 //! [`State::apply`] takes an event and returns what its shell has to do. Invariants: a hold goes from held to
 //! released, forgotten or lost, once, and never back. A grant counts only if it arrives before the local deadline.
 //! The deadline is counted from before the request was sent, and never lies beyond the end of the longest share. The
-//! server's target counts are the numbers of shares, alive or forgotten. Only a hold that is certain and consists of
-//! one exclusive share is handed off, or left to its client.
+//! server counts one hold for all shares, alive or forgotten, in the strongest of their modes. Only a hold that is
+//! certain and consists of one exclusive share is handed off, or left to its client.
 
 mod joining;
 mod keeping;
@@ -15,7 +15,7 @@ mod tests;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::event::{Effects, Event, NewHold, NextStep, Reentry, ReleaseStep};
+use super::event::{Effects, Entered, Event, NewHold, NextStep, ReleaseStep};
 use super::readers::Readers;
 use super::server_lease::ServerLease;
 use super::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
@@ -42,7 +42,7 @@ pub(super) struct State {
     counts: Counts,
     /// The shares that were forgotten. They are never released.
     forgotten: Counts,
-    /// The counts that the server is known to have; `None` if they are in doubt.
+    /// The counts that the server is known to have: one in one mode, or none. `None` if they are in doubt.
     server_counts: Option<Counts>,
     /// The local deadline.
     deadline: Tick,
@@ -54,10 +54,10 @@ pub(super) struct State {
     give_up: Duration,
     /// The leases of live guards.
     leases: ShareLeases,
-    /// Whether it was handed off to a task that has not taken it yet. That task may never be polled again, so no
-    /// renewal is sent for it.
+    /// Whether it belongs to a call that has not returned, or was handed off to a task that has not taken it yet.
+    /// Neither may ever be polled again, so no renewal is sent for it.
     is_unclaimed: bool,
-    /// Whether the watchdog does not check it before its deadline, because it was renewed while unclaimed.
+    /// Whether the watchdog does not check it before its deadline, because the hold was unclaimed at the last check.
     is_check_put_off: bool,
     /// Whether its owner has a guard of it. If not, it belongs to a call that is not finished.
     has_guard: bool,
@@ -121,7 +121,7 @@ impl State {
             lease,
             give_up: new.give_up,
             leases: ShareLeases::of(share),
-            is_unclaimed: false,
+            is_unclaimed: true,
             is_check_put_off: false,
             has_guard: false,
             kept_until: Tick::ZERO,
@@ -147,13 +147,19 @@ impl State {
             Event::GuardMade { sticky } => {
                 self.has_guard = true;
                 self.sticky.ask(sticky);
+                effects.check_at = self.claim();
             }
             Event::LeftToClient { before, after, end } => {
                 self.sticky.begin(end);
                 effects.check_at = self.leave_to_client(before, after);
             }
             Event::Recalled => self.sticky.recall(),
-            Event::Joined { owner, is_claimed } => self.join(owner, is_claimed),
+            Event::Joined { owner, is_claimed } => {
+                self.join(owner, is_claimed);
+                if is_claimed {
+                    effects.check_at = self.claim();
+                }
+            }
             Event::DowngradeDeferred(deferred) => {
                 effects.check_at = self.defer_downgrade(deferred);
             }
@@ -182,22 +188,14 @@ impl State {
             Event::Doubted => self.doubted_since = Some(now.tick()),
             Event::RenewalBegun { lease } => self.at_server.note_sent(now.tick(), lease),
             Event::Renewed { sent, lease } => return self.renewed(now.tick(), sent, lease),
-            Event::ReentrySent { lease, until } => self.at_server.reentry_sent(until, lease),
-            Event::ReentryFailed { may_be_executed } => {
-                self.at_server.reentry_failed(may_be_executed);
-            }
-            Event::ReentryAnswered { lease, is_repeated } => {
-                self.at_server
-                    .reentry_answered(now.tick(), lease, is_repeated);
-            }
-            Event::ReentryGranted(reentry) => return self.add_share(now.tick(), reentry),
+            Event::Entered(entered) => return self.add_share(now.tick(), entered),
             Event::LeaseSent { lease, until } => self.at_server.note_sent_until(until, lease),
-            Event::LeaseGranted {
-                sent,
-                lease,
-                is_repeated,
-            } => {
-                effects.is_accepted = self.change_lease(now.tick(), sent, lease, is_repeated);
+            Event::LeaseAnswered { lease, is_repeated } => {
+                self.at_server.note_answered(now.tick(), lease, is_repeated);
+                self.lease = self.lease.max(lease);
+            }
+            Event::LeaseGranted { sent, lease } => {
+                effects.is_accepted = self.extend(now.tick(), sent, lease);
             }
             Event::HandedOff(next) => self.change_owner(next),
             Event::HandoffAccepted(mode) => return self.accept_handoff(now.tick(), mode),
@@ -245,14 +243,14 @@ impl State {
     ) -> Effects {
         let was_exclusive = self.is_exclusive();
         let mut effects = Effects {
-            is_joined: !self.lower_counts(mode, ends),
+            is_local: !self.lower_counts(mode, ends),
             ..Effects::default()
         };
         if let Phase::Lost(reason) = self.phase {
             effects.refused = Some(reason);
             return effects;
         }
-        if effects.is_joined {
+        if effects.is_local {
             effects.is_in_doubt = self.is_doubted();
             return effects;
         }
@@ -278,6 +276,8 @@ impl State {
             }
             effects.is_released = !self.is_kept();
         } else {
+            effects.is_local = self.is_settled();
+            effects.is_in_doubt = effects.is_local && self.is_doubted();
             // It may have been renewed for the sake of this share.
             effects.check_at = Some(self.next_check());
         }
@@ -303,41 +303,25 @@ impl State {
         }
     }
 
-    fn add_share(&mut self, now: Tick, reentry: Reentry) -> Effects {
-        if !self.extend(now, reentry.sent, reentry.lease) {
+    fn add_share(&mut self, now: Tick, entered: Entered) -> Effects {
+        if let Some((sent, lease)) = entered.granted
+            && !self.extend(now, sent, lease)
+        {
             return Effects::default();
         }
-        let mode = reentry.mode;
-        self.counts = self.counts.raised(mode);
+        self.counts = self.counts.raised(entered.mode);
         self.is_unclaimed = false;
-        // The script sets one count. A change of the other may not be sent yet.
-        let known = reentry.known;
-        self.server_counts = known.map(|known| known.with(mode, reentry.target.of(mode)));
-        self.readers.enter(&reentry.owner, reentry.token);
-        if let Some(token) = reentry.token {
+        self.readers.enter(&entered.owner, entered.token);
+        if let Some(token) = entered.token {
             self.set_token(token);
         }
-        self.leases.add(reentry.share);
+        self.leases.add(entered.share);
         self.keep_to_leases();
-        self.lease = self.lease.max(reentry.lease);
         Effects {
             is_accepted: true,
-            is_settled: self.is_settled(),
             check_at: Some(self.next_check()),
             ..Effects::default()
         }
-    }
-
-    fn change_lease(&mut self, now: Tick, sent: Tick, lease: Duration, is_repeated: bool) -> bool {
-        let is_accepted = self.extend(now, sent, lease);
-        if is_accepted {
-            // Otherwise the next task could not take the hold over as this task did.
-            self.at_server.note_answered(now, lease, is_repeated);
-            self.lease = lease;
-            // Not earlier, because its task may no longer be polled.
-            self.is_unclaimed = false;
-        }
-        is_accepted
     }
 
     fn renewed(&mut self, now: Tick, sent: Tick, lease: Duration) -> Effects {
@@ -411,8 +395,16 @@ impl State {
         if let Some(since) = self.doubted_since {
             // At once: an answer older than the doubt does not end it.
             since
-        } else if let Some(lease) = self.leases.lease()
-            && !self.is_unclaimed()
+        } else if self.is_unclaimed() {
+            self.deadline
+        } else {
+            self.renewal_due()
+        }
+    }
+
+    /// Returns when a renewal of a claimed hold is due.
+    pub(super) fn renewal_due(&self) -> Tick {
+        if let Some(lease) = self.leases.lease()
             // Otherwise a renewal would be of no use.
             && self.deadline < self.leases.end()
         {
@@ -445,18 +437,14 @@ impl State {
         self.doubted_since.is_some()
     }
 
-    /// The counts the server should have.
+    /// The counts that the server should have: one, in the strongest mode of all shares.
     pub(super) fn target_counts(&self) -> Counts {
-        self.counts.plus(self.forgotten)
+        self.counts.plus(self.forgotten).at_server()
     }
 
     /// Whether the server is known to have the target counts.
     pub(super) fn is_settled(&self) -> bool {
         self.server_counts == Some(self.target_counts())
-    }
-
-    pub(super) fn server_counts(&self) -> Option<Counts> {
-        self.server_counts
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -478,11 +466,6 @@ impl State {
     /// No lease that was ever requested lasts longer at the server.
     pub(super) fn server_end(&self) -> Tick {
         self.at_server.end()
-    }
-
-    /// Whether the server may still execute a request for one more share.
-    pub(super) fn may_be_entered_late(&self) -> bool {
-        self.at_server.may_be_entered_late()
     }
 
     pub(super) fn lease(&self) -> Duration {

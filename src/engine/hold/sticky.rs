@@ -46,7 +46,7 @@ impl Hold {
         {
             return None;
         }
-        let _nothing_under_way = self.operation.try_lock().ok()?;
+        let _nothing_under_way = self.begin_operation()?;
         if self.loss_of(lease).is_some()
             || !self.is_alone()
             || self.local.queue.is_wanted(Mode::Exclusive)

@@ -20,8 +20,7 @@ pub(crate) struct Subscription {
     pub(crate) hint: Hint,
     /// The last grant, and its channel.
     grant: Mutex<Option<(Box<str>, GrantMessage)>>,
-    /// Locked while the subscription is being changed.
-    pub(crate) state: tokio::sync::Mutex<SubscriptionState>,
+    pub(crate) state: Mutex<SubscriptionState>,
     waiters: AtomicUsize,
     /// Listeners on behalf of waiters that queue elsewhere.
     listeners: AtomicUsize,
@@ -41,7 +40,7 @@ pub(crate) struct SubscriptionState {
 }
 
 impl Subscription {
-    /// Handles a message on this channel. Any message means "look again", and it may also be a grant.
+    /// A message came on this channel. Whatever it says otherwise, it means: look again.
     pub(crate) fn on_message(&self, channel: &str, message: &[u8]) {
         if message == FOR_REDISSON {
             return;

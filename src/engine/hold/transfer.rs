@@ -12,13 +12,10 @@ use super::handoff::{HandedOff, Handoff, HandoffRequest};
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
-use crate::api::lost::LostReason;
 use crate::api::options::LeasePolicy;
 use crate::api::owner::Owner;
-use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::script::{Call, millis, reply};
 
 impl Hold {
     /// Hands the caller's share on to the head of the local queue. True if the head has it now.
@@ -33,16 +30,17 @@ impl Hold {
     }
 
     fn hand_off(self: &Arc<Self>, lease: ShareLease) -> bool {
-        let Ok(_nothing_under_way) = self.operation.try_lock() else {
+        let Some(_nothing_under_way) = self.begin_operation() else {
             return false;
         };
-        let queue = &self.local.queue;
         let local = &self.local;
-        let is_handed_off = queue.hand_off(|request| {
+        let mut owner = None;
+        let is_handed_off = local.queue.hand_off(|request| {
+            owner.clone_from(&request.owner);
             self.hand_off_to(request, lease, |now| local.try_spend_handoff(now))
         });
-        if is_handed_off {
-            self.local.gained.give();
+        if is_handed_off && let Some(owner) = owner {
+            local.gained.give(&owner);
         }
         is_handed_off
     }
@@ -56,10 +54,12 @@ impl Hold {
         if self.loss_of(lease).is_some() {
             return None;
         }
-        let _nothing_under_way = self.operation.try_lock().ok()?;
-        // The sticky span is the limit for the sake of others.
+        let _nothing_under_way = self.begin_operation()?;
+        // Its span is the bound for the sake of others.
         let handoff = self.hand_off_to(request, lease, |_| true)?;
-        self.local.gained.give();
+        if let Some(owner) = &request.owner {
+            self.local.gained.give(owner);
+        }
         Some(handoff)
     }
 
@@ -107,40 +107,24 @@ impl Hold {
     /// Asks the server for another lease, for a hold that another task of this client has handed off. `None` if it is
     /// lost.
     pub(super) async fn adopt(
-        &self,
+        self: &Arc<Self>,
         policy: LeasePolicy,
         operation: &'static str,
         bound: &Bound,
     ) -> Result<Option<ShareLease>> {
-        let budget = self.call_budget_of(Some(bound));
-        let _one_at_a_time = self.one_at_a_time(budget, operation).await?;
-        if self.expire_if_due().is_some() {
-            return Ok(None);
-        }
+        let (this, budget) = (Arc::clone(self), self.call_budget_of(Some(bound)));
         let lease = policy.lease();
-        let until = budget.deadline.min(self.state().server_end());
-        self.apply(Event::LeaseSent { lease, until });
-        // Not an acquire, because a late one would take a free lock.
-        let key = self.name.key();
-        let call = Call::new(self.protocol.renewal(), key, &[key])
-            .arg(&*self.holder)
-            .arg(millis(lease));
-        let answer = self
-            .core
-            .scripts
-            .run(Lane::Command, &call, budget)
-            .await
-            .map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
-        if reply::renewed(&answer.value, 1)? != [true] {
-            self.apply(Event::Lost(LostReason::Revoked));
-        }
-        let effects = self.apply(Event::LeaseGranted {
-            sent: answer.sent,
-            lease,
-            is_repeated: answer.repeated,
-        });
-        let share = ShareLease::of(policy, answer.sent, self.core.clock.now());
-        Ok(effects.is_accepted.then_some(share))
+        let adopting = async move {
+            let _one_at_a_time = this.one_at_a_time(budget, operation).await?;
+            this.ask_for_lease(lease, operation, budget).await
+        };
+        let Some(answer) = self.driven(operation, adopting).await? else {
+            return Ok(None);
+        };
+        let sent = answer.sent;
+        let granted = self.apply(Event::LeaseGranted { sent, lease });
+        let share = ShareLease::of(policy, sent, self.core.clock.now());
+        Ok(granted.is_accepted.then_some(share))
     }
 }
 

@@ -221,6 +221,8 @@ fn several_locks_and_tokens() -> Vec<Step> {
         step("multi_release", &["A", "B"], &both).called("multi release, two reentrant locks"),
         step("raise_token", &["T"], &["7"]).called("raise a token"),
         step("raise_token", &["T"], &["6"]).called("raise a token, it is larger"),
+        step("reentrant_acquire", &["A"], &[U1, "1", "30000", "0"]),
+        step("take_token", &["A", "T"], &[U1, "0"]).called("take a token for a hold"),
     ]
 }
 

@@ -164,6 +164,28 @@ async fn tokens_that_come_with_a_grant_are_set_aside() {
     assert!(next > first + 16, "{next} after {first} and 16 more");
 }
 
+/// Only a hold that is there gets a token, and the token is the next one.
+#[tokio::test]
+async fn a_hold_without_a_token_is_given_one() {
+    let mut fixture = Fixture::new().await;
+    let missing = fixture.run("take_token", &["L", TOKEN], &[U1, "0"]).await;
+    assert_eq!(missing, NO_SUCH_HOLD);
+    assert_eq!(fixture.ask::<i64>(&["EXISTS", "L", TOKEN]).await, 0);
+    let first = fixture.fenced_with(U2, "1").await;
+    fixture.release(U2, "0").await;
+    fixture.acquire(U1, "1", "30000").await;
+    let mut last = first;
+    for _ in 0..2 {
+        let taken = fixture.run("take_token", &["L", TOKEN], &[U1, "0"]).await;
+        let token: u64 = redis::from_redis_value(taken).unwrap();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+    }
+    fixture.release(U1, "0").await;
+    let next = fixture.fenced_with(U2, "1").await;
+    assert!(next > last, "{next} after {last}");
+}
+
 /// Waiters poll, so a release without a notification still counts.
 #[tokio::test]
 async fn a_release_without_the_right_to_publish_frees_the_lock() {

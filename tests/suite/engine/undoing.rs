@@ -3,10 +3,10 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use lockset::Client;
+use lockset::{Client, Owner};
 use lockset_testkit::{Server, eventually, unique_name};
 
-use crate::primitive::{Guard, Primitive, for_every_primitive};
+use crate::primitive::{Primitive, for_every_primitive};
 use crate::support::SOON;
 
 /// Long enough to tell a lease from an immediate end.
@@ -43,16 +43,19 @@ async fn an_attempt_that_runs_late_is_undone<P: Primitive>() {
     crate::support::idle(&ours).await;
 }
 
-/// As above, for a re-entry whose hold is over when it runs.
-async fn a_re_entry_that_runs_late_is_undone<P: Primitive>() {
+/// As above, for the renewal before a re-entry, whose hold is over when it runs.
+async fn a_renewal_that_runs_late_takes_nothing<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server).await, client(&server).await);
     let name = unique_name("late");
-    let guard = P::of(&ours, &name).lock().await.unwrap();
+    let lock = P::of(&ours, &name).owner(&Owner::new());
+    let guard = lock.lock().await.unwrap();
     server.stop();
-    let entry = tokio::time::timeout(MOMENT, guard.reenter()).await;
+    // Another lease needs a renewal.
+    let again = lock.lease(LEASE * 2);
+    let entry = tokio::time::timeout(MOMENT, again.lock()).await;
     assert!(entry.is_err(), "it was answered");
-    // The client abandons the connection that carries the re-entry.
+    // The client abandons the connection that carries the renewal.
     tokio::time::sleep(LEASE / 2).await;
     drop(guard);
     tokio::time::sleep(LEASE * 3 / 2).await;
@@ -136,7 +139,7 @@ async fn many_attempts_are_undone_together<P: Primitive>() {
 
 for_every_primitive! {"multi_thread":
     an_attempt_that_runs_late_is_undone
-    a_re_entry_that_runs_late_is_undone
+    a_renewal_that_runs_late_takes_nothing
     an_abandoned_place_is_removed_however_late
     an_unsent_attempt_is_not_undone
     many_attempts_are_undone_together
@@ -144,7 +147,7 @@ for_every_primitive! {"multi_thread":
 
 for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     an_attempt_that_runs_late_is_undone
-    a_re_entry_that_runs_late_is_undone
+    a_renewal_that_runs_late_takes_nothing
     an_abandoned_place_is_removed_however_late
     an_unsent_attempt_is_not_undone
     many_attempts_are_undone_together

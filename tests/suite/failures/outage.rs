@@ -131,7 +131,8 @@ async fn a_handle_overrides_the_time_limit<P: Primitive>() {
         let ours = patient_client(&way.proxy.url()).await;
         let of = |name: &str| P::of(&ours, &unique_name(name)).give_up_after(GIVE_UP);
         let owner = Owner::new();
-        let held = of("held").owner(&owner).lock().await.unwrap();
+        let of_held = of("held");
+        let held = of_held.clone().owner(&owner).lock().await.unwrap();
         let other = of("other").lock().await.unwrap();
         let lock = of("free");
         way.begin(outage);
@@ -140,7 +141,9 @@ async fn a_handle_overrides_the_time_limit<P: Primitive>() {
         fails_within(bound, lock.try_lock_for(SOON)).await;
         fails_within(bound, lock.is_locked()).await;
         fails_within(bound, lock.force_unlock()).await;
-        fails_within(bound, held.reenter()).await;
+        // Another lease needs a renewal.
+        let longer = of_held.owner(&owner).lease(SOON * 20);
+        fails_within(bound, longer.lock()).await;
         // A release that did not finish in time continues in the background, without its caller.
         let began = Instant::now();
         let released = within(SOON, other.release()).await;

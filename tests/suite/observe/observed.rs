@@ -140,7 +140,7 @@ async fn renewals_that_fail() {
     let guard = client.lock("x").lock().await.unwrap();
     let mut others = Vec::new();
     for number in 0..20 {
-        others.push(client.lock(&format!("y{number}")).lock().await.unwrap());
+        others.push(client.lock(format!("y{number}")).lock().await.unwrap());
     }
     eventually(SOON, "each was renewed in time", async || {
         client.stats().totals.renewals.renewed > 21

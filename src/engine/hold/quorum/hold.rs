@@ -78,7 +78,7 @@ impl QuorumHold {
             member.enter_group(this.as_group());
         }
         let entry: Weak<Self> = Arc::downgrade(&this);
-        this.config.local.add_hold(entry);
+        this.config.local.add_hold(entry, &this.config.owner);
         // A hold may have been lost before it was a member.
         this.check_members();
         (this, guard)

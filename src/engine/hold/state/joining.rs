@@ -56,6 +56,22 @@ impl State {
             && self.has_half_left(now, lease)
     }
 
+    /// Whether its owner can have one more share without the server: with this lease of its own, where a lease is
+    /// needed that the server gives in this length.
+    pub(in crate::engine::hold) fn can_be_entered(
+        &self,
+        now: Tick,
+        lease: Duration,
+        share: ShareLease,
+    ) -> bool {
+        let is_long_enough = if share.is_renewed() {
+            lease <= self.lease && self.has_half_left(now, lease)
+        } else {
+            share.end() <= self.deadline
+        };
+        is_long_enough && !self.is_doubted()
+    }
+
     fn has_half_left(&self, now: Tick, lease: Duration) -> bool {
         now.until(self.deadline) >= lease / 2
     }
@@ -96,7 +112,7 @@ impl State {
     /// Ends the deferral: the readers now have a read hold, and the server has yet to be asked for the downgrade.
     pub(super) fn end_deferral(&mut self) -> Effects {
         self.downgrade_due = None;
-        self.is_check_put_off |= self.is_unclaimed();
+        self.put_off_check();
         let mut effects = Effects::default();
         if !self.is_downgrade_deferred() {
             return effects;

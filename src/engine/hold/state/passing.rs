@@ -102,15 +102,27 @@ impl State {
     /// The next task has taken the hold. Returns when the watchdog has to check it, if that has changed.
     pub(super) fn accept_handoff(&mut self, now: Tick, mode: Mode) -> Effects {
         match mode {
-            Mode::Exclusive => self.is_unclaimed = false,
+            Mode::Exclusive => {}
             Mode::Shared => self.readers.claim(),
         }
+        self.is_unclaimed = false;
         let check = self.next_check();
         let is_sooner = std::mem::take(&mut self.is_check_put_off) || check <= now;
         Effects {
             check_at: is_sooner.then(|| check.max(now)),
             ..Effects::default()
         }
+    }
+
+    /// A task has taken it. When the watchdog has to check it, if it has put that off.
+    pub(super) fn claim(&mut self) -> Option<Tick> {
+        self.is_unclaimed = false;
+        std::mem::take(&mut self.is_check_put_off).then(|| self.next_check())
+    }
+
+    /// The watchdog checks it at its deadline, unless it is claimed before.
+    pub(in crate::engine::hold) fn put_off_check(&mut self) {
+        self.is_check_put_off |= self.is_unclaimed();
     }
 
     pub(in crate::engine::hold) fn has_guard(&self) -> bool {

@@ -48,7 +48,9 @@ fn new_hold(policy: LeasePolicy, mode: Mode) -> NewHold {
 /// Granted at 100 s.
 fn held_in(mode: Mode) -> State {
     let new = new_hold(LeasePolicy::Renewed(LEASE), mode);
-    State::new(secs(100), &new).0
+    let (mut state, _) = State::new(secs(100), &new);
+    assert_eq!(state.apply(secs(100), guarded()), Effects::default());
+    state
 }
 
 fn held() -> State {
@@ -96,14 +98,11 @@ fn forgotten_by(owner: &Owner, mode: Mode) -> Event {
 }
 
 fn reentry(now: Tick, state: &State, mode: Mode) -> Event {
-    Event::ReentryGranted(Reentry {
+    Event::Entered(Entered {
         owner: state.owner().clone(),
-        sent: now,
-        lease: LEASE,
         mode,
         share: renewed(),
-        known: state.server_counts(),
-        target: state.target_counts().raised(mode),
+        granted: Some((now, LEASE)),
         token: None,
     })
 }
@@ -158,7 +157,6 @@ fn only_what_is_held_changes_its_phase() {
             Event::LeaseGranted {
                 sent: secs(102),
                 lease: LEASE,
-                is_repeated: false,
             },
             Phase::Held,
         ),
@@ -282,27 +280,55 @@ fn what_is_to_be_left_for_no_time_is_given_back_without_a_look_at_the_clock() {
 }
 
 #[test]
-fn a_re_entry_says_what_is_settled_and_when_to_look() {
+fn a_re_entry_is_local_and_says_when_to_look() {
     let new = new_hold(LeasePolicy::Fixed(LEASE), Mode::Exclusive);
     let (mut state, _) = State::new(secs(100), &new);
     let end = state.next_check();
     let granted = reentry(secs(101), &state, Mode::Exclusive);
     let effects = state.apply(secs(101), granted);
-    assert!(effects.is_accepted && effects.is_settled);
+    assert!(effects.is_accepted && state.is_settled());
     let check = effects.check_at.expect("it is renewed from here on");
     assert_eq!(check, state.next_check());
     assert!(check < end, "its end was the first thing to look for");
-    let mut in_doubt = held();
-    in_doubt.apply(secs(101), Event::CountsInDoubt);
-    let granted = reentry(secs(101), &in_doubt, Mode::Exclusive);
-    let effects = in_doubt.apply(secs(101), granted);
-    assert!(effects.is_accepted && !effects.is_settled);
+    let left = state.apply(secs(102), released(Mode::Exclusive));
+    assert!(left.is_local && !left.is_over && left.release.is_none());
     let mut over = held();
     let granted = reentry(secs(131), &over, Mode::Exclusive);
     assert_eq!(over.apply(secs(131), granted), Effects::default());
 }
 
-/// A task that was handed a hold requests its own lease.
+#[test]
+fn a_re_entry_needs_a_renewal_where_the_lease_does_not_reach() {
+    let can = |state: &State, now, policy: LeasePolicy| {
+        let share = ShareLease::of(policy, now, now);
+        state.can_be_entered(now, policy.lease(), share)
+    };
+    let (same, longer) = (LeasePolicy::Renewed(LEASE), LeasePolicy::Renewed(LEASE * 2));
+    let state = held();
+    assert!(can(&state, secs(101), same) && !can(&state, secs(101), longer));
+    assert!(can(&state, secs(114), same) && !can(&state, secs(116), same));
+    let fixed = LeasePolicy::Fixed;
+    assert!(can(&state, secs(101), fixed(LEASE / 2)) && !can(&state, secs(101), fixed(LEASE)));
+    let mut doubted = held();
+    doubted.apply(secs(101), Event::Doubted);
+    assert!(!can(&doubted, secs(101), same));
+}
+
+/// A call that has not returned may never be polled again.
+#[test]
+fn a_hold_without_a_guard_is_not_renewed() {
+    let new = new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive);
+    let (mut state, _) = State::new(secs(100), &new);
+    let due = state.renewal_due();
+    assert!(due < secs(112));
+    assert_eq!(state.next_step(due), NextStep::Wait(state.deadline()));
+    state.put_off_check();
+    let effects = state.apply(secs(113), guarded());
+    assert_eq!(effects, Effects::check(due), "it is due by now");
+    assert!(matches!(state.next_step(secs(113)), NextStep::Renew { .. }));
+}
+
+/// What a task that was handed a hold asks for: its own lease.
 #[test]
 fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
     let longer = LEASE * 2;
@@ -322,12 +348,18 @@ fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
             until,
         };
         state.apply(secs(101), asked);
-        let granted = Event::LeaseGranted {
-            sent: secs(101),
+        let answered = Event::LeaseAnswered {
             lease: longer,
             is_repeated: false,
         };
+        state.apply(now, answered);
+        let granted = Event::LeaseGranted {
+            sent: secs(101),
+            lease: longer,
+        };
         let is_accepted = state.apply(now, granted).is_accepted;
+        assert_eq!(state.next_check(), state.deadline(), "nobody has come");
+        state.apply(now, guarded());
         (is_accepted, state)
     };
     let (is_accepted, state) = adopted(secs(102));
@@ -337,7 +369,6 @@ fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
     assert!(state.next_check() < state.deadline(), "its task has come");
     let (is_accepted, state) = adopted(secs(131));
     assert!(!is_accepted);
-    assert_eq!(state.lease(), LEASE);
     assert_eq!(state.deadline(), local_deadline(secs(100), LEASE));
 }
 
@@ -360,7 +391,7 @@ fn a_hold_is_kept_for_what_was_forgotten() {
     let granted = reentry(secs(101), &state, Mode::Exclusive);
     state.apply(secs(101), granted);
     assert!(!state.apply(secs(102), forgotten(Mode::Exclusive)).is_over);
-    assert_eq!(state.target_counts().exclusive, 2);
+    assert_eq!(state.target_counts(), ONE);
     let effects = state.apply(secs(103), released(Mode::Exclusive));
     assert!(effects.is_over && !effects.is_released);
     assert_eq!(effects.release, None, "nothing releases it");
@@ -563,8 +594,8 @@ fn guarded() -> Event {
 fn held_twice(share: ShareLease) -> State {
     let mut state = held();
     let mut entered = reentry(secs(100), &state, Mode::Exclusive);
-    if let Event::ReentryGranted(reentry) = &mut entered {
-        reentry.share = share;
+    if let Event::Entered(entered) = &mut entered {
+        entered.share = share;
     }
     state.apply(secs(100), entered);
     state
@@ -717,7 +748,7 @@ fn a_write_hold_that_readers_have_is_read() {
     let can_go_on = |state: &State| state.can_hand_off(secs(100), renewed(), policy, false, REPLY);
     assert_eq!(can_go_on(&state), None, "two have it");
     let left = state.apply(secs(100), released_by(&first, Mode::Shared));
-    assert!(left.is_joined && !left.is_over);
+    assert!(left.is_local && !left.is_over);
     assert!(state.is_last_of_deferred());
     assert_eq!(can_go_on(&state), Some(true));
     let mut released = state;
@@ -781,7 +812,7 @@ fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
     assert!(
         state
             .apply(at(100_008), released_by(&first, Mode::Shared))
-            .is_joined
+            .is_local
     );
     assert!(
         state
@@ -927,14 +958,14 @@ fn the_last_of_those_that_joined_gives_it_back() {
         };
         let left = state.apply(secs(101), released_by(&one, Mode::Shared));
         let stays = Effects {
-            is_joined: true,
+            is_local: true,
             ..Effects::default()
         };
         assert_eq!(left, stays, "nothing is to be done");
         assert!(!state.is_of(&one) && state.is_of(&last));
         assert!(state.is_held() && state.is_settled());
         let over = state.apply(secs(102), released_by(&last, Mode::Shared));
-        assert!(over.is_over && over.is_released && !over.is_joined);
+        assert!(over.is_over && over.is_released && !over.is_local);
         assert_eq!(over.release, Some(ReleaseStep::Decided));
         assert!(!state.is_settled(), "the server has to hear of it");
     }
@@ -981,6 +1012,7 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
     };
     let (mut state, _) = State::new(secs(100), &new);
+    state.apply(secs(100), guarded());
     assert_eq!(state.next_step(secs(100)), NextStep::Wait(at(100_100)));
     let NextStep::Renew { lease, wait } = state.next_step(at(100_100)) else {
         panic!("its whole lease is asked for");
@@ -998,7 +1030,8 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
         handover: Some(LEASE),
         ..new
     };
-    let (state, _) = State::new(secs(100), &long);
+    let (mut state, _) = State::new(secs(100), &long);
+    state.apply(secs(100), guarded());
     let wait = lease / 6;
     assert_eq!(state.next_step(secs(110)), NextStep::Renew { lease, wait });
 }
@@ -1007,33 +1040,20 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
 #[test]
 fn a_request_without_an_answer_lasts_at_the_server() {
     let (lease, until) = (LEASE * 2, secs(110));
-    let sent = |state: &mut State| {
-        state.apply(secs(101), Event::ReentrySent { lease, until });
-        assert!(state.may_be_entered_late());
-        assert_eq!(state.server_end(), secs(170));
-    };
-    let answered = |is_repeated| Event::ReentryAnswered { lease, is_repeated };
-    let failed = |may_be_executed| Event::ReentryFailed { may_be_executed };
-    for (event, end, is_late) in [
-        (answered(false), secs(162), false),
-        (answered(true), secs(170), false),
-        (failed(false), secs(170), false),
-        (failed(true), secs(170), true),
+    let answered = |is_repeated| Event::LeaseAnswered { lease, is_repeated };
+    for (event, end) in [
+        (Some(answered(false)), secs(162)),
+        (Some(answered(true)), secs(170)),
+        (None, secs(170)),
     ] {
         let mut state = held();
-        sent(&mut state);
-        state.apply(secs(102), event.clone());
+        state.apply(secs(101), Event::LeaseSent { lease, until });
+        assert_eq!(state.server_end(), secs(170));
+        if let Some(event) = &event {
+            state.apply(secs(102), event.clone());
+        }
         assert_eq!(state.server_end(), end, "{event:?}");
-        assert_eq!(state.may_be_entered_late(), is_late, "{event:?}");
-        // A later request does not end what the first may still do.
-        state.apply(secs(103), Event::ReentrySent { lease, until });
-        state.apply(secs(103), failed(false));
-        assert_eq!(state.may_be_entered_late(), is_late, "{event:?}");
     }
-    let mut state = held();
-    state.apply(secs(101), Event::CountsInDoubt);
-    assert_eq!(state.server_counts(), None);
-    assert!(!state.may_be_entered_late());
 }
 
 #[test]
@@ -1257,7 +1277,8 @@ impl Model {
             spare_tokens: 8..10,
             ..new_hold(LeasePolicy::Renewed(LEASE), mode)
         };
-        let (state, _) = State::new(secs(100), &new);
+        let (mut state, _) = State::new(secs(100), &new);
+        state.apply(secs(100), guarded());
         Self {
             granted_until: state.deadline(),
             shares: vec![(state.owner().clone(), mode, renewed())],
@@ -1365,22 +1386,11 @@ impl Model {
                 self.grant(sent, lease);
                 Event::Renewed { sent, lease }
             }
-            17 => Event::ReentrySent {
+            17 => Event::LeaseSent {
                 lease,
                 until: self.now.after(REPLY),
             },
             18..=20 => {
-                self.state.apply(
-                    sent,
-                    Event::ReentrySent {
-                        lease,
-                        until: self.now,
-                    },
-                );
-                let is_repeated = number.is_multiple_of(3);
-                let answered = Event::ReentryAnswered { lease, is_repeated };
-                self.state.apply(self.now, answered);
-                self.grant(sent, lease);
                 let share = match number % 5 {
                     0 => ShareLease::Until(local_deadline(sent, lease)),
                     1 => ShareLease::RenewedUntil {
@@ -1389,23 +1399,30 @@ impl Model {
                     },
                     _ => ShareLease::Renewed(lease),
                 };
-                // By an owner that has a share. An owner that only reads cannot write.
+                let is_local = self.state.can_be_entered(self.now, lease, share);
+                if !is_local {
+                    let until = self.now;
+                    self.state.apply(sent, Event::LeaseSent { lease, until });
+                    let is_repeated = number.is_multiple_of(3);
+                    let answered = Event::LeaseAnswered { lease, is_repeated };
+                    self.state.apply(self.now, answered);
+                    self.grant(sent, lease);
+                }
+                // Somebody who has a share; who only reads is not let write.
                 let count = u64::try_from(self.shares.len()).unwrap();
                 let at = usize::try_from(number.checked_rem(count)?).unwrap();
                 let owner = self.shares[at].0.clone();
                 let writes = self.state.is_written();
                 let mode = if writes { mode } else { Mode::Shared };
-                if self.state.is_held() && self.now < self.state.deadline() {
-                    self.shares.push((owner.clone(), mode, share));
+                if !self.state.is_held() || self.now >= self.state.deadline() {
+                    return None;
                 }
-                Event::ReentryGranted(Reentry {
+                self.shares.push((owner.clone(), mode, share));
+                Event::Entered(Entered {
                     owner,
-                    sent,
-                    lease,
                     mode,
                     share,
-                    known: self.state.server_counts(),
-                    target: self.state.target_counts().raised(mode),
+                    granted: (!is_local).then_some((sent, lease)),
                     token: None,
                 })
             }
@@ -1458,8 +1475,8 @@ impl Model {
                 if !self.state.can_be_joined(self.now, LEASE, REPLY) {
                     return None;
                 }
-                assert!(self.state.is_held() && self.state.server_counts().is_some());
-                assert!(self.now < self.joined_until, "it is no longer open");
+                assert!(self.state.is_held() && self.state.server_counts.is_some());
+                assert!(self.now < self.joined_until, "so long after its grant");
                 assert!(self.joins < JOINS_MAX && !self.is_one_left);
                 assert!(self.shares.iter().all(|(_, mode, _)| *mode == Mode::Shared));
                 let owner = Owner::new();
@@ -1555,10 +1572,11 @@ impl Model {
             }
             assert!(state.is_of(owner) || !state.is_held(), "{what}");
         }
-        if effects.is_joined {
+        if effects.is_local {
             assert!(!effects.is_over && effects.release.is_none(), "{what}");
         }
-        assert_eq!(state.target_counts(), counts.plus(self.forgotten), "{what}");
+        let target = counts.plus(self.forgotten).at_server();
+        assert_eq!(state.target_counts(), target, "{what}");
         assert!(
             !state.is_held() || !counts.is_none(),
             "it has no holder: {what}"

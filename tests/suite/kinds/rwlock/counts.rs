@@ -83,11 +83,14 @@ async fn nested_in_every_order() {
                     assert!(seen.is_empty(), "{case}: {seen:?}");
                 } else {
                     let mode = if writes > 0 { "write" } else { "read" };
+                    // One hold for all guards.
+                    let (writes, reads) = (writes.min(1), u32::from(writes == 0));
                     assert_eq!(seen, fields(mode, &holder, writes, reads), "{case}");
                 }
                 for number in 1..=3 {
                     let lease = scene.read_lease(&holder, number).await;
-                    assert_eq!(lease > 0, number <= u64::from(reads), "{case}: {lease}");
+                    let is_there = number == 1 && writes == 0 && reads > 0;
+                    assert_eq!(lease > 0, is_there, "{case}: {lease}");
                 }
                 let may_read = stranger.try_read().await.unwrap();
                 assert_eq!(may_read.is_some(), writes == 0, "{case}");
