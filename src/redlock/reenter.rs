@@ -9,18 +9,19 @@ use futures_util::future::{join_all, select_all};
 use super::round::QuorumRequest;
 use super::tally::{Tally, VoteOutcome};
 use crate::api::error::Result;
+use crate::api::fencing::FencingToken;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::quorum::{QuorumHold, QuorumShare};
-use crate::engine::hold::reenter::Entry;
+use crate::engine::hold::reenter::{self, Entrance, Entry};
 
 /// Asks all servers of the hold at once, and waits for a majority of all, within the limit of the call. `None` if the
 /// hold is lost or over, also because another task of its owner has released it in the meantime: then the caller has to
 /// start over.
 ///
-/// If this is dropped or fails, counts that the servers may have raised are corrected in the background.
+/// If this is dropped or fails, the guards are as before. Renewals under way go on in the background.
 pub(super) async fn reenter(
     request: &QuorumRequest,
     hold: &Arc<QuorumHold>,
@@ -36,8 +37,14 @@ pub(super) async fn reenter(
         bound,
     };
     let mut tally = Tally::new(request.requests.len(), request.quorum);
-    let shares = reentry.collect_shares(&mut tally).await;
-    if shares.len() >= request.quorum && reentry.fence(&shares, &mut tally).await {
+    let entrances = reentry.collect(&mut tally).await;
+    let is_enough = entrances.len() >= request.quorum;
+    let mut shares = Vec::new();
+    if is_enough && reentry.fence(&entrances, &mut tally).await {
+        // Only when all are ready, so that a call that is left alone meanwhile has entered no member.
+        shares = enter_all(entrances, &mut tally);
+    }
+    if shares.len() >= request.quorum {
         let kept_until = match entry {
             Entry::Asked(_) => request.requests[0].kept_until(),
             Entry::Like(_) => Tick::ZERO,
@@ -65,8 +72,8 @@ struct Reentry<'a> {
 }
 
 impl Reentry<'_> {
-    /// Enters at each server once more, until a majority has granted it or no majority is possible.
-    async fn collect_shares(&self, tally: &mut Tally) -> Vec<(usize, Share)> {
+    /// Gets one more share ready at each server, until a majority has it or no majority is possible.
+    async fn collect(&self, tally: &mut Tally) -> Vec<(usize, Entrance)> {
         let (request, clock) = (self.request, self.request.clock());
         // As long as for a single server, because a majority does not take longer.
         let end = match self.bound {
@@ -79,47 +86,53 @@ impl Reentry<'_> {
         let entering = members.iter().map(|(server, member)| {
             async move {
                 // A member has an owner of its own, and is never handed off.
-                let owner = member.owner();
-                let mode = Mode::Exclusive;
-                let entered =
-                    Share::reentered(member, &owner, mode, entry, fenced, operation, bound);
-                (*server, entered.await)
+                let reentry = reenter::Reentry {
+                    owner: member.owner(),
+                    mode: Mode::Exclusive,
+                    entry,
+                    fenced,
+                    operation,
+                };
+                (*server, member.entrance(reentry, bound).await)
             }
             .boxed()
         });
         let mut pending: Vec<_> = entering.collect();
-        let mut shares = Vec::new();
-        while shares.len() < request.quorum && shares.len() + pending.len() >= request.quorum {
+        let mut entrances = Vec::new();
+        while entrances.len() < request.quorum && entrances.len() + pending.len() >= request.quorum
+        {
             let answered = clock.within(clock.now().until(end), select_all(pending));
             let Some(((server, entered), _, rest)) = answered.await else {
                 break;
             };
             pending = rest;
             match entered {
-                Ok(Some(share)) => {
+                Ok(Some(entrance)) => {
                     tally.record(server, VoteOutcome::Granted);
-                    shares.push((server, share));
+                    entrances.push((server, entrance));
                 }
                 Ok(None) => tally.record(server, VoteOutcome::HeldElsewhere(None)),
                 Err(error) => tally.record(server, VoteOutcome::Failed(error)),
             }
         }
-        shares
+        entrances
     }
 
-    /// Gives a hold without a token the largest token of `shares`, once a majority of the counters has reached it.
-    /// Returns false if no majority does.
-    async fn fence(&self, shares: &[(usize, Share)], tally: &mut Tally) -> bool {
-        let tokens = shares.iter().filter_map(|(_, share)| share.fencing_token());
+    /// Gives a hold without a token the largest token that came with these, once a majority of the counters has reached
+    /// it. Returns false if no majority does.
+    async fn fence(&self, entrances: &[(usize, Entrance)], tally: &mut Tally) -> bool {
+        let tokens = entrances
+            .iter()
+            .filter_map(|(_, entrance)| entrance.token());
         let Some(token) = tokens.max().filter(|_| self.fenced) else {
             return true;
         };
-        let raising = shares
+        let raising = entrances
             .iter()
-            .map(|(_, share)| self.request.raise_token(share, token));
+            .map(|(_, entrance)| self.raise(entrance, token));
         let raised = join_all(raising).await;
         let mut raised_at = Vec::new();
-        for ((server, _), raised) in shares.iter().zip(raised) {
+        for ((server, _), raised) in entrances.iter().zip(raised) {
             match raised {
                 Ok(()) => raised_at.push(*server),
                 Err(why) => tally.record(*server, VoteOutcome::Unfenced(why)),
@@ -127,4 +140,30 @@ impl Reentry<'_> {
         }
         self.hold.fence(token, &raised_at)
     }
+
+    /// Makes the counter of one server at least `token`.
+    ///
+    /// # Errors
+    /// Why that is not known to have happened.
+    async fn raise(&self, entrance: &Entrance, token: FencingToken) -> Result<(), String> {
+        let request = self.request;
+        let raising = entrance.raise_token(token, request.operation());
+        match request.clock().within(request.vote_timeout, raising).await {
+            Some(raised) => raised.map_err(|error| error.message().to_owned()),
+            None => Err(format!("no answer within {:?}", request.vote_timeout)),
+        }
+    }
+}
+
+/// Enters at these servers.
+fn enter_all(entrances: Vec<(usize, Entrance)>, tally: &mut Tally) -> Vec<(usize, Share)> {
+    let mut shares = Vec::new();
+    for (server, entrance) in entrances {
+        match Share::entered(entrance) {
+            Ok(Some(share)) => shares.push((server, share)),
+            Ok(None) => tally.record(server, VoteOutcome::HeldElsewhere(None)),
+            Err(error) => tally.record(server, VoteOutcome::Failed(error)),
+        }
+    }
+    shares
 }

@@ -393,6 +393,17 @@ pub(crate) fn purged(value: &Value) -> Result<TokenPurge, Error> {
     })
 }
 
+/// The token that a hold was given. `None` if there is no such hold.
+pub(crate) fn taken_token(value: &Value) -> Result<Option<FencingToken>, Error> {
+    if *value == Value::Int(NO_SUCH_HOLD) {
+        return Ok(None);
+    }
+    match text(value).map(str::parse) {
+        Some(Ok(token)) => Ok(Some(token)),
+        _ => Err(unreadable(value)),
+    }
+}
+
 /// The time in a PTTL reply; `None` if there is no end.
 fn span(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)

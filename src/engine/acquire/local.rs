@@ -18,7 +18,7 @@ use crate::engine::hold::gained::OwnersWaiter;
 use crate::engine::hold::handoff::{Handoff, HandoffRequest};
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::protocol::Queue;
-use crate::engine::hold::reenter::Entry;
+use crate::engine::hold::reenter::{Entrance, Entry, Reentry};
 use crate::engine::hold::silence::Over;
 use crate::engine::hold::{Hold, Share};
 
@@ -101,25 +101,45 @@ fn hold_to_enter(request: &LockRequest) -> Option<Arc<Hold>> {
     (request.mode == Mode::Shared || hold.is_written()).then_some(hold)
 }
 
+/// Gets one more share ready for the calling owner, if it has the lock.
+///
+/// # Errors
+/// As for [`reenter`].
+pub(super) async fn entrance(request: &LockRequest, bound: &Bound) -> Result<Option<Entrance>> {
+    request.ensure_open()?;
+    match owned_hold(request) {
+        Some(hold) => Box::pin(entrance_of(request, &hold, bound)).await,
+        None => Ok(None),
+    }
+}
+
+async fn entrance_of(
+    request: &LockRequest,
+    hold: &Arc<Hold>,
+    bound: &Bound,
+) -> Result<Option<Entrance>> {
+    let Some(owner) = &request.options.owner else {
+        return Ok(None);
+    };
+    let reentry = Reentry {
+        owner: owner.clone(),
+        mode: request.mode,
+        entry: Entry::Asked(request.policy),
+        fenced: request.options.fenced,
+        operation: request.operation,
+    };
+    hold.entrance(reentry, Some(bound)).await
+}
+
 async fn enter_again(
     request: &LockRequest,
     hold: &Arc<Hold>,
     bound: &Bound,
 ) -> Result<Option<Share>> {
-    let Some(owner) = &request.options.owner else {
-        return Ok(None);
-    };
-    let (entry, fenced) = (Entry::Asked(request.policy), request.options.fenced);
-    Share::reentered(
-        hold,
-        owner,
-        request.mode,
-        entry,
-        fenced,
-        request.operation,
-        Some(bound),
-    )
-    .await
+    match entrance_of(request, hold, bound).await? {
+        Some(entrance) => Share::entered(entrance),
+        None => Ok(None),
+    }
 }
 
 /// Accepts a hand-off from another task of this client, once the server agrees to the terms of this call. `None` if the

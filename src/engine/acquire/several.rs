@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use futures_util::future::select_all;
 
 use super::expired::ExpiredGrants;
-use super::local::{is_owned, reenter};
+use super::local::{entrance, is_owned};
 use super::request::{LockRequest, Outcome, Wait, bound};
 use super::wait::{all, one};
 use crate::api::error::Result;
@@ -73,11 +73,21 @@ async fn join_owned(
     granted: Few<Share>,
     bound: &Bound,
 ) -> Result<Option<Vec<Share>>> {
-    let mut granted = granted.into_iter();
-    let mut shares = Vec::with_capacity(requests.len());
+    // All are ready before the first is entered: a call that is left alone meanwhile has entered none.
+    let mut entrances = Vec::new();
     for (request, is_owned) in requests.iter().zip(are_owned) {
+        if *is_owned {
+            match entrance(request, bound).await? {
+                Some(entrance) => entrances.push(entrance),
+                None => return Ok(None),
+            }
+        }
+    }
+    let (mut granted, mut entrances) = (granted.into_iter(), entrances.into_iter());
+    let mut shares = Vec::with_capacity(requests.len());
+    for is_owned in are_owned {
         let share = if *is_owned {
-            reenter(request, bound).await?
+            entrances.next().map(Share::entered).transpose()?.flatten()
         } else {
             granted.next()
         };

@@ -39,17 +39,18 @@ impl Hold {
 
     /// Makes the client drive an operation on this hold to its end. The caller only waits for the outcome, so a
     /// future that is not polled delays no other.
-    pub(super) async fn driven<T: Send + 'static>(
+    pub(super) fn driven<T: Send + 'static>(
         &self,
         operation: &'static str,
         work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        match self.core.watchdog.finish(work).await {
-            Some(outcome) => outcome,
-            None => {
+    ) -> impl Future<Output = Result<T>> {
+        // Handed over before the caller waits, so that its future stays small.
+        let finished = self.core.watchdog.finish(work);
+        async move {
+            finished.await.unwrap_or_else(|| {
                 let error = Error::orphaned(operation).of_lock(self.name());
                 Err(error.at(self.core.scripts.transport.address()))
-            }
+            })
         }
     }
 }

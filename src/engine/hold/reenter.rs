@@ -10,6 +10,7 @@ use super::bound::Bound;
 use super::event::{Entered, Event};
 use super::share_lease::{ShareLease, lease_until};
 use super::shell::{Hold, RawShare};
+use super::state::State;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::lost::LostReason;
@@ -51,6 +52,7 @@ impl Entry {
 }
 
 /// A lease that the server gave before a re-entry.
+#[derive(Debug)]
 struct Agreed {
     /// When the lease was requested.
     sent: Tick,
@@ -59,98 +61,90 @@ struct Agreed {
 }
 
 /// The share that an owner asks for.
-struct Wanted<'a> {
-    owner: &'a Owner,
-    mode: Mode,
-    entry: Entry,
-    fenced: bool,
-    operation: &'static str,
+#[derive(Debug)]
+pub(crate) struct Reentry {
+    pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
+    pub(crate) entry: Entry,
+    pub(crate) fenced: bool,
+    pub(crate) operation: &'static str,
+}
+
+/// One more share, ready to be taken without a wait. Not a share: nothing is left of it if it is dropped.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    hold: Arc<Hold>,
+    reentry: Reentry,
+    /// `None` if the server need not be asked.
+    agreed: Option<Agreed>,
+}
+
+/// What a re-entry needs first.
+enum Need {
+    Nothing,
+    /// The hold is lost or over, or has another owner.
+    Gone,
+    /// A renewal with this lease, and a token if `fenced`.
+    Renewal {
+        lease: Duration,
+        fenced: bool,
+    },
 }
 
 impl Hold {
-    /// Adds one more share for its owner. `None` if the hold is lost or over, or has another owner now: the caller
-    /// then asks for the lock as any other.
-    pub(super) async fn reenter(
+    /// Gets one more share ready for its owner. `None` if the hold is lost or over, or has another owner now: the
+    /// caller then asks for the lock as any other.
+    pub(crate) async fn entrance(
         self: &Arc<Self>,
-        owner: &Owner,
-        mode: Mode,
-        entry: Entry,
-        fenced: bool,
-        operation: &'static str,
+        reentry: Reentry,
         bound: Option<&Bound>,
-    ) -> Result<Option<RawShare>> {
+    ) -> Result<Option<Entrance>> {
+        let operation = reentry.operation;
         let alive = self.core.ensure_alive(operation);
         alive.map_err(|error| error.of_lock(self.name()))?;
-        let wanted = Wanted {
-            owner,
-            mode,
-            entry,
-            fenced,
-            operation,
+        let need = {
+            let state = self.state();
+            let now = self.core.clock.now();
+            self.need(&state, now, &reentry)?
         };
-        let (lease, is_fenced) = match self.enter(&wanted, None)? {
-            Way::Entered(share) => return Ok(Some(share)),
-            Way::Gone => return Ok(None),
-            Way::AfterRenewal { lease, fenced } => (lease, fenced),
-        };
-        let (this, budget) = (Arc::clone(self), self.call_budget_of(bound));
-        let agreeing = async move { this.agree(lease, is_fenced, operation, budget).await };
-        let agreed = self.driven(operation, agreeing).await?;
-        match agreed {
-            Some(agreed) => match self.enter(&wanted, Some(agreed))? {
-                Way::Entered(share) => Ok(Some(share)),
-                Way::Gone | Way::AfterRenewal { .. } => Ok(None),
-            },
-            None => Ok(None),
-        }
-    }
-
-    /// Adds a share if the server is known to have the hold for long enough, or has just agreed to that.
-    fn enter(self: &Arc<Self>, wanted: &Wanted<'_>, agreed: Option<Agreed>) -> Result<Way> {
-        let state = self.state();
-        // Read under the mutex, so that no event of an earlier time follows.
-        let now = self.core.clock.now();
-        let &Wanted {
-            owner, mode, entry, ..
-        } = wanted;
-        // It may have been handed off since the caller looked.
-        if !state.is_held() || now >= state.deadline() || !state.is_of(owner) {
-            return Ok(Way::Gone);
-        }
-        if mode == Mode::Exclusive && !state.is_written() {
-            return Err(self.no_upgrade(wanted.operation));
-        }
-        let (granted, token) = match agreed {
-            Some(agreed) => (Some((agreed.sent, agreed.lease)), agreed.token),
-            None => {
-                let lease = entry.lease(now);
-                // A hold has one token for as long as it lasts.
-                let fenced = wanted.fenced && state.token_of(owner).is_none();
-                if fenced || !state.can_be_entered(now, lease, entry.share_lease(now, now)) {
-                    return Ok(Way::AfterRenewal { lease, fenced });
+        let agreed = match need {
+            Need::Gone => return Ok(None),
+            Need::Nothing => None,
+            Need::Renewal { lease, fenced } => {
+                let (this, budget) = (Arc::clone(self), self.call_budget_of(bound));
+                let agreeing = async move { this.agree(lease, fenced, operation, budget).await };
+                match self.driven(operation, agreeing).await? {
+                    None => return Ok(None),
+                    agreed => agreed,
                 }
-                (None, None)
             }
         };
-        let lease = entry.share_lease(granted.map_or(now, |(sent, _)| sent), now);
-        let entered = Event::Entered(Entered {
-            owner: owner.clone(),
-            mode,
-            share: lease,
-            granted,
-            token,
-        });
-        if !self.apply_to(state, now, entered).is_accepted {
-            return Ok(Way::Gone);
-        }
-        self.count_grant(mode, GrantedBy::Reentry);
-        Ok(Way::Entered(RawShare {
+        Ok(Some(Entrance {
             hold: Arc::clone(self),
-            owner: owner.clone(),
-            mode,
-            lease,
-            kept_until: Tick::ZERO,
+            reentry,
+            agreed,
         }))
+    }
+
+    fn need(&self, state: &State, now: Tick, reentry: &Reentry) -> Result<Need> {
+        let owner = &reentry.owner;
+        // It may have been handed off since the caller looked.
+        if !state.is_held() || now >= state.deadline() || !state.is_of(owner) {
+            return Ok(Need::Gone);
+        }
+        if reentry.mode == Mode::Exclusive && !state.is_written() {
+            return Err(self.no_upgrade(reentry.operation));
+        }
+        let (lease, share) = (
+            reentry.entry.lease(now),
+            reentry.entry.share_lease(now, now),
+        );
+        // A hold has one token for as long as it lasts.
+        let fenced = reentry.fenced && state.token_of(owner).is_none();
+        if fenced || !state.can_be_entered(now, lease, share) {
+            return Ok(Need::Renewal { lease, fenced });
+        }
+        Ok(Need::Nothing)
     }
 
     /// Asks for a lease, and for a token if one is wanted. `None` if the hold is lost.
@@ -225,14 +219,60 @@ impl Hold {
     }
 }
 
-/// The result of an attempt to enter a hold.
-enum Way {
-    Entered(RawShare),
-    /// The hold is lost or over, or has another owner.
-    Gone,
-    /// A renewal with this lease is needed first, and a token if `fenced`.
-    AfterRenewal {
-        lease: Duration,
-        fenced: bool,
-    },
+impl Entrance {
+    /// The token that the share will have.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        let agreed = self.agreed.as_ref().and_then(|agreed| agreed.token);
+        agreed.or_else(|| self.hold.token_of(&self.reentry.owner))
+    }
+
+    /// As [`Hold::raise_token`].
+    pub(crate) async fn raise_token(
+        &self,
+        token: FencingToken,
+        operation: &'static str,
+    ) -> Result<()> {
+        self.hold.raise_token(token, operation).await
+    }
+
+    /// Adds the share. `None` if the hold has changed meanwhile.
+    pub(super) fn enter(self) -> Result<Option<RawShare>> {
+        let Self {
+            hold,
+            reentry,
+            agreed,
+        } = self;
+        let state = hold.state();
+        // Read under the mutex, so that no event of an earlier time follows.
+        let now = hold.core.clock.now();
+        match hold.need(&state, now, &reentry)? {
+            Need::Gone => return Ok(None),
+            Need::Renewal { .. } if agreed.is_none() => return Ok(None),
+            Need::Nothing | Need::Renewal { .. } => {}
+        }
+        let granted = agreed.as_ref().map(|agreed| (agreed.sent, agreed.lease));
+        let sent = granted.map_or(now, |(sent, _)| sent);
+        let (mode, lease) = (reentry.mode, reentry.entry.share_lease(sent, now));
+        let entered = Event::Entered(Entered {
+            owner: reentry.owner.clone(),
+            mode,
+            share: lease,
+            granted,
+            token: agreed
+                .and_then(|agreed| agreed.token)
+                // It may have got one meanwhile.
+                .filter(|_| state.token_of(&reentry.owner).is_none()),
+        });
+        if !hold.apply_to(state, now, entered).is_accepted {
+            return Ok(None);
+        }
+        hold.count_grant(mode, GrantedBy::Reentry);
+        Ok(Some(RawShare {
+            hold,
+            owner: reentry.owner,
+            mode,
+            lease,
+            kept_until: Tick::ZERO,
+        }))
+    }
 }

@@ -146,6 +146,11 @@ pub(super) async fn release_all(shares: Few<RawShare>) -> Result<()> {
 
 async fn release_all_at(now: Tick, shares: Few<RawShare>) -> Result<()> {
     const OPERATION: &str = "release";
+    // Also for shares of which the server need not hear.
+    let alive = shares.first().map_or(Ok(()), |share| {
+        let alive = share.hold.core.ensure_alive(OPERATION);
+        alive.map_err(|error| error.of_lock(share.hold.name()))
+    });
     let Ended {
         to_settle,
         lost,
@@ -168,7 +173,7 @@ async fn release_all_at(now: Tick, shares: Few<RawShare>) -> Result<()> {
         // Boxed, because it is rare and large.
         Box::pin(all_confirmed(in_doubt)).await?;
     }
-    lost.map_or(settled, Err)
+    lost.map_or(settled.and(alive), Err)
 }
 
 async fn all_confirmed(holds: Vec<Arc<Hold>>) -> Result<()> {

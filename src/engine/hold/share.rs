@@ -17,7 +17,7 @@ use super::event::{Event, NewHold};
 use super::handoff::Handoff;
 use super::local::LocalLock;
 use super::protocol::Protocol;
-use super::reenter::Entry;
+use super::reenter::{Entrance, Entry, Reentry};
 use super::registry::known;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
@@ -86,16 +86,18 @@ impl Share {
     /// now. The caller is a newcomer then.
     pub(crate) async fn reentered(
         hold: &Arc<Hold>,
-        owner: &Owner,
-        mode: Mode,
-        entry: Entry,
-        fenced: bool,
-        operation: &'static str,
+        reentry: Reentry,
         bound: Option<&Bound>,
     ) -> Result<Option<Self>> {
-        let entered = hold.reenter(owner, mode, entry, fenced, operation, bound);
-        let raw = entered.await?;
-        Ok(raw.map(Self::of))
+        match hold.entrance(reentry, bound).await? {
+            Some(entrance) => Self::entered(entrance),
+            None => Ok(None),
+        }
+    }
+
+    /// One more share of a hold that is ready for it. `None` if the hold has changed meanwhile.
+    pub(crate) fn entered(entrance: Entrance) -> Result<Option<Self>> {
+        Ok(entrance.enter()?.map(Self::of))
     }
 
     /// Wraps a share that the hold counts already.
@@ -228,9 +230,14 @@ impl Share {
             return Err(lost(reason));
         }
         // A hold keeps its token, or stays without a token.
-        let entry = Entry::Like(lease);
-        let entered = Self::reentered(hold, owner, mode, entry, false, "reenter", None);
-        let share = entered.await?;
+        let reentry = Reentry {
+            owner: owner.clone(),
+            mode,
+            entry: Entry::Like(lease),
+            fenced: false,
+            operation: "reenter",
+        };
+        let share = Self::reentered(hold, reentry, None).await?;
         share.ok_or_else(|| lost(hold.expire_if_due().unwrap_or(LostReason::Revoked)))
     }
 

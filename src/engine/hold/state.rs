@@ -180,6 +180,7 @@ impl State {
             Event::ShareLeaseChanged { before, after } => {
                 self.leases.add(after);
                 self.remove_lease(before);
+                self.put_off_check();
                 return Effects::check(self.next_check());
             }
             Event::CountsSent(counts) => return self.counts_sent(counts),
@@ -279,6 +280,7 @@ impl State {
             effects.is_local = self.is_settled();
             effects.is_in_doubt = effects.is_local && self.is_doubted();
             // It may have been renewed for the sake of this share.
+            self.put_off_check();
             effects.check_at = Some(self.next_check());
         }
         effects

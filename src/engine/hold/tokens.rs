@@ -6,7 +6,7 @@ use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
 use crate::api::lost::LostReason;
 use crate::conn::Lane;
-use crate::script::reply::{self, Acquired};
+use crate::script::reply;
 use crate::script::{Call, CallBudget, catalog};
 
 impl Hold {
@@ -21,10 +21,10 @@ impl Hold {
             .arg(&*self.holder)
             .arg(self.core.timing.token_retention);
         let answer = self.ask(&call, operation, budget).await?;
-        let Acquired::Held { token } = reply::acquired(&answer.value)? else {
+        let token = reply::taken_token(&answer.value)?;
+        if token.is_none() {
             self.apply(Event::Lost(LostReason::Revoked));
-            return Ok(None);
-        };
+        }
         Ok(token)
     }
 

@@ -269,7 +269,9 @@ async fn a_timed_re_entry_times_out<P: Primitive>() {
     let guard = lock.lock().await.unwrap();
     proxy.drop_replies();
     let started = std::time::Instant::now();
-    let error = lock.try_lock_for(Duration::from_millis(10)).await;
+    // Another lease needs a renewal.
+    let longer = lock.lease(Duration::from_secs(100));
+    let error = longer.try_lock_for(Duration::from_millis(10)).await;
     assert!(error.expect_err("silence").is_io());
     took_less(started, Duration::from_secs(4));
     proxy.pass();

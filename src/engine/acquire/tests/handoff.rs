@@ -29,6 +29,8 @@ enum What {
     /// Releases down to this count.
     Give(u32),
     Renew,
+    /// Asks for a token for a hold without one.
+    Token,
     Other,
 }
 
@@ -44,6 +46,8 @@ impl What {
             Self::Give(sent.script_args()[2].parse().unwrap())
         } else if sha == catalog::RENEW.sha() {
             Self::Renew
+        } else if sha == catalog::TAKE_TOKEN.sha() {
+            Self::Token
         } else {
             Self::Other
         }
@@ -84,6 +88,10 @@ fn generous(
                     Value::BulkString(token.to_string().into_bytes())
                 }
             },
+            What::Token => {
+                let token = next.fetch_add(1, Ordering::Relaxed);
+                Value::BulkString(token.to_string().into_bytes())
+            }
             What::Give(_) => done(),
             What::Renew => Value::Array(vec![Value::Int(1); sent.script_keys()]),
             What::Other => Value::Nil,

@@ -497,6 +497,7 @@ fn a_hold_is_renewed_up_to_its_max_and_lost_for_that_reason() {
     let max = Duration::from_secs(40);
     let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
     let (mut state, share) = State::new(at(100_010), &new_hold(policy, Mode::Exclusive));
+    state.apply(at(100_010), guarded());
     let end = at(140_010);
     assert_eq!(share, ShareLease::RenewedUntil { lease: LEASE, end });
     let mut asked = Vec::new();

@@ -80,6 +80,8 @@ impl<'a, W: World> Desk<'a, W> {
     async fn of_all<P: Primitive>(&self, name: &str) -> Done {
         let (ours, theirs) = (self.client().await?, self.client().await?);
         let lock = P::of(&ours, name).lease(RENEWED_LEASE);
+        // What a release needs is named by its error.
+        lock.lock().await?.release().await?;
         let guard = lock.lock().await?;
         guard.reenter().await?.release().await?;
         let rival = P::rival(&theirs, name);

@@ -4,7 +4,7 @@ use super::*;
 use crate::Owner;
 use crate::api::options::LeasePolicy;
 use crate::engine::counts::Mode;
-use crate::engine::hold::reenter::Entry;
+use crate::engine::hold::reenter::{Entry, Reentry};
 use crate::engine::hold::{Hold, Share};
 
 #[tokio::test(start_paused = true)]
@@ -56,10 +56,14 @@ async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
     let hold = local.holds.of_owner::<Hold>(&owner).expect("its own");
     drop(guard);
     let next = got(next).await;
-    let entry = Entry::Asked(LeasePolicy::Renewed(LEASE));
-    let mode = Mode::Exclusive;
-    let entered = Share::reentered(&hold, &owner, mode, entry, false, "lock", None);
-    let entered = entered.await.unwrap();
+    let reentry = Reentry {
+        owner: owner.clone(),
+        mode: Mode::Exclusive,
+        entry: Entry::Asked(LeasePolicy::Renewed(LEASE)),
+        fenced: false,
+        operation: "lock",
+    };
+    let entered = Share::reentered(&hold, reentry, None).await.unwrap();
     assert!(entered.is_none(), "another owner has it");
     assert_eq!(next.hold_count(), 1);
     assert_eq!(takes(&server).len(), 1);
@@ -103,15 +107,16 @@ async fn two_tasks_of_one_owner_in_a_row() {
 /// An operation of the last owner is under way, so the release goes behind it.
 #[tokio::test(start_paused = true)]
 async fn a_re_entry_under_way_keeps_it_from_being_handed_off() {
-    let server = generous(|sent, what| match what {
-        What::Take if args(sent)[1] == "2" => Some(Answer::Late(MS * 50, Value::Nil)),
+    let server = generous(|_, what| match what {
+        What::Renew => Some(Answer::Late(MS * 50, Value::Array(vec![Value::Int(1)]))),
         _ => None,
     });
     let client = Client::over(&server, LEASE);
     let owner = Owner::new();
     let lock = client.lock("x").owner(&owner);
     let guard = lock.lock().await.unwrap();
-    let again = waiter(lock.clone()).await;
+    // Another lease needs a renewal.
+    let again = waiter(lock.clone().lease(LEASE * 2)).await;
     let next = waiter(client.lock("x")).await;
     drop(guard);
     others().await;
