@@ -3,6 +3,8 @@
 //! This module has the public types; `acquire/several.rs` takes the locks. Invariant: members are in the order of their
 //! keys, one order for all multi-locks, so that no two of them wait for each other.
 
+mod one_server;
+
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -134,7 +136,8 @@ impl MultiLock {
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid): too few or too many members, an invalid name, or two members
-    /// of one name that differ in kind, options or client.
+    /// of one name that differ in kind, options or client, or whose clients are known to reach one server by two
+    /// addresses.
     ///
     /// ```no_run
     /// # fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -175,6 +178,7 @@ impl MultiLock {
                 members.len()
             )));
         }
+        one_server::check(&members, NEW)?;
         Ok(Self {
             members: members.into(),
             options: Options::new(),
@@ -270,6 +274,8 @@ impl MultiLock {
     /// # Errors
     /// As for [`ReentrantLock::lock`] and [`RwLock::write`](crate::RwLock::write).
     /// [`lock_name`](crate::Error::lock_name) is the member that failed, or all of them if it concerns all.
+    /// [`is_invalid`](crate::Error::is_invalid) also if two members of one name are one lock, as in [`new`](Self::new),
+    /// and a client had not connected by then.
     ///
     /// ```no_run
     /// # async fn doc(both: lockset::MultiLock) -> lockset::Result<()> {
@@ -333,6 +339,9 @@ impl MultiLock {
     }
 
     async fn acquire(&self, operation: &'static str, wait: Wait) -> Result<Option<MultiGuard>> {
+        if one_server::has_twins(&self.members) {
+            Box::pin(one_server::check_connected(&self.members, operation)).await?;
+        }
         let requests = self.requests(operation)?;
         let (core, group) = (self.members[0].core(), self.options.group);
         let began = core.clock.now();

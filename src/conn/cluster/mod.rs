@@ -30,6 +30,7 @@ use self::slots::slot_of;
 use super::address::Address;
 use super::error_reply::connect_error;
 use super::nodes::Nodes;
+use super::process::Process;
 use super::setup::Setup;
 use super::transport::{Channels, Fault, Lane, Transport};
 use crate::api::error::Error;
@@ -143,6 +144,10 @@ impl Transport for Cluster {
             |_| self.address().to_owned(),
             |node| node.address.to_string(),
         )
+    }
+
+    fn process(&self, lane: Lane, route: &str) -> Option<Process> {
+        self.router.owner(route).ok()?.server.process(lane, route)
     }
 
     fn routes(&self) -> Vec<String> {

@@ -25,6 +25,7 @@ use self::sentinels::Sentinels;
 use super::address::Address;
 use super::network::Network;
 use super::nodes::Nodes;
+use super::process::Process;
 use super::setup::{Opening, Setup};
 use super::transport::{Channels, Fault, Lane, Transport};
 use crate::api::error::Error;
@@ -126,6 +127,11 @@ impl Transport for FollowedPrimary {
             Ok((primary, _)) => primary.endpoint(""),
             Err(_) => self.address.clone(),
         }
+    }
+
+    fn process(&self, lane: Lane, route: &str) -> Option<Process> {
+        let (primary, _) = self.current.get().ok()?;
+        primary.process(lane, route)
     }
 
     fn channels(&self) -> Channels {

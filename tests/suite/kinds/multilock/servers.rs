@@ -286,3 +286,49 @@ async fn reversed_lists_over_two_servers_do_not_block_each_other() {
         idle(client).await;
     }
 }
+
+/// Names one server by two addresses.
+fn two_addresses(server: &Server) -> [String; 2] {
+    let url = server.url();
+    [url.replace("127.0.0.1", "localhost"), url]
+}
+
+#[tokio::test]
+async fn one_server_by_two_addresses_is_refused() {
+    let server = Server::start();
+    let name = unique_name("twice");
+    for is_lazy in [false, true] {
+        let mut clients = Vec::new();
+        for url in two_addresses(&server) {
+            let builder = Client::builder(&url);
+            let builder = if is_lazy { builder.lazy() } else { builder };
+            clients.push(builder.build().await.unwrap());
+        }
+        let lock = MultiLock::new(clients.iter().map(|client| client.lock(&name)));
+        let refused = if is_lazy {
+            within(SOON, lock.unwrap().lock()).await.map(drop)
+        } else {
+            lock.map(drop)
+        };
+        let refused = refused.unwrap_err();
+        assert!(refused.is_invalid(), "{refused}");
+        assert_eq!(refused.lock_name(), Some(&*name));
+        for host in ["localhost", "127.0.0.1"] {
+            let address = format!("{host}:{}", server.port());
+            assert!(refused.to_string().contains(&address), "{refused}");
+        }
+        nothing_left(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn one_name_in_two_databases_of_one_server_is_two_members() {
+    let server = Server::start();
+    let name = unique_name("both");
+    let [one, other] = two_addresses(&server);
+    let clients = [client(&one).await, client(&format!("{other}1")).await];
+    let lock = MultiLock::new(clients.each_ref().map(|client| client.lock(&name))).unwrap();
+    let guard = within(SOON, lock.lock()).await.unwrap();
+    assert_eq!(guard.names(), [&name, &name]);
+    guard.release().await.unwrap();
+}
