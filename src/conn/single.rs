@@ -101,6 +101,11 @@ impl SingleServer {
         &self.behind_push
     }
 
+    /// Sets the ids of the nodes that are accepted at its address.
+    pub(super) fn expect_node(&self, ids: Vec<String>) {
+        self.process.expect_node(ids);
+    }
+
     pub(super) fn reachability(&self) -> &Arc<Reachability> {
         &self.reachability
     }

@@ -67,7 +67,7 @@ mod tests {
 
     fn view(ids: &[&str], epoch: u64) -> View {
         View {
-            ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+            ids: ids.iter().map(|id| ((*id).to_owned(), at(1))).collect(),
             is_ok: true,
             epoch,
             ..View::default()

@@ -117,6 +117,7 @@ impl Router {
         let serving = map.nodes();
         *self.map.write() = map;
         for (address, server) in self.nodes.known() {
+            server.expect_node(view.ids_at(&address));
             let serves = serving.iter().any(|node| node.address == address);
             if !serves {
                 server.close();

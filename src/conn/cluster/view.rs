@@ -1,6 +1,6 @@
 //! One node's view of its cluster: the slots and the nodes that serve them. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use redis::Value;
 
@@ -16,8 +16,8 @@ pub(super) struct View {
     pub(super) ranges: Vec<Range>,
     /// Asked for the map if no primary replies. Nothing else is read from replicas.
     pub(super) replicas: Vec<Address>,
-    /// The ids of the nodes, which stay when addresses change. Empty if the nodes do not report them.
-    pub(super) ids: BTreeSet<String>,
+    /// The nodes by their ids, which stay when addresses change. Empty if the nodes do not report them.
+    pub(super) ids: BTreeMap<String, Address>,
     /// Whether the node considers the cluster to be working.
     pub(super) is_ok: bool,
     /// Grows with each failover. The node with the greater epoch knows more.
@@ -45,7 +45,8 @@ impl View {
                 return None;
             };
             let named = [primary].into_iter().chain(replicas);
-            view.ids.extend(named.filter_map(id));
+            let named = named.filter_map(|named| Some((id(named)?, node(named, asked)?)));
+            view.ids.extend(named);
             let primary = node(primary, asked)?;
             view.ranges.push((slot(first)?, slot(last)?, primary));
             let replicas = replicas.iter().filter_map(|replica| node(replica, asked));
@@ -72,15 +73,24 @@ impl View {
     pub(super) fn with_addresses(mut self, resolve: impl Fn(Address) -> Address) -> Self {
         let ranges = self.ranges.into_iter();
         self.ranges = ranges.map(|(a, b, node)| (a, b, resolve(node))).collect();
-        self.replicas = self.replicas.into_iter().map(resolve).collect();
+        self.replicas = self.replicas.into_iter().map(&resolve).collect();
         self.replicas.sort_unstable();
+        for address in self.ids.values_mut() {
+            *address = resolve(address.clone());
+        }
         self
+    }
+
+    /// The ids of the nodes at this address: several where one proxy stands for several nodes.
+    pub(super) fn ids_at(&self, address: &Address) -> Vec<String> {
+        let here = self.ids.iter().filter(|(_, at)| *at == address);
+        here.map(|(id, _)| id.clone()).collect()
     }
 
     /// Whether two views have a node in common, and so belong to one cluster. A view without ids contradicts nothing.
     pub(super) fn is_of_the_cluster_of(&self, other: &Self) -> bool {
         let is_silent = self.ids.is_empty() || other.ids.is_empty();
-        is_silent || !self.ids.is_disjoint(&other.ids)
+        is_silent || self.ids.keys().any(|id| other.ids.contains_key(id))
     }
 
     /// The rank among views of one cluster; the greater is the better.
@@ -261,7 +271,9 @@ mod tests {
                     (5461, 16383, at("127.0.0.1", 7001)),
                 ],
                 replicas: vec![at("127.0.0.1", 7003)],
-                ids: ["aa", "bb", "cc"].map(String::from).into(),
+                ids: [("aa", 7000), ("bb", 7003), ("cc", 7001)]
+                    .map(|(id, port)| (id.to_owned(), at("127.0.0.1", port)))
+                    .into(),
                 is_ok: true,
                 epoch: 7,
             }
@@ -271,7 +283,10 @@ mod tests {
     #[test]
     fn a_cluster_is_known_by_the_ids_of_its_nodes() {
         let view = |ids: &[&str]| View {
-            ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+            ids: ids
+                .iter()
+                .map(|id| ((*id).to_owned(), at("h", 1)))
+                .collect(),
             ..View::default()
         };
         for (one, other, is_one) in [
@@ -290,7 +305,7 @@ mod tests {
             let mut lines = vec!["*1", "*3", ":0", ":16383"];
             lines.extend(unnamed);
             let view = View::of(&reply(&lines), None, &at("seed", 1)).unwrap();
-            assert_eq!(view.ids, BTreeSet::new());
+            assert_eq!(view.ids, BTreeMap::new());
         }
     }
 
@@ -329,6 +344,7 @@ mod tests {
         let view = View {
             ranges: vec![(0, 5460, at("a", 1)), (5461, 16383, at("b", 2))],
             replicas: vec![at("b", 3), at("a", 4)],
+            ids: [("x".to_owned(), at("a", 1))].into(),
             is_ok: true,
             epoch: 7,
             ..View::default()
@@ -340,6 +356,7 @@ mod tests {
                 (5461, 16383, at("outside", 8998)),
             ],
             replicas: vec![at("outside", 8996), at("outside", 8997)],
+            ids: [("x".to_owned(), at("outside", 8999))].into(),
             ..view.clone()
         };
         assert_eq!(view.with_addresses(outside), expected);

@@ -120,6 +120,10 @@ impl Handshake {
             commands.insert(0, command("SELECT", &[&self.db.to_string()]));
         }
         commands.extend(earlier.iter().flatten().filter_map(Identity::kill));
+        let expects_node = self.process.expects_node();
+        if expects_node {
+            commands.push(command("CLUSTER", &["MYID"]));
+        }
         // The check is a separate request. A server cuts off an unauthenticated client that sends a long one, and the
         // reply to the other request tells the reason.
         let mut other = connection.clone();
@@ -135,6 +139,9 @@ impl Handshake {
                 return Err(no.clone().into());
             }
             replies = rest;
+        }
+        if expects_node {
+            self.note_node(replies.last())?;
         }
         let process = permitted(replies.get(2))?;
         let process = process.and_then(|info| Process::of(info, self.clock.now()));
@@ -154,6 +161,19 @@ impl Handshake {
         let present = present?;
         let present = permitted(present.first())?;
         Ok((generation, self.preload.missing(present)))
+    }
+
+    /// Checks the reply to `CLUSTER MYID`. A user without the right to ask has to accept any node.
+    fn note_node(&self, reply: Option<&Value>) -> Result<(), RedisError> {
+        match reply {
+            Some(Value::ServerError(no)) if no.details().is_some_and(is_no_cluster) => {
+                self.process.met_node(None)
+            }
+            reply => match permitted(reply)?.and_then(text) {
+                Some(id) => self.process.met_node(Some(id)),
+                None => Ok(()),
+            },
+        }
     }
 
     fn note_process(&self, process: Option<Process>) -> Generation {
@@ -229,6 +249,10 @@ async fn pipelined(
         0 => Ok(Vec::new()),
         all => connection.send_packed_commands(&pipe, 0, all).await,
     }
+}
+
+fn is_no_cluster(said: &str) -> bool {
+    said.contains("cluster support disabled")
 }
 
 /// A reply, or `None` if the user lacks the right to ask, which is acceptable. A temporary refusal fails the

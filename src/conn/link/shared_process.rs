@@ -5,10 +5,12 @@
 //! on the other would keep locks that other clients can acquire.
 
 use std::fmt::Debug;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use redis::RedisError;
 
 use crate::conn::process::Process;
 use crate::engine::clock::Tick;
@@ -29,6 +31,16 @@ pub(crate) struct SharedProcess {
     known: Mutex<Option<Process>>,
     generation: AtomicU64,
     links: Mutex<Vec<Weak<dyn Sibling>>>,
+    node: Mutex<Node>,
+}
+
+/// The node of a cluster at the address.
+#[derive(Debug, Default)]
+struct Node {
+    /// The ids that the map of the cluster has for the address. Empty if any server is accepted.
+    expected: Vec<String>,
+    /// The id of the node that was met last.
+    met: Option<String>,
 }
 
 impl SharedProcess {
@@ -62,12 +74,63 @@ impl SharedProcess {
             (Generation(generation), is_another)
         };
         if is_another {
-            let links = self.links.lock().clone();
-            for link in links.iter().filter_map(Weak::upgrade) {
-                link.leave_earlier();
-            }
+            self.leave_earlier();
         }
         (generation, is_another)
+    }
+
+    fn leave_earlier(&self) {
+        let links = self.links.lock().clone();
+        for link in links.iter().filter_map(Weak::upgrade) {
+            link.leave_earlier();
+        }
+    }
+
+    /// Sets the ids of nodes that are accepted at the address. Connections to any other node are left.
+    pub(crate) fn expect_node(&self, ids: Vec<String>) {
+        let mut node = self.node.lock();
+        node.expected = ids;
+        let met = node.met.as_ref();
+        let is_stranger = met.is_some_and(|id| node.check(Some(id)).is_err());
+        if is_stranger {
+            node.met = None;
+        }
+        drop(node);
+        if is_stranger {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+            self.leave_earlier();
+        }
+    }
+
+    /// Whether a new connection has to ask for the id of its node.
+    pub(super) fn expects_node(&self) -> bool {
+        !self.node.lock().expected.is_empty()
+    }
+
+    /// Notes the id of the node behind a new connection; `None` if its server is in no cluster.
+    ///
+    /// # Errors
+    /// If the map of the cluster has another node at this address.
+    pub(super) fn met_node(&self, id: Option<&str>) -> Result<(), RedisError> {
+        let mut node = self.node.lock();
+        node.check(id)?;
+        node.met = id.map(str::to_owned);
+        Ok(())
+    }
+}
+
+impl Node {
+    fn check(&self, id: Option<&str>) -> Result<(), RedisError> {
+        let mut expected = self.expected.iter();
+        if self.expected.is_empty() || expected.any(|expected| Some(&**expected) == id) {
+            return Ok(());
+        }
+        let expected = self.expected.join(" or ");
+        let found = id.map_or("a server that is in no cluster".to_owned(), |id| {
+            format!("node {id}")
+        });
+        let why = format!("the cluster has node {expected} at this address, but {found} answered");
+        Err(io::Error::other(why).into())
     }
 }
 
@@ -115,5 +178,28 @@ mod tests {
         assert!(process.is_earlier(second) && !process.is_earlier(third));
         drop(sibling);
         assert!(process.met(run("a"), Tick::ZERO).0 == third);
+    }
+
+    #[test]
+    fn only_the_node_that_the_map_names_is_accepted() {
+        let process = SharedProcess::default();
+        let sibling = Arc::<Link>::default();
+        process.add(&sibling);
+        let left = || sibling.0.load(Ordering::Relaxed);
+        assert!(!process.expects_node());
+        process.met_node(Some("x")).unwrap();
+        let (generation, _) = process.met(run("a"), Tick::ZERO);
+        process.expect_node(vec!["a".to_owned(), "b".to_owned()]);
+        assert!(process.is_earlier(generation) && left() == 1);
+        assert!(process.expects_node());
+        process.met_node(Some("b")).unwrap();
+        for other in [Some("x"), None] {
+            let refused = process.met_node(other).unwrap_err().to_string();
+            assert!(refused.contains("node a or b"), "{refused}");
+        }
+        process.expect_node(vec!["b".to_owned()]);
+        assert_eq!(left(), 1);
+        process.expect_node(Vec::new());
+        assert!(!process.expects_node() && left() == 1);
     }
 }

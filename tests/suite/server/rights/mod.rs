@@ -236,6 +236,7 @@ fn the_page_agrees_with_itself_and_with_the_scripts() {
     let elsewhere = &one - &row("waking those who wait");
     let cluster = &(&elsewhere | &row("a cluster, also")) | &row("recalls");
     let cluster = &cluster | &row("the same in a cluster, instead");
+    let cluster = &cluster | &row("a node's own word in a cluster");
     assert_eq!(commands("A cluster"), [cluster]);
     let role = row("a server's own word behind sentinels");
     assert_eq!(commands("Sentinels")[0], role);

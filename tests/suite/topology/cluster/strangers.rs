@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use lockset_testkit::{Cluster, Proxy, Server, eventually, within};
 
-use super::{A_WHILE, client, connections, look_at_the_map_until, looks_at_the_map, name_at};
+use super::{
+    A_WHILE, LEASE, client, connections, end_command_connections, look_at_the_map_until,
+    looks_at_the_map, name_at, renewed,
+};
 use crate::support::SOON;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -51,6 +54,32 @@ async fn a_node_of_another_cluster_is_not_believed() {
         assert!(node.keys().await.contains(&name));
         guard.release().await.unwrap();
     }
+}
+
+/// The map still has the address, and the old connections to our node stay open.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_lock_is_taken_at_a_server_that_is_not_our_node() {
+    let (ours, theirs) = ours_and_theirs().await;
+    let alone = Server::start();
+    let client = client(&ours, LEASE).await;
+    let node = ours.node(0);
+    let (held, name) = (name_at(&ours, node).await, name_at(&ours, node).await);
+    let guard = client.lock(&held).lock().await.unwrap();
+    for stranger in [theirs.primary_of(&name).await, &alone] {
+        ours.proxy(node).lead_to(stranger.addr());
+        end_command_connections(node).await;
+        let lock = client.lock(&name).give_up_after(SOON / 5);
+        let refused = within(SOON, lock.try_lock()).await.unwrap_err();
+        assert!(refused.is_io(), "{refused}");
+        assert!(refused.to_string().contains("answered"), "{refused}");
+        assert!(!stranger.keys().await.contains(&name));
+        ours.proxy(node).lead_to(node.addr());
+        let guard = within(SOON, client.lock(&name).lock()).await.unwrap();
+        assert!(node.keys().await.contains(&name));
+        guard.release().await.unwrap();
+    }
+    renewed(&guard, LEASE).await;
+    guard.release().await.unwrap();
 }
 
 /// For example, a client was suspended while its cluster was rebuilt.
