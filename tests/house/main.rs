@@ -4,6 +4,7 @@ mod api;
 mod build;
 mod dependencies;
 mod imports;
+mod kinds;
 mod mutants;
 mod observability;
 mod packages;
