@@ -3,21 +3,31 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help examples soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-alerts \
+.PHONY: help help-all examples soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-alerts \
         test-tls test-valkey \
         test-valkey-short test-acl test-scripts interop interop-all model sim check package \
         bench bench-observability bench-peers bench-peers-build bench-peers-draw bench-peers-check
 .PHONY: nemesis mutants mutants-core properties
 
 help:
-	@echo "make demo         100 participants, 90 seats: with and without the lock;"
-	@echo "                  TOPOLOGY=cluster, sentinel or redlock kills servers in the middle of it;"
-	@echo "                  TOP=1 (desk, order too): slower, with the live view of locks in front"
+	@echo "make demo         100 participants, 90 seats: with and without the lock"
 	@echo "make cli-demo     the command line on a real server: run, busy, a kill, a loss, free"
-	@echo "make top-demo     the live view of locks, while a holder is killed; make top-frame: one frame of it"
+	@echo "make top-demo     the live view of locks, while a holder is killed"
+	@echo "make examples     the small examples and the web service, each beside a server of its own"
+	@echo "make check        formatting, lints, documentation"
+	@echo "make test         all tests, on redis-server or valkey-server, whichever is found"
+	@echo "make interop      Rust and Java on the same locks: the tests against the real Redisson"
+	@echo "make sim          the engine in virtual time, in worlds full of faults"
+	@echo "make nemesis      processes, real servers and faults, and a check of what all of them wrote down"
+	@echo "make bench        our ratios against the floor, measured in one run"
+	@echo "make package      the packages as they would be published"
+	@echo "make help-all     the other targets, and the settings of these"
+
+help-all:
+	@echo "make demo         TOPOLOGY=cluster, sentinel or redlock kills servers in the middle of it;"
+	@echo "                  TOP=1 (desk, order too): slower, with the live view of locks in front"
+	@echo "make top-frame    one frame of the live view"
 	@echo "make failover     what a failover costs: outage, forgotten grants, two who hold one lock"
-	@echo "make examples     the small examples, and the web service over HTTP, each beside a server of its own;"
-	@echo "                  the service also on PostgreSQL, where scripts/find-postgres finds one"
 	@echo "make soak         load and a fault every 5 s, 10 minutes on each topology: memory and connections;"
 	@echo "                  TOPOLOGY=server and SOAK=60 for a short one"
 	@echo "make desk         a queue over several processes: in turn with the fair lock, not without"
@@ -25,25 +35,21 @@ help:
 	@echo "make order        orders over shared stock: several locks of several kinds as one"
 	@echo "make pool         3 licences, 20 workers, one process killed: with the semaphore none over-issued"
 	@echo "make leader       an election: a leader killed, one frozen before a write, one that resigns"
-	@echo "make test         all tests, on redis-server or valkey-server, whichever is found"
-	@echo "make test-tls     those that need a server that speaks TLS, as Debian's Redis does"
+	@echo "make examples     the service also on PostgreSQL, where scripts/find-postgres finds one"
+	@echo "make test-tls     the tests that need a server that speaks TLS, as Debian's Redis does"
 	@echo "make test-alerts  the alert rules, by promtool"
 	@echo "make test-valkey  all tests on Valkey; test-valkey-short: those that depend on the server"
 	@echo "make test-acl     the same work by a user who may do nothing but what docs/rights.md lists"
 	@echo "make test-scripts the suites of reentrant locks without plain commands in place of scripts"
-	@echo "make interop      Rust and Java on the same locks: the tests against the real Redisson"
-	@echo "make interop-all  the same with an old Redisson, one in between and the newest"
+	@echo "make interop-all  interop with an old Redisson, one in between and the newest"
 	@echo "make model        the protocol as a model, larger than in the tests, explored to its end"
-	@echo "make sim          the engine in virtual time: OPERATIONS=10000000 in worlds full of faults, and 100 000 calls"
-	@echo "                  of scripts on a simulated and a real server; SEED=7 begins with that one"
-	@echo "make nemesis      processes, real servers and faults, and a check of what all of them wrote down;"
-	@echo "                  NEMESIS=600 for so many seconds each, SEED=7, TOPOLOGY=server for one of them"
+	@echo "make sim          OPERATIONS=10000000; SEED=7 begins with that one; with 100 000 calls of scripts on a"
+	@echo "                  simulated and a real server"
+	@echo "make nemesis      NEMESIS=600 for this many seconds each, SEED=7, TOPOLOGY=server for one of them"
 	@echo "make mutants      mistakes put in one by one: does a test find each? Some minutes; MUTANTS=name or --missing"
-	@echo "make mutants-core  cargo-mutants over the pure files, where it is installed; MUTANTS=hold/ for some of them"
-	@echo "make properties   random input to whatever reads bytes, and random lives of holds: CASES=20000 of each"
-	@echo "make package      the package as it would be published: it builds by itself"
-	@echo "make check        formatting, lints, documentation"
-	@echo "make bench        our ratios against the floor, measured in one run; bench-observability is part of it"
+	@echo "make mutants-core cargo-mutants over the pure files, where it is installed; MUTANTS=hold/ for some of them"
+	@echo "make properties   random input for all that reads bytes, and random lives of holds: CASES=20000 of each"
+	@echo "make bench        bench-observability is a part of it"
 	@echo "make bench-peers  lockset, Redisson, rslock, redsync, redis-py and redlock at the same jobs;"
 	@echo "                  ROUNDS=1 SECONDS=0.3 RESULTS=/tmp/peers for a quick look"
 
