@@ -29,13 +29,15 @@ pub struct Totals {
     pub read: Grants,
     /// Write sides of read-write locks that calls got.
     pub write: Grants,
-    /// Calls that ended without a lock, because others held it. Calls of a Redlock are not counted here.
+    /// Permits of semaphores that calls got: one for each call, however many permits it took.
+    pub semaphore: Grants,
+    /// Calls that ended without a lock or permits, because others held them. Calls of a Redlock are not counted here.
     pub refusals: u64,
     /// Calls that had to wait: behind others of this client, or after the server had refused the lock.
     pub waits: u64,
-    /// Holds that were lost.
+    /// Holds and permits that were lost, each permit for itself.
     pub losses: Losses,
-    /// Renewals of holds.
+    /// Renewals of holds and permits.
     pub renewals: Renewals,
     /// Connections that replaced one that had broken.
     pub reconnects: Reconnects,
@@ -51,10 +53,16 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Locks of all kinds that calls got.
+    /// Locks of all kinds, and permits, that calls got.
     #[must_use]
     pub fn grants(&self) -> u64 {
-        let all = [self.reentrant, self.fair, self.read, self.write];
+        let all = [
+            self.reentrant,
+            self.fair,
+            self.read,
+            self.write,
+            self.semaphore,
+        ];
         all.iter().map(Grants::total).sum()
     }
 }
@@ -170,13 +178,14 @@ pub(crate) enum GrantedBy {
     Reentry,
 }
 
-/// The kinds that are counted. The locks of one server come first, because their grants are counted.
+/// The kinds that are counted. The kinds of one server come first, because their grants are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountedKind {
     Reentrant,
     Fair,
     Read,
     Write,
+    Semaphore,
     Multi,
     Redlock,
 }
@@ -189,6 +198,7 @@ impl CountedKind {
             Self::Fair => "fair",
             Self::Read => "read",
             Self::Write => "write",
+            Self::Semaphore => "semaphore",
             Self::Multi => "multi",
             Self::Redlock => "redlock",
         }
@@ -199,7 +209,7 @@ impl CountedKind {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// By kind, then by the way of the grant.
-    grants: [[AtomicU64; 4]; 4],
+    grants: [[AtomicU64; 4]; 5],
     pub(crate) refusals: AtomicU64,
     pub(crate) waits: AtomicU64,
     losses: [AtomicU64; REASONS],
@@ -298,6 +308,7 @@ impl Counters {
             fair: grants(1),
             read: grants(2),
             write: grants(3),
+            semaphore: grants(4),
             refusals: read(&self.refusals),
             waits: read(&self.waits),
             losses: Losses(self.losses.each_ref().map(read)),
@@ -337,6 +348,7 @@ mod tests {
             (CountedKind::Fair, GrantedBy::Handover),
             (CountedKind::Read, GrantedBy::Reentry),
             (CountedKind::Write, GrantedBy::Handoff),
+            (CountedKind::Semaphore, GrantedBy::Server),
         ] {
             counters.granted(kind, by);
         }
@@ -345,7 +357,8 @@ mod tests {
         assert_eq!(totals.fair.handed_over, 1);
         assert_eq!(totals.read.reentered, 1);
         assert_eq!(totals.write.in_memory, 1);
-        assert_eq!(totals.grants(), 4);
+        assert_eq!(totals.semaphore.by_server, 1);
+        assert_eq!(totals.grants(), 5);
     }
 
     #[test]

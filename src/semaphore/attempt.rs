@@ -19,6 +19,7 @@ use crate::api::options::LeasePolicy;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hold::undo::Undo;
+use crate::observe::totals::GrantedBy;
 use crate::script::reply::{self, Permitted};
 use crate::script::{Answer, Call, CallBudget, Executed, Script, catalog, millis};
 
@@ -106,13 +107,13 @@ impl ClientSemaphore {
                     moved,
                 };
                 let permits = attempt.ids.iter();
-                let permits =
-                    permits.map(|id| Permit::granted(core, &self.timeouts, *id, &granted));
+                let permits = permits.map(|id| Permit::granted(core, &self.origin, *id, &granted));
                 let held = Held {
                     semaphore: Arc::clone(&self) as _,
                     permits: Some(Permits(permits.collect())),
                     policy: wanted.policy,
                     is_fair: wanted.is_fair,
+                    by: GrantedBy::Server,
                     done: None,
                 };
                 self.on(
@@ -161,7 +162,7 @@ impl ClientSemaphore {
             .arg(millis(wanted.policy.lease()))
             .arg(wanted.permits)
             .arg(wanted.declared)
-            .arg(self.name.semaphore_channel())
+            .arg(self.origin.name.semaphore_channel())
             .arg(self.core.channels().publish())
             .arg(heartbeat);
         for (_, id) in &attempt.ids {
@@ -178,7 +179,7 @@ impl ClientSemaphore {
     pub(super) fn release_call(&self, waiter: &str, ids: impl Iterator<Item = HolderId>) -> Call {
         let call = self
             .script(&catalog::SEMAPHORE_RELEASE)
-            .arg(self.name.semaphore_channel())
+            .arg(self.origin.name.semaphore_channel())
             .arg(self.core.channels().publish())
             .arg(waiter);
         ids.fold(call, |call, id| call.arg(&*id))
@@ -186,12 +187,12 @@ impl ClientSemaphore {
 
     fn script(&self, script: &'static Script) -> Call {
         let keys = [
-            self.name.key(),
-            &*self.timeouts,
-            &self.name.semaphore_queue_key(),
-            &self.name.semaphore_alive_key(),
+            self.origin.name.key(),
+            &*self.origin.timeouts,
+            &self.origin.name.semaphore_queue_key(),
+            &self.origin.name.semaphore_alive_key(),
         ];
-        Call::new(script, self.name.key(), &keys)
+        Call::new(script, self.origin.name.key(), &keys)
     }
 
     /// Removes a place in the server's queue in the background, behind the attempts that may have made it.

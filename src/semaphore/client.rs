@@ -14,16 +14,19 @@ use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
 use super::held::{Held, Home};
+use super::permits::Origin;
 use super::queue::{Action, Event, Queue, Request, Terms};
 use crate::api::backoff::Backoff;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
 use crate::api::lost::LostReason;
 use crate::api::options::LeasePolicy;
+use crate::engine::acquire::Queued;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::engine::hold::core::Core;
 use crate::engine::keys::LockName;
+use crate::observe::group::Group;
 
 /// A request for permits.
 #[derive(Clone, Debug)]
@@ -35,6 +38,7 @@ pub(super) struct Wanted {
     pub(super) declared: u32,
     pub(super) is_fair: bool,
     pub(super) waits: bool,
+    pub(super) group: Group,
     pub(super) give_up: Duration,
     pub(super) polled: Option<Backoff>,
 }
@@ -42,13 +46,14 @@ pub(super) struct Wanted {
 #[derive(Debug)]
 pub(super) struct ClientSemaphore {
     pub(super) core: Arc<Core>,
-    pub(super) name: LockName,
-    pub(super) timeouts: Arc<str>,
+    pub(super) origin: Arc<Origin>,
     /// For tasks that outlive a call.
     pub(super) this: Weak<Self>,
     pub(super) state: Mutex<State>,
     /// Given when the task that wakes the queue has to plan again.
     pub(super) changed: Hint,
+    /// Given when calls begin to wait for others.
+    contended: Hint,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +65,8 @@ pub(super) struct State {
     pub(super) is_watched: bool,
     pub(super) wakes_at: Tick,
     pub(super) listens: bool,
+    /// Whether the waiting calls have heard that they wait for others.
+    is_contended: bool,
 }
 
 #[derive(Debug)]
@@ -112,23 +119,36 @@ impl ClientSemaphore {
         core.shared.get_or_insert("semaphore", name.key(), || {
             Arc::new_cyclic(|this| Self {
                 core: Arc::clone(core),
-                name: name.clone(),
-                timeouts: name.semaphore_timeouts_key().into(),
+                origin: Arc::new(Origin {
+                    name: name.clone(),
+                    timeouts: name.semaphore_timeouts_key().into(),
+                }),
                 this: Weak::clone(this),
                 state: Mutex::default(),
                 changed: Hint::default(),
+                contended: Hint::default(),
             })
         })
     }
 
-    /// Takes permits. Returns `None` if there are not enough by `deadline`.
-    pub(super) async fn acquire(&self, wanted: Wanted, deadline: Tick) -> Result<Option<Held>> {
+    /// Takes permits. Returns `None` if there are not enough by `deadline`. Notes the request in `queued`.
+    pub(super) async fn acquire(
+        &self,
+        wanted: Wanted,
+        deadline: Tick,
+        queued: &Queued,
+    ) -> Result<Option<Held>> {
         let (operation, core) = (wanted.operation, &self.core);
         let closing = core.closing.mark();
         core.ensure_open(operation)
             .map_err(|error| self.of_this(error))?;
+        let (observed, group, may_wait) = (core.observed(), wanted.group, wanted.waits);
+        let contended = self.contended.mark();
         let (id, mut outcome) = self.call(wanted, deadline);
+        queued.note(id);
         let _leave = Leave(self, id);
+        let is_behind = may_wait && self.is_behind_others(id);
+        let mut waits = is_behind.then(|| observed.waits(group));
         loop {
             let now = core.clock.now();
             let patience = deadline.max(now).after(core.timing.reply * 2);
@@ -139,12 +159,33 @@ impl ClientSemaphore {
                     let gone = || self.of_this(core.closed(operation));
                     return outcome.map_err(|_| gone())?;
                 }
+                () = self.contended.past(contended), if may_wait && waits.is_none() => {
+                    waits = Some(observed.waits(group));
+                }
                 () = core.closing.past(closing) => return Err(self.of_this(core.closed(operation))),
                 () = core.clock.sleep_until(check) => {
                     core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
                 }
             }
         }
+    }
+
+    /// Whether this request waits for others.
+    fn is_behind_others(&self, id: u64) -> bool {
+        let state = self.state.lock();
+        state.queue.is_contended() && state.callers.contains_key(&id)
+    }
+
+    /// How many calls wait for permits.
+    pub(super) fn waiters(&self) -> usize {
+        self.state.lock().callers.len()
+    }
+
+    /// The place of this request in the queue, from 1.
+    pub(super) fn place_of(&self, id: u64) -> Option<usize> {
+        let state = self.state.lock();
+        let place = state.queue.requests().position(|request| request == id)?;
+        Some(place + 1)
     }
 
     fn call(
@@ -246,6 +287,8 @@ impl ClientSemaphore {
         state.is_watched |= begins_watch;
         let is_sooner = wake_at.is_some_and(|at| at < state.wakes_at)
             || state.queue.is_contended() && !state.listens;
+        let is_contended = state.queue.is_contended();
+        let was_contended = std::mem::replace(&mut state.is_contended, is_contended);
         let replans = state.is_watched && !begins_watch && is_sooner;
         let polled = state
             .callers
@@ -254,6 +297,9 @@ impl ClientSemaphore {
         drop(state);
         if replans {
             self.changed.give();
+        }
+        if is_contended && !was_contended {
+            self.contended.give();
         }
         if begins_watch && let Some(this) = self.this.upgrade() {
             let watch = Self::watch(Arc::downgrade(&this), polled);
@@ -276,13 +322,13 @@ impl ClientSemaphore {
     }
 
     pub(super) fn of_this(&self, error: Error) -> Error {
-        error.of_lock(self.name.as_str())
+        error.of_lock(self.origin.name.as_str())
     }
 }
 
 impl Home for ClientSemaphore {
     fn name(&self) -> &str {
-        self.name.as_str()
+        self.origin.name.as_str()
     }
 
     fn returned(&self, terms: Terms, held: Held) {

@@ -10,6 +10,8 @@ use super::permits::Permits;
 use crate::api::error::{Error, Result};
 use crate::api::loss::{Losable, Loss, LossCell};
 use crate::api::lost::{self, Lost, LostReason};
+use crate::observe::meter::GuardTimer;
+use crate::observe::trace::HoldSpan;
 
 /// Permits of a [`Semaphore`](crate::Semaphore); dropping them releases in the background.
 ///
@@ -24,16 +26,26 @@ pub struct SemaphoreGuard {
     /// Whether the permits expire by themselves, without a release.
     expires_alone: bool,
     view: LossCell,
+    timer: GuardTimer,
+    _span: HoldSpan,
 }
 
 impl SemaphoreGuard {
-    pub(super) fn new(held: Held, expires_alone: bool) -> Self {
+    pub(super) fn new(held: Held, expires_alone: bool, timer: GuardTimer) -> Self {
         let permits = held.permits.clone();
+        let permits = permits.expect("permits that were just granted");
+        let span = HoldSpan::begin(
+            || held.semaphore.name(),
+            || permits.0.first().map_or("", |permit| &**permit.id()),
+            || None,
+        );
         Self {
-            permits: permits.expect("permits that were just granted"),
+            permits,
             held: Some(Box::new(held)),
             expires_alone,
             view: LossCell::default(),
+            timer,
+            _span: span,
         }
     }
 
@@ -120,7 +132,7 @@ impl SemaphoreGuard {
     ///   continues in the background until the lease ends.
     /// * [`is_closed`](Error::is_closed): the client's runtime has ended. The lease runs out.
     pub async fn release(mut self) -> Result<()> {
-        self.end_view();
+        self.end();
         let Some(held) = self.held.take() else {
             return Ok(());
         };
@@ -135,7 +147,7 @@ impl SemaphoreGuard {
 
     /// Drops the guard without releasing: renewals stop, and the permits stay taken until their leases end.
     pub fn forget(mut self) {
-        self.end_view();
+        self.end();
         if let Some(held) = self.held.take() {
             held.forget();
         }
@@ -159,7 +171,7 @@ impl SemaphoreGuard {
         let [kept, taken] = [kept, taken].map(|part| Permits(part.into()));
         let held = self.held().part(taken);
         self.set_permits(kept);
-        Ok(Self::new(held, self.expires_alone))
+        Ok(Self::new(held, self.expires_alone, GuardTimer::none()))
     }
 
     /// Adds the permits of `other` to these. A [`loss`](Self::loss) view made before covers them too.
@@ -176,7 +188,7 @@ impl SemaphoreGuard {
         if !is_alike {
             return Err(other);
         }
-        other.end_view();
+        other.end();
         let taken = other.held.take().and_then(|mut held| held.permits.take());
         let all = self
             .permits
@@ -196,14 +208,15 @@ impl SemaphoreGuard {
         self.view.follow(|| Arc::new(self.permits.clone()));
     }
 
-    fn end_view(&self) {
+    fn end(&mut self) {
         self.view.end(|| self.permits.loss());
+        self.timer = GuardTimer::none();
     }
 }
 
 impl Drop for SemaphoreGuard {
     fn drop(&mut self) {
-        self.end_view();
+        self.end();
         if let Some(held) = self.held.take()
             && self.expires_alone
         {

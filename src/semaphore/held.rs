@@ -12,6 +12,7 @@ use super::queue::Terms;
 use crate::api::error::{Error, Result};
 use crate::api::lost::LostReason;
 use crate::api::options::LeasePolicy;
+use crate::observe::totals::GrantedBy;
 
 /// The place that permits return to when their guard is gone: the client's state of their semaphore.
 pub(super) trait Home: Debug + Send + Sync {
@@ -33,6 +34,8 @@ pub(super) struct Held {
     pub(super) permits: Option<Permits>,
     pub(super) policy: LeasePolicy,
     pub(super) is_fair: bool,
+    /// How the next caller gets them.
+    pub(super) by: GrantedBy,
     /// Receives the outcome of a release.
     pub(super) done: Option<oneshot::Sender<Result<()>>>,
 }
@@ -61,6 +64,7 @@ impl Held {
             permits: Some(permits),
             policy: self.policy,
             is_fair: self.is_fair,
+            by: GrantedBy::Handoff,
             done: None,
         }
     }

@@ -11,18 +11,27 @@ mod permits;
 mod queue;
 mod watch;
 
+use std::future::ready;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::guard::SemaphoreGuard;
 
 use self::client::{ClientSemaphore, Wanted};
+use crate::api::busy::Busy;
 use crate::api::error::Result;
 use crate::api::holder::Holder;
 use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;
+use crate::engine::acquire::{Queued, Wait};
 use crate::engine::clock::Tick;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
+use crate::observe::events::Place;
+use crate::observe::long_wait::{Waited, told_if_long};
+use crate::observe::meter::GuardTimer;
+use crate::observe::totals::CountedKind;
+use crate::observe::trace;
 use crate::script::reply;
 use crate::script::{Answer, Call, catalog};
 
@@ -31,6 +40,8 @@ const PERMITS_AT_ONCE_MAX: u32 = 1_000;
 
 /// Java counts permits in an `int`.
 const PERMITS_MAX: u32 = i32::MAX.unsigned_abs();
+
+const KIND: CountedKind = CountedKind::Semaphore;
 
 impl Client {
     /// A handle on the semaphore called `name`.
@@ -154,6 +165,19 @@ impl Semaphore {
         self
     }
 
+    /// Counts the calls of this handle in the group `name`, as [`ReentrantLock::group`](crate::ReentrantLock::group).
+    pub fn group(mut self, name: &str) -> Self {
+        self.options.group = self.site.core().observed().group(name);
+        self
+    }
+
+    /// Reports calls of this handle to the [observer](crate::Event::LongWait) once they have waited for this long, as
+    /// [`ReentrantLock::report_wait_after`](crate::ReentrantLock::report_wait_after); 1 s by default.
+    pub fn report_wait_after(mut self, span: Duration) -> Self {
+        self.options.long_wait = span;
+        self
+    }
+
     /// Acquires permits, waiting until there are enough. One round trip if there are, or none if another task of this
     /// client hands its permits off.
     ///
@@ -208,8 +232,53 @@ impl Semaphore {
     ) -> Result<Option<SemaphoreGuard>> {
         let wanted = self.wanted(operation, waits)?;
         let semaphore = self.local(operation)?;
-        let held = semaphore.acquire(wanted, deadline).await?;
-        Ok(held.map(|held| SemaphoreGuard::new(held, self.expires_alone)))
+        let (core, group, name) = (self.site.core(), wanted.group, self.name());
+        let (observed, began) = (core.observed(), core.clock.now());
+        let queued = Queued::default();
+        let call = pin!(semaphore.acquire(wanted, deadline, &queued));
+        let place = || {
+            let place = queued.number().and_then(|id| semaphore.place_of(id));
+            ready(place.map(Place::Client))
+        };
+        let waited = Waited::new(
+            (name, self.options.long_wait),
+            || semaphore.waiters(),
+            place,
+            || self.refused(),
+        );
+        let wait = if waits {
+            Wait::Until(deadline)
+        } else {
+            Wait::Never
+        };
+        let call = pin!(told_if_long(core, wait, began, waited, call));
+        let timer = observed.meter.call(|| KIND, group, began, core.clock);
+        let ended = trace::acquire(KIND.name(), name, group, call).await;
+        let timed = timer.ends(&ended, |_| None);
+        let timer = GuardTimer::of(timed, &observed.meter, core.clock);
+        let Some(held) = ended? else {
+            observed.refused(group);
+            return Ok(None);
+        };
+        observed.granted(KIND, held.by, group);
+        held.permits
+            .iter()
+            .for_each(|permits| permits.set_group(group));
+        Ok(Some(SemaphoreGuard::new(held, self.expires_alone, timer)))
+    }
+
+    /// The holder of the permit whose lease ends first, as far as it is known after one more round trip.
+    pub(crate) async fn refused(&self) -> Busy {
+        let core = self.site.core();
+        let answer = core.clock.within(core.timing.reply, self.holders()).await;
+        let holders = answer.and_then(Result::ok).unwrap_or_default();
+        let first = holders.into_iter().min_by_key(|holder| holder.remaining);
+        match first {
+            Some(Holder { id, remaining, .. }) => {
+                Busy::held_by(self.name(), id, remaining).seen_by(core.id())
+            }
+            None => Busy::new(self.name()),
+        }
     }
 
     fn local(&self, operation: &'static str) -> Result<Arc<ClientSemaphore>> {
@@ -249,6 +318,7 @@ impl Semaphore {
             declared: self.declared.unwrap_or(0),
             is_fair: self.is_fair,
             waits,
+            group: self.options.group,
             give_up: site.give_up(operation)?,
             polled: site.polls(operation)?,
         })

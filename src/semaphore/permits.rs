@@ -19,14 +19,28 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local_deadline;
+use crate::engine::keys::LockName;
+use crate::observe::events::Event;
+use crate::observe::group::{Group, GroupCell};
 use crate::script::catalog;
 use crate::watchdog::{Due, FailedRenewals, Leased, RenewalRequest};
+
+/// The semaphore of a permit.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub(super) name: LockName,
+    /// The sorted set at the server that has the permits.
+    pub(super) timeouts: Arc<str>,
+}
 
 /// One permit.
 pub(super) struct Permit {
     core: Arc<Core>,
-    /// The key of the sorted set at the server that has the permit.
-    timeouts: Arc<str>,
+    origin: Arc<Origin>,
+    /// The group of the handle that has it.
+    group: GroupCell,
+    /// When it was requested.
+    since: Tick,
     /// The number of the permit at the watchdog, which is also in its id.
     number: u64,
     id: HolderId,
@@ -63,7 +77,7 @@ impl Permit {
     /// Makes a permit that was just granted, and starts its renewals.
     pub(super) fn granted(
         core: &Arc<Core>,
-        timeouts: &Arc<str>,
+        origin: &Arc<Origin>,
         (number, id): (u64, HolderId),
         granted: &Granted,
     ) -> Arc<Self> {
@@ -74,7 +88,9 @@ impl Permit {
         } = *granted;
         let permit = Arc::new(Self {
             core: Arc::clone(core),
-            timeouts: Arc::clone(timeouts),
+            origin: Arc::clone(origin),
+            group: GroupCell::new(Group::NONE),
+            since: sent,
             number,
             id,
             state: Mutex::new(State {
@@ -145,6 +161,20 @@ impl Permit {
         debug_assert!(is_first || end != End::Released, "released twice");
         self.core.watchdog.withdraw(self.number);
         self.changed.give();
+        if let (true, End::Lost(reason)) = (is_first, end) {
+            self.tell_lost(reason);
+        }
+    }
+
+    fn tell_lost(&self, reason: LostReason) {
+        let observed = self.core.observed();
+        observed.lost(reason, self.group.get());
+        observed.tell(|| Event::Lost {
+            lock: self.origin.name.as_str().into(),
+            holder: (&*self.id).into(),
+            reason,
+            held: self.since.until(self.core.clock.now()),
+        });
     }
 
     fn lose(&self, reason: LostReason) {
@@ -155,9 +185,13 @@ impl Permit {
 
     fn remaining(&self) -> Duration {
         let is_held = self.loss().is_none() && self.state.lock().end.is_none();
+        if is_held { self.left() } else { Duration::ZERO }
+    }
+
+    /// The time until its deadline, even if it is lost or released.
+    fn left(&self) -> Duration {
         let deadline = self.deadline();
-        let remaining = self.core.clock.now().until(deadline);
-        if is_held { remaining } else { Duration::ZERO }
+        self.core.clock.now().until(deadline)
     }
 
     /// Waits until the permit is lost. Has its own timer, so it needs neither the watchdog nor the network. Cancel
@@ -208,7 +242,7 @@ impl Leased for Permit {
         Due::Renew {
             request: RenewalRequest {
                 script: &catalog::SEMAPHORE_RENEW,
-                key: Arc::clone(&self.timeouts),
+                key: Arc::clone(&self.origin.timeouts),
                 holder: self.id,
                 lease,
             },
@@ -218,6 +252,14 @@ impl Leased for Permit {
     }
 
     fn renewed(&self, sent: Tick, lease: Duration) {
+        let (observed, left) = (self.core.observed(), self.left());
+        if observed.renewed(left, lease) {
+            observed.tell(|| Event::RenewalLate {
+                lock: self.origin.name.as_str().into(),
+                left,
+                lease,
+            });
+        }
         let mut state = self.state.lock();
         if state.policy.is_renewed() {
             state.deadline = state.deadline.max(local_deadline(sent, lease));
@@ -227,13 +269,25 @@ impl Leased for Permit {
         self.changed.give();
     }
 
-    fn renewal_failed(&self) {}
+    fn renewal_failed(&self) {
+        self.core.observed().renewal_failed();
+    }
 
     fn deadline(&self) -> Tick {
         Permit::deadline(self)
     }
 
-    fn report_failed(&self, _: FailedRenewals) {}
+    fn report_failed(&self, renewals: FailedRenewals) {
+        let (name, now) = (&self.origin.name, self.core.clock.now());
+        self.core.observed().tell(|| Event::RenewalFailed {
+            lock: name.as_str().into(),
+            left: self.left(),
+            holds: renewals.holds,
+            server: self.core.scripts.transport.endpoint(name.key()).into(),
+            since: renewals.since.until(now),
+            error: renewals.error,
+        });
+    }
 
     fn next_check(&self) -> Tick {
         let state = self.state.lock();
@@ -260,6 +314,13 @@ pub(super) struct Permits(pub(super) Arc<[Arc<Permit>]>);
 impl Permits {
     pub(super) fn len(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Counts their losses in this group.
+    pub(super) fn set_group(&self, group: Group) {
+        for permit in &*self.0 {
+            permit.group.set(group);
+        }
     }
 
     /// Ends all permits. Returns the reason if a permit was lost.

@@ -64,8 +64,8 @@ impl ClientSemaphore {
     }
 
     fn listen(&self) -> (Listener, Mark) {
-        let channel = self.name.semaphore_channel();
-        let listener = Listener::new(&self.core, self.name.key(), &channel);
+        let channel = self.origin.name.semaphore_channel();
+        let listener = Listener::new(&self.core, self.origin.name.key(), &channel);
         let seen = listener.mark();
         (listener, seen)
     }

@@ -18,8 +18,12 @@ const fn counter(name: &'static str, help: &'static str) -> Metric {
     metric(name, Unit::Count, help)
 }
 
-pub(super) const GRANTS: Metric = counter("lockset_grants_total", "Locks that calls got");
-pub(super) const CALLS: Metric = counter("lockset_calls_total", "Calls that asked for a lock");
+pub(super) const GRANTS: Metric =
+    counter("lockset_grants_total", "Locks and permits that calls got");
+pub(super) const CALLS: Metric = counter(
+    "lockset_calls_total",
+    "Calls that asked for a lock or permits",
+);
 pub(super) const REFUSALS: Metric = counter(
     "lockset_refusals_total",
     "Calls that got no lock, because others held it",
@@ -87,8 +91,16 @@ pub(super) const RENEWAL_MARGIN: Metric = metric(
 
 pub(super) const HISTOGRAMS: [&Metric; 4] = [&ACQUIRE, &HOLD, &ROUND_TRIP, &RENEWAL_MARGIN];
 
-/// The kinds of locks of one server come first, because only they are counted.
-pub(super) const KINDS: [&str; 6] = ["reentrant", "fair", "read", "write", "multi", "redlock"];
+/// The kinds of one server come first, because only their grants are counted.
+pub(super) const KINDS: [&str; 7] = [
+    "reentrant",
+    "fair",
+    "read",
+    "write",
+    "semaphore",
+    "multi",
+    "redlock",
+];
 
 /// In the order of [`GrantedBy`](crate::observe::totals::GrantedBy).
 pub(super) const PATHS: [&str; 4] = ["server", "handover", "memory", "reentry"];

@@ -379,6 +379,7 @@ mod tests {
             CountedKind::Fair,
             CountedKind::Read,
             CountedKind::Write,
+            CountedKind::Semaphore,
             CountedKind::Multi,
             CountedKind::Redlock,
         ];

@@ -18,21 +18,21 @@ use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{LEASE, SOON, client, command, idle, nothing_left, patient_client};
 
 /// A recorder for the test's thread, on which its runtime runs.
-fn recorder() -> (PrometheusRecorder, Page) {
+pub(super) fn recorder() -> (PrometheusRecorder, Page) {
     let recorder = PrometheusBuilder::new().build_recorder();
     let page = Page(recorder.handle(), RefCell::default());
     (recorder, page)
 }
 
 /// The page of an exporter. Clients flush their counts before the page is rendered.
-struct Page(PrometheusHandle, RefCell<Vec<Client>>);
+pub(super) struct Page(PrometheusHandle, RefCell<Vec<Client>>);
 
 impl Page {
-    fn serves(&self, client: &Client) {
+    pub(super) fn serves(&self, client: &Client) {
         self.1.borrow_mut().push(client.clone());
     }
 
-    fn render(&self) -> String {
+    pub(super) fn render(&self) -> String {
         for client in &*self.1.borrow() {
             let _ = client.stats();
         }
@@ -40,7 +40,7 @@ impl Page {
     }
 
     /// The value of the series with this name and all these labels, or `None`.
-    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    pub(super) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let page = self.render();
         let has_all = |line: &&str| {
             let is_it = line.split(['{', ' ']).next() == Some(name);
@@ -58,7 +58,7 @@ impl Page {
 
     /// Like `value`, for a series that must exist.
     #[track_caller]
-    fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    pub(super) fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let value = self.value(name, labels);
         value.unwrap_or_else(|| panic!("{name} {labels:?} in {}", self.render()))
     }

@@ -4,5 +4,6 @@
 mod metered;
 mod observed;
 mod operator;
+mod permits;
 #[cfg(feature = "tracing")]
 mod traced;

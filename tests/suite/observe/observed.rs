@@ -11,10 +11,10 @@ use crate::support::{LEASE, SOON, command, cycle, idle};
 
 /// An observer that stores its events.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<Event<'static>>>>);
+pub(super) struct Told(Arc<Mutex<Vec<Event<'static>>>>);
 
 impl Told {
-    async fn client(&self, url: &str, lease: Duration) -> Client {
+    pub(super) async fn client(&self, url: &str, lease: Duration) -> Client {
         let told = Arc::clone(&self.0);
         let observer = move |event: &Event<'_>| {
             told.lock().unwrap().push(event.clone().into_owned());
@@ -24,14 +24,14 @@ impl Told {
     }
 
     /// Waits for such an event.
-    async fn of(&self, what: &str, is_it: impl Fn(&Event<'_>) -> bool) {
+    pub(super) async fn of(&self, what: &str, is_it: impl Fn(&Event<'_>) -> bool) {
         eventually(SOON, what, async || {
             self.0.lock().unwrap().iter().any(&is_it)
         })
         .await;
     }
 
-    fn count(&self, is_it: impl Fn(&Event<'_>) -> bool) -> usize {
+    pub(super) fn count(&self, is_it: impl Fn(&Event<'_>) -> bool) -> usize {
         self.0
             .lock()
             .unwrap()
@@ -42,14 +42,14 @@ impl Told {
 }
 
 /// A server, an observer's events, and the client.
-async fn observed(lease: Duration) -> (Server, Told, Client) {
+pub(super) async fn observed(lease: Duration) -> (Server, Told, Client) {
     let (server, told) = (Server::start(), Told::default());
     let client = told.client(&server.url(), lease).await;
     (server, told, client)
 }
 
 /// Longer than any test.
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn grants_by_how_a_call_got_them() {

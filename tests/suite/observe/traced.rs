@@ -18,7 +18,7 @@ use crate::support::{LEASE, SOON, client, command, patient_client};
 
 /// The output of a subscriber, one line per span or event.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<String>>>);
+pub(super) struct Seen(Arc<Mutex<Vec<String>>>);
 
 /// Fields as `name=value`.
 #[derive(Default)]
@@ -80,7 +80,7 @@ impl Seen {
     }
 
     /// The lines since the last call.
-    fn take(&self) -> Vec<String> {
+    pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
@@ -96,7 +96,7 @@ fn subscribe(layer: impl Layer<Registry> + Send + Sync) -> DefaultGuard {
     tracing::subscriber::set_default(tracing_subscriber::registry().with(layer))
 }
 
-fn seen() -> (Seen, DefaultGuard) {
+pub(super) fn seen() -> (Seen, DefaultGuard) {
     let seen = Seen::default();
     (seen.clone(), subscribe(seen))
 }
