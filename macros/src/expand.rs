@@ -103,6 +103,12 @@ impl<'a> Expansion<'a> {
                 let handle = handle(client, member, private);
                 quote_spanned!(at=> #handle)
             }
+            Locks::Permits(member, permits) => {
+                let at = ours(member.key.span());
+                let key = member.key.tokens(private);
+                let fair = (member.kind == Kind::Fair).then(|| quote_spanned!(at=> .fair()));
+                quote_spanned!(at=> #client.semaphore(#key).permits(#permits) #fair)
+            }
             Locks::All(members) => {
                 let client_once = quote_spanned!(at=> __lockset_client);
                 let members = members.iter().map(|member| {
@@ -142,19 +148,24 @@ impl<'a> Expansion<'a> {
         let failed = quote_spanned! {at=>
             ::core::result::Result::Err(__lockset_error) => return #private::failed(__lockset_error),
         };
+        let [lock, try_lock, try_lock_for] = match &self.options.locks {
+            Locks::Permits(..) => ["acquire", "try_acquire", "try_acquire_for"],
+            _ => ["lock", "try_lock", "try_lock_for"],
+        }
+        .map(|verb| syn::Ident::new(verb, at));
         let asked = match &self.options.wait {
             Wait::Forever => {
                 return quote_spanned! {at=>
-                    match __lockset_lock.lock().await {
+                    match __lockset_lock.#lock().await {
                         ::core::result::Result::Ok(__lockset_guard) => __lockset_guard,
                         #failed
                     }
                 };
             }
-            Wait::Never => quote_spanned!(at=> __lockset_lock.try_lock()),
+            Wait::Never => quote_spanned!(at=> __lockset_lock.#try_lock()),
             Wait::For(time) => {
                 let time = self.time(time);
-                quote_spanned!(at=> __lockset_lock.try_lock_for(#time))
+                quote_spanned!(at=> __lockset_lock.#try_lock_for(#time))
             }
         };
         let busy = self.busy();

@@ -2,7 +2,7 @@
 
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
-use syn::{Ident, LitStr, Token, parenthesized};
+use syn::{Expr, Ident, LitStr, Token, parenthesized};
 
 use crate::key::Key;
 use crate::words::fail;
@@ -10,6 +10,8 @@ use crate::words::fail;
 pub(crate) enum Locks {
     One(Member),
     All(Vec<Member>),
+    /// A semaphore, and how many permits it has.
+    Permits(Member, Box<Expr>),
 }
 
 pub(crate) struct Member {
@@ -28,7 +30,7 @@ pub(crate) enum Kind {
 impl Locks {
     pub(crate) fn members(&self) -> &[Member] {
         match self {
-            Self::One(member) => std::slice::from_ref(member),
+            Self::One(member) | Self::Permits(member, _) => std::slice::from_ref(member),
             Self::All(members) => members,
         }
     }

@@ -11,7 +11,7 @@ use syn::{Expr, Ident, LitStr, Path, Token};
 
 use crate::key::Key;
 use crate::locks::{Kind, Locks, Member, members};
-use crate::values::{Busy, Fenced, Group, Time, local, path, unusable};
+use crate::values::{Busy, Fenced, Group, Permits, Time, local, path, unusable};
 use crate::words::{ALL, example, fail, instead_of};
 
 /// The attribute as it was written.
@@ -56,6 +56,7 @@ struct Read {
     fenced: Option<Fenced>,
     guard: Option<Ident>,
     group: Option<Group>,
+    permits: Option<(Ident, Permits)>,
     krate: Option<Path>,
 }
 
@@ -141,6 +142,7 @@ impl Read {
             "fenced",
             "guard",
             "group",
+            "permits",
             "crate",
         ];
         if !known.contains(&word.as_str()) {
@@ -176,6 +178,7 @@ impl Read {
             }
             "guard" => self.guard = Some(local(name, input)?),
             "group" => self.group = Some(input.parse()?),
+            "permits" => self.permits = Some((name.clone(), input.parse()?)),
             "crate" => self.krate = Some(path(input)?),
             _ => {
                 let time: Time = input.parse()?;
@@ -214,7 +217,17 @@ impl Read {
                     }
                     key.kind = kind;
                 }
-                Locks::One(key)
+                match self.permits {
+                    Some((name, _)) if matches!(key.kind, Kind::Read | Kind::Write) => {
+                        return Err(beside_permits(
+                            &name,
+                            "read` or `write",
+                            "a semaphore has no sides",
+                        ));
+                    }
+                    Some((_, Permits(permits))) => Locks::Permits(key, Box::new(permits)),
+                    None => Locks::One(key),
+                }
             }
             (None, Some(members)) => match self.kind {
                 Some((_, name)) => {
@@ -262,6 +275,9 @@ impl Read {
 
     /// Whether what is written goes together.
     fn agree(&self) -> syn::Result<()> {
+        if let Some((name, _)) = &self.permits {
+            self.agree_with_permits(name)?;
+        }
         if let (true, Some(never)) = (self.wait.is_some(), self.never) {
             return Err(fail(
                 never,
@@ -294,4 +310,46 @@ impl Read {
         }
         Ok(())
     }
+
+    fn agree_with_permits(&self, name: &Ident) -> syn::Result<()> {
+        let has = |word: &str| self.spans.iter().any(|(name, _)| name == word);
+        let beside = [
+            (
+                "all(..)",
+                self.all.is_some(),
+                "a semaphore cannot be one of several locks",
+            ),
+            (
+                "fenced",
+                self.fenced.is_some(),
+                "several callers hold permits at once, so no token orders them",
+            ),
+            (
+                "owner",
+                self.owner.is_some(),
+                "permits have no owner, and each call takes its own",
+            ),
+            (
+                "at_least",
+                has("at_least"),
+                "a released permit is free at once",
+            ),
+            (
+                "max_hold",
+                has("max_hold"),
+                "a permit is renewed until the body ends; for a bound write `fixed_lease`",
+            ),
+        ];
+        match beside.iter().find(|(_, is_there, _)| *is_there) {
+            Some((word, _, why)) => Err(beside_permits(name, word, why)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn beside_permits(name: &Ident, word: &str, why: &str) -> syn::Error {
+    fail(
+        name.span(),
+        format!("`{word}` beside `permits`: {why}; leave one of them out"),
+    )
 }

@@ -39,6 +39,9 @@ pub(crate) struct Fenced {
     pub(crate) token: Option<Ident>,
 }
 
+/// `permits = 3`, or an expression: how many a semaphore has.
+pub(crate) struct Permits(pub(crate) Expr);
+
 /// `group = "orders"`, or a constant.
 pub(crate) struct Group(pub(crate) Expr);
 
@@ -80,6 +83,24 @@ impl Parse for Group {
             _ => "a group is a text or a constant: write `group = \"orders\"`",
         };
         Err(fail(name.span(), why))
+    }
+}
+
+impl Parse for Permits {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let given: Expr = input.parse()?;
+        let Expr::Lit(literal) = &given else {
+            return Ok(Self(given));
+        };
+        let why = match &literal.lit {
+            Lit::Int(number) => match number.base10_parse::<i32>() {
+                Ok(1..) => return Ok(Self(given)),
+                Ok(_) => "a semaphore needs at least one permit",
+                Err(_) => "a semaphore has at most 2147483647 permits",
+            },
+            _ => "a number of permits is like `permits = 3`",
+        };
+        Err(fail(given.span(), why))
     }
 }
 

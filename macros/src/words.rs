@@ -5,7 +5,7 @@ use std::fmt::Display;
 use proc_macro2::Span;
 
 pub(crate) const ALL: &str = "`client`, `wait`, `try`, `busy`, `lease`, `fixed_lease`, `at_least`, `max_hold`, `owner`, \
-                   `fenced`, `guard`, `group`, `fair`, `read`, `write`, `all(..)` and `crate`";
+                   `fenced`, `guard`, `group`, `permits`, `fair`, `read`, `write`, `all(..)` and `crate`";
 
 pub(crate) fn example(option: &str) -> &'static str {
     match option {
@@ -15,6 +15,7 @@ pub(crate) fn example(option: &str) -> &'static str {
         "fenced" => "token",
         "guard" => "g",
         "group" => "\"orders\"",
+        "permits" => "3",
         "crate" => "path::to::lockset",
         "lease" | "fixed_lease" => "\"30s\"",
         "at_least" | "max_hold" => "\"14m\"",
@@ -35,6 +36,7 @@ pub(crate) fn instead_of(word: &str) -> Option<&'static str> {
         }
         "token" => "write `fenced = token`",
         "label" | "metrics" => "write `group = \"orders\"`",
+        "semaphore" | "limit" => "write `permits = 3`",
         "at_most" => "write `max_hold = \"14m\"`",
         "locks" | "redis" | "connection" => "write `client = self.locks`",
         "kind" | "reentrant" => {

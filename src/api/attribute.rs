@@ -5,6 +5,7 @@
 //! error names one trait.
 
 pub use std::format;
+use std::future::Future;
 use std::time::Duration;
 
 use crate::api::busy::Busy;
@@ -15,6 +16,7 @@ use crate::api::traits::{Guard, Lock};
 use crate::client::Client;
 pub use crate::multilock::Member;
 use crate::multilock::MultiLock;
+use crate::semaphore::{Semaphore, SemaphoreGuard};
 
 /// The return type of a function with `#[locked]`: a `Result` whose error can report why there was no lock.
 #[diagnostic::on_unimplemented(
@@ -110,6 +112,42 @@ impl<T, E> WhenBusy<std::result::Result<T, E>> for E {
     }
 }
 
+/// A handle of the attribute: a lock or a semaphore.
+pub trait Handle {
+    /// Returns the holder in the way of a refused caller, as far as it is known after one more round trip.
+    fn in_the_way(&self) -> impl Future<Output = Busy> + Send;
+}
+
+impl<T: Lock> Handle for T {
+    async fn in_the_way(&self) -> Busy {
+        self.refused().await
+    }
+}
+
+impl Handle for Semaphore {
+    async fn in_the_way(&self) -> Busy {
+        self.refused().await
+    }
+}
+
+/// A guard of the attribute: of a lock or of permits.
+pub trait Releasable {
+    /// Releases what it holds.
+    fn end(self) -> impl Future<Output = Result<()>> + Send;
+}
+
+impl<T: Guard> Releasable for T {
+    async fn end(self) -> Result<()> {
+        self.release().await
+    }
+}
+
+impl Releasable for SemaphoreGuard {
+    async fn end(self) -> Result<()> {
+        self.release().await
+    }
+}
+
 /// Fixes the return type of a block for type inference. Always `None`.
 #[must_use]
 pub fn returns<R: Outcome>() -> Option<R> {
@@ -148,13 +186,13 @@ pub fn failed<R: Outcome>(error: Error) -> R {
 }
 
 /// `busy = error`
-pub async fn busy<R: Outcome>(lock: &impl Lock) -> R {
-    R::failed(lock.refused().await.into())
+pub async fn busy<R: Outcome>(lock: &impl Handle) -> R {
+    R::failed(lock.in_the_way().await.into())
 }
 
 /// `busy = |busy| ..`
-pub async fn busy_with<R, V: WhenBusy<R>>(lock: &impl Lock, value: impl FnOnce(Busy) -> V) -> R {
-    value(lock.refused().await).outcome()
+pub async fn busy_with<R, V: WhenBusy<R>>(lock: &impl Handle, value: impl FnOnce(Busy) -> V) -> R {
+    value(lock.in_the_way().await).outcome()
 }
 
 /// `busy = EXPR`
@@ -180,12 +218,12 @@ pub fn token(guard: &impl Guard) -> FencingToken {
 }
 
 /// Ends the function: its body returned, or was dropped because the lock was lost.
-pub async fn finish<R: Outcome>(guard: impl Guard, done: std::result::Result<R, Lost>) -> R {
+pub async fn finish<R: Outcome>(guard: impl Releasable, done: std::result::Result<R, Lost>) -> R {
     match done {
         Ok(value) => {
             // The body has committed. An unconfirmed release continues in the background, and a hold that the server no
             // longer has was lost after the last renewal. Neither undoes the work.
-            _ = guard.release().await;
+            _ = guard.end().await;
             value
         }
         Err(lost) => R::failed(lost.into()),

@@ -31,6 +31,37 @@ macro_rules! on_a_function {
     };
 }
 
+/// Each has one error, at `permits`, which says why and what to do.
+#[test]
+fn options_beside_permits() {
+    for (options, word) in [
+        (r#"all("x", "y"), permits = 3"#, "`all(..)` beside"),
+        (r#"read "x", permits = 3"#, "`read` or `write` beside"),
+        (r#""x", write, permits = 3"#, "`read` or `write` beside"),
+        (r#""x", permits = 3, fenced"#, "`fenced` beside"),
+        (r#""x", permits = 3, fenced = token"#, "`fenced` beside"),
+        (r#""x", permits = 3, owner = &me"#, "`owner` beside"),
+        (r#""x", permits = 3, at_least = "1m""#, "`at_least` beside"),
+        (r#""x", permits = 3, max_hold = "1m""#, "`max_hold` beside"),
+    ] {
+        let source = format!(
+            "#[locked({options})] async fn ship(locks: &Client) -> Result<(), Error> {{ Ok(()) }}"
+        );
+        let (options, item) = parts(&source);
+        let error = try_locked(options, item).expect_err(&source);
+        let message = error.to_string();
+        assert!(
+            message.contains(word) && message.ends_with("; leave one of them out"),
+            "{message}"
+        );
+        assert_eq!(
+            error.span().source_text().as_deref(),
+            Some("permits"),
+            "{message}"
+        );
+    }
+}
+
 #[test]
 fn options() {
     check(&[
@@ -80,6 +111,31 @@ fn options() {
             "one of few names, and the same for each call",
         ),
         (on_a_function!(r#""x", group = """#), "\"\"", "leave it out"),
+        (
+            on_a_function!(r#""x", permits"#),
+            "permits",
+            "`permits` needs a value: `permits = 3`",
+        ),
+        (
+            on_a_function!(r#""x", permits = 0"#),
+            "0",
+            "a semaphore needs at least one permit",
+        ),
+        (
+            on_a_function!(r#""x", permits = 3000000000"#),
+            "3000000000",
+            "at most 2147483647",
+        ),
+        (
+            on_a_function!(r#""x", permits = "3""#),
+            "\"3\"",
+            "like `permits = 3`",
+        ),
+        (
+            on_a_function!(r#""x", semaphore = 3"#),
+            "semaphore",
+            "write `permits = 3`",
+        ),
         (
             on_a_function!(r#""x", group = 7"#),
             "7",

@@ -194,6 +194,98 @@ async fn a_fixed_lease_and_computed_times() {
     nothing_left(&server).await;
 }
 
+#[locked("x", permits = 3)]
+async fn permits(_locks: &Client, section: &Section) -> Result<(), Failed> {
+    section.pass().await;
+    Ok(())
+}
+
+#[locked("x", permits = PERMITS, fair)]
+async fn fair_permits(_locks: &Client, section: &Section) -> Result<(), Failed> {
+    section.pass().await;
+    Ok(())
+}
+
+const PERMITS: u32 = 3;
+
+#[tokio::test]
+async fn as_many_at_once_as_there_are_permits() {
+    let (server, ours) = start().await;
+    let theirs = client(&server.url()).await;
+    let section = Section::default();
+    let clients = [&ours, &theirs].into_iter().cycle();
+    let calls = clients.take(20).map(async |client| {
+        permits(client, &section).await.unwrap();
+        fair_permits(client, &section).await.unwrap();
+    });
+    within(SOON, join_all(calls)).await;
+    assert!(
+        (1..=PERMITS).contains(&section.most()),
+        "{}",
+        section.most()
+    );
+    let x = ours.semaphore("x");
+    assert_eq!(x.available().await.unwrap(), PERMITS, "all are released");
+}
+
+#[tokio::test]
+async fn permits_that_others_have() {
+    #[locked("x", permits = 1, busy = skip)]
+    async fn or_skip(_locks: &Client) -> Result<Option<()>, Failed> {
+        Ok(Some(()))
+    }
+
+    #[locked("x", permits = 1, wait = "10ms")]
+    async fn or_error(_locks: &Client) -> Result<(), Failed> {
+        Ok(())
+    }
+
+    #[locked("x", permits = 1, try, busy = |busy| Ok(busy.holder))]
+    async fn or_holder(_locks: &Client) -> Result<Option<String>, Failed> {
+        Ok(None)
+    }
+
+    #[locked("x", permits = 1, lease = "20s", guard = g)]
+    async fn alone(_locks: &Client) -> Result<u32, Failed> {
+        assert!(g.remaining() > Duration::from_secs(15) && !g.is_lost());
+        Ok(g.count())
+    }
+
+    let (server, ours) = start().await;
+    let theirs = client(&server.url()).await;
+    let held = theirs.semaphore("x").permits(1).acquire().await.unwrap();
+    let holder = held.holder_ids().next().unwrap().to_owned();
+    assert_eq!(or_skip(&ours).await.unwrap(), None);
+    let error = or_error(&ours).await.unwrap_err().lock();
+    assert!(error.is_busy(), "{error:?}");
+    let busy = error.busy().expect("the holder");
+    assert_eq!(busy.holder.as_deref(), Some(&*holder));
+    assert_eq!(or_holder(&ours).await.unwrap(), Some(holder));
+    held.release().await.unwrap();
+    assert_eq!(or_skip(&ours).await.unwrap(), Some(()));
+    assert_eq!(alone(&ours).await.unwrap(), 1);
+}
+
+/// The body is dropped when the permit is lost, and a declared number that differs is an error.
+#[tokio::test]
+async fn a_lost_permit_and_another_number() {
+    #[locked("x", permits = 1, fixed_lease = "60ms")]
+    async fn endless(_locks: &Client) -> Result<(), Failed> {
+        std::future::pending().await
+    }
+
+    #[locked("x", permits = 2)]
+    async fn otherwise(_locks: &Client) -> Result<(), Failed> {
+        panic!("it ran");
+    }
+
+    let (_server, client) = start().await;
+    let error = within(SOON, endless(&client)).await.unwrap_err().lock();
+    assert!(error.is_not_held(), "{error:?}");
+    let error = otherwise(&client).await.unwrap_err().lock();
+    assert!(error.is_invalid(), "{error:?}");
+}
+
 /// Counts how often it is formatted.
 struct Counted<'a>(&'a AtomicU32);
 
