@@ -17,6 +17,12 @@ pub(crate) struct LockFact<'a> {
     remaining_ms: u128,
     waiters: usize,
     token: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    free_permits: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a str>,
 }
 
 /// One of its holders.
@@ -66,6 +72,9 @@ impl<'a> From<&'a LockInfo> for LockFact<'a> {
             remaining_ms: lock.remaining.as_millis(),
             waiters: lock.waiters,
             token: lock.token.map(lockset::FencingToken::get),
+            free_permits: lock.free_permits,
+            count: lock.count,
+            value: lock.value.as_deref(),
         }
     }
 }
@@ -112,6 +121,16 @@ impl<'a> ClientFact<'a> {
             address: client.addresses.first().map(String::as_str),
         }
     }
+}
+
+/// The numbers of a semaphore or a latch in words.
+pub(crate) fn numbers(lock: &LockInfo) -> Option<String> {
+    let taken = u64::try_from(lock.holders.len()).unwrap_or(u64::MAX);
+    let permits = lock.free_permits.map(|free| {
+        let all = taken.saturating_add(free);
+        format!("{taken} of {all} permits taken, {free} free")
+    });
+    permits.or_else(|| Some(format!("{} left to count down", lock.count?)))
 }
 
 /// A client in a few words: host, process and label or program; without an announcement its address; otherwise its

@@ -195,6 +195,45 @@ async fn show_tells_all_of_one_lock_and_whether_it_is_free() {
     drop(guard);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_and_leaders_are_listed_and_shown() {
+    let server = Server::start();
+    let client = announcing(&server.url()).await;
+    let seats = client.semaphore("seats").permits(3);
+    let two = seats.many(2).acquire().await.unwrap();
+    let election = client.election("scheduler").value("10.0.0.7");
+    let leadership = election.campaign().await.unwrap();
+    let mut found = objects(&lockset(&server.url(), &["list", "--json"]).await, 0);
+    found.sort_by_key(|lock| lock["name"].to_string());
+    let [leader, semaphore] = &*found else {
+        panic!("{found:?}")
+    };
+    assert_eq!(
+        (&leader["kind"], &leader["value"]),
+        (&"election".into(), &"10.0.0.7".into())
+    );
+    assert_eq!(leader["token"], leadership.token().get());
+    assert_eq!(
+        (&semaphore["kind"], &semaphore["free_permits"]),
+        (&"semaphore".into(), &1.into())
+    );
+    assert_eq!(semaphore["holders"].as_array().unwrap().len(), 2);
+    assert_eq!(semaphore["holders"][0]["mode"], "permit");
+    assert!(semaphore["holders"][0]["remaining_ms"].as_u64() > Some(1000));
+    let table = text(&lockset(&server.url(), &["list"]).await);
+    assert!(
+        table.contains("semaphore") && table.contains("2/3"),
+        "{table}"
+    );
+    let people = text(&lockset(&server.url(), &["show", "seats"]).await);
+    assert!(people.contains("2 of 3 permits taken, 1 free"), "{people}");
+    assert_eq!(people.matches("held").count(), 2, "{people}");
+    let people = text(&lockset(&server.url(), &["show", "scheduler"]).await);
+    assert!(people.contains("10.0.0.7"), "{people}");
+    two.release().await.unwrap();
+    leadership.resign().await.unwrap();
+}
+
 /// What docs/rights.md gives an operator, on one server and on a cluster's nodes.
 fn rights_of_an_operator() -> Vec<String> {
     let page = include_str!("../../docs/rights.md");
@@ -248,12 +287,19 @@ async fn the_rights_of_an_operator_are_enough_and_take_nothing() {
     make_operator(&server).await;
     let client = announcing(&server.url()).await;
     let guard = client.rw_lock("rw").read().await.unwrap();
+    let seat = client
+        .semaphore("seats")
+        .permits(1)
+        .acquire()
+        .await
+        .unwrap();
     counter(&mut server.admin().await, "{old}", 100).await;
     let url = as_operator(&server.url());
     for verb in [
         &["list", "--json"][..],
         &["list", "--contended"],
         &["show", "rw"],
+        &["show", "seats"],
         &["tokens"],
         &["doctor", "--json"],
     ] {
@@ -312,7 +358,7 @@ async fn the_rights_of_an_operator_are_enough_and_take_nothing() {
         .try_lock()
         .await;
     assert!(taken.unwrap_err().is_denied());
-    drop(guard);
+    drop((guard, seat));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -410,6 +456,25 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
         people.contains("ACL SETUSER half '+client|kill'"),
         "{people}"
     );
+    assert_eq!(verdict("waits", &[], &url, 1).await["verdict"], "ok");
+    for (without, missing) in [("-subscribe", "'+subscribe'"), ("-publish", "'+publish'")] {
+        let mut user = redis::cmd("ACL");
+        user.arg("SETUSER")
+            .arg("mute")
+            .arg("reset")
+            .arg("on")
+            .arg(">pass");
+        user.arg(&["~*", "&*", "+@all", without]);
+        let _: () = user.query_async(&mut admin).await.unwrap();
+        let mute = as_operator(&url).replace("operator", "mute");
+        let waits = verdict("waits", &[], &mute, 1).await;
+        assert_eq!(waits["verdict"], "warn", "{waits}");
+        let advice = waits["advice"].as_str().unwrap();
+        assert!(
+            advice.contains(missing) && advice.contains("`.polled(..)`"),
+            "{waits}"
+        );
+    }
     // A user who may not connect as programs do still sees the missing rights.
     let mut user = redis::cmd("ACL");
     user.arg("SETUSER").arg("weak").arg("on").arg(">pass");

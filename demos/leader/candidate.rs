@@ -18,7 +18,7 @@ use crate::support::{Result, paced};
 /// The pause between two writes.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a candidate reports.
+/// A report of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     /// It has checked that it leads, and writes next.

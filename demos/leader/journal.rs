@@ -16,7 +16,7 @@ const SCHEMA: &str = "
     WHEN NEW.token < (SELECT max(token) FROM entry)
     BEGIN SELECT RAISE(ABORT, 'a newer token was here'); END;
 
-    -- What was written without the check, and the largest token that the journal had then.
+    -- Writes without the check, each with the largest token that the journal had then.
     CREATE TABLE unchecked (token INTEGER NOT NULL, newest INTEGER NOT NULL);
 ";
 
@@ -50,7 +50,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes whatever the token is.
+    /// Writes without looking at the token.
     pub(crate) fn write_unchecked(&self, token: u64) -> Result<()> {
         self.0.connection().execute(
             "INSERT INTO unchecked SELECT ?1, max(token) FROM entry",

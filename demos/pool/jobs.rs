@@ -1,4 +1,4 @@
-//! The jobs: an SQLite file in which each job counts those that run beside it.
+//! The jobs: an SQLite file in which each job counts the running jobs.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A process of workers, each of which needs a licence for its jobs.
+//! A process of workers, who need a licence for each job.
 //!
 //! It works until its input ends.
 

@@ -262,14 +262,22 @@ pub(crate) fn freed_key(holder: &str) -> Option<String> {
         .then(|| format!("lockset_client:{{{client}}}:freed:{number}"))
 }
 
-/// Returns the keys of the locks that publish their release on a channel of this name, or have a helper key of this
+/// Returns the keys of the locks, semaphores and latches that publish their release on a channel of this name, or have a helper key of this
 /// name. Empty if it is neither. `x` and `{x}` share theirs.
 pub(crate) fn keys_behind(helper: &str) -> Vec<String> {
-    const PREFIXES: [&str; 3] = [
+    const PREFIXES: [&str; 4] = [
         "redisson_lock__channel:",
         "redisson_rwlock:",
         "redisson_lock_token:",
+        "redisson_sc:",
     ];
+    if let Some(rest) = helper.strip_prefix("redisson_countdownlatch__channel__") {
+        // Every name is in braces.
+        let inner = rest
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'));
+        return inner.map(str::to_owned).into_iter().collect();
+    }
     let mut rests = PREFIXES
         .iter()
         .filter_map(|prefix| helper.strip_prefix(prefix));
@@ -418,6 +426,8 @@ mod tests {
                 lock.lock_channel(),
                 lock.rw_channel(),
                 lock.token_key(),
+                lock.semaphore_channel(),
+                lock.latch_channel(),
                 format!("{}:{waiter}", lock.lock_channel()),
             ] {
                 let keys = keys_behind(&channel);
@@ -427,7 +437,9 @@ mod tests {
         for other in [
             "news",
             "redisson_lock__channel:abc",
-            "redisson_sc:{abc}",
+            "redisson_sc:abc",
+            "redisson_countdownlatch__channel__abc",
+            "lockset_sem_queue:{abc}",
             "",
         ] {
             assert!(keys_behind(other).is_empty(), "{other}");

@@ -43,22 +43,27 @@ impl Survey {
                     .map(|(name, value)| (name.into(), value.trim().into()))
                     .collect();
             }
-            let restore = command(&["COMMAND", "INFO", "RESTORE"]);
-            let restore = self.asking.ask(&route, &restore).await;
-            report.has_restore = restore.ok().as_ref().map(|found| {
-                let found = list(found).first();
-                found.is_some_and(|command| !list(command).is_empty())
-            });
+            report.has_restore = self.has(&route, &["RESTORE"]).await;
+            let channels = self.asking.core.channels();
+            let waking = [channels.subscribe(), channels.publish()];
+            report.has_pubsub = self.has(&route, &waking).await;
             let user = self.asking.ask(&route, &command(&["ACL", "WHOAMI"])).await;
             report.user = user.ok().as_ref().and_then(text).map(str::to_owned);
             if let Some(user) = &report.user {
-                let channels = self.asking.core.channels();
                 report.rights =
                     rights::given(&self.asking, &route, user, &self.prefix, channels).await;
             }
             reports.push(report);
         }
         Ok(reports)
+    }
+
+    /// Whether the server has all of these commands; `None` without the right to ask.
+    async fn has(&self, route: &str, commands: &[&str]) -> Option<bool> {
+        let ask = command(&[&["COMMAND", "INFO"], commands].concat());
+        let found = self.asking.ask(route, &ask).await.ok()?;
+        let is_known = |command| !list(command).is_empty();
+        Some(list(&found).len() == commands.len() && list(&found).iter().all(is_known))
     }
 
     /// Returns the slot of a lock of this name in a cluster, and the server that has it. Without a cluster the slot is

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::api::fencing::FencingToken;
 
-/// A lock as the server showed it at one moment; from [`Survey`](crate::Survey).
+/// A lock, semaphore, latch or election as the server showed it at one moment; from [`Survey`](crate::Survey).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -16,15 +16,22 @@ pub struct LockInfo {
     pub key: String,
     /// Its kind, as far as the server shows it.
     pub kind: LockKind,
-    /// Its holders. Empty if it was free at that moment, and others waited for it.
+    /// Its holders: of a semaphore, one for each permit that is taken; of an election, its leader. Empty if it was free
+    /// at that moment, and others waited for it.
     pub holders: Vec<LockHolder>,
-    /// The time left of the lease by the server's clock. Zero if the lock was free.
+    /// The time left of the lease by the server's clock; of several permits, the longest. Zero if the lock was free.
     pub remaining: Duration,
     /// How many wait: for a fair lock, the places in its queue; for other locks, the clients that are subscribed. One
     /// client may wait with many tasks.
     pub waiters: usize,
     /// The last fencing token, if there ever was one.
     pub token: Option<FencingToken>,
+    /// How many permits of a semaphore are free; `None` for other kinds.
+    pub free_permits: Option<u64>,
+    /// How many times a latch is still to be counted down; `None` for other kinds.
+    pub count: Option<u64>,
+    /// The value that the leader of an election proclaimed last; `None` for other kinds.
+    pub value: Option<String>,
 }
 
 impl LockInfo {
@@ -48,16 +55,25 @@ pub enum LockKind {
     Fair,
     /// A read-write lock.
     ReadWrite,
+    /// A semaphore, recognized while a permit is taken or waited for.
+    Semaphore,
+    /// A latch, recognized while a client waits for it.
+    Latch,
+    /// An election with a leader.
+    Election,
 }
 
 impl LockKind {
-    /// Returns one word: `exclusive`, `fair`, `read-write`.
+    /// Returns one word: `exclusive`, `fair`, `read-write`, `semaphore`, `latch`, `election`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exclusive => "exclusive",
             Self::Fair => "fair",
             Self::ReadWrite => "read-write",
+            Self::Semaphore => "semaphore",
+            Self::Latch => "latch",
+            Self::Election => "election",
         }
     }
 }
@@ -72,16 +88,19 @@ pub enum HoldMode {
     Read,
     /// As the writer.
     Write,
+    /// With a permit of a semaphore.
+    Permit,
 }
 
 impl HoldMode {
-    /// Returns one word: `exclusive`, `read`, `write`.
+    /// Returns one word: `exclusive`, `read`, `write`, `permit`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exclusive => "exclusive",
             Self::Read => "read",
             Self::Write => "write",
+            Self::Permit => "permit",
         }
     }
 }
@@ -96,7 +115,8 @@ pub struct LockHolder {
     pub mode: HoldMode,
     /// How many times it holds the lock.
     pub hold_count: u32,
-    /// The time left of a reader's own lease. Known after [`Survey::inspect`](crate::Survey::inspect).
+    /// The time left of a permit's lease, and of a reader's own lease after
+    /// [`Survey::inspect`](crate::Survey::inspect).
     pub remaining: Option<Duration>,
     /// How long it has had the lock. Known for holds that are older than one announcement of their client; see
     /// [`ClientBuilder::announce_every`](crate::ClientBuilder::announce_every).
@@ -161,8 +181,8 @@ pub struct LockDetail {
     pub lock: LockInfo,
     /// Host and port of the server that has it.
     pub server: String,
-    /// The waiters that are named at the server, in order: the queue of a fair lock, and waiters of this library for a
-    /// read-write lock. Others are only counted, in [`LockInfo::waiters`].
+    /// The waiters that are named at the server, in order: the queue of a fair lock or a fair semaphore, and waiters of
+    /// this library for a read-write lock. Others are only counted, in [`LockInfo::waiters`].
     pub queue: Vec<QueuedWaiter>,
     /// Clients that have announced that they wait for it, and for how long.
     pub announced_waits: Vec<(Arc<ClientInfo>, Duration)>,
@@ -219,6 +239,10 @@ pub struct ServerReport {
     /// Whether it has `RESTORE`, which takes free locks without a script. `None` without the right to ask
     /// (`+command|info`).
     pub has_restore: Option<bool>,
+    /// Whether it has the commands that subscribe and publish, so that waiters hear of releases. Without them, waits
+    /// ask by a timer alone, as with [`polled`](crate::ReentrantLock::polled). `None` as for
+    /// [`has_restore`](Self::has_restore).
+    pub has_pubsub: Option<bool>,
     /// The name of this client's user there. `None` without the right to ask.
     pub user: Option<String>,
     /// The rights that locks need, and whether the user has them, as far as the server reports it without executing
@@ -234,6 +258,8 @@ pub struct Right {
     pub rule: String,
     /// The purpose of the right.
     pub purpose: &'static str,
+    /// Whether notifications need it. Without it, waits ask by a timer alone.
+    pub is_for_notifications: bool,
     /// Whether locks fail without it. Without another right something is slower or is not shown.
     pub is_needed: bool,
     /// Whether the user has it.

@@ -28,7 +28,8 @@ struct Places {
 }
 
 impl Survey {
-    /// Returns one lock with everything that the server knows of it; `None` if it has neither holders nor waiters.
+    /// Returns one lock, semaphore, latch or election with everything that the server knows of it; `None` if it has
+    /// neither holders nor waiters.
     ///
     /// Takes some ten commands.
     ///
@@ -53,32 +54,57 @@ impl Survey {
         let read = self.reader().read_waited_for(vec![key.to_string()]).await?;
         let places = self.places(&name).await;
         let Some(mut lock) = read.into_iter().next() else {
-            return Ok(None);
+            return self.inspect_counted(&name).await;
         };
         if lock.holders.is_empty() && !places.read_write.is_empty() {
             lock.kind = LockKind::ReadWrite;
         }
         self.reader_leases(&name, &mut lock).await;
-        let mut queue = places.into_queue(lock.kind);
+        let queue = places.into_queue(lock.kind);
+        let channels = [name.lock_channel(), name.rw_channel()];
+        Ok(Some(self.detail(&name, lock, queue, channels).await))
+    }
+
+    /// The semaphore or latch of this name.
+    async fn inspect_counted(&self, name: &LockName) -> Result<Option<LockDetail>> {
+        let read = self
+            .reader()
+            .read_counted(vec![name.key().to_string()])
+            .await?;
+        let Some(counted) = read.into_iter().next() else {
+            return Ok(None);
+        };
+        let queue = self.reader().places_of(name).await;
+        let channels = [name.semaphore_channel(), name.latch_channel()];
+        Ok(Some(self.detail(name, counted, queue, channels).await))
+    }
+
+    async fn detail(
+        &self,
+        name: &LockName,
+        lock: LockInfo,
+        mut queue: Vec<QueuedWaiter>,
+        channels: [String; 2],
+    ) -> LockDetail {
+        let key = name.key();
         let ids = queue.iter().filter_map(|waiter| client_of(&waiter.id));
         let clients = self.clients.of(ids).await;
         for waiter in &mut queue {
             let client = client_of(&waiter.id).and_then(|id| clients.get(id));
             waiter.client = client.map(|(_, client)| Arc::clone(client));
         }
-        let channels = [name.lock_channel(), name.rw_channel()];
         let channels = channels.map(|channel| (Arc::clone(key), channel));
         let subscribers = self.reader().subscribers(&channels).await;
         let mut channels: Vec<(String, u64)> = subscribers.into_iter().collect();
         channels.retain(|(_, count)| *count > 0);
         channels.sort();
-        Ok(Some(LockDetail {
+        LockDetail {
             server: self.asking.endpoint(key),
             announced_waits: self.announced_waits(key).await,
             lock,
             queue,
             channels,
-        }))
+        }
     }
 
     /// Whether the server has a key of this name, of a lock or of anything else. One command.

@@ -5,6 +5,7 @@
 mod ask;
 mod clients;
 mod contended;
+mod counted;
 pub(crate) mod evict;
 mod glob;
 mod health;
@@ -117,11 +118,12 @@ impl Survey {
         self
     }
 
-    /// Returns the locks that are held, found by a pass over all keys of all servers.
+    /// Returns the locks that are held and the semaphores with permits that are taken, found by two passes over all
+    /// keys of all servers.
     ///
-    /// It takes one `SCAN` for each thousand keys, and a few commands for each hash. If only locks with waiters matter,
-    /// use [`contended`](Self::contended), which looks at no key. A lock that is released and taken again during the
-    /// pass is shown as it was at one of these moments.
+    /// It takes two `SCAN`s for each thousand keys, and a few commands for each hash and each semaphore. If only locks
+    /// with waiters matter, use [`contended`](Self::contended), which looks at no key. A lock that is released and taken
+    /// again during the passes is shown as it was at one of these moments.
     ///
     /// # Cancel safety
     /// Nothing is changed.
@@ -139,7 +141,7 @@ impl Survey {
         Ok(all)
     }
 
-    /// Makes that pass slice by slice.
+    /// Makes these passes slice by slice.
     #[must_use = "it looks at nothing until `next` is awaited"]
     pub fn scan(&self) -> LockScan {
         let glob = format!("{}{}", glob_of(&self.prefix), self.pattern);
@@ -156,7 +158,7 @@ impl Survey {
         TokenScan::new(pass, self.reader(), &self.asking, names, unused_for)
     }
 
-    /// Returns the locks with these names that are held.
+    /// Returns the locks with these names that are held, and the semaphores and latches with holders or waiters.
     ///
     /// # Cancel safety
     /// Nothing is changed.
@@ -165,7 +167,11 @@ impl Survey {
     /// As for [`locks`](Self::locks).
     pub async fn named(&self, names: &[&str]) -> Result<Vec<LockInfo>> {
         let keys = names.iter().map(|name| format!("{}{name}", self.prefix));
-        self.reader().read_some(keys.collect()).await
+        let mut keys: Vec<String> = keys.collect();
+        let mut found = self.reader().read_some(keys.clone()).await?;
+        keys.retain(|key| found.iter().all(|lock| lock.key != *key));
+        found.extend(self.reader().read_counted(keys).await?);
+        Ok(found)
     }
 
     /// Returns all clients that announce themselves, with their longer holds and waits; see

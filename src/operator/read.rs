@@ -42,6 +42,15 @@ struct Seen {
 }
 
 impl Reader {
+    pub(super) fn asking(&self) -> &Asking {
+        &self.asking
+    }
+
+    /// Adds the clients to the holders of these locks.
+    pub(super) async fn tell_clients(&self, locks: &mut [LockInfo]) {
+        self.clients.tell(locks).await;
+    }
+
     pub(super) fn new(asking: &Asking, prefix: &str, clients: Arc<Clients>) -> Self {
         Self {
             asking: asking.clone(),
@@ -90,7 +99,7 @@ impl Reader {
     }
 
     /// Returns the name of the lock with this key, if a client with this prefix can name it.
-    fn name(&self, key: &str) -> Option<LockName> {
+    pub(super) fn name(&self, key: &str) -> Option<LockName> {
         LockName::new(&self.prefix, key.strip_prefix(&*self.prefix)?).ok()
     }
 
@@ -138,13 +147,14 @@ impl Reader {
         Ok(seen)
     }
 
-    /// Adds the data beside the lock's own key: token, queue, subscribers.
+    /// Adds the data beside the lock's own key: token, queue, leader, subscribers.
     async fn described(&self, seen: Vec<Seen>) -> Result<Vec<LockInfo>> {
         let beside = seen.iter().flat_map(|lock| {
             let ask = |words: &[&str]| (Arc::clone(&lock.key), command(words));
             [
                 ask(&["GET", &lock.name.token_key()]),
                 ask(&["LLEN", &lock.name.fair_queue_key()]),
+                ask(&["HGETALL", &lock.name.leader_key()]),
             ]
         });
         let beside = self.asking.ask_all(&beside.collect::<Vec<_>>()).await;
@@ -153,7 +163,7 @@ impl Reader {
             channels.map(|channel| (Arc::clone(&lock.key), channel))
         });
         let subscribers = self.subscribers(&channels.collect::<Vec<_>>()).await;
-        let locks = seen.into_iter().zip(beside.chunks_exact(2));
+        let locks = seen.into_iter().zip(beside.chunks_exact(3));
         let mut locks: Vec<LockInfo> = locks
             .map(|(lock, beside)| {
                 let number = |at: usize| beside[at].as_ref().ok().and_then(integer);
@@ -164,7 +174,9 @@ impl Reader {
                     .iter()
                     .filter_map(|channel| subscribers.get(channel));
                 let subscribed = subscribed.sum();
-                lock.described(token, queued.unwrap_or(0), subscribed)
+                let leader = beside[2].as_ref().ok().and_then(pairs).unwrap_or_default();
+                let lock = lock.described(token, queued.unwrap_or(0), subscribed);
+                led(lock, &leader)
             })
             .collect();
         self.clients.tell(&mut locks).await;
@@ -266,6 +278,23 @@ impl Seen {
             remaining: self.remaining,
             waiters: queued.max(usize::try_from(subscribed).unwrap_or(usize::MAX)),
             token: token.map(Into::into),
+            free_permits: None,
+            count: None,
+            value: None,
         }
     }
+}
+
+/// Makes it an election if its holder has proclaimed something.
+fn led(mut lock: LockInfo, leader: &[(String, String)]) -> LockInfo {
+    let field = |name: &str| leader.iter().find(|(field, _)| field == name);
+    let field = |name: &str| field(name).map(|(_, value)| value);
+    let [holder] = &*lock.holders else {
+        return lock;
+    };
+    if field("id") == Some(&holder.id) {
+        lock.kind = LockKind::Election;
+        lock.value = field("value").cloned();
+    }
+    lock
 }

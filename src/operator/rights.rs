@@ -105,6 +105,7 @@ fn wanted(rule: String, words: Vec<String>, purpose: &'static str, is_needed: bo
     let right = Right {
         rule,
         purpose,
+        is_for_notifications: purpose == WAKING,
         is_needed,
         is_given: false,
     };

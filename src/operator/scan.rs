@@ -1,4 +1,4 @@
-//! Locks that are held, found by a pass over the keys of all servers.
+//! Locks that are held and permits that are taken, found by two passes over the keys of all servers.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,24 +7,31 @@ use super::ask::Asking;
 use super::info::LockInfo;
 use super::pass::{Pass, times};
 use super::read::Reader;
+use super::{counted, glob};
 use crate::api::error::Result;
 
 /// The server's time to read a hash: 0.98 s for 98 000, a tenth of them locks.
 const READ_COST: Duration = Duration::from_micros(10);
 
-/// A pass over all keys that finds locks; from [`Survey::scan`](crate::Survey::scan).
+/// Two passes over all keys that find locks, then semaphores; from [`Survey::scan`](crate::Survey::scan).
 #[derive(Debug)]
 pub struct LockScan {
     pass: Pass,
     reader: Reader,
+    /// The pass over the sorted sets of semaphores, until it begins.
+    permits: Option<Pass>,
+    glob: String,
     /// The locks found so far: `SCAN` may name a key more than once.
     found: HashSet<String>,
 }
 
 impl LockScan {
     pub(super) fn new(asking: &Asking, reader: Reader, glob: String, share: f64) -> Self {
+        let permits = counted::GLOB.to_owned();
         Self {
-            pass: Pass::new(asking, glob, "hash", share),
+            pass: Pass::new(asking, glob.clone(), "hash", share),
+            permits: Some(Pass::new(asking, permits, counted::KEY_TYPE, share)),
+            glob,
             reader,
             found: HashSet::new(),
         }
@@ -53,12 +60,27 @@ impl LockScan {
     /// ```
     pub async fn next(&mut self) -> Result<Option<Vec<LockInfo>>> {
         let Some(slice) = self.pass.slice().await? else {
-            return Ok(None);
+            let Some(permits) = self.permits.take() else {
+                return Ok(None);
+            };
+            self.pass = permits;
+            return Ok(Some(Vec::new()));
         };
-        let new = slice.keys.iter().filter(|key| !self.found.contains(*key));
-        let new: Vec<String> = new.cloned().collect();
+        let is_of_permits = self.permits.is_none();
+        let keys = if is_of_permits {
+            let keys = slice.keys.iter().flat_map(|key| counted::keys_of(key));
+            keys.filter(|key| glob::matches(&self.glob, key)).collect()
+        } else {
+            slice.keys.clone()
+        };
+        let new = keys.into_iter().filter(|key| !self.found.contains(key));
+        let new: Vec<String> = new.collect();
         let busy = times(READ_COST, new.len());
-        let locks = self.reader.read_some(new).await?;
+        let locks = if is_of_permits {
+            self.reader.read_counted(new).await?
+        } else {
+            self.reader.read_some(new).await?
+        };
         self.pass.done(&slice, busy);
         self.found.extend(locks.iter().map(|lock| lock.key.clone()));
         Ok(Some(locks))

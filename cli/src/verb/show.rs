@@ -1,11 +1,11 @@
 //! `show`: one lock with all that the server knows of it.
 
 use clap::Args;
-use lockset::{LockDetail, LockHolder, QueuedWaiter};
+use lockset::{HoldMode, LockDetail, LockHolder, QueuedWaiter};
 use serde::Serialize;
 
 use crate::connect::Context;
-use crate::facts::{ClientFact, LockFact, WaiterFact, who};
+use crate::facts::{ClientFact, LockFact, WaiterFact, numbers, who};
 use crate::failure::{Failure, Outcome};
 use crate::found::{find, is_free_to_readers};
 use crate::output::{Style, quoted, shown};
@@ -13,11 +13,12 @@ use crate::{span, status};
 
 /// Show one lock: holders, counts, age, remaining lease, waiters in their order, token, server.
 ///
-/// The status is 0 if it is held or waited for, and 1 if it is free.
+/// Of a semaphore it shows the permits, with the lease of each; of an election the value of its leader; of a latch
+/// that is waited for its count. The status is 0 if it is held or waited for, and 1 if it is free.
 #[derive(Args)]
 #[command(after_help = "Example:\n  lockset show order:7")]
 pub(crate) struct Show {
-    /// The name of the lock, of any kind.
+    /// The name of the lock, semaphore, latch or election.
     name: String,
 }
 
@@ -115,13 +116,22 @@ fn print(context: &Context, found: &LockDetail) -> Result<(), Failure> {
     output.line(&output.paint(Style::Bold, &shown(&lock.name)))?;
     line("kind", lock.kind.as_str().to_owned())?;
     line("server", found.server.clone())?;
+    if let Some(numbers) = numbers(lock) {
+        line("count", numbers)?;
+    }
+    if let Some(value) = &lock.value {
+        line("value", quoted(value))?;
+    }
     match &*lock.holders {
+        [] if lock.count.is_some() => {}
         [] => line("held", "free at this moment".to_owned())?,
         holders => {
             for holder in holders {
                 line("held", holder_text(holder))?;
             }
-            line("lease", format!("{} left", span::show(lock.remaining)))?;
+            if lock.free_permits.is_none() {
+                line("lease", format!("{} left", span::show(lock.remaining)))?;
+            }
         }
     }
     if let Some(token) = lock.token {
@@ -146,7 +156,7 @@ fn print(context: &Context, found: &LockDetail) -> Result<(), Failure> {
 
 fn holder_text(holder: &LockHolder) -> String {
     let mut text = format!("by {}", who(&holder.id, holder.client.as_deref()));
-    if holder.mode != lockset::HoldMode::Exclusive {
+    if !matches!(holder.mode, HoldMode::Exclusive | HoldMode::Permit) {
         text = format!("{text}, to {}", holder.mode.as_str());
     }
     if holder.hold_count > 1 {
@@ -191,7 +201,7 @@ fn waiters_text(found: &LockDetail) -> String {
 fn waiter_text(waiter: &QueuedWaiter) -> String {
     let who = who(&waiter.id, waiter.client.as_deref());
     let wants = match waiter.mode {
-        lockset::HoldMode::Exclusive => String::new(),
+        HoldMode::Exclusive | HoldMode::Permit => String::new(),
         mode => format!(", to {}", mode.as_str()),
     };
     let kept = span::show(waiter.kept_for);

@@ -330,3 +330,113 @@ async fn scores_that_are_not_times_are_still_shown() {
         assert!(found.is_some(), "a server that was looked at");
     }
 }
+
+fn names(locks: &[LockInfo]) -> Vec<&str> {
+    let mut names: Vec<&str> = locks.iter().map(|lock| lock.name.as_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Permits and a leader among numbers and sorted sets of an application.
+#[tokio::test]
+async fn semaphores_and_elections_are_found() {
+    let server = Server::start();
+    let client = Client::builder(&server.url()).key_prefix("app:");
+    let client = client.build().await.unwrap();
+    let mut admin = server.admin().await;
+    for foreign in [
+        &["SET", "app:number", "5"][..],
+        &["SET", "app:user", "5"],
+        &["ZADD", "{app:user}:timeout", "9000000000000", "user:7"],
+        &["ZADD", "{app:other}:timeout", "9000000000000", "1"],
+        &["SET", "other:seats", "5"],
+    ] {
+        let _: redis::Value = ask(&mut admin, foreign).await;
+    }
+    let seats = client.semaphore("seats").permits(3);
+    let two = seats.many(2).acquire().await.unwrap();
+    let election = client.election("leader").value("10.0.0.7");
+    let leadership = election.campaign().await.unwrap();
+
+    let locks = within(SOON, client.locks("*")).await.unwrap();
+    assert_eq!(names(&locks), ["leader", "seats"]);
+    let seen = named(&locks, "seats");
+    assert_eq!(
+        (seen.kind, seen.free_permits),
+        (LockKind::Semaphore, Some(1))
+    );
+    assert_eq!(seen.key, "app:seats");
+    let mut ids: Vec<&str> = two.holder_ids().collect();
+    ids.sort_unstable();
+    let mut holders: Vec<&str> = seen.holders.iter().map(|holder| &*holder.id).collect();
+    holders.sort_unstable();
+    assert_eq!(holders, ids);
+    for holder in &seen.holders {
+        assert_eq!((holder.mode, holder.hold_count), (HoldMode::Permit, 1));
+        assert!(holder.remaining > Some(LEASE / 2), "{holder:?}");
+        assert_eq!(holder.client.as_ref().unwrap().id, client.id());
+    }
+    let leader = named(&locks, "leader");
+    assert_eq!(leader.kind, LockKind::Election);
+    assert_eq!(leader.value.as_deref(), Some("10.0.0.7"));
+    assert_eq!(leader.token, Some(leadership.token()));
+    assert_eq!(leader.holders[0].id, leadership.id());
+
+    assert_eq!(client.locks("se*").await.unwrap().len(), 1);
+    let survey = client.survey();
+    let some = survey.named(&["seats", "leader", "number", "user"]).await;
+    assert_eq!(names(&some.unwrap()), ["leader", "seats"]);
+    assert!(survey.inspect("number").await.unwrap().is_none());
+    two.release().await.unwrap();
+    leadership.resign().await.unwrap();
+    assert_eq!(client.locks("*").await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn those_who_wait_for_permits_and_latches_are_found() {
+    let server = Server::start();
+    let [holder, waiter] = [
+        patient_client(&server.url()).await,
+        patient_client(&server.url()).await,
+    ];
+    let seats = |client: &Client| client.semaphore("seats").permits(1).fair();
+    let seat = seats(&holder).acquire().await.unwrap();
+    assert!(holder.latch("done").init(2).await.unwrap());
+    let tasks = [
+        tokio::spawn({
+            let seats = seats(&waiter);
+            async move { seats.acquire().await.map(drop) }
+        }),
+        tokio::spawn({
+            let latch = waiter.latch("done");
+            async move { latch.wait().await }
+        }),
+    ];
+    let survey = holder.survey();
+    eventually(SOON, "both listen", async || {
+        names(&survey.contended().await.unwrap()) == ["done", "seats"]
+    })
+    .await;
+    let contended = survey.contended().await.unwrap();
+    let latch = named(&contended, "done");
+    assert_eq!(
+        (latch.kind, latch.count, latch.waiters),
+        (LockKind::Latch, Some(2), 1)
+    );
+    let found = survey.inspect("seats").await.unwrap().unwrap();
+    assert_eq!(found.lock.kind, LockKind::Semaphore);
+    assert_eq!((found.lock.free_permits, found.lock.waiters), (Some(0), 1));
+    let place = &found.queue[0];
+    assert!(
+        place.has_heartbeat && !place.kept_for.is_zero(),
+        "{place:?}"
+    );
+    assert_eq!(place.client.as_ref().unwrap().id, waiter.id());
+    assert_eq!(found.channels.len(), 1, "{found:?}");
+    seat.release().await.unwrap();
+    holder.latch("done").count_down().await.unwrap();
+    holder.latch("done").count_down().await.unwrap();
+    for task in tasks {
+        within(SOON, task).await.unwrap().unwrap();
+    }
+}

@@ -49,6 +49,7 @@ pub(super) fn of(report: &ServerReport, is_cluster: bool) -> Vec<Check> {
         checks.push(distance(report));
     }
     checks.extend(report.has_restore.map(native_path));
+    checks.extend(notifications(report));
     checks.extend(rights(report));
     checks
 }
@@ -66,6 +67,32 @@ fn native_path(has_restore: bool) -> Check {
         "the server has no RESTORE",
         advice,
     )
+}
+
+/// Whether waiters hear of releases. If they do not, handles have to be polled.
+fn notifications(report: &ServerReport) -> Option<Check> {
+    const NAME: &str = "waits";
+    const POLLED: &str = "write `.polled(..)` on handles, with pauses that fit: without it a waiter asks \
+        once in a sixth of its client's lease, up to 1 s";
+    let wrong =
+        |found: &str, advice: String| Some(Check::wrong(NAME, Verdict::Warn, found, advice));
+    if report.has_pubsub == Some(false) {
+        return wrong("the server cannot publish and subscribe", POLLED.to_owned());
+    }
+    let mut rights = report
+        .rights
+        .iter()
+        .filter(|right| right.is_for_notifications)
+        .peekable();
+    rights.peek()?;
+    let missing = rights.filter(|right| !right.is_given);
+    let missing: Vec<_> = missing.map(|right| format!("'{}'", right.rule)).collect();
+    if missing.is_empty() {
+        return Some(Check::ok(NAME, "notifications wake waiters"));
+    }
+    let user = report.user.as_deref().unwrap_or("USER");
+    let advice = format!("ACL SETUSER {user} {} '&*'; or {POLLED}", missing.join(" "));
+    wrong("the user may not publish and subscribe", advice)
 }
 
 fn field<'a>(report: &'a ServerReport, name: &str) -> &'a str {
@@ -443,6 +470,21 @@ mod tests {
             let check = checks.iter().find(|check| check.check == "native path");
             assert_eq!(check.map(|check| check.verdict), expected);
         }
+    }
+
+    #[test]
+    fn a_server_without_notifications_needs_polled_waits() {
+        let waits = |has_pubsub| {
+            let mut report = report(&[]);
+            report.has_pubsub = has_pubsub;
+            let checks = of(&report, false);
+            checks.into_iter().find(|check| check.check == "waits")
+        };
+        let check = waits(Some(false)).unwrap();
+        assert_eq!(check.verdict, Verdict::Warn);
+        assert!(check.advice.unwrap().contains("`.polled(..)`"));
+        // The rights of the user are not known.
+        assert!(waits(Some(true)).is_none() && waits(None).is_none());
     }
 
     #[test]

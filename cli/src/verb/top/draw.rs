@@ -213,6 +213,8 @@ fn kind(kind: &str) -> &str {
     match kind {
         "exclusive" => "lock",
         "read-write" => "rw",
+        "semaphore" => "sem",
+        "election" => "lead",
         other => other,
     }
 }
@@ -277,6 +279,8 @@ fn page(model: &Model, name: &str, now: Duration) -> Vec<Line<'static>> {
         return lines;
     };
     lines.push(Line::raw(format!("server   {}", shown(&detail.server))));
+    let facts = detail.facts.iter();
+    lines.extend(facts.map(|fact| Line::raw(format!("         {}", shown(fact)))));
     let holders = detail.holders.iter();
     lines.extend(holders.map(|holder| Line::raw(format!("held by  {}", shown(holder)))));
     for (number, place) in detail.queue.iter().enumerate() {
@@ -380,6 +384,7 @@ mod tests {
             detail: Some(Detail {
                 name: "desk:1".to_owned(),
                 server: "127.0.0.1:6379".to_owned(),
+                facts: Vec::new(),
                 holders: vec!["9f2c3a44..:7 once".to_owned()],
                 queue: [(true, false), (false, false), (true, true)]
                     .map(|(is_ours, is_dead)| Place {

@@ -53,6 +53,8 @@ pub(super) struct Place {
 pub(super) struct Detail {
     pub(super) name: String,
     pub(super) server: String,
+    /// The numbers of a semaphore or a latch, the value of a leader.
+    pub(super) facts: Vec<String>,
     /// Each holder in words.
     pub(super) holders: Vec<String>,
     pub(super) queue: Vec<Place>,

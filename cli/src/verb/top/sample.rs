@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::model::{Detail, Place, Sample, Seen};
-use crate::facts::{short, who};
+use crate::facts::{numbers, short, who};
 use crate::failure::Failure;
 use crate::span;
 
@@ -234,14 +234,18 @@ async fn scan(survey: Survey, found: mpsc::Sender<Result<Vec<LockInfo>, lockset:
 }
 
 fn described(found: &LockDetail) -> Detail {
-    let holders = found.lock.holders.iter();
+    let (holders, value) = (found.lock.holders.iter(), found.lock.value.as_ref());
     Detail {
         name: found.lock.name.clone(),
         server: found.server.clone(),
+        facts: numbers(&found.lock)
+            .into_iter()
+            .chain(value.map(|value| format!("value {value}")))
+            .collect(),
         holders: holders
             .map(|holder| {
                 let mode = match holder.mode {
-                    HoldMode::Exclusive => String::new(),
+                    HoldMode::Exclusive | HoldMode::Permit => String::new(),
                     mode => format!(", to {}", mode.as_str()),
                 };
                 let left = holder

@@ -1,0 +1,254 @@
+//! Semaphores and latches as operators see them.
+//!
+//! Invariant: a number of an application is never shown. A semaphore has permits with ids like ours or Redisson's, or
+//! waiters; a latch has waiters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::ask::{Question, command};
+use super::info::{HoldMode, LockHolder, LockInfo, LockKind, QueuedWaiter};
+use super::read::Reader;
+use super::recognize::client_of;
+use super::values::{integer, list, scored};
+use crate::api::error::Result;
+use crate::engine::keys::{LockName, within_braces};
+
+/// The type of the keys that hold the permits which are taken.
+pub(super) const KEY_TYPE: &str = "zset";
+
+/// A pattern that matches these keys.
+pub(super) const GLOB: &str = "*:timeout";
+
+/// Read this many permits and waiters at most.
+const LAST: &str = "9999";
+
+/// The length of a permit id of Redisson: 16 bytes in hexadecimal.
+const REDISSON_ID_LEN: usize = 32;
+
+/// The number of questions for each key.
+const QUESTIONS: usize = 4;
+
+/// Returns the keys of the semaphores whose permits may be in the sorted set with this key. `x` and `{x}` share it.
+pub(super) fn keys_of(timeouts: &str) -> Vec<String> {
+    let Some(key) = timeouts.strip_suffix(":timeout") else {
+        return Vec::new();
+    };
+    let plain = within_braces(key).map(str::to_owned);
+    plain.into_iter().chain([key.to_owned()]).collect()
+}
+
+/// Returns the server's time in milliseconds from the reply to `TIME`.
+fn milliseconds(time: &Value) -> f64 {
+    let part = |at: usize| list(time).get(at).and_then(integer).unwrap_or_default();
+    part(0).saturating_mul(1000).saturating_add(part(1) / 1000) as f64
+}
+
+/// A score may be any number, because others can write it.
+fn span_of(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or(Duration::MAX)
+}
+
+fn is_permit(id: &str) -> bool {
+    let is_redisson = id.len() == REDISSON_ID_LEN && id.bytes().all(|c| c.is_ascii_hexdigit());
+    is_redisson || client_of(id).is_some()
+}
+
+/// The replies about one key.
+struct Replies {
+    now: f64,
+    count: i64,
+    /// Permits with the ends of their leases.
+    permits: Vec<(String, f64)>,
+    places: usize,
+}
+
+impl Replies {
+    /// `None` if the key is not a number.
+    fn read(answers: &[Result<Value>]) -> Result<Option<Self>> {
+        let count = match &answers[0] {
+            Err(error) if !error.is_wrong_type() => return Err(error.clone()),
+            answer => answer.as_ref().ok().and_then(integer),
+        };
+        let Some(count) = count else {
+            return Ok(None);
+        };
+        let scores = |at: usize| answers[at].as_ref().map(scored).unwrap_or_default();
+        let mut permits = scores(2);
+        if !permits.iter().all(|(id, _)| is_permit(id)) {
+            permits.clear();
+        }
+        Ok(Some(Self {
+            now: answers[1].as_ref().map(milliseconds).unwrap_or_default(),
+            count,
+            permits,
+            places: scores(3).len(),
+        }))
+    }
+
+    /// `None` if the number is neither a semaphore nor a latch, or nothing is taken and nothing waits.
+    fn into_info(self, name: &LockName, subscribed: [u64; 2]) -> Option<LockInfo> {
+        let [semaphore, latch] =
+            subscribed.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+        let left = |end: f64| span_of(end - self.now);
+        let (taken, ended): (Vec<_>, Vec<_>) =
+            self.permits.iter().partition(|(_, end)| *end > self.now);
+        let holders: Vec<LockHolder> = taken
+            .iter()
+            .map(|(id, end)| LockHolder {
+                id: id.clone(),
+                mode: HoldMode::Permit,
+                hold_count: 1,
+                remaining: Some(left(*end)),
+                held_for: None,
+                client: None,
+            })
+            .collect();
+        let waiters = semaphore.max(self.places);
+        let is_semaphore = !holders.is_empty() || waiters > 0;
+        if !is_semaphore && latch == 0 {
+            return None;
+        }
+        let ended = i64::try_from(ended.len()).unwrap_or(i64::MAX);
+        let number = |count: i64| u64::try_from(count).unwrap_or_default();
+        let ends = holders.iter().filter_map(|holder| holder.remaining);
+        Some(LockInfo {
+            name: name.as_str().to_owned(),
+            key: name.key().as_ref().to_owned(),
+            kind: if is_semaphore {
+                LockKind::Semaphore
+            } else {
+                LockKind::Latch
+            },
+            remaining: ends.max().unwrap_or_default(),
+            waiters: if is_semaphore { waiters } else { latch },
+            token: None,
+            free_permits: is_semaphore.then(|| number(self.count.saturating_add(ended))),
+            count: (!is_semaphore).then(|| number(self.count)),
+            value: None,
+            holders,
+        })
+    }
+}
+
+impl Reader {
+    /// Returns the semaphores and latches among these keys that have a holder or a waiter.
+    pub(super) async fn read_counted(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
+        let named: Vec<LockName> = keys.iter().filter_map(|key| self.name(key)).collect();
+        let questions = named.iter().flat_map(|name| -> [Question; QUESTIONS] {
+            let ask = |words: &[&str]| (Arc::clone(name.key()), command(words));
+            let all = |key: &str| ask(&["ZRANGE", key, "0", LAST, "WITHSCORES"]);
+            [
+                ask(&["GET", name.key()]),
+                ask(&["TIME"]),
+                all(&name.semaphore_timeouts_key()),
+                all(&name.semaphore_alive_key()),
+            ]
+        });
+        let answers = self.asking().ask_all(&questions.collect::<Vec<_>>()).await;
+        let mut numbers = Vec::new();
+        for (name, answers) in named.into_iter().zip(answers.chunks_exact(QUESTIONS)) {
+            if let Some(replies) = Replies::read(answers)? {
+                numbers.push((name, replies));
+            }
+        }
+        let channels = numbers.iter().flat_map(|(name, _)| {
+            let channels = [name.semaphore_channel(), name.latch_channel()];
+            channels.map(|channel| (Arc::clone(name.key()), channel))
+        });
+        let channels: Vec<_> = channels.collect();
+        let subscribers = self.subscribers(&channels).await;
+        let count = |channel: &str| subscribers.get(channel).copied().unwrap_or_default();
+        let found = numbers.into_iter().filter_map(|(name, replies)| {
+            let channels = [name.semaphore_channel(), name.latch_channel()];
+            replies.into_info(&name, channels.map(|channel| count(&channel)))
+        });
+        let mut found: Vec<LockInfo> = found.collect();
+        self.tell_clients(&mut found).await;
+        Ok(found)
+    }
+
+    /// Returns the waiters of a fair semaphore in their order.
+    pub(super) async fn places_of(&self, name: &LockName) -> Vec<QueuedWaiter> {
+        let ask = |words: &[&str]| (Arc::clone(name.key()), command(words));
+        let all = |key: &str| ask(&["ZRANGE", key, "0", LAST, "WITHSCORES"]);
+        let questions = [
+            ask(&["TIME"]),
+            all(&name.semaphore_queue_key()),
+            all(&name.semaphore_alive_key()),
+        ];
+        let answers = self.asking().ask_all(&questions).await;
+        let scores = |at: usize| answers[at].as_ref().map(scored).unwrap_or_default();
+        let now = answers[0].as_ref().map(milliseconds).unwrap_or_default();
+        let (queue, alive) = (scores(1), scores(2));
+        let places = queue.into_iter().map(|(id, _)| {
+            let until = alive.iter().find(|(other, _)| *other == id);
+            QueuedWaiter {
+                kept_for: span_of(until.map_or(0.0, |(_, until)| until - now)),
+                id,
+                mode: HoldMode::Permit,
+                has_heartbeat: true,
+                client: None,
+            }
+        });
+        places.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: &str = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
+    const JAVAS: &str = "0123456789abcdef0123456789ABCDEF";
+
+    fn replies(permits: &[(&str, f64)]) -> Replies {
+        let permits = permits.iter().map(|(id, end)| ((*id).to_owned(), *end));
+        Replies {
+            now: 1000.0,
+            count: 2,
+            permits: permits.collect(),
+            places: 0,
+        }
+    }
+
+    fn info(replies: Replies, subscribed: [u64; 2]) -> Option<LockInfo> {
+        replies.into_info(&LockName::new("", "x").unwrap(), subscribed)
+    }
+
+    #[test]
+    fn permits_that_are_taken_and_permits_whose_lease_has_ended() {
+        let found = info(replies(&[(OURS, 3000.0), (JAVAS, 1000.0)]), [1, 0]).unwrap();
+        assert_eq!(
+            (found.kind, found.free_permits),
+            (LockKind::Semaphore, Some(3))
+        );
+        assert_eq!((found.holders.len(), found.waiters), (1, 1));
+        assert_eq!(found.remaining, Duration::from_secs(2));
+        let waited_for = info(replies(&[]), [1, 0]).unwrap();
+        assert_eq!((waited_for.free_permits, waited_for.count), (Some(2), None));
+    }
+
+    #[test]
+    fn a_number_is_a_latch_only_while_a_client_waits() {
+        let latch = info(replies(&[]), [0, 2]).unwrap();
+        assert_eq!(
+            (latch.kind, latch.count, latch.waiters),
+            (LockKind::Latch, Some(2), 2)
+        );
+        assert_eq!(info(replies(&[]), [0, 0]), None);
+    }
+
+    #[test]
+    fn the_keys_of_applications_are_not_semaphores() {
+        assert!(is_permit(OURS) && is_permit(JAVAS));
+        for foreign in ["user:7", "0123", "", &"x".repeat(32)] {
+            assert!(!is_permit(foreign), "{foreign}");
+        }
+        assert_eq!(keys_of("{x}:timeout"), ["x", "{x}"]);
+        assert_eq!(keys_of("a{b}:timeout"), ["a{b}"]);
+        assert!(keys_of("x:timeouts").is_empty());
+    }
+}
