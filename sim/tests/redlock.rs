@@ -141,3 +141,38 @@ async fn what_a_later_call_asks_to_be_left_is_left_at_every_server() {
         assert!(client.lock("a").is_locked().await.unwrap(), "{server:?}");
     }
 }
+
+/// The vote of a server that was restarted not long ago is not needed then, so nobody has to be heard.
+#[tokio::test(start_paused = true)]
+async fn a_majority_that_was_up_for_long_waits_for_no_slow_server() {
+    let servers = [(); 5].map(|()| Server::new());
+    let mut clients = Vec::new();
+    for server in &servers {
+        clients.push(server.client().await);
+    }
+    let redlock = Redlock::new(clients).unwrap();
+    servers[0].advance(700 * SECOND).await;
+    servers[0].kill();
+    servers[0].restart_empty();
+    let lock = redlock.lock("a");
+    // The connections exist, and the restarted server has a vote, before one of them is slow.
+    for _ in 0..2 {
+        lock.lock().await.unwrap().release().await.unwrap();
+        servers[0].advance(LEASE * 11 / 10).await;
+    }
+    servers[4].delay(100 * MS);
+    for (slow, bound) in [(None, 10 * MS), (Some(3), 210 * MS)] {
+        // With two slow servers, the restarted one is needed for a majority of three.
+        if let Some(slow) = slow {
+            let slow: usize = slow;
+            servers[slow].delay(100 * MS);
+        }
+        let asked = Instant::now();
+        let held = lock.lock().await.unwrap();
+        let took = asked.elapsed();
+        held.release().await.unwrap();
+        servers[0].advance(SECOND).await;
+        assert!(took <= bound, "{took:?}");
+        assert_eq!(took >= 200 * MS, slow.is_some(), "{took:?}");
+    }
+}

@@ -163,8 +163,9 @@ impl RedlockBuilder {
     ///
     /// A longer lease of another program is noticed when a server refuses a vote because of it, and counts after that.
     /// In addition, if the vote of a server that has been up for less than ten minutes is needed, the answers of the
-    /// others are awaited first. So a restart lets in a second holder only if the servers that know of the first do not
-    /// answer either.
+    /// others are awaited first, so each lock takes the round trip to the slowest of them. Then a restart lets in a
+    /// second holder only if the servers that know of the first do not answer either. A call waits for no other server
+    /// if a majority has been up for longer, or the servers are [persistent](Self::persistent_nodes).
     pub fn longest_lease(mut self, lease: Duration) -> Self {
         self.longest_lease = lease;
         self

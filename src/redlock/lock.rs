@@ -55,8 +55,9 @@ impl RedlockLock {
 
     /// Acquires the lock, waiting until it is free.
     ///
-    /// Takes one round trip to all servers at once if it is free, two if it is fenced; it does not wait for a
-    /// minority that is slow or dead. If the lock is held elsewhere, it asks again when a server notifies of
+    /// Takes one round trip to all servers at once if it is free, two if it is fenced. It does not wait for a minority
+    /// that is slow or dead, unless the majority [needs a server](crate::RedlockBuilder::longest_lease) that has been up
+    /// for less than ten minutes. If the lock is held elsewhere, it asks again when a server notifies of
     /// a release, and after a random time of up to 200 ms.
     ///
     /// # Cancel safety

@@ -142,10 +142,14 @@ impl QuorumRequest {
         (shares, pending)
     }
 
-    /// Whether to wait for more votes.
+    /// Whether to wait for more votes: until a majority has granted that cannot have forgotten another holder, or all
+    /// servers have answered.
     fn needs_more(&self, shares: &[(usize, Share)]) -> bool {
-        let servers = shares.iter().map(|(server, _)| *server);
-        shares.len() < self.quorum || self.servers.may_have_forgotten(servers)
+        let may_have_forgotten = |server| self.servers.may_have_forgotten(server);
+        let certain = shares
+            .iter()
+            .filter(|(server, _)| !may_have_forgotten(*server));
+        certain.count() < self.quorum
     }
 
     /// Asks one server. The future owns all it needs.

@@ -17,6 +17,7 @@
 //! way counts until it is over and some time longer (`sightings.rs`). Besides, a round that needs the vote of a
 //! recently started server awaits the votes of all others first, because one of them may know of a holder that this
 //! server has forgotten.
+//! That ends when a majority has granted the lock that has been up for long: then no other majority is possible.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,13 +148,11 @@ impl Servers {
         self.seen.lock().note(remaining, self.now());
     }
 
-    /// Whether one of these servers may have forgotten a vote whose lease this process has not seen.
-    pub(super) fn may_have_forgotten(&self, mut servers: impl Iterator<Item = usize>) -> bool {
-        let was_started_recently = |at| {
-            let process = self.process(at);
-            process.is_none_or(|process| self.shortfall(&process, RECENT_START).is_some())
-        };
-        self.longest_lease.is_some() && servers.any(was_started_recently)
+    /// Whether a server may have forgotten a vote whose lease this process has not seen.
+    pub(super) fn may_have_forgotten(&self, at: usize) -> bool {
+        let was_started_recently =
+            |process: Process| self.shortfall(&process, RECENT_START).is_some();
+        self.longest_lease.is_some() && self.process(at).is_none_or(was_started_recently)
     }
 
     /// Returns the reason if a server's last answer does not count.
