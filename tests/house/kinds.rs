@@ -25,6 +25,7 @@ const KINDS: [&str; 12] = [
 /// Kinds that are made of others: what holds for those holds for them.
 const OF_LOCKS: &str = "once job";
 const NO_LOCKS: &str = "semaphore plain_semaphore latch barrier election";
+const WITHOUT_LEASES: &str = "plain_semaphore latch barrier election";
 
 struct Place {
     file: &'static str,
@@ -102,11 +103,12 @@ const PLACES: &[Place] = &[
             ("reentrant", "reentrant: Grants"),
             ("fair", "fair: Grants"),
             ("rwlock", "read: Grants"),
+            ("semaphore", "semaphore: Grants"),
         ],
         others: &[
             MADE_OF_REENTRANT,
             ("multilock", "counts once for each member"),
-            (NO_LOCKS, "grants of locks alone are counted"),
+            (WITHOUT_LEASES, "grants of locks and permits are counted"),
         ],
     },
     Place {
@@ -114,12 +116,13 @@ const PLACES: &[Place] = &[
         names: &[
             ("reentrant", "\"reentrant\""),
             ("fair", "\"fair\""),
-            ("rwlock", "\"read\", \"write\""),
+            ("rwlock", "\"read\""),
+            ("semaphore", "\"semaphore\""),
             ("multilock", "\"multi\""),
             ("redlock", "\"redlock\""),
         ],
         others: &[
-            (NO_LOCKS, "the label `kind` is for locks"),
+            (WITHOUT_LEASES, "the label `kind` is for locks and permits"),
             (OF_LOCKS, "counted as reentrant"),
         ],
     },
@@ -130,7 +133,7 @@ const PLACES: &[Place] = &[
             MADE_OF_REENTRANT,
             ("fair", "its hash is that of a reentrant lock"),
             ("multilock", "its members are recognized"),
-            (NO_LOCKS, "operators see locks"),
+            (NO_LOCKS, "src/operator/counted.rs does that"),
         ],
     },
     Place {
@@ -139,11 +142,17 @@ const PLACES: &[Place] = &[
             ("reentrant", "Exclusive"),
             ("fair", "Fair"),
             ("rwlock", "ReadWrite"),
+            ("semaphore", "Semaphore"),
+            ("latch", "Latch"),
+            ("election", "Election"),
         ],
         others: &[
             MADE_OF_REENTRANT,
             ("multilock", "its members are shown"),
-            (NO_LOCKS, "operators see locks"),
+            (
+                "plain_semaphore barrier",
+                "the server does not say who holds it",
+            ),
         ],
     },
     Place {
@@ -193,10 +202,11 @@ const PLACES: &[Place] = &[
             ("fair", "Fair"),
             ("rwlock", "Read"),
             ("multilock", "all"),
+            ("semaphore", "semaphore"),
         ],
         others: &[
             ("redlock", "its client is a `Redlock`, no `Client`"),
-            (NO_LOCKS, "the body runs under a lock"),
+            (WITHOUT_LEASES, "the body runs under a lock or a permit"),
             (OF_LOCKS, "`try` and `at_least` of a lock do that"),
         ],
     },

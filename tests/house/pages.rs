@@ -117,9 +117,11 @@ fn every_file_named_by_the_architecture_exists() {
     let named: BTreeSet<&str> = words.filter(is_file).collect();
     assert!(named.len() > 40, "it names files: {named:?}");
     let mut files = Vec::new();
-    every_file(&root.join("src"), &mut files);
-    every_file(&root.join("lua"), &mut files);
-    every_file(&root.join("tests"), &mut files);
+    for folder in [
+        "src", "lua", "tests", "checks", "cli", "macros", "sim", "testkit",
+    ] {
+        every_file(&root.join(folder), &mut files);
+    }
     let is_missing = |name: &&&str| !files.iter().any(|file| file.ends_with(name));
     let missing: Vec<_> = named.iter().filter(is_missing).collect();
     assert!(missing.is_empty(), "{missing:?}");

@@ -347,7 +347,6 @@ mod tests {
             ids: [("x".to_owned(), at("a", 1))].into(),
             is_ok: true,
             epoch: 7,
-            ..View::default()
         };
         let outside = |inside: Address| at("outside", 9000 - inside.port);
         let expected = View {
