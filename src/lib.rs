@@ -9,7 +9,16 @@
 //! | [`MultiLock`] | [`MultiLock::new`] | one owner of several locks, all or none |
 //! | [`RedlockLock`] | [`Redlock::lock`] | one owner, decided by a majority of independent servers |
 //!
-//! Every lock has the methods of the trait [`Lock`], every guard those of [`Guard`].
+//! Every lock has the methods of the trait [`Lock`], every guard those of [`Guard`]. Beside the locks:
+//!
+//! | type | made by | for |
+//! |---|---|---|
+//! | [`Semaphore`] | [`Client::semaphore`] | at most N at once, or N in any window; a dead holder's permits come back |
+//! | [`PlainSemaphore`] | [`Client::plain_semaphore`] | a number of permits shared with Redisson's `RSemaphore` |
+//! | [`Latch`] | [`Client::latch`] | waiting until others have counted down |
+//! | [`Barrier`] | [`Client::barrier`] | parties that wait for each other, round after round |
+//! | [`Election`] | [`Client::election`] | one of several candidates leads |
+//! | [`Once`], [`Job`] | [`Client::once`], [`Client::job`] | work that runs once for a key, or in one process at a time |
 //!
 //! ```no_run
 //! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
