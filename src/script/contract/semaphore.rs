@@ -129,3 +129,62 @@ async fn permits_that_an_attempt_found_expired_are_announced_even_if_it_is_refus
     );
     assert_eq!(fixture.free_permits_told(&mut subscriber).await, ["1"]);
 }
+
+/// Attempts, repeats and late attempts, releases of parts, resizes, lost numbers and ended leases, in any order.
+#[tokio::test]
+async fn whatever_happens_free_and_taken_permits_add_up() {
+    let mut fixture = Fixture::new().await;
+    for seed in 0..60 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        fixture.make(&["FLUSHALL"]).await;
+        let mut total = random.i64(1..5);
+        let mut sent: Vec<(Vec<String>, String)> = Vec::new();
+        for step in 0..40 {
+            let had_number: bool = fixture.ask(&["EXISTS", "S"]).await;
+            match random.u8(0..100) {
+                0..50 => {
+                    let is_late = random.bool() && !sent.is_empty();
+                    if !is_late {
+                        let count = random.u32(1..4);
+                        let ids = (0..count).map(|id| format!("{step}:{id}"));
+                        sent.push((ids.collect(), total.max(1).to_string()));
+                    }
+                    let (ids, declared) = if is_late {
+                        random.choice(&sent).unwrap()
+                    } else {
+                        sent.last().unwrap()
+                    };
+                    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+                    fixture.take_permits(&ids, declared).await;
+                    if !had_number {
+                        total = declared.parse().unwrap();
+                    }
+                }
+                50..80 => {
+                    if let Some((ids, _)) = random.choice(&sent) {
+                        let part = random.usize(0..=ids.len());
+                        let part: Vec<&str> = ids[part..].iter().map(String::as_str).collect();
+                        fixture.release_permits(&part).await;
+                    }
+                }
+                80..88 => {
+                    total = random.i64(0..5);
+                    let args = [&*total.to_string(), CHANNEL, "PUBLISH"];
+                    fixture.run("semaphore_resize", &KEYS[..2], &args).await;
+                }
+                88..92 => fixture.make(&["DEL", "S"]).await,
+                _ => {
+                    let taken: Vec<String> = fixture.ask(&["ZRANGE", TIMEOUTS, "0", "-1"]).await;
+                    if let Some(id) = random.choice(&taken) {
+                        fixture.expires_there(id).await;
+                    }
+                }
+            }
+            let free: Option<i64> = fixture.ask(&["GET", "S"]).await;
+            let taken: i64 = fixture.ask(&["ZCARD", TIMEOUTS]).await;
+            if let Some(free) = free {
+                assert_eq!(free + taken, total, "seed {seed}, step {step}");
+            }
+        }
+    }
+}
