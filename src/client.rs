@@ -117,6 +117,7 @@ impl Client {
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder {
             url: url.to_owned(),
+            login: None,
             lease: DEFAULT_LEASE,
             key_prefix: String::new(),
             token_retention: TOKEN_RETENTION,
@@ -349,6 +350,8 @@ impl ClientStats {
 #[must_use = "a builder does nothing until `build` is awaited"]
 pub struct ClientBuilder {
     url: String,
+    /// The user, if it is not the default user, and the password, for a URL without a login.
+    login: Option<(Option<String>, String)>,
     lease: Duration,
     key_prefix: String,
     token_retention: Duration,
@@ -366,11 +369,22 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
+    /// Sets the login for a URL without one.
+    pub(crate) fn login(mut self, user: Option<String>, password: String) -> Self {
+        self.login = Some((user, password));
+        self
+    }
+
+    /// Checks the URL without connecting.
+    pub(crate) fn check_url(&self) -> Result<()> {
+        url::parse(&self.url).map(drop)
+    }
+
     /// The lease of locks whose handle sets none. Default: 30 s, as in Redisson.
     ///
     /// Other times follow from it. The client waits for a reply for a sixth of it (100 ms to 1 s). A call without an
-    /// answer continues for a third of it, and at least for the time of three replies, unless
-    /// [`give_up_after`](Self::give_up_after) says otherwise. A waiter polls at least every sixth of it (50
+    /// answer continues for a third of it, and at least for the time of three replies; one that asks once (`try_lock`)
+    /// for 2 s at most. [`give_up_after`](Self::give_up_after) sets both. A waiter polls at least every sixth of it (50
     /// ms to 1 s).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -420,7 +434,14 @@ impl ClientBuilder {
     }
 
     /// How long a call continues without an answer from the server before it fails with
-    /// [`is_io`](Error::is_io). Default: a third of the client's lease, at least the time of three replies.
+    /// [`is_io`](Error::is_io). Default, with a lease of 30 s: 2 s for a call that asks once (`try_lock`,
+    /// [`once`](Client::once), [`ping`](Client::ping)), 10 s for all others.
+    ///
+    /// The two differ because their callers do. A request that asks once has something else to do if the lock is not to
+    /// be had, and a web service that holds its requests for 10 s while the server is away runs out of threads and memory. A call
+    /// that waits is there to get the lock, so it survives a failover, which takes some seconds. With other leases: a
+    /// third of the client's lease, at least the time of three replies; for calls that ask once this or 2 s, whichever is
+    /// less. A value set here is for both.
     ///
     /// A handle can set its own: see [`ReentrantLock::give_up_after`](crate::ReentrantLock::give_up_after).
     /// Tasks in the local queue of a lock learn from the asking task that the server is silent. A task with a shorter
@@ -599,7 +620,10 @@ impl ClientBuilder {
         clock: Clock,
         id: &str,
     ) -> Result<Client> {
-        let target = url::parse(&self.url)?;
+        let mut target = url::parse(&self.url)?;
+        if let Some((user, password)) = self.login.take() {
+            target = target.with_login(user, password);
+        }
         #[cfg(feature = "tls")]
         let security = target.security(self.tls.as_ref())?;
         #[cfg(not(feature = "tls"))]
@@ -711,6 +735,7 @@ impl ClientBuilder {
         if let Some(span) = self.give_up {
             check_give_up(span).map_err(unusable)?;
             timing.give_up = span;
+            timing.give_up_at_once = span;
         }
         Ok(timing)
     }

@@ -472,8 +472,9 @@ macro_rules! option_methods {
             /// [`is_quorum`]($crate::Error::is_quorum)); for every call of this handle and of its guards.
             ///
             /// Default: the client's ([`ClientBuilder::give_up_after`]($crate::ClientBuilder::give_up_after)), a third
-            /// of its lease. From 1 ms. With [`Duration::MAX`](::std::time::Duration::MAX) calls have no limit, and a
-            /// wait continues through an outage.
+            /// of its lease, and for `try_lock` 2 s at most. From 1 ms. With
+            /// [`Duration::MAX`](::std::time::Duration::MAX) calls have no limit, and a wait continues through an
+            /// outage.
             ///
             /// It does not bound the wait for a lock that is held while the server answers. An abandoned call is undone
             /// in the background.
@@ -655,7 +656,7 @@ macro_rules! verb_methods {
             /// As for [`lock`](Self::lock).
             ///
             /// # Errors
-            /// As for [`lock`](Self::lock).
+            /// As for [`lock`](Self::lock). If the server is silent, the call ends after 2 s by default.
             ///
             /// ```no_run
             #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") -> lockset::Result<()> {")]

@@ -6,6 +6,7 @@
 pub(crate) mod attribute;
 pub(crate) mod backoff;
 pub(crate) mod busy;
+mod environment;
 pub(crate) mod error;
 pub(crate) mod fencing;
 pub(crate) mod guard;
@@ -15,5 +16,6 @@ pub(crate) mod loss;
 pub(crate) mod lost;
 pub(crate) mod options;
 pub(crate) mod owner;
+mod ping;
 pub(crate) mod traits;
 pub(crate) mod with;

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use futures_util::future::join_all;
 use lockset_testkit::Server;
 
@@ -36,6 +38,23 @@ async fn one_of_forty_posts_to_two_processes_ships_the_order() {
         .await
         .unwrap();
     assert_eq!(shipped, 1);
+
+    // A server that is away: requests end after two seconds, and so do health checks, both with a reason to come back.
+    assert_eq!(web[0].get("/health").await.status, 200);
+    redis.stop();
+    let began = Instant::now();
+    for reply in [
+        web[0].get("/health").await,
+        web[1].post("/orders/7/ship").await,
+    ] {
+        assert_eq!((reply.status, reply.retry_after), (503, Some(1)));
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(8),
+        "twice two seconds"
+    );
+    redis.cont();
+    assert_eq!(web[0].get("/health").await.status, 200);
 
     for process in web {
         process.end();

@@ -39,6 +39,21 @@ pub(crate) enum Target {
     },
 }
 
+impl Target {
+    /// The target with this login at its servers, unless the URL has a login.
+    pub(crate) fn with_login(mut self, user: Option<String>, password: String) -> Self {
+        let model = match &mut self {
+            Self::Single(info) => info,
+            Self::Cluster { model, .. } | Self::Sentinel { model, .. } => model,
+        };
+        let settings = model.redis_settings();
+        if settings.username().is_none() && settings.password().is_none() {
+            *model = logged_in(model.clone(), Login { user, password });
+        }
+        self
+    }
+}
+
 #[cfg(feature = "tls")]
 impl Target {
     /// The TLS settings of connections to this target.
@@ -230,15 +245,19 @@ fn connect_to(address: &Address, tls: bool) -> ConnectionAddr {
 fn info(at: ConnectionAddr, login: Option<Login>) -> Result<ConnectionInfo, Wrong> {
     let info = at.into_connection_info();
     let info = info.map_err(|_| "its address is of a kind that is not built in")?;
-    let Some(Login { user, password }) = login else {
-        return Ok(info);
-    };
+    Ok(match login {
+        Some(login) => logged_in(info, login),
+        None => info,
+    })
+}
+
+fn logged_in(info: ConnectionInfo, Login { user, password }: Login) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_password(password);
     let settings = match user {
         Some(user) => settings.set_username(user),
         None => settings,
     };
-    Ok(info.set_redis_settings(settings))
+    info.set_redis_settings(settings)
 }
 
 fn with_db(info: ConnectionInfo, text: &str) -> Result<ConnectionInfo, Wrong> {

@@ -43,6 +43,15 @@ impl LockRequest {
         self.options.give_up.unwrap_or(self.core.timing.give_up)
     }
 
+    /// The same for a call with this wait: a call that asks once has less time by default.
+    pub(crate) fn give_up_of(&self, wait: Wait) -> Duration {
+        let default = match wait {
+            Wait::Never => self.core.timing.give_up_at_once,
+            Wait::Until(_) | Wait::Forever => self.core.timing.give_up,
+        };
+        self.options.give_up.unwrap_or(default)
+    }
+
     /// Until when a hold that gets a guard now is kept at the server, because of `at_least`.
     pub(crate) fn kept_until(&self) -> Tick {
         let at_least = self.options.at_least;
@@ -178,7 +187,7 @@ impl Outcome {
 
 /// The time limits of a call for these locks that starts at `now`.
 pub(crate) fn bound(requests: &[LockRequest], wait: Wait, now: Tick) -> Bound {
-    let give_up = requests.iter().map(LockRequest::give_up).min();
+    let give_up = requests.iter().map(|each| each.give_up_of(wait)).min();
     requests[0]
         .core
         .bound(give_up.unwrap_or_default(), wait.deadline(), now)

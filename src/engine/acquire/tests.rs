@@ -129,7 +129,8 @@ async fn a_slow_grant_is_counted_from_before_it_was_sent() {
 async fn an_attempt_without_an_answer_is_repeated_as_it_is_and_then_undone() {
     let server = Scripted::new(|_| Answer::Silence);
     let client = Client::over(&server, LEASE);
-    let error = client.lock("x").try_lock().await.expect_err("no answer");
+    let lock = client.lock("x").give_up_after(LEASE / 3);
+    let error = lock.try_lock().await.expect_err("no answer");
     assert!(error.is_io() && error.lock_name() == Some("x"));
     let sent = server.sent();
     let (first, rest) = sent.split_first().expect("an attempt");

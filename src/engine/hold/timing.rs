@@ -5,6 +5,10 @@ use std::time::Duration;
 use crate::api::options::TOKEN_RETENTION;
 use crate::script::millis;
 
+/// How long a call that asks once waits for an answer at most, unless its client or handle says otherwise: time for one
+/// reply, and for another over a new connection.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
 /// The spans of time the engine works with, all but one derived from the client's lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
@@ -14,6 +18,8 @@ pub(crate) struct Timing {
     pub(crate) reply: Duration,
     /// A call without an answer ends after this time, unless its handle sets another.
     pub(crate) give_up: Duration,
+    /// A call that asks once ends after this time without an answer, unless its handle sets another.
+    pub(crate) give_up_at_once: Duration,
     /// Background work without an answer ends after this time, once its result no longer matters.
     pub(crate) linger: Duration,
     /// A waiter makes an attempt at least this often, with or without a notification.
@@ -35,6 +41,7 @@ impl Timing {
             lease,
             reply,
             give_up: linger,
+            give_up_at_once: linger.min(AT_ONCE),
             linger,
             poll_cap,
             heartbeat: (poll_cap * 3).max(Duration::from_secs(1)),

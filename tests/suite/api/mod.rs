@@ -1,6 +1,7 @@
 //! The public interface: options, results, errors, `Debug` output, and the end of a client.
 
 mod busy;
+mod environment;
 mod input;
 mod lazy;
 #[cfg(feature = "macros")]

@@ -242,7 +242,31 @@ async fn a_late_grant_is_no_guard<P: Primitive>() {
     idle(&ours).await;
 }
 
+/// The default survives a web service: its callers do not wait for a third of a lease.
+async fn a_call_that_asks_once_ends_within_two_seconds<P: Primitive>() {
+    for outage in OUTAGES {
+        let way = Way::new().await;
+        let ours = patient_client(&way.proxy.url()).await;
+        let lock = P::of(&ours, &unique_name("lock"));
+        way.begin(outage);
+        fails_within(REPLY * 2 + SLACK, lock.try_lock()).await;
+        // A handle may say more.
+        let patient = lock.give_up_after(SOON * 2);
+        let asked = tokio::spawn(async move { patient.try_lock().await });
+        tokio::time::sleep(REPLY * 2 + SLACK / 2).await;
+        assert!(!asked.is_finished());
+        way.end(outage);
+        // The first attempt may be undone only now, so the lock may be refused. It is no error.
+        if let Some(guard) = within(SOON * 2, asked).await.unwrap().unwrap() {
+            guard.release().await.unwrap();
+        }
+        nothing_left(&way.server).await;
+        idle(&ours).await;
+    }
+}
+
 for_every_primitive! {"multi_thread":
+    a_call_that_asks_once_ends_within_two_seconds
     a_lease_shorter_than_the_round_trip_is_an_error
     a_late_grant_is_no_guard
     an_outage_is_transient_and_keeps_what_the_socket_said
@@ -256,6 +280,42 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
     a_timed_call_ends_in_time
     a_handle_overrides_the_time_limit
     a_crowd_gets_the_error_at_once
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ping_says_whether_the_server_answers() {
+    for outage in OUTAGES {
+        let way = Way::new().await;
+        let ours = patient_client(&way.proxy.url()).await;
+        ours.ping().await.unwrap();
+        way.begin(outage);
+        let error = fails_within(REPLY * 2 + SLACK, ours.ping()).await;
+        assert!(error.is_io() && error.operation() == "ping", "{error}");
+        way.end(outage);
+        // The connection is made again, if it is broken, for this question.
+        let took = within(SOON, ours.ping()).await.unwrap();
+        assert!(took < SOON, "{took:?}");
+        ours.clone().shutdown().await.unwrap();
+        assert!(ours.ping().await.unwrap_err().is_closed());
+    }
+}
+
+#[tokio::test]
+async fn a_ping_is_one_round_trip_and_ends_with_the_limit_of_the_client() {
+    let server = Server::start();
+    let limit = Duration::from_millis(300);
+    let ours = Client::builder(&server.url()).give_up_after(limit);
+    let ours = ours.build().await.unwrap();
+    let evals = async || server.commandstats().await.get("eval").copied();
+    let before = evals().await.unwrap_or_default();
+    ours.ping().await.unwrap();
+    assert_eq!(evals().await, Some(before + 1));
+    server.stop();
+    fails_within(limit + SLACK, ours.ping()).await;
+    server.cont();
+    within(SOON, ours.ping()).await.unwrap();
+    server.kill();
+    fails_within(limit + SLACK, ours.ping()).await;
 }
 
 #[tokio::test]

@@ -5,11 +5,12 @@
 //! REDIS_URL=redis://127.0.0.1:6379 DATABASE_URL=sqlite:orders.db cargo run --bin web
 //! ```
 
+use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header::RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode, header::RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
-use axum::{Router, routing::post};
-use lockset::Client;
+use axum::routing::{get, post};
+use lockset::{Client, ErrorKind};
 use sqlx::SqlitePool;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -20,7 +21,42 @@ async fn ship(State((client, db)): State<(Client, SqlitePool)>, Path(id): Path<i
         Ok(Some(true)) => "shipped".into_response(),
         Ok(Some(false)) => (StatusCode::CONFLICT, "not to be shipped").into_response(),
         Ok(None) => (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")]).into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
+        Err(error) => refusal(&*error),
+    }
+}
+
+/// The response to an error: of a lock by its kind, of the database 500.
+fn refusal(error: &(dyn std::error::Error + 'static)) -> Response {
+    let kind = error
+        .downcast_ref::<lockset::Error>()
+        .map(lockset::Error::kind);
+    let (status, comes_back) = match kind {
+        // Others hold the lock.
+        Some(ErrorKind::Busy) => (StatusCode::TOO_MANY_REQUESTS, true),
+        // The server, or enough of several, cannot be reached or cannot do it now; or this process ends.
+        Some(
+            ErrorKind::Io
+            | ErrorKind::Refused
+            | ErrorKind::Quorum
+            | ErrorKind::NotReplicated
+            | ErrorKind::Closed,
+        ) => (StatusCode::SERVICE_UNAVAILABLE, true),
+        // The work may be half done, or the same request fails again.
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, false),
+    };
+    let mut response = (status, error.to_string()).into_response();
+    if comes_back {
+        let second = HeaderValue::from_static("1");
+        response.headers_mut().insert(RETRY_AFTER, second);
+    }
+    response
+}
+
+/// For a readiness probe, not for a liveness probe: a restart cannot bring the server back.
+async fn health(State((client, _)): State<(Client, SqlitePool)>) -> Response {
+    match client.ping().await {
+        Ok(_) => "ok".into_response(),
+        Err(error) => refusal(&error),
     }
 }
 
@@ -48,6 +84,7 @@ async fn main() -> Result<(), Error> {
     let db = SqlitePool::connect(&std::env::var("DATABASE_URL")?).await?;
     let app = Router::new()
         .route("/orders/{id}/ship", post(ship))
+        .route("/health", get(health))
         .with_state((client.clone(), db));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);

@@ -41,9 +41,17 @@ impl Web {
     }
 
     pub(crate) async fn post(&self, path: &str) -> Reply {
+        self.request("POST", path).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Reply {
+        self.request("GET", path).await
+    }
+
+    async fn request(&self, method: &str, path: &str) -> Reply {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
         let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut reply = String::new();

@@ -1,0 +1,204 @@
+//! A client from environment variables, as programs in containers are configured.
+//!
+//! Invariant: an error names the variable and never repeats a URL, a user or a password.
+
+use std::env;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use crate::api::error::{Error, Result};
+use crate::client::{Client, ClientBuilder};
+
+const OPERATION: &str = "connect";
+
+const URL: &str = "LOCKSET_URL";
+const USER: &str = "LOCKSET_USER";
+const PASSWORD: &str = "LOCKSET_PASSWORD";
+const PREFIX: &str = "LOCKSET_PREFIX";
+const LABEL: &str = "LOCKSET_LABEL";
+const LEASE: &str = "LOCKSET_LEASE";
+const GIVE_UP_AFTER: &str = "LOCKSET_GIVE_UP_AFTER";
+
+impl Client {
+    /// Connects with the settings of the environment: [`builder_from_env`](Self::builder_from_env), then
+    /// [`build`](ClientBuilder::build).
+    ///
+    /// # Cancel safety
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// As for [`builder_from_env`](Self::builder_from_env) and [`connect`](Self::connect).
+    ///
+    /// ```no_run
+    /// # async fn doc() -> lockset::Result<()> {
+    /// let client = lockset::Client::from_env().await?; // LOCKSET_URL=redis://127.0.0.1:6379
+    /// # drop(client); Ok(()) }
+    /// ```
+    pub async fn from_env() -> Result<Self> {
+        Self::builder_from_env()?.build().await
+    }
+
+    /// A builder with the settings of the environment, for further settings. The command line reads the first four
+    /// variables too.
+    ///
+    /// | variable | setting |
+    /// |---|---|
+    /// | `LOCKSET_URL` | the server; the URLs of [`connect`](Self::connect). Required |
+    /// | `LOCKSET_USER`, `LOCKSET_PASSWORD` | the login, as it is and not percent-encoded. A login in the URL goes before it |
+    /// | `LOCKSET_PREFIX` | [`key_prefix`](ClientBuilder::key_prefix) |
+    /// | `LOCKSET_LABEL` | [`label`](ClientBuilder::label) |
+    /// | `LOCKSET_LEASE` | [`lease`](ClientBuilder::lease), with a unit: `500ms`, `10s`, `1m` |
+    /// | `LOCKSET_GIVE_UP_AFTER` | [`give_up_after`](ClientBuilder::give_up_after), with a unit |
+    ///
+    /// An empty variable counts as unset. Certificates are not read from the environment: set them on the builder, with
+    /// `tls`.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid), with the name of the variable: `LOCKSET_URL` is missing or cannot work, a user
+    /// has no password, a time has no unit, or a value is not UTF-8. No message repeats the URL or the password.
+    ///
+    /// ```no_run
+    /// # async fn doc() -> lockset::Result<()> {
+    /// let client = lockset::Client::builder_from_env()?.lazy().build().await?;
+    /// # drop(client); Ok(()) }
+    /// ```
+    pub fn builder_from_env() -> Result<ClientBuilder> {
+        builder(|name| env::var_os(name))
+    }
+}
+
+/// Reads the variables by `read`.
+fn builder(read: impl Fn(&str) -> Option<OsString>) -> Result<ClientBuilder> {
+    let text = |name: &str| text(name, read(name));
+    let Some(url) = text(URL)? else {
+        return Err(wrong(
+            URL,
+            "it is not set; set it to the server, such as redis://127.0.0.1:6379",
+        ));
+    };
+    let mut builder = Client::builder(&url);
+    match (text(USER)?, text(PASSWORD)?) {
+        (user, Some(password)) => builder = builder.login(user, password),
+        (Some(_), None) => {
+            let message = "it names a user without a password; set LOCKSET_PASSWORD as well";
+            return Err(wrong(USER, message));
+        }
+        (None, None) => {}
+    }
+    builder.check_url().map_err(|error| error.at(URL))?;
+    if let Some(prefix) = text(PREFIX)? {
+        builder = builder.key_prefix(&prefix);
+    }
+    if let Some(label) = text(LABEL)? {
+        builder = builder.label(&label);
+    }
+    if let Some(lease) = text(LEASE)? {
+        builder = builder.lease(span(LEASE, &lease)?);
+    }
+    if let Some(limit) = text(GIVE_UP_AFTER)? {
+        builder = builder.give_up_after(span(GIVE_UP_AFTER, &limit)?);
+    }
+    Ok(builder)
+}
+
+fn wrong(name: &str, message: &str) -> Error {
+    Error::invalid(OPERATION, message).at(name)
+}
+
+/// The value of a variable, unless it is empty.
+fn text(name: &str, value: Option<OsString>) -> Result<Option<String>> {
+    let value = value.map(OsString::into_string).transpose();
+    let value = value.map_err(|_| wrong(name, "it is not UTF-8"))?;
+    Ok(value.filter(|value| !value.is_empty()))
+}
+
+/// A time as people write it: a whole number and its unit.
+fn span(name: &str, text: &str) -> Result<Duration> {
+    let text = text.trim();
+    let unit_at = text.find(|sign: char| !sign.is_ascii_digit());
+    let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
+    let millis = match unit.trim() {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let number: Option<u64> = number.parse().ok();
+    let millis = millis.zip(number).and_then(|(unit, n)| n.checked_mul(unit));
+    let millis = millis.ok_or_else(|| {
+        let message = format!("{text:?} is no time; write a whole number and ms, s, m or h: 10s");
+        wrong(name, &message)
+    })?;
+    Ok(Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<ClientBuilder> {
+        builder(|name| {
+            let mut all = variables.iter();
+            let found = all.find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn every_setting_is_read() {
+        let builder = of(&[
+            (URL, "redis://h"),
+            (USER, "u"),
+            (PASSWORD, "secret"),
+            (PREFIX, "shop:"),
+            (LABEL, "nightly"),
+            (LEASE, "9s"),
+            (GIVE_UP_AFTER, "1500ms"),
+        ]);
+        let shown = format!("{:?}", builder.unwrap());
+        for part in [
+            "lease: 9s",
+            "key_prefix: \"shop:\"",
+            "label: \"nightly\"",
+            "give_up_after: Some(1.5s)",
+        ] {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
+        assert!(!shown.contains("secret"), "{shown}");
+        let empty = of(&[(URL, "redis://h"), (PREFIX, ""), (LEASE, "")]);
+        assert!(format!("{:?}", empty.unwrap()).contains("lease: 30s"));
+    }
+
+    #[test]
+    fn an_error_names_the_variable_and_no_secret() {
+        const AT: (&str, &str) = (URL, "redis://h");
+        let cases: [(&[(&str, &str)], &str); 10] = [
+            (&[], URL),
+            (&[(URL, "")], URL),
+            (&[(URL, "redis://u:secret@h:port")], URL),
+            (&[(URL, "secret")], URL),
+            (&[(URL, "unix://secret"), (PASSWORD, "secret")], URL),
+            (&[AT, (USER, "secret")], USER),
+            (&[AT, (LEASE, "10")], LEASE),
+            (&[AT, (LEASE, "1.5s")], LEASE),
+            (&[AT, (LEASE, "18446744073709551615h")], LEASE),
+            (&[AT, (GIVE_UP_AFTER, "soon")], GIVE_UP_AFTER),
+        ];
+        for (variables, name) in cases {
+            let error = of(variables).expect_err(name);
+            assert!(error.is_invalid(), "{error}");
+            let message = format!("{error} {error:?}");
+            assert!(message.contains(name), "{name} in {message}");
+            assert!(!message.contains("secret"), "{message}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_value_that_is_no_text_is_refused() {
+        use std::os::unix::ffi::OsStringExt;
+        let read = |name: &str| (name == URL).then(|| OsString::from_vec(vec![0xff]));
+        assert!(builder(read).unwrap_err().to_string().contains(URL));
+    }
+}
