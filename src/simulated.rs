@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::api::error::Result;
 use crate::client::{Client, ClientBuilder};
-use crate::conn::{self, Channels, EventHandler, Fault, Process, Transport, sent};
+use crate::conn::{self, Channels, EventHandler, Fault, LinkState, Process, Transport, sent};
 pub use crate::conn::{ReadWrite, SimulatedNetwork as Network, Stream};
 use crate::engine::clock::{Clock, Tick};
 use crate::script::catalog;
@@ -180,37 +180,35 @@ impl From<Failure> for Fault {
 }
 
 impl Transport for Simulated {
-    fn send<'a>(
+    fn exchange<'a>(
         &'a self,
         lane: conn::Lane,
         route: &'a str,
-        command: &'a Cmd,
+        commands: conn::Commands<'a>,
         limit: Duration,
-    ) -> BoxFuture<'a, std::result::Result<Value, Fault>> {
-        async move {
-            let commands = [command];
-            let replies = self.connections.send(lane.into(), route, &commands, limit);
-            let reply = replies.await?.pop();
-            let reply = reply.ok_or_else(|| Fault::Unknown("a reply is missing".into()))?;
-            reply.extract_error().map_err(Fault::Answered)
-        }
-        .boxed()
+    ) -> BoxFuture<'a, std::result::Result<conn::Replies, Fault>> {
+        let sent = async move {
+            let commands = commands.as_slice();
+            let replies = self.connections.send(lane.into(), route, commands, limit);
+            Ok(conn::Replies::take(&mut replies.await?))
+        };
+        sent.boxed()
     }
 
-    fn send_together<'a>(
-        &'a self,
-        lane: conn::Lane,
-        route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, std::result::Result<Vec<Value>, Fault>> {
-        let replies = self.connections.send(lane.into(), route, commands, limit);
-        async move { Ok(replies.await?) }.boxed()
-    }
-
-    fn earlier_commands_settled(&self, lane: conn::Lane, route: &str) -> bool {
-        self.connections
-            .earlier_commands_settled(lane.into(), route)
+    fn link_state(&self, lane: conn::Lane, route: &str) -> Option<LinkState> {
+        let (lane, connections) = (lane.into(), &self.connections);
+        let last_reply_at = connections.last_reply_at(lane, route);
+        let run = connections.run(lane, route);
+        let tick = |at| self.clock.tick_of(at);
+        Some(LinkState {
+            endpoint: connections.address().into(),
+            earlier_commands_settled: connections.earlier_commands_settled(lane, route),
+            last_reply_at: last_reply_at.map_or(Tick::ZERO, tick),
+            process: run.map(|(run_id, up_since)| Process {
+                run_id,
+                up_since: tick(up_since),
+            }),
+        })
     }
 
     fn slot(&self, route: &str) -> u16 {
@@ -235,17 +233,6 @@ impl Transport for Simulated {
 
     fn is_single_server(&self) -> bool {
         self.connections.is_single_server()
-    }
-
-    fn last_reply_at(&self, lane: conn::Lane, route: &str) -> Tick {
-        let at = self.connections.last_reply_at(lane.into(), route);
-        at.map_or(Tick::ZERO, |at| self.clock.tick_of(at))
-    }
-
-    fn process(&self, lane: conn::Lane, route: &str) -> Option<Process> {
-        let (run_id, up_since) = self.connections.run(lane.into(), route)?;
-        let up_since = self.clock.tick_of(up_since);
-        Some(Process { run_id, up_since })
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {

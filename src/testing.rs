@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 
-use crate::conn::{Channels, Fault, Lane, Transport, sent};
+use crate::conn::{Commands, Fault, Lane, LinkState, Replies, Transport, sent};
 use crate::engine::clock::{Clock, Tick};
 use crate::script::catalog::RECALL;
 
@@ -137,78 +137,78 @@ impl fmt::Debug for Scripted {
     }
 }
 
+impl Scripted {
+    async fn answer(
+        &self,
+        lane: Lane,
+        route: &str,
+        command: &Cmd,
+        limit: Duration,
+    ) -> Result<Value, Fault> {
+        let words = command.args_iter().map(|arg| match arg {
+            redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => String::new(),
+        });
+        let sent = Sent {
+            at: Tick::ZERO.until(self.clock.now()),
+            lane,
+            server: self.server(route),
+            words: words.collect(),
+        };
+        if sent.words.get(1).is_some_and(|word| word == RECALL.sha()) {
+            // Recalls do not reach the test's decisions, and have no listener.
+            return Ok(done());
+        }
+        self.sent.lock().push(sent.clone());
+        let answer = (self.decide)(&sent);
+        if !matches!(answer, Answer::Unsent | Answer::Declined(_)) {
+            sent::mark();
+        }
+        match answer {
+            Answer::Value(value) => return Ok(value),
+            Answer::Unsent => {
+                tokio::time::sleep(limit).await;
+                return Err(Fault::Unsent("no connection".into()));
+            }
+            Answer::Error(line) => return Ok(refused(line)),
+            Answer::Declined(line) => return Err(Fault::Declined(error(line))),
+            Answer::Late(after, value) if after <= limit => {
+                tokio::time::sleep(after).await;
+                return Ok(value);
+            }
+            Answer::Late(..) | Answer::Silence => {}
+        }
+        tokio::time::sleep(limit).await;
+        Err(Fault::Unknown("silence".into()))
+    }
+}
+
 impl Transport for Scripted {
-    fn send<'a>(
+    fn exchange<'a>(
         &'a self,
         lane: Lane,
         route: &'a str,
-        command: &'a Cmd,
+        commands: Commands<'a>,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Value, Fault>> {
-        async move {
-            let words = command.args_iter().map(|arg| match arg {
-                redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                _ => String::new(),
-            });
-            let sent = Sent {
-                at: Tick::ZERO.until(self.clock.now()),
-                lane,
-                server: self.server(route),
-                words: words.collect(),
-            };
-            if sent.words.get(1).is_some_and(|word| word == RECALL.sha()) {
-                // Recalls do not reach the test's decisions, and have no listener.
-                return Ok(done());
-            }
-            self.sent.lock().push(sent.clone());
-            let answer = (self.decide)(&sent);
-            if !matches!(answer, Answer::Unsent | Answer::Declined(_)) {
-                sent::mark();
-            }
-            match answer {
-                Answer::Value(value) => return Ok(value),
-                Answer::Unsent => {
-                    tokio::time::sleep(limit).await;
-                    return Err(Fault::Unsent("no connection".into()));
-                }
-                Answer::Error(line) => return Err(Fault::Answered(error(line))),
-                Answer::Declined(line) => return Err(Fault::Declined(error(line))),
-                Answer::Late(after, value) if after <= limit => {
-                    tokio::time::sleep(after).await;
-                    return value.extract_error().map_err(Fault::Answered);
-                }
-                Answer::Late(..) | Answer::Silence => {}
-            }
-            tokio::time::sleep(limit).await;
-            Err(Fault::Unknown("silence".into()))
-        }
-        .boxed()
-    }
-
-    fn send_together<'a>(
-        &'a self,
-        lane: Lane,
-        route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
+    ) -> BoxFuture<'a, Result<Replies, Fault>> {
         // All are sent at once.
-        let sent = commands
-            .iter()
-            .map(|command| self.send(lane, route, command, limit));
-        let answers = join_all(sent.collect::<Vec<_>>());
+        let commands = commands.as_slice().iter().copied();
+        let answers = commands.map(|command| self.answer(lane, route, command, limit));
+        let answers = join_all(answers.collect::<Vec<_>>());
         async move {
-            let answers = answers.await.into_iter().map(|answer| match answer {
-                Err(Fault::Answered(error)) => Ok(refusal(&error)),
-                answer => answer,
-            });
-            answers.collect()
+            let mut values = answers.await.into_iter().collect::<Result<_, _>>()?;
+            Ok(Replies::take(&mut values))
         }
         .boxed()
     }
 
-    fn earlier_commands_settled(&self, _lane: Lane, _route: &str) -> bool {
-        self.settled
+    fn link_state(&self, _lane: Lane, _route: &str) -> Option<LinkState> {
+        Some(LinkState {
+            endpoint: self.address().into(),
+            earlier_commands_settled: self.settled,
+            last_reply_at: Tick::ZERO,
+            process: None,
+        })
     }
 
     fn slot(&self, route: &str) -> u16 {
@@ -221,10 +221,6 @@ impl Transport for Scripted {
 
     fn address(&self) -> &str {
         "scripted"
-    }
-
-    fn channels(&self) -> Channels {
-        Channels::Plain
     }
 
     fn splits_slots(&self) -> bool {

@@ -17,6 +17,7 @@ mod sentinel;
 mod setup;
 mod single;
 pub(crate) mod tls;
+mod topology;
 mod transport;
 pub(crate) mod url;
 pub(crate) mod value;
@@ -34,9 +35,10 @@ pub(crate) use self::process::Process;
 use self::sentinel::FollowedPrimary;
 pub(crate) use self::setup::{Opening, Preload, Setup};
 use self::single::{Role, SingleServer};
-pub(crate) use self::transport::{
-    Channels, EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Transport,
-};
+pub(crate) use self::topology::Transport;
+pub(crate) use self::transport::{Channels, EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use self::transport::{Commands, LinkState, Replies};
 use self::url::Target;
 use crate::api::error::{Error, Result};
 

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use redis::{Cmd, ConnectionInfo, ProtocolVersion, Value};
+use redis::{ConnectionInfo, ProtocolVersion, Value};
 
 use super::error_reply::{code, is_unknown_command};
 use super::link::{Link, Purpose, Reachability, SharedProcess};
 use super::network::Network;
-use super::process::Process;
 use super::setup::{Setup, with_defaults};
-use super::transport::{Channels, Fault, Lane, Transport};
-use crate::engine::clock::Tick;
+use super::topology::Transport;
+use super::transport::{Commands, Fault, Lane, LinkState, Replies};
 
 /// The role that a server reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,48 +131,22 @@ impl SingleServer {
 }
 
 impl Transport for SingleServer {
-    fn send<'a>(
+    fn exchange<'a>(
         &'a self,
         lane: Lane,
         _route: &'a str,
-        command: &'a Cmd,
+        commands: Commands<'a>,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Value, Fault>> {
-        self.link(lane).send(command, limit).boxed()
+    ) -> BoxFuture<'a, Result<Replies, Fault>> {
+        self.link(lane).exchange(commands, limit).boxed()
     }
 
-    fn send_together<'a>(
-        &'a self,
-        lane: Lane,
-        _route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
-        self.link(lane).send_together(commands, limit).boxed()
-    }
-
-    fn earlier_commands_settled(&self, lane: Lane, _route: &str) -> bool {
-        self.link(lane).earlier_commands_settled()
-    }
-
-    fn slot(&self, _route: &str) -> u16 {
-        0
-    }
-
-    fn server(&self, _route: &str) -> u64 {
-        0
+    fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {
+        Some(self.link(lane).state())
     }
 
     fn address(&self) -> &str {
         &self.address
-    }
-
-    fn endpoint(&self, _route: &str) -> String {
-        self.command.endpoint().to_owned()
-    }
-
-    fn channels(&self) -> Channels {
-        Channels::Plain
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
@@ -182,13 +155,5 @@ impl Transport for SingleServer {
 
     fn is_single_server(&self) -> bool {
         true
-    }
-
-    fn last_reply_at(&self, lane: Lane, _route: &str) -> Tick {
-        self.link(lane).last_reply_at()
-    }
-
-    fn process(&self, _lane: Lane, _route: &str) -> Option<Process> {
-        self.process.known()
     }
 }

@@ -1,13 +1,12 @@
-//! The seam between the engine and a server: requests, failures and callbacks.
-//!
-//! Invariant: everything that depends on sockets or topologies is behind [`Transport`], so a test can replace it as a
-//! whole. `script` runs calls over it, and every kind of server in this folder implements it.
+//! The words of the seam between the engine and a server: lanes, failures and callbacks.
 
 use std::fmt::{self, Debug};
 use std::io;
+use std::mem;
+use std::slice;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use redis::{Cmd, RedisError, Value};
 
 use super::process::Process;
@@ -91,85 +90,79 @@ impl fmt::Display for Reason {
 /// No command from a lost connection is expected to arrive after this long.
 pub(crate) const LATE_ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
-/// A server, or a topology of servers, as the engine sees it.
-pub(crate) trait Transport: Debug + Send + Sync + 'static {
-    /// Sends one command and waits for its reply, for at most `limit` including the wait for a connection. A
-    /// connection attempt continues after the limit. A command whose limit ends before there is a connection is not
-    /// sent.
-    ///
-    /// Commands of one lane and server are executed in the order in which these futures are first polled, as long as
-    /// the connection stands. Dropping a future does not take its command back.
-    fn send<'a>(
-        &'a self,
-        lane: Lane,
-        route: &'a str,
-        command: &'a Cmd,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Value, Fault>>;
+/// Commands for one write. Most writes have one command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Commands<'a> {
+    One([&'a Cmd; 1]),
+    Several(&'a [&'a Cmd]),
+}
 
-    /// Sends these commands back to back over one connection and waits for all replies, for at most `limit` including
-    /// the wait for a connection. An error reply is returned as a value in its place. All commands go to the server
-    /// of `route`. A redirection is followed if the keys share the slot of `route`.
-    fn send_together<'a>(
-        &'a self,
-        lane: Lane,
-        route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>>;
+impl<'a> Commands<'a> {
+    pub(crate) fn as_slice(&self) -> &[&'a Cmd] {
+        match self {
+            Self::One(command) => command,
+            Self::Several(commands) => commands,
+        }
+    }
+}
 
-    /// Whether every command sent on a lane before its current connection, to the server of `route`, is known to be
-    /// executed or dead. If so, none can arrive late.
-    fn earlier_commands_settled(&self, lane: Lane, route: &str) -> bool;
+/// The replies to commands sent in one write, errors among them.
+#[derive(Debug)]
+pub(crate) enum Replies {
+    One(Value),
+    Several(Vec<Value>),
+}
 
-    /// The slot of a key. One script may name keys with equal slots.
-    fn slot(&self, route: &str) -> u16;
-
-    /// Whether the keys of one slot may be on two servers for a while, because the slot is moving. Commands sent
-    /// together for several of them may then be executed in part.
-    fn splits_slots(&self) -> bool {
-        false
+impl Replies {
+    /// Takes the replies out of a buffer.
+    pub(crate) fn take(values: &mut Vec<Value>) -> Self {
+        match values.pop() {
+            Some(value) if values.is_empty() => Self::One(value),
+            last => {
+                values.extend(last);
+                Self::Several(mem::take(values))
+            }
+        }
     }
 
-    /// An id of the server of a key, as far as is known now. Keys with equal ids have one server.
-    fn server(&self, route: &str) -> u64;
-
-    /// The address of the server, without secrets. Clients that write it in the same way get equal addresses.
-    fn address(&self) -> &str;
-
-    /// The host and port of a key's server, for messages.
-    fn endpoint(&self, _route: &str) -> String {
-        self.address().to_owned()
+    pub(crate) fn values(&self) -> &[Value] {
+        match self {
+            Self::One(value) => slice::from_ref(value),
+            Self::Several(values) => values,
+        }
     }
 
-    /// The time of the last reply from the server of `route` on a lane's current connection; [`Tick::ZERO`] if there
-    /// was none, or there is no connection.
-    fn last_reply_at(&self, _lane: Lane, _route: &str) -> Tick {
-        Tick::ZERO
+    pub(crate) fn errors(&self) -> impl Iterator<Item = RedisError> {
+        self.values().iter().filter_map(|value| match value {
+            Value::ServerError(no) => Some(no.clone().into()),
+            _ => None,
+        })
     }
 
-    /// One key for each server that serves keys, as far as is known now. A command with this key as its route goes to
-    /// that server.
-    fn routes(&self) -> Vec<String> {
-        vec![String::new()]
+    /// The reply to the only command.
+    pub(crate) fn one(self) -> Result<Value, Fault> {
+        match self {
+            Self::One(value) => value.extract_error().map_err(Fault::Answered),
+            Self::Several(_) => Err(Fault::Unknown("a reply is missing".into())),
+        }
     }
 
-    /// How channels reach their subscribers here.
-    fn channels(&self) -> Channels;
-
-    /// Whether this is always one server, not a topology with failovers.
-    fn is_single_server(&self) -> bool {
-        false
+    pub(crate) fn all(self) -> Vec<Value> {
+        match self {
+            Self::One(value) => vec![value],
+            Self::Several(values) => values,
+        }
     }
+}
 
-    /// The server process that last replied on a lane; `None` if it does not say. After a reply, this is the process
-    /// that sent it or a later one, because every connection asks before it is used.
-    fn process(&self, _lane: Lane, _route: &str) -> Option<Process> {
-        None
-    }
-
-    /// Starts the client's task.
-    fn spawn(&self, task: BoxFuture<'static, ()>);
+/// The state of one link.
+#[derive(Debug)]
+pub(crate) struct LinkState {
+    /// The host and port of its server.
+    pub(crate) endpoint: Arc<str>,
+    pub(crate) earlier_commands_settled: bool,
+    pub(crate) last_reply_at: Tick,
+    pub(crate) process: Option<Process>,
 }
 
 /// How a channel reaches its subscribers.

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use redis::{Cmd, ConnectionInfo, Value};
+use redis::ConnectionInfo;
 use tokio::task::AbortHandle;
 
 use self::route::Router;
@@ -30,9 +30,9 @@ use self::slots::slot_of;
 use super::address::Address;
 use super::error_reply::connect_error;
 use super::nodes::Nodes;
-use super::process::Process;
 use super::setup::Setup;
-use super::transport::{Channels, Fault, Lane, Transport};
+use super::topology::Transport;
+use super::transport::{Channels, Commands, Fault, Lane, LinkState, Replies};
 use crate::api::error::Error;
 
 #[derive(Debug)]
@@ -86,38 +86,24 @@ fn no_seed(faults: Vec<(Address, Fault)>) -> Error {
 }
 
 impl Transport for Cluster {
-    fn send<'a>(
+    fn exchange<'a>(
         &'a self,
         lane: Lane,
         route: &'a str,
-        command: &'a Cmd,
+        commands: Commands<'a>,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Value, Fault>> {
+    ) -> BoxFuture<'a, Result<Replies, Fault>> {
         if route.is_empty() {
-            return self.router.send_to_any(lane, command, limit).boxed();
+            return (self.router)
+                .exchange_with_any(lane, commands, limit)
+                .boxed();
         }
-        self.router.send(lane, route, command, limit).boxed()
+        self.router.exchange(lane, route, commands, limit).boxed()
     }
 
-    fn send_together<'a>(
-        &'a self,
-        lane: Lane,
-        route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
-        self.router
-            .send_together(lane, route, commands, limit)
-            .boxed()
-    }
-
-    fn earlier_commands_settled(&self, lane: Lane, route: &str) -> bool {
-        let owner = self.router.owner(route);
-        owner.is_ok_and(|node| {
-            self.router
-                .link(&node, lane, false)
-                .earlier_commands_settled()
-        })
+    fn link_state(&self, lane: Lane, route: &str) -> Option<LinkState> {
+        let node = self.router.owner(route).ok()?;
+        Some(self.router.link(&node, lane, false).state())
     }
 
     fn slot(&self, route: &str) -> u16 {
@@ -136,18 +122,6 @@ impl Transport for Cluster {
 
     fn address(&self) -> &str {
         self.router.address()
-    }
-
-    fn endpoint(&self, route: &str) -> String {
-        let owner = self.router.owner(route);
-        owner.map_or_else(
-            |_| self.address().to_owned(),
-            |node| node.address.to_string(),
-        )
-    }
-
-    fn process(&self, lane: Lane, route: &str) -> Option<Process> {
-        self.router.owner(route).ok()?.server.process(lane, route)
     }
 
     fn routes(&self) -> Vec<String> {

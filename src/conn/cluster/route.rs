@@ -5,7 +5,7 @@
 //! docs/design/ordering.md has the argument.
 
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -19,13 +19,11 @@ use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
 use crate::conn::nodes::Nodes;
 use crate::conn::single::SingleServer;
-use crate::conn::transport::{Channels, Fault, Lane, Reason};
+use crate::conn::transport::{Channels, Commands, Fault, Lane, Reason, Replies};
 use crate::engine::hint::Hint;
 
 /// The redirections that one command follows. Nodes that still contradict each other need more time.
 const REDIRECTIONS_MAX: usize = 5;
-
-static ASKING: LazyLock<Cmd> = LazyLock::new(|| redis::cmd("ASKING"));
 
 pub(super) struct Router {
     pub(super) nodes: Nodes,
@@ -128,25 +126,17 @@ impl Router {
         })
     }
 
-    /// The first redirection among these replies.
-    fn redirect_in(&self, replies: &[Value], asked: &Address) -> Option<Redirect> {
-        replies.iter().find_map(|reply| match reply {
-            Value::ServerError(no) => self.redirect(&no.clone().into(), asked),
-            _ => None,
-        })
-    }
-
-    /// Sends a command without a key to the first node that can be reached.
-    pub(super) async fn send_to_any(
+    /// Sends commands without a key to the first node that can be reached.
+    pub(super) async fn exchange_with_any(
         &self,
         lane: Lane,
-        command: &Cmd,
+        commands: Commands<'_>,
         limit: Duration,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Replies, Fault> {
         let mut fault = Fault::Unsent("no node serves any slot".into());
         let nodes = self.map.read().nodes();
         for node in nodes {
-            match node.server.link(lane).send(command, limit).await {
+            match node.server.link(lane).exchange(commands, limit).await {
                 Err(Fault::Unsent(why)) => {
                     self.refresh_wanted.give();
                     fault = Fault::Unsent(why);
@@ -157,16 +147,17 @@ impl Router {
         Err(fault)
     }
 
-    pub(super) async fn send(
+    pub(super) async fn exchange(
         &self,
         lane: Lane,
         route: &str,
-        command: &Cmd,
+        commands: Commands<'_>,
         limit: Duration,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Replies, Fault> {
         let clock = self.nodes.setup().clock;
         let end = clock.now().after(limit);
-        let subscribes = lane == Lane::Push && is_about_a_subscription(command);
+        let subscribes = lane == Lane::Push && is_about_a_subscription(commands.as_slice());
+        let is_one = commands.as_slice().len() == 1;
         let slot = slot_of(route.as_bytes());
         let has_barrier = lane == Lane::Push && self.channels == Channels::Sharded;
         let _subscribing = (has_barrier && subscribes).then(|| self.barrier.begin(slot));
@@ -178,7 +169,7 @@ impl Router {
             }
         }
         let mut node = self.owner(route)?;
-        let mut behind = None;
+        let mut is_asking = false;
         for hop in 0..=REDIRECTIONS_MAX {
             // No time has passed yet. A link has one shared timer for commands that have the whole limit.
             let is_fresh = hop == 0 && !has_barrier;
@@ -188,104 +179,76 @@ impl Router {
                 clock.now().until(end)
             };
             if remaining.is_zero() {
-                let message = format!("no time was left to follow a redirection within {limit:?}");
-                let message = format!("{}: {message}", node.address);
-                return Err(Fault::Unsent(Reason::timed_out(message)));
+                return Err(no_time_left(&node, limit));
             }
             let link = self.link(&node, lane, subscribes);
-            let fault = match link.send_behind(behind.take(), command, remaining).await {
-                Ok(value) => return Ok(value),
-                Err(fault) => fault,
+            let replies = if std::mem::take(&mut is_asking) {
+                Box::pin(asking(link, commands, remaining)).await
+            } else {
+                link.exchange(commands, remaining).await
             };
-            let error = match &fault {
-                Fault::Answered(error) => error,
-                _ => {
-                    self.refresh_wanted.give();
-                    return Err(fault);
-                }
-            };
-            match self.redirect(error, &node.address) {
+            let replies = replies.inspect_err(|_| self.refresh_wanted.give())?;
+            match self.redirect_in(&replies, &node.address) {
                 Some(Redirect::Moved { slot: of, to }) if of == slot => {
-                    node = self.node(&to);
-                    self.map.write().learn(slot, &node);
-                    self.refresh_wanted.give();
+                    node = self.learn(slot, &to);
                 }
-                Some(Redirect::Ask { to, .. }) => {
-                    node = self.node(&to);
-                    behind = Some(&*ASKING);
+                Some(Redirect::Ask { slot: of, to }) if of == slot || is_one => {
+                    (node, is_asking) = (self.node(&to), true);
                 }
                 // The reply belongs to another command: see `PushState`.
-                Some(Redirect::Moved { .. }) => {
+                Some(_) if is_one => {
                     link.close();
                     return Err(Fault::Unknown("the answer to another command".into()));
                 }
-                None => {
-                    if is_temporary(error) {
+                redirect => {
+                    if let Some(Redirect::Moved { slot, to }) = redirect {
+                        self.learn(slot, &to);
+                    } else if replies.errors().any(|error| is_temporary(&error)) {
                         self.refresh_wanted.give();
                     }
-                    return Err(fault);
+                    return Ok(replies);
                 }
             }
         }
         Err(too_many_redirections(slot, &node))
     }
 
-    /// Sends commands back to back, as in [`Transport::send_together`](crate::conn::Transport::send_together).
-    pub(super) async fn send_together(
-        &self,
-        lane: Lane,
-        route: &str,
-        commands: &[&Cmd],
-        limit: Duration,
-    ) -> Result<Vec<Value>, Fault> {
-        let clock = self.nodes.setup().clock;
-        let end = clock.now().after(limit);
-        let slot = slot_of(route.as_bytes());
-        let mut node = self.owner(route)?;
-        let mut is_asking = false;
-        for hop in 0..=REDIRECTIONS_MAX {
-            let remaining = if hop == 0 {
-                limit
-            } else {
-                clock.now().until(end)
-            };
-            if remaining.is_zero() {
-                break;
-            }
-            let link = self.link(&node, lane, false);
-            let replies = if is_asking {
-                let asking = commands.iter();
-                let asking: Vec<&Cmd> = asking.flat_map(|command| [&*ASKING, command]).collect();
-                let replies = link.send_together(&asking, remaining).await;
-                replies.map(|replies| replies.into_iter().skip(1).step_by(2).collect())
-            } else {
-                link.send_together(commands, remaining).await
-            };
-            let replies: Vec<Value> = match replies {
-                Ok(replies) => replies,
-                Err(fault) => {
-                    self.refresh_wanted.give();
-                    return Err(fault);
-                }
-            };
-            match self.redirect_in(&replies, &node.address) {
-                _ if is_half_done(&replies) => return Ok(replies),
-                None => return Ok(replies),
-                Some(Redirect::Moved { slot: of, to }) => {
-                    let to = self.node(&to);
-                    self.map.write().learn(of, &to);
-                    self.refresh_wanted.give();
-                    if of != slot {
-                        return Ok(replies);
-                    }
-                    (node, is_asking) = (to, false);
-                }
-                Some(Redirect::Ask { slot: of, .. }) if of != slot => return Ok(replies),
-                Some(Redirect::Ask { to, .. }) => (node, is_asking) = (self.node(&to), true),
-            }
-        }
-        Err(too_many_redirections(slot, &node))
+    /// Notes that a node serves a slot, and wants the rest of the map.
+    fn learn(&self, slot: u16, to: &Address) -> Node {
+        let node = self.node(to);
+        self.map.write().learn(slot, &node);
+        self.refresh_wanted.give();
+        node
     }
+
+    /// The first redirection among these replies, unless they are half done.
+    fn redirect_in(&self, replies: &Replies, asked: &Address) -> Option<Redirect> {
+        if is_half_done(replies.values()) {
+            return None;
+        }
+        replies.errors().find_map(|no| self.redirect(&no, asked))
+    }
+}
+
+/// Sends each command behind an `ASKING`.
+async fn asking(link: &Link, commands: Commands<'_>, limit: Duration) -> Result<Replies, Fault> {
+    let asking = redis::cmd("ASKING");
+    let commands = commands.as_slice().iter();
+    let pairs: Vec<&Cmd> = commands.flat_map(|command| [&asking, command]).collect();
+    let replies = link.exchange(Commands::Several(&pairs), limit);
+    let replies = replies.await?.all();
+    let replies = replies.chunks_exact(2).map(|pair| match pair {
+        // The second error is only a consequence of the first.
+        [no @ Value::ServerError(_), Value::ServerError(_)] => no.clone(),
+        pair => pair[1].clone(),
+    });
+    Ok(Replies::take(&mut replies.collect()))
+}
+
+fn no_time_left(node: &Node, limit: Duration) -> Fault {
+    let message = format!("no time was left to follow a redirection within {limit:?}");
+    let message = format!("{}: {message}", node.address);
+    Fault::Unsent(Reason::timed_out(message))
 }
 
 /// Every node replied that it did not execute the command.
@@ -298,8 +261,11 @@ fn too_many_redirections(slot: u16, last: &Node) -> Fault {
     Fault::Unsent(why.into())
 }
 
-fn is_about_a_subscription(command: &Cmd) -> bool {
-    match command.args_iter().next() {
+fn is_about_a_subscription(commands: &[&Cmd]) -> bool {
+    match commands
+        .first()
+        .and_then(|command| command.args_iter().next())
+    {
         Some(redis::Arg::Simple(verb)) => verb.ends_with(b"SUBSCRIBE"),
         _ => false,
     }

@@ -1,15 +1,15 @@
 //! One connection to one server, ready for use, with the time of its last reply.
 
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, RedisError};
 
 use super::shared_process::Generation;
 use super::shared_tick::SharedTick;
 use super::socket::{End, Socket};
 use crate::conn::push::PushState;
+use crate::conn::transport::Replies;
 use crate::engine::clock::{Clock, Tick};
 
 #[derive(Debug)]
@@ -83,71 +83,39 @@ impl Connection {
         since.until(now) >= silence
     }
 
-    /// Sends `first`, if there is one, and the actual command right behind it. `None`: no reply within `limit`.
-    pub(super) async fn send(
-        &self,
-        first: Option<&Cmd>,
-        command: &Cmd,
-        limit: Duration,
-    ) -> Option<Result<Value, RedisError>> {
-        if let Some(first) = first {
-            let replies = Box::pin(self.send_each(&[first, command], limit)).await?;
-            return Some(replies.map(last_of_two));
-        }
-        match &self.socket.end {
-            End::Wire(wire) => {
-                let last = |replies: &mut Vec<Value>| replies.pop().unwrap_or(Value::Nil);
-                wire.send([command].into_iter(), limit, last).await
-            }
-            End::Library {
-                connection,
-                in_flight,
-            } => {
-                let reply = async {
-                    let _in_flight = in_flight.add(1);
-                    connection.clone().send_packed_command(command).await
-                };
-                // Boxed because most calls take the other path.
-                Box::pin(self.clock.within(limit, reply)).await
-            }
-        }
-    }
-
     /// Sends these in one request. `None`: some reply is missing after `limit`.
-    pub(super) async fn send_each(
+    pub(super) async fn exchange(
         &self,
         commands: &[&Cmd],
         limit: Duration,
-    ) -> Option<Result<Vec<Value>, RedisError>> {
+    ) -> Option<Result<Replies, RedisError>> {
         match &self.socket.end {
-            End::Wire(_) if commands.is_empty() => Some(Ok(Vec::new())),
-            End::Wire(wire) => wire.send(commands.iter().copied(), limit, mem::take).await,
+            End::Wire(wire) => {
+                let commands = commands.iter().copied();
+                wire.send(commands, limit, Replies::take).await
+            }
             End::Library {
                 connection,
                 in_flight,
             } => {
-                let mut pipe = redis::pipe();
-                for command in commands {
-                    pipe.add_command((*command).clone());
-                }
                 let replies = async {
-                    let _in_flight = in_flight.add(pipe.len());
+                    let _in_flight = in_flight.add(commands.len());
                     let mut connection = connection.clone();
-                    connection.send_packed_commands(&pipe, 0, pipe.len()).await
+                    if let [command] = commands {
+                        let reply = connection.send_packed_command(command).await;
+                        return reply.map(Replies::One);
+                    }
+                    let mut pipe = redis::pipe();
+                    for command in commands {
+                        pipe.add_command((*command).clone());
+                    }
+                    let replies = connection.send_packed_commands(&pipe, 0, pipe.len());
+                    replies.await.map(Replies::Several)
                 };
-                // Boxed for the same reason.
+                // Boxed because most calls take the other path.
                 Box::pin(self.clock.within(limit, replies)).await
             }
         }
-    }
-}
-
-fn last_of_two(replies: Vec<Value>) -> Value {
-    let mut replies = replies.into_iter();
-    match (replies.next(), replies.next()) {
-        // The second error is only a consequence of the first.
-        (Some(no @ Value::ServerError(_)), Some(Value::ServerError(_))) => no,
-        (_, reply) => reply.unwrap_or(Value::Nil),
     }
 }
 
@@ -216,9 +184,9 @@ mod tests {
         let commands = [&ping; 5];
         let limit = Duration::from_secs(5);
         {
-            let mut one = pin!(connection.send(None, &ping, limit));
-            let mut two = pin!(connection.send(Some(&ping), &ping, limit));
-            let mut five = pin!(connection.send_each(&commands, limit));
+            let mut one = pin!(connection.exchange(&commands[..1], limit));
+            let mut two = pin!(connection.exchange(&commands[..2], limit));
+            let mut five = pin!(connection.exchange(&commands, limit));
             let mut context = Context::from_waker(Waker::noop());
             // The server does not reply.
             assert!(one.as_mut().poll(&mut context).is_pending());
@@ -239,7 +207,7 @@ mod tests {
         let connection = connection(socket, push, last_reply);
         let ping = redis::cmd("PING");
         let limit = Duration::from_millis(10);
-        assert!(connection.send(None, &ping, limit).await.is_none());
+        assert!(connection.exchange(&[&ping], limit).await.is_none());
         let gave_up = Clock::System.now();
         assert!(connection.last_reply_at() < gave_up);
         server.write_all(b"+PONG\r\n").await.unwrap();

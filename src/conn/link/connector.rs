@@ -35,7 +35,7 @@ const WRITE_QUEUE: usize = 1024;
 pub(super) struct Connector {
     info: ConnectionInfo,
     /// The address of the server, for messages.
-    endpoint: String,
+    endpoint: Arc<str>,
     clock: Clock,
     network: Network,
     /// The longest time for one step of connecting.
@@ -103,7 +103,7 @@ impl Connector {
         Self {
             silence: on_wire.then_some(setup.silence),
             repeats_refusals: matches!(purpose, Purpose::Push | Purpose::BehindPush),
-            endpoint: endpoint(info.addr()),
+            endpoint: endpoint(info.addr()).into(),
             info,
             clock: setup.clock,
             network: setup.network.clone(),
@@ -135,7 +135,7 @@ impl Connector {
         &self.runtime
     }
 
-    pub(super) fn endpoint(&self) -> &str {
+    pub(super) fn endpoint(&self) -> &Arc<str> {
         &self.endpoint
     }
 

@@ -39,7 +39,7 @@ pub(super) use self::socket::{Socket, Step, Terms};
 use super::error_reply::code;
 use super::sent;
 use super::setup::Setup;
-use super::transport::{Fault, Reason};
+use super::transport::{Commands, Fault, LinkState, Reason, Replies};
 use crate::engine::clock::{Clock, Tick};
 
 /// A renewal waits at least this long for its reply, however short the lease.
@@ -84,50 +84,50 @@ impl Link {
         }
     }
 
-    /// The address of the server for messages: host and port, or a path.
-    pub(crate) fn endpoint(&self) -> &str {
-        self.dialer.connector().endpoint()
+    pub(crate) fn state(&self) -> LinkState {
+        let (connector, current) = (self.dialer.connector(), self.dialer.current());
+        LinkState {
+            endpoint: Arc::clone(connector.endpoint()),
+            earlier_commands_settled: connector.earlier_commands_settled(),
+            last_reply_at: current.map_or(Tick::ZERO, |current| current.last_reply_at()),
+            process: connector.process().known(),
+        }
     }
 
-    pub(crate) fn earlier_commands_settled(&self) -> bool {
-        self.dialer.connector().earlier_commands_settled()
+    /// Sends one command. An error reply is a fault.
+    pub(crate) async fn send(&self, command: &Cmd, limit: Duration) -> Result<Value, Fault> {
+        let command = Commands::One([command]);
+        self.exchange(command, limit).await?.one()
     }
 
-    /// The time of the server's last reply on the current connection.
-    pub(crate) fn last_reply_at(&self) -> Tick {
-        let current = self.dialer.current();
-        current.map_or(Tick::ZERO, |connection| connection.last_reply_at())
-    }
-
-    /// Returns the future of [`send_behind`](Self::send_behind) itself, as an `async fn` around it would make it
-    /// larger.
-    pub(crate) fn send<'a>(
-        &'a self,
-        command: &'a Cmd,
-        limit: Duration,
-    ) -> impl Future<Output = Result<Value, Fault>> + Send + 'a {
-        self.send_behind(None, command, limit)
-    }
-
-    /// Sends `first`, if there is one, and the actual command right behind it.
-    pub(crate) async fn send_behind(
+    /// Sends these back to back over one connection. Only the last may be about a subscription.
+    pub(crate) async fn exchange(
         &self,
-        first: Option<&Cmd>,
-        command: &Cmd,
+        commands: Commands<'_>,
         limit: Duration,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Replies, Fault> {
+        let commands = commands.as_slice();
+        let Some(last) = commands.last() else {
+            return Ok(Replies::Several(Vec::new()));
+        };
         let (connection, remaining) = self.connection(limit).await?;
         sent::mark();
-        let expected = connection.push.expect(command);
-        match connection.send(first, command, remaining).await {
-            Some(Ok(_)) if self.dialer.connector().is_replaced(&connection) => Err(self.replaced()),
-            Some(Ok(value)) => {
-                if !expected.accepts(command, &value) {
+        let expected = connection.push.expect(last);
+        match connection.exchange(commands, remaining).await {
+            Some(Ok(_)) if self.dialer.connector().is_replaced(&connection) => {
+                // What an earlier process at the address did counts for nothing.
+                Err(self.unknown("another server answers at this address by now"))
+            }
+            Some(Ok(replies)) => {
+                let reply = replies.values().last().unwrap_or(&Value::Nil);
+                if !expected.accepts(last, reply) {
                     self.dialer.replace(&connection, Ended::Broken);
                     return Err(self.unknown("the answer to another command"));
                 }
-                self.replace_if_demoted(&connection, &value);
-                value.extract_error().map_err(Fault::Answered)
+                for error in replies.errors() {
+                    self.replace_if_demoted(&connection, &error);
+                }
+                Ok(replies)
             }
             Some(Err(error)) => {
                 self.dialer.replace(&connection, Ended::Broken);
@@ -135,56 +135,15 @@ impl Link {
             }
             None => {
                 let now = self.clock.now();
-                if connection.is_silent(now.before(limit), now, self.silence) {
+                let is_silent = connection.is_silent(now.before(limit), now, self.silence);
+                // It would delay what comes behind several commands. If it was made during this call, the call had
+                // less time, which proves nothing.
+                let is_overdue = commands.len() > 1 && remaining == limit && limit >= self.silence;
+                if is_silent || is_overdue {
                     self.dialer.replace(&connection, Ended::Broken);
                 }
-                Err(self.no_reply_within(limit))
-            }
-        }
-    }
-
-    /// Sends these back to back over one connection. An error reply is a value in its place. Not for a push
-    /// connection.
-    pub(crate) async fn send_together(
-        &self,
-        commands: &[&Cmd],
-        limit: Duration,
-    ) -> Result<Vec<Value>, Fault> {
-        let (connection, remaining) = self.connection(limit).await?;
-        sent::mark();
-        let said = connection.send_each(commands, remaining).await;
-        self.replies(&connection, said, remaining, limit)
-    }
-
-    /// The replies to commands sent together, which had `had` of `limit` left.
-    fn replies(
-        &self,
-        connection: &Arc<Connection>,
-        said: Option<Result<Vec<Value>, RedisError>>,
-        had: Duration,
-        limit: Duration,
-    ) -> Result<Vec<Value>, Fault> {
-        match said {
-            Some(Ok(_)) if self.dialer.connector().is_replaced(connection) => Err(self.replaced()),
-            Some(Ok(values)) => {
-                for value in &values {
-                    self.replace_if_demoted(connection, value);
-                }
-                Ok(values)
-            }
-            Some(Err(error)) => {
-                self.dialer.replace(connection, Ended::Broken);
-                Err(self.unknown(error))
-            }
-            None => {
-                // A silent connection would delay the next commands. If it was made during this call, the call had
-                // less time, which proves nothing.
-                let now = self.clock.now();
-                let is_silent = connection.is_silent(now.before(limit), now, self.silence);
-                if is_silent || (had == limit && limit >= self.silence) {
-                    self.dialer.replace(connection, Ended::Broken);
-                }
-                Err(self.no_reply_within(limit))
+                let why = format!("no reply within {limit:?}");
+                Err(self.unknown(Reason::timed_out(why)))
             }
         }
     }
@@ -228,27 +187,13 @@ impl Link {
     }
 
     /// Stops using a connection to a demoted server. The address may already lead to another server.
-    fn replace_if_demoted(&self, connection: &Arc<Connection>, reply: &Value) {
-        if let Value::ServerError(no) = reply
-            && matches!(
-                code(&RedisError::from(no.clone())),
-                Some("READONLY" | "MASTERDOWN")
-            )
-        {
+    fn replace_if_demoted(&self, connection: &Arc<Connection>, error: &RedisError) {
+        if matches!(code(error), Some("READONLY" | "MASTERDOWN")) {
             self.dialer.replace(connection, Ended::Demoted);
         }
     }
 
     fn unknown(&self, why: impl Into<Reason>) -> Fault {
         Fault::Unknown(self.dialer.connector().named(why))
-    }
-
-    /// What an earlier process at the address did counts for nothing.
-    fn replaced(&self) -> Fault {
-        self.unknown("another server answers at this address by now")
-    }
-
-    fn no_reply_within(&self, limit: Duration) -> Fault {
-        self.unknown(Reason::timed_out(format!("no reply within {limit:?}")))
     }
 }

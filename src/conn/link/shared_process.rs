@@ -50,7 +50,7 @@ impl SharedProcess {
         self.links.lock().push(link);
     }
 
-    pub(crate) fn known(&self) -> Option<Process> {
+    pub(super) fn known(&self) -> Option<Process> {
         self.known.lock().clone()
     }
 

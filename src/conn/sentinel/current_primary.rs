@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use redis::RedisError;
 
 use crate::conn::error_reply::code;
 use crate::conn::single::SingleServer;
-use crate::conn::transport::{EventHandler, Fault};
+use crate::conn::transport::{EventHandler, Fault, Replies};
 use crate::engine::hint::{Hint, Mark};
 
 #[derive(Debug)]
@@ -43,11 +44,11 @@ impl CurrentPrimary {
     }
 
     /// Drives `work` at the primary of `mark`. The result counts only while that is the primary.
-    pub(super) async fn during<T>(
+    pub(super) async fn during(
         &self,
         mark: Mark,
-        work: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
+        work: impl Future<Output = Result<Replies, Fault>>,
+    ) -> Result<Replies, Fault> {
         let result = tokio::select! {
             biased;
             () = self.switched.past(mark) => {
@@ -55,9 +56,12 @@ impl CurrentPrimary {
             }
             result = work => result,
         };
-        if let Err(fault) = &result
-            && is_doubtful(fault)
-        {
+        let is_doubtful = match &result {
+            Ok(replies) => replies.errors().any(|error| says_no_primary(&error)),
+            Err(Fault::Answered(error) | Fault::Declined(error)) => says_no_primary(error),
+            Err(Fault::Unsent(_) | Fault::Unknown(_)) => true,
+        };
+        if is_doubtful {
             self.doubted.give();
         }
         result
@@ -96,12 +100,6 @@ impl CurrentPrimary {
     }
 }
 
-/// Whether the server of a failed command may be down, or may no longer be a primary.
-fn is_doubtful(fault: &Fault) -> bool {
-    match fault {
-        Fault::Unsent(_) | Fault::Unknown(_) => true,
-        Fault::Answered(error) | Fault::Declined(error) => {
-            matches!(code(error), Some("READONLY" | "MASTERDOWN" | "LOADING"))
-        }
-    }
+fn says_no_primary(error: &RedisError) -> bool {
+    matches!(code(error), Some("READONLY" | "MASTERDOWN" | "LOADING"))
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use redis::{Cmd, ConnectionInfo, Value};
+use redis::ConnectionInfo;
 
 use self::current_primary::CurrentPrimary;
 use self::follow::{Follower, Following};
@@ -25,9 +25,9 @@ use self::sentinels::Sentinels;
 use super::address::Address;
 use super::network::Network;
 use super::nodes::Nodes;
-use super::process::Process;
 use super::setup::{Opening, Setup};
-use super::transport::{Channels, Fault, Lane, Transport};
+use super::topology::Transport;
+use super::transport::{Commands, Fault, Lane, LinkState, Replies};
 use crate::api::error::Error;
 
 #[derive(Debug)]
@@ -75,67 +75,28 @@ impl FollowedPrimary {
 }
 
 impl Transport for FollowedPrimary {
-    fn send<'a>(
+    fn exchange<'a>(
         &'a self,
         lane: Lane,
         _route: &'a str,
-        command: &'a Cmd,
+        commands: Commands<'a>,
         limit: Duration,
-    ) -> BoxFuture<'a, Result<Value, Fault>> {
-        async move {
+    ) -> BoxFuture<'a, Result<Replies, Fault>> {
+        let exchanged = async move {
             let (primary, mark) = self.current.get()?;
-            let reply = primary.link(lane).send(command, limit);
-            self.current.during(mark, reply).await
-        }
-        .boxed()
-    }
-
-    fn send_together<'a>(
-        &'a self,
-        lane: Lane,
-        _route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Fault>> {
-        async move {
-            let (primary, mark) = self.current.get()?;
-            let replies = primary.link(lane).send_together(commands, limit);
+            let replies = primary.link(lane).exchange(commands, limit);
             self.current.during(mark, replies).await
-        }
-        .boxed()
+        };
+        exchanged.boxed()
     }
 
-    fn earlier_commands_settled(&self, lane: Lane, _route: &str) -> bool {
-        let primary = self.current.get();
-        primary.is_ok_and(|(primary, _)| primary.link(lane).earlier_commands_settled())
-    }
-
-    fn slot(&self, _route: &str) -> u16 {
-        0
-    }
-
-    fn server(&self, _route: &str) -> u64 {
-        0
+    fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {
+        let (primary, _) = self.current.get().ok()?;
+        Some(primary.link(lane).state())
     }
 
     fn address(&self) -> &str {
         &self.address
-    }
-
-    fn endpoint(&self, _route: &str) -> String {
-        match self.current.get() {
-            Ok((primary, _)) => primary.endpoint(""),
-            Err(_) => self.address.clone(),
-        }
-    }
-
-    fn process(&self, lane: Lane, route: &str) -> Option<Process> {
-        let (primary, _) = self.current.get().ok()?;
-        primary.process(lane, route)
-    }
-
-    fn channels(&self) -> Channels {
-        Channels::Plain
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {
