@@ -4,6 +4,7 @@
 //! dropped future or by a server without an answer, goes to the watchdog task, which repeats it until the server agrees
 //! or the lease is over. Releases of several holds on one server are sent in one write.
 
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -53,8 +54,8 @@ impl RawShare {
 
     /// Releases the share and waits for the server to agree. `now` was read just before. If this future is dropped,
     /// the watchdog task finishes the release.
-    pub(super) async fn release(self, now: Tick) -> Result<()> {
-        release_all_at(now, Few::from_buf([self])).await
+    pub(super) fn release(self, now: Tick) -> impl Future<Output = Result<()>> {
+        release_all_at(now, Few::from_buf([self]))
     }
 
     /// Releases the share without waiting, as `Drop` does. Never blocks or panics.
@@ -158,7 +159,8 @@ async fn release_all_at(now: Tick, shares: Few<RawShare>) -> Result<()> {
     } = end_all(shares, now);
     let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
     let settled = match by_server(to_settle).as_slice() {
-        [] => Ok(()),
+        // The others check that themselves.
+        [] => alive,
         [holds] => settle_by(holds, Repair::armed(holds), OPERATION, now).await,
         servers => {
             // Arm all repairs before the first of them is awaited.
@@ -173,7 +175,7 @@ async fn release_all_at(now: Tick, shares: Few<RawShare>) -> Result<()> {
         // Boxed, because it is rare and large.
         Box::pin(all_confirmed(in_doubt)).await?;
     }
-    lost.map_or(settled.and(alive), Err)
+    lost.map_or(settled, Err)
 }
 
 async fn all_confirmed(holds: Vec<Arc<Hold>>) -> Result<()> {
@@ -387,10 +389,10 @@ async fn settle_begun(
     operation: &'static str,
 ) -> Result<Few<Option<LostReason>>> {
     let mut settled = keep_all(holds, budget, operation).await?;
-    let open: Few<(usize, &Hold, Counts, bool)> = holds
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| settled[*index].is_none())
+    // Indices of 32 bits, because the future keeps them until the reply.
+    let open: Few<(u32, &Hold, Counts, bool)> = (0_u32..)
+        .zip(holds)
+        .filter(|(index, _)| settled[*index as usize].is_none())
         .filter_map(|(index, hold)| {
             let state = hold.state();
             let counts = state.target_counts();
@@ -429,7 +431,7 @@ async fn settle_begun(
     for ((index, hold, counts, may_be_gone), released) in open.into_iter().zip(released) {
         let may_be_gone = may_be_gone || counts.is_none() && hold.is_released_by_shutdown();
         let is_repeated = answer.repeated || may_be_gone;
-        settled[index] = hold.settled(counts, released, &answer, is_repeated);
+        settled[index as usize] = hold.settled(counts, released, &answer, is_repeated);
     }
     Ok(settled)
 }
