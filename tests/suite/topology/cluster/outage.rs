@@ -131,7 +131,9 @@ async fn calls_outlast_a_cluster_that_is_down_for_a_moment() {
         tried.is_err_and(|error| error.to_string().contains("The cluster is down"))
     })
     .await;
-    let (free, other) = (locks[1].clone(), locks[2].clone());
+    // By default a call that asks once ends after two seconds.
+    let free = locks[1].clone().give_up_after(A_WHILE);
+    let other = locks[2].clone();
     let calls = tokio::spawn(async move {
         let tries = async { drop(free.try_lock().await.unwrap().unwrap()) };
         let waits = async { drop(other.lock().await.unwrap()) };
