@@ -295,6 +295,12 @@ impl Drawing<'_> {
                 let token = self.number(&["5", "1790000000000000", "99999999999999"]);
                 vec![token, call.retention.clone()]
             }
+            "take" => {
+                let kind = self.one_of(&["reentrant", "rw"]);
+                call.keys = self.keys(&kind);
+                call.keys.truncate(2);
+                vec![call.holder, call.retention]
+            }
             "multi" if name == "multi_acquire" => {
                 let tokens = self.one_of(&["0", "1", "2"]);
                 let first = vec![call.publish, tokens, call.retention, call.lease];
