@@ -10,12 +10,15 @@ fn score_reply(score: f64) -> Reply {
     Reply::Bulk(number::text(score).into_bytes())
 }
 
-/// `ZADD key score member ..`, without options.
+/// `ZADD key [XX] score member ..`, without other options.
 pub(super) fn add(store: &mut Store, words: &Words) -> Outcome {
-    if !words.len().is_multiple_of(2) {
+    let only_known = words.at(2).eq_ignore_ascii_case(b"XX");
+    let first = 2 + usize::from(only_known);
+    let count = words.len() - first;
+    if count == 0 || !count.is_multiple_of(2) {
         return Err(Reply::syntax());
     }
-    let pairs: Result<Vec<(f64, &[u8])>, Reply> = (2..words.len())
+    let pairs: Result<Vec<(f64, &[u8])>, Reply> = (first..words.len())
         .step_by(2)
         .map(|at| {
             let score = number::float(words.at(at));
@@ -24,10 +27,15 @@ pub(super) fn add(store: &mut Store, words: &Words) -> Outcome {
         })
         .collect();
     let pairs = pairs?;
+    if only_known && members(store, words.at(1))?.is_none() {
+        return Ok(Reply::Int(0));
+    }
     let known = members_mut(store, words.at(1))?;
     let before = known.len();
     for (score, member) in pairs {
-        known.insert(score, member);
+        if !only_known || known.score(member).is_some() {
+            known.insert(score, member);
+        }
     }
     Ok(Reply::count(known.len() - before))
 }

@@ -73,7 +73,7 @@ const SYNCHRONIZERS: &[(&str, &str, &str)] = &[
     (
         "barrier_arrive",
         "parties arrivals over",
-        "holder count lease text lease channel publish",
+        "holder count lease text lease channel publish flag",
     ),
     (
         "barrier_leave",
