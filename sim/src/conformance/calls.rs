@@ -57,7 +57,11 @@ const SYNCHRONIZERS: &[(&str, &str, &str)] = &[
     ),
     ("plain_available", "permits", ""),
     ("plain_give", "permits call", "count lease channel publish"),
-    ("plain_init", "permits call", "count lease channel publish"),
+    (
+        "plain_init",
+        "permits call holds",
+        "count lease channel publish",
+    ),
     (
         "plain_release",
         "permits holds",
