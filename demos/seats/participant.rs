@@ -55,8 +55,9 @@ pub(crate) async fn with_lock(
         match guard.run(buy(database, person, token)).await {
             // The sale is committed, so the lock can be released.
             Ok(Ok(bought)) => match guard.release().await {
-                Err(error) if !error.is_not_held() => return Err(error.into()),
-                // Released, or the lease ended after the sale.
+                Err(error) if !error.is_not_held() && !error.is_io() => return Err(error.into()),
+                // Released, or the lease ended after the sale, or too few servers answered in time: then what they
+                // still have ends with the lease.
                 _ => return Ok(Turn { bought, ..turn }),
             },
             // Nothing was sold, so queue again: either the database refused an old token, whether
