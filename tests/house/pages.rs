@@ -21,36 +21,31 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     found.extend(files);
 }
 
-/// It is also shown where the files beside it are not.
-#[test]
-fn every_link_of_the_readme_is_absolute_and_leads_somewhere() {
-    const OURS: &str = "https://github.com/lockset-rs/lockset/";
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let inline = text.split("](").skip(1);
-    let inline = inline.filter_map(|rest| rest.split(')').next());
-    let definitions = text.lines().filter(|line| line.starts_with('['));
-    let defined = definitions.filter_map(|line| line.split_once("]: "));
-    let links: Vec<&str> = inline.chain(defined.map(|(_, link)| link)).collect();
-    assert!(links.len() > 10, "it has links: {links:?}");
-    for link in links {
-        assert!(
-            link.starts_with("https://") || link.starts_with('#'),
-            "{link}"
-        );
-        if let Some(inside) = link.strip_prefix(OURS) {
-            let path = inside.splitn(3, '/').nth(2).expect("blob/main/path");
-            let path = path.split('#').next().unwrap();
-            assert!(root.join(path).exists(), "{link}");
-        }
-    }
+/// The anchor that a heading gets on GitHub.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter_map(|sign| match sign {
+        ' ' => Some('-'),
+        '-' | '_' => Some(sign),
+        _ => sign.is_alphanumeric().then(|| sign.to_ascii_lowercase()),
+    });
+    kept.collect()
 }
 
-/// Links to other pages and files, from the folder of the page. Rustdoc checks the links to items (`crate::..`).
+fn has_heading(page: &Path, wanted: &str) -> bool {
+    let text = std::fs::read_to_string(page).unwrap();
+    let titles = text.lines().filter(|line| line.starts_with('#'));
+    titles
+        .map(|line| anchor(line.trim_start_matches('#').trim()))
+        .any(|title| title == wanted)
+}
+
+/// Links to other pages, their headings and files, from the folder of the page. Rustdoc checks the links to items
+/// (`crate::..`).
 #[test]
 fn every_link_between_pages_leads_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let top = [
+        "README.md",
         "ARCHITECTURE.md",
         "CHANGELOG.md",
         "CONTRIBUTING.md",
@@ -72,9 +67,14 @@ fn every_link_between_pages_leads_somewhere() {
             .filter_map(|rest| rest.split(')').next());
         let is_path = |link: &&str| !link.contains("::") && !link.starts_with("https://");
         for link in inline.filter(is_path) {
-            let path = link.split('#').next().unwrap();
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => page.clone(),
+                path => page.parent().unwrap().join(path),
+            };
+            assert!(target.exists(), "{}: {link}", page.display());
             assert!(
-                page.parent().unwrap().join(path).exists(),
+                heading.is_empty() || has_heading(&target, heading),
                 "{}: {link}",
                 page.display()
             );
