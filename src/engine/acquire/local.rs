@@ -1,13 +1,13 @@
-//! The part of a call that needs no server: it queues behind other tasks of its client, accepts a hand-off, joins the
-//! hold of a reader, or enters a hold of its own owner again.
+//! The part of a call that needs no server: it queues behind other tasks of its client, accepts a hand-off or a sticky
+//! hold, joins the hold of a reader, or enters a hold of its own owner again.
 //!
-//! Invariant: nothing here asks the server for the lock. The hold that a task gets here is already a hold of the
-//! client.
+//! Invariants: nothing here asks the server for the lock. The hold that a task gets here is already a hold of the
+//! client. A call that cannot use a sticky hold as it is asks the server behind the release of that hold. A waiting
+//! writer of this client comes before the readers that arrived after it.
 
 use std::future::Future;
 use std::sync::Arc;
 
-use super::join::join;
 use super::request::{LockRequest, Outcome, Requests};
 use crate::api::error::{Error, Result};
 use crate::engine::clock::Tick;
@@ -142,26 +142,60 @@ async fn enter_again(
     }
 }
 
-/// Accepts a hand-off from another task of this client, once the server agrees to the terms of this call. `None` if the
-/// hold is lost by that time.
-pub(super) async fn take_over(
-    request: &LockRequest,
-    handoff: Handoff,
-    bound: &Bound,
-) -> Result<Option<Share>> {
+/// Accepts a hand-off from another task of this client. `None` if the hold is lost by now.
+pub(super) fn take_over(request: &LockRequest, handoff: Handoff) -> Result<Option<Share>> {
     request.ensure_open()?;
-    let Some((mut share, is_complete)) = Share::handed_off(handoff) else {
+    let Some(mut share) = Share::handed_off(handoff) else {
         return Ok(None);
     };
-    let is_held = if is_complete {
-        share.accept_handoff()
-    } else {
-        Box::pin(share.adopt(request.policy, request.operation, bound)).await?
-    };
-    if is_held {
-        share.count_handoff(request.options.group);
+    if !share.accept_handoff() {
+        return Ok(None);
     }
-    Ok(is_held.then_some(share))
+    share.count_handoff(request.options.group);
+    Ok(Some(share))
+}
+
+/// Takes the sticky hold if the call asks for exactly that. `None` means that the server has to be asked, and the
+/// sticky hold is no longer in the way. Unless `is_next` is set, the waiters in the local queue come first.
+pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Option<Outcome>> {
+    if !requests.may_be_sticky() {
+        return Ok(None);
+    }
+    let [request] = requests.all else {
+        let locals = requests.all.iter().map(|request| &request.local);
+        locals.for_each(|local| drop(local.sticky.take()));
+        return Ok(None);
+    };
+    let local = &request.local;
+    if !is_next && local.queue.is_wanted(Mode::Exclusive) {
+        return Ok(None);
+    }
+    let Some(sticky) = local.sticky.take() else {
+        return Ok(None);
+    };
+    if request.mode == Mode::Shared || request.protocol.queue() == Queue::Server {
+        return Ok(None);
+    }
+    let Some(handoff) = sticky.pass_on(&handoff_request(request)) else {
+        return Ok(None);
+    };
+    let share = take_over(request, handoff)?;
+    Ok(share.map(Outcome::granted))
+}
+
+/// Takes a share of the client's read hold, if that hold admits this reader. `place` is the reader's place in the local
+/// queue, if it has one.
+pub(super) fn join(request: &LockRequest, place: Option<&QueuePlace<'_>>) -> Option<Share> {
+    let wanted = request.join_request()?;
+    let local = &request.local;
+    let is_writer_first = match place {
+        Some(place) => place.is_behind_alone(),
+        None => local.queue.has_alone(),
+    };
+    if is_writer_first {
+        return None;
+    }
+    Share::joined(local, &wanted)
 }
 
 /// Ends the deferred downgrades that would keep out the readers of this call. A write hold that this client's readers
@@ -206,7 +240,7 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
 }
 
 /// The terms that a hold must meet to be handed off to this request.
-pub(super) fn handoff_request(request: &LockRequest) -> HandoffRequest {
+fn handoff_request(request: &LockRequest) -> HandoffRequest {
     HandoffRequest {
         owner: request.options.owner.clone(),
         policy: request.policy,

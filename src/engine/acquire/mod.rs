@@ -10,14 +10,12 @@ mod confirm;
 mod expired;
 mod handover;
 mod holders;
-mod join;
 mod local;
 mod plan;
 mod queued;
 mod recall;
 mod request;
 mod several;
-mod sticky;
 mod subscribe;
 mod subscriber;
 #[cfg(test)]

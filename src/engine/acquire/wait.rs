@@ -20,15 +20,13 @@ use tokio::task::coop::consume_budget;
 
 use super::attempt::Attempt;
 use super::expired::ExpiredGrants;
-use super::join::join;
 use super::local::{
-    Turn, end_deferrals_for_readers, held_here, owned_or_joined, reenter, take_over, take_place,
-    turn,
+    Turn, end_deferrals_for_readers, held_here, join, owned_or_joined, reenter, take_over,
+    take_place, take_sticky, turn,
 };
 use super::plan::{self, Next};
 use super::recall::recall;
 use super::request::{LockRequest, Outcome, Requests, Wait, bound};
-use super::sticky::take_sticky;
 use super::waiter::{Marks, Waiter, Woken};
 use crate::api::error::Result;
 use crate::conn::Lane;
@@ -99,7 +97,7 @@ pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: &Bound) -> 
     };
     // A call with a single attempt never queues.
     let is_next = matches!(wait, Wait::Never);
-    if let Some(outcome) = take_sticky(requests, is_next).await? {
+    if let Some(outcome) = take_sticky(requests, is_next)? {
         return Ok(outcome);
     }
     match wait {
@@ -235,7 +233,7 @@ impl<'a> Waiting<'a> {
         };
         // The last check: the call asks the server after this, and accepts no hand-off.
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
-            return Ok(self.take_over(handoff).await?.unwrap_or(Step::Again));
+            return Ok(self.take_over(handoff)?.unwrap_or(Step::Again));
         }
         let outcome = self.ask(asked, end).await?;
         self.silence().ends();
@@ -280,7 +278,7 @@ impl<'a> Waiting<'a> {
     /// means that the server has to be asked.
     async fn local_way_in(&mut self, marks: Marks) -> Result<Option<Step>> {
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::take_handoff)
-            && let Some(step) = self.take_over(handoff).await?
+            && let Some(step) = self.take_over(handoff)?
         {
             return Ok(Some(step));
         }
@@ -288,7 +286,7 @@ impl<'a> Waiting<'a> {
         if let Some(outcome) = owned_or_joined(self.requests, self.at, place).await? {
             return Ok(Some(Step::Ended(outcome)));
         }
-        if let Some(outcome) = take_sticky(self.requests, true).await? {
+        if let Some(outcome) = take_sticky(self.requests, true)? {
             self.silence().ends();
             return Ok(Some(Step::Ended(outcome)));
         }
@@ -315,8 +313,8 @@ impl<'a> Waiting<'a> {
         Ok(Some(Step::Again))
     }
 
-    async fn take_over(&self, handoff: Handoff) -> Result<Option<Step>> {
-        let share = take_over(self.request(), handoff, self.requests.bound).await?;
+    fn take_over(&self, handoff: Handoff) -> Result<Option<Step>> {
+        let share = take_over(self.request(), handoff)?;
         Ok(share.map(|share| {
             self.silence().ends();
             Step::Ended(Outcome::granted(share))

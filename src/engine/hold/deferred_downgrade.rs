@@ -81,7 +81,12 @@ impl Hold {
             until,
         };
         self.apply_to(state, now, Event::DowngradeDeferred(deferred));
-        Some(Handoff::to_reader(Arc::clone(self) as _, first, lease))
+        Some(Handoff::new(
+            Arc::clone(self) as _,
+            first,
+            Mode::Shared,
+            lease,
+        ))
     }
 
     /// Ends the deferral: readers under this write hold have a read hold from now on, and the server is asked for the

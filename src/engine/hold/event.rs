@@ -116,11 +116,6 @@ pub(super) enum Event {
         lease: Duration,
         is_repeated: bool,
     },
-    /// The call that asked takes the answer over.
-    LeaseGranted {
-        sent: Tick,
-        lease: Duration,
-    },
     /// Another task of this client has it now.
     HandedOff(NextOwner),
     /// The next task has taken the hold, or a reader the share that it was handed.

@@ -43,8 +43,6 @@ pub(crate) struct Handoff {
     pub(super) owner: Owner,
     pub(super) mode: Mode,
     pub(super) lease: ShareLease,
-    /// Whether the request is met in full. If not, the server still has to agree to the lease.
-    pub(super) is_complete: bool,
 }
 
 /// A hold that goes from task to task.
@@ -59,26 +57,14 @@ impl Handoff {
     pub(super) fn new(
         hold: Arc<dyn HandedOff>,
         owner: Owner,
+        mode: Mode,
         lease: ShareLease,
-        is_complete: bool,
     ) -> Self {
         Self {
             hold: Some(hold),
             owner,
-            mode: Mode::Exclusive,
+            mode,
             lease,
-            is_complete,
-        }
-    }
-
-    /// A share for a reader that waits to join the hold.
-    pub(super) fn to_reader(hold: Arc<dyn HandedOff>, owner: Owner, lease: ShareLease) -> Self {
-        Self {
-            hold: Some(hold),
-            owner,
-            mode: Mode::Shared,
-            lease,
-            is_complete: true,
         }
     }
 
@@ -201,13 +187,14 @@ mod tests {
             request: &HandoffRequest,
         ) -> Option<Handoff> {
             let owner = request.owner.clone().unwrap();
-            (!request.fenced).then(|| Handoff::new(self, owner, lease, true))
+            (!request.fenced).then(|| Handoff::new(self, owner, Mode::Exclusive, lease))
         }
     }
 
     fn handed_off(owner: &Owner) -> (Arc<Handed>, Handoff) {
         let hold = Arc::<Handed>::default();
-        let handoff = Handoff::new(Arc::clone(&hold) as _, owner.clone(), LEASE, true);
+        let this = Arc::clone(&hold) as _;
+        let handoff = Handoff::new(this, owner.clone(), Mode::Exclusive, LEASE);
         (hold, handoff)
     }
 
@@ -215,7 +202,7 @@ mod tests {
     fn what_was_handed_off_is_taken_or_given_back() {
         let owner = Owner::new();
         let (hold, handoff) = handed_off(&owner);
-        let reader = Handoff::to_reader(Arc::clone(&hold) as _, owner.clone(), LEASE);
+        let reader = Handoff::new(Arc::clone(&hold) as _, owner.clone(), Mode::Shared, LEASE);
         drop((handoff, reader));
         let both = [
             (owner.clone(), Mode::Exclusive),

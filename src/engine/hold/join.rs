@@ -34,7 +34,12 @@ impl Hold {
     /// One more share, for a reader that waits to join.
     pub(super) fn admit(self: &Arc<Self>, terms: &JoinTerms) -> Option<Handoff> {
         let (RawShare { owner, lease, .. }, _) = self.enter_beside(terms, false)?;
-        Some(Handoff::to_reader(Arc::clone(self) as _, owner, lease))
+        Some(Handoff::new(
+            Arc::clone(self) as _,
+            owner,
+            Mode::Shared,
+            lease,
+        ))
     }
 
     fn enter_beside(

@@ -26,7 +26,6 @@ use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
 use crate::api::loss::{Losable, Loss, LossCell};
 use crate::api::lost::{Lost, LostReason, drive};
-use crate::api::options::LeasePolicy;
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -61,9 +60,8 @@ impl Share {
         share.noted_at(now)
     }
 
-    /// A share of a hold that another task of this client has handed off. The flag is false if the server still has
-    /// to agree to the lease.
-    pub(crate) fn handed_off(mut handoff: Handoff) -> Option<(Self, bool)> {
+    /// A share of a hold that another task of this client has handed off.
+    pub(crate) fn handed_off(mut handoff: Handoff) -> Option<Self> {
         let hold = known(handoff.take()?)?;
         let raw = RawShare {
             hold,
@@ -72,7 +70,7 @@ impl Share {
             lease: handoff.lease,
             kept_until: Tick::ZERO,
         };
-        Some((Self::of(raw), handoff.is_complete))
+        Some(Self::of(raw))
     }
 
     /// A share, for a new owner, of a hold that readers of this client have. `None` if no hold can be joined.
@@ -341,25 +339,6 @@ impl Share {
         let is_held = hold.expire_at(now).is_none() && self.lease().loss_at(now).is_none();
         self.since = now;
         is_held
-    }
-
-    /// See [`Hold::adopt`].
-    pub(crate) async fn adopt(
-        &mut self,
-        policy: LeasePolicy,
-        operation: &'static str,
-        bound: &Bound,
-    ) -> Result<bool> {
-        let hold = Arc::clone(self.hold());
-        if !policy.is_renewed() {
-            // From now on no renewal may lengthen it.
-            self.set_lease(ShareLease::Until(hold.deadline()));
-        }
-        let lease = hold.adopt(policy, operation, bound).await?;
-        if let Some(lease) = lease {
-            self.set_lease(lease);
-        }
-        Ok(lease.is_some())
     }
 
     /// See [`Hold::raise_token`].

@@ -195,9 +195,6 @@ impl State {
                 self.at_server.note_answered(now.tick(), lease, is_repeated);
                 self.lease = self.lease.max(lease);
             }
-            Event::LeaseGranted { sent, lease } => {
-                effects.is_accepted = self.extend(now.tick(), sent, lease);
-            }
             Event::HandedOff(next) => self.change_owner(next),
             Event::HandoffAccepted(mode) => return self.accept_handoff(now.tick(), mode),
             Event::TokenRaised(token) => self.set_token(token),

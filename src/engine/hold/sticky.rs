@@ -63,7 +63,7 @@ impl Hold {
         };
         self.apply_to(state, now, left);
         let owner = self.owner();
-        let share = Handoff::new(Arc::clone(self) as _, owner, after, true);
+        let share = Handoff::new(Arc::clone(self) as _, owner, mode, after);
         Some((share, end))
     }
 

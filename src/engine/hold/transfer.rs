@@ -2,17 +2,14 @@
 //!
 //! Invariants: [`State::can_hand_off`](super::state::State::can_hand_off) decides which holds pass on. Hand-offs stay
 //! within the budget of the lock, for the sake of other processes, and happen only while no operation on the counts
-//! is under way. A hand-off never shortens a lease, and never uses a token twice.
+//! is under way. A hand-off changes nothing at the server, and never uses a token twice.
 
 use std::sync::Arc;
 
-use super::bound::Bound;
 use super::event::{Event, NextOwner};
 use super::handoff::{HandedOff, Handoff, HandoffRequest};
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
-use crate::api::error::Result;
-use crate::api::options::LeasePolicy;
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -71,60 +68,29 @@ impl Hold {
     ) -> Option<Handoff> {
         let now = self.core.clock.now();
         let state = self.state();
-        let reply = self.core.timing.reply;
-        let is_complete = state.can_hand_off(now, lease, request.policy, request.fenced, reply)?;
-        let is_replicated = match request.replication {
-            None => true,
-            wanted => is_complete && wanted == self.replication,
-        };
-        if !is_replicated || !self.is_alone() || !may_go_on(now) {
+        if !state.can_hand_off(now, lease, request.policy, request.fenced)
+            || request.replication != self.replication
+            || !self.is_alone()
+            || !may_go_on(now)
+        {
             return None;
         }
         let owner = request.owner.clone().unwrap_or_else(Owner::new);
-        let before = lease;
-        // Another lease is set only after the server has agreed to it.
-        let after = if is_complete {
-            ShareLease::of(request.policy, now, now)
-        } else {
-            before
-        };
+        let after = ShareLease::of(request.policy, now, now);
         let next = NextOwner {
             owner: owner.clone(),
             fenced: request.fenced,
             give_up: request.give_up,
-            before,
+            before: lease,
             after,
         };
         self.apply_to(state, now, Event::HandedOff(next));
         Some(Handoff::new(
             Arc::clone(self) as _,
             owner,
+            Mode::Exclusive,
             after,
-            is_complete,
         ))
-    }
-
-    /// Asks the server for another lease, for a hold that another task of this client has handed off. `None` if it is
-    /// lost.
-    pub(super) async fn adopt(
-        self: &Arc<Self>,
-        policy: LeasePolicy,
-        operation: &'static str,
-        bound: &Bound,
-    ) -> Result<Option<ShareLease>> {
-        let (this, budget) = (Arc::clone(self), self.call_budget_of(Some(bound)));
-        let lease = policy.lease();
-        let adopting = async move {
-            let _one_at_a_time = this.one_at_a_time(budget, operation).await?;
-            this.ask_for_lease(lease, operation, budget).await
-        };
-        let Some(answer) = self.driven(operation, adopting).await? else {
-            return Ok(None);
-        };
-        let sent = answer.sent;
-        let granted = self.apply(Event::LeaseGranted { sent, lease });
-        let share = ShareLease::of(policy, sent, self.core.clock.now());
-        Ok(granted.is_accepted.then_some(share))
     }
 }
 

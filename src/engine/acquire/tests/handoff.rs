@@ -2,7 +2,6 @@
 
 mod bounds;
 mod fenced;
-mod fixed;
 mod gone;
 mod leases;
 mod owners;

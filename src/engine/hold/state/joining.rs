@@ -72,7 +72,7 @@ impl State {
         is_long_enough && !self.is_doubted()
     }
 
-    fn has_half_left(&self, now: Tick, lease: Duration) -> bool {
+    pub(super) fn has_half_left(&self, now: Tick, lease: Duration) -> bool {
         now.until(self.deadline) >= lease / 2
     }
 

@@ -1,7 +1,5 @@
 //! Which holds pass from task to task of one client, at once or after a while, and what that changes.
 
-use std::time::Duration;
-
 use super::State;
 use crate::api::fencing::FencingToken;
 use crate::api::options::LeasePolicy;
@@ -13,28 +11,21 @@ use crate::engine::hold::readers::Readers;
 use crate::engine::hold::share_lease::ShareLease;
 
 impl State {
-    /// Whether a waiter that wants this lease can take over the share that has `lease`. `Some(true)` means that
-    /// nothing else is needed. `Some(false)` means that the server has to agree to the other lease, which takes up to
-    /// `reply`.
+    /// Whether a waiter with this policy can take over the share that has `lease`: it is renewed for the waiter as it
+    /// was before.
     pub(in crate::engine::hold) fn can_hand_off(
         &self,
         now: Tick,
         lease: ShareLease,
         policy: LeasePolicy,
         fenced: bool,
-        reply: Duration,
-    ) -> Option<bool> {
-        let has_token = !fenced || !self.spare_tokens.is_empty();
+    ) -> bool {
         let wanted = policy.lease();
-        let is_complete = policy.is_renewed() && lease.renewed() == Some(wanted);
-        let remaining = now.until(self.deadline);
-        let fits = if is_complete {
-            remaining >= wanted / 2
-        } else {
-            // The server can agree to the other lease in time, and this lease need not be shortened.
-            remaining >= reply && now.after(wanted) >= self.server_end()
-        };
-        (self.is_one_certain_share(now) && has_token && fits).then_some(is_complete)
+        policy.is_renewed()
+            && lease.renewed() == Some(wanted)
+            && self.has_half_left(now, wanted)
+            && (!fenced || !self.spare_tokens.is_empty())
+            && self.is_one_certain_share(now)
     }
 
     /// The time until which the hold may stay with its client after its only guard, and its lease for that time.

@@ -127,7 +127,7 @@ fn of_each_phase() -> [(&'static str, State); 4] {
 #[test]
 fn only_what_is_held_changes_its_phase() {
     let late = secs(131);
-    let table: [(&str, Tick, Event, Phase); 6] = [
+    let table: [(&str, Tick, Event, Phase); 5] = [
         ("read in time", secs(102), Event::ClockRead, Phase::Held),
         (
             "read too late",
@@ -147,15 +147,6 @@ fn only_what_is_held_changes_its_phase() {
             late,
             Event::Renewed {
                 sent: secs(110),
-                lease: LEASE,
-            },
-            Phase::Held,
-        ),
-        (
-            "another lease",
-            secs(102),
-            Event::LeaseGranted {
-                sent: secs(102),
                 lease: LEASE,
             },
             Phase::Held,
@@ -328,20 +319,12 @@ fn a_hold_without_a_guard_is_not_renewed() {
     assert!(matches!(state.next_step(secs(113)), NextStep::Renew { .. }));
 }
 
-/// What a task that was handed a hold asks for: its own lease.
+/// What a task asks for that enters a hold again with a longer lease.
 #[test]
 fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
     let longer = LEASE * 2;
-    let adopted = |now| {
+    let entered = |now| {
         let mut state = held();
-        let next = NextOwner {
-            owner: Owner::new(),
-            fenced: false,
-            give_up: REPLY,
-            before: renewed(),
-            after: renewed(),
-        };
-        state.apply(secs(101), Event::HandedOff(next));
         let until = secs(102);
         let asked = Event::LeaseSent {
             lease: longer,
@@ -353,21 +336,21 @@ fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
             is_repeated: false,
         };
         state.apply(now, answered);
-        let granted = Event::LeaseGranted {
-            sent: secs(101),
-            lease: longer,
+        let again = Entered {
+            owner: state.owner().clone(),
+            mode: Mode::Exclusive,
+            share: ShareLease::Renewed(longer),
+            granted: Some((secs(101), longer)),
+            token: None,
         };
-        let is_accepted = state.apply(now, granted).is_accepted;
-        assert_eq!(state.next_check(), state.deadline(), "nobody has come");
-        state.apply(now, guarded());
+        let is_accepted = state.apply(now, Event::Entered(again)).is_accepted;
         (is_accepted, state)
     };
-    let (is_accepted, state) = adopted(secs(102));
+    let (is_accepted, state) = entered(secs(102));
     assert!(is_accepted);
     assert_eq!(state.lease(), longer);
     assert_eq!(state.deadline(), local_deadline(secs(101), longer));
-    assert!(state.next_check() < state.deadline(), "its task has come");
-    let (is_accepted, state) = adopted(secs(131));
+    let (is_accepted, state) = entered(secs(131));
     assert!(!is_accepted);
     assert_eq!(state.deadline(), local_deadline(secs(100), LEASE));
 }
@@ -540,8 +523,7 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
     let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
     let (mut state, before) = State::new(secs(100), &new_hold(policy, Mode::Exclusive));
     let now = secs(104);
-    let offer = state.can_hand_off(now, before, policy, false, REPLY);
-    assert_eq!(offer, Some(true));
+    assert!(state.can_hand_off(now, before, policy, false));
     let after = ShareLease::of(policy, now, now);
     state.apply(
         now,
@@ -639,8 +621,8 @@ fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
         let mut state = held_twice(other);
         let effects = state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
         assert!(!effects.is_over && !state.is_kept(), "a guard is left");
-        let offer = state.can_hand_off(secs(102), other, LeasePolicy::Renewed(lease), false, REPLY);
-        assert_eq!(offer, None, "it stays until then");
+        let offer = state.can_hand_off(secs(102), other, LeasePolicy::Renewed(lease), false);
+        assert!(!offer, "it stays until then");
         let effects = match lost {
             Some(_) => state.apply(end, Event::ClockRead),
             None => state.apply(end, released(Mode::Exclusive)),
@@ -746,12 +728,12 @@ fn a_write_hold_that_readers_have_is_read() {
     state.apply(secs(100), joins(&other));
     assert!(!state.is_last_of_deferred());
     let policy = LeasePolicy::Renewed(LEASE);
-    let can_go_on = |state: &State| state.can_hand_off(secs(100), renewed(), policy, false, REPLY);
-    assert_eq!(can_go_on(&state), None, "two have it");
+    let can_go_on = |state: &State| state.can_hand_off(secs(100), renewed(), policy, false);
+    assert!(!can_go_on(&state), "two have it");
     let left = state.apply(secs(100), released_by(&first, Mode::Shared));
     assert!(left.is_local && !left.is_over);
     assert!(state.is_last_of_deferred());
-    assert_eq!(can_go_on(&state), Some(true));
+    assert!(can_go_on(&state));
     let mut released = state;
     let last = released.apply(secs(100), released_by(&other, Mode::Shared));
     assert!(last.is_over && last.is_released);
@@ -1059,36 +1041,20 @@ fn a_request_without_an_answer_lasts_at_the_server() {
 
 #[test]
 fn only_what_is_certain_is_handed_off() {
-    let offer = |state: &State, now, policy, fenced| {
-        state.can_hand_off(now, renewed(), policy, fenced, REPLY)
-    };
-    let (same, fixed) = (LeasePolicy::Renewed(LEASE), LeasePolicy::Fixed(LEASE * 2));
+    let offer =
+        |state: &State, now, policy, fenced| state.can_hand_off(now, renewed(), policy, fenced);
+    let same = LeasePolicy::Renewed(LEASE);
     let state = held();
-    assert_eq!(offer(&state, secs(101), same, true), Some(true));
+    assert!(offer(&state, secs(101), same, true));
     let others = [
-        fixed,
         LeasePolicy::Fixed(LEASE),
+        LeasePolicy::Fixed(LEASE * 2),
         LeasePolicy::Renewed(LEASE * 2),
     ];
     for other in others {
-        assert_eq!(offer(&state, secs(101), other, false), Some(false));
+        assert!(!offer(&state, secs(101), other, false), "{other:?}");
     }
-    let short = LeasePolicy::Fixed(LEASE / 2);
-    assert_eq!(
-        offer(&state, secs(101), short, false),
-        None,
-        "it would be shortened"
-    );
-    assert_eq!(
-        offer(&state, secs(116), same, false),
-        None,
-        "half of it is over"
-    );
-    assert_eq!(
-        offer(&state, at(129_000), fixed, false),
-        None,
-        "no time to ask"
-    );
+    assert!(!offer(&state, secs(116), same, false), "half of it is over");
     for event in [
         Event::Doubted,
         Event::CountsInDoubt,
@@ -1099,13 +1065,10 @@ fn only_what_is_certain_is_handed_off() {
     ] {
         let mut state = held();
         state.apply(secs(101), event.clone());
-        assert_eq!(offer(&state, secs(101), same, false), None, "{event:?}");
+        assert!(!offer(&state, secs(101), same, false), "{event:?}");
     }
     // The server's counts are known again: exactly one share, or none.
-    for (counts, offered) in [
-        (Counts::one(Mode::Exclusive), Some(true)),
-        (Counts::NONE, None),
-    ] {
+    for (counts, offered) in [(Counts::one(Mode::Exclusive), true), (Counts::NONE, false)] {
         let mut state = held();
         state.apply(secs(101), Event::CountsInDoubt);
         state.apply(secs(101), Event::CountsSettled(counts));
@@ -1145,14 +1108,9 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     assert_eq!(accepted.check_at, Some(secs(115)), "it is due by now");
     state.apply(secs(116), handed_off(true));
     assert_eq!(state.token(), Some(FencingToken::from(9)));
-    let can = state.can_hand_off(
-        secs(102),
-        renewed(),
-        LeasePolicy::Renewed(LEASE),
-        true,
-        REPLY,
-    );
-    assert_eq!(can, None, "no token is left");
+    let same = LeasePolicy::Renewed(LEASE);
+    let can = state.can_hand_off(secs(102), renewed(), same, true);
+    assert!(!can, "no token is left");
     state.apply(secs(117), handed_off(false));
     assert_eq!(state.token(), None);
     let sent = secs(118);
@@ -1229,8 +1187,8 @@ fn what_is_left_to_the_client_is_nobodys_and_renewed() {
             (before != after).then(|| state.next_check())
         );
         let next = LeasePolicy::Renewed(LEASE);
-        let taken = state.can_hand_off(secs(102), after, next, true, REPLY);
-        assert_eq!(taken, Some(true), "the next task can have it");
+        let taken = state.can_hand_off(secs(102), after, next, true);
+        assert!(taken, "the next task can have it");
         assert_eq!(state.can_be_left(secs(102), after), None, "not twice");
         assert!(!state.is_sticky(), "the next guard asks again");
         let sticky = Duration::from_secs(10);
@@ -1436,17 +1394,13 @@ impl Model {
                     let max = lease * 2;
                     LeasePolicy::RenewedFor { lease, max }
                 };
-                let is_complete = self
-                    .state
-                    .can_hand_off(self.now, before, policy, false, REPLY)?;
+                if !self.state.can_hand_off(self.now, before, policy, false) {
+                    return None;
+                }
                 assert_eq!(self.shares.len(), 1, "no other has it");
                 assert!(!self.state.is_doubted() && self.state.is_settled());
                 assert!(self.now >= self.state.kept_until, "before its time");
-                let after = if is_complete {
-                    ShareLease::of(policy, self.now, self.now)
-                } else {
-                    before
-                };
+                let after = ShareLease::of(policy, self.now, self.now);
                 let owner = Owner::new();
                 self.shares[0] = (owner.clone(), Mode::Exclusive, after);
                 (self.is_downgrade_deferred, self.joins, self.unclaimed) = (false, 0, 0);

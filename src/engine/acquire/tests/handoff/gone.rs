@@ -1,59 +1,37 @@
-//! Tests a hand-off that no task accepts, or that the server rejects: the next task gets it, or nothing is left.
+//! Tests a hand-off that no task accepts: the next task gets it, or nothing is left.
 
 use super::*;
-use crate::conn::Lane;
-use crate::engine::clock::Tick;
-
-fn is_takeover(sent: &Sent, what: What) -> bool {
-    what == What::Renew && sent.lane == Lane::Command
-}
-
-fn of(client: &Client, fixed: bool) -> ReentrantLock {
-    if fixed {
-        client.lock("x").fixed_lease(LEASE)
-    } else {
-        client.lock("x")
-    }
-}
-
-fn slow_takeover(sent: &Sent, what: What) -> Option<Answer> {
-    let held = Value::Array(vec![Value::Int(1)]);
-    is_takeover(sent, what).then_some(Answer::Late(MS * 50, held))
-}
-
 /// After any poll of the waiter with the hand-off, dropping it passes the hold to the next waiter.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_dropped_hands_it_off() {
-    for fixed in [false, true] {
-        let server = generous(slow_takeover);
-        let client = Client::over(&server, LEASE);
-        let lock = of(&client, fixed);
-        for polls in 0.. {
-            let guard = lock.lock().await.unwrap();
-            let mut given = Box::pin(lock.lock());
-            assert!(poll(&mut given).await.is_pending());
-            let next = waiter(lock.clone()).await;
-            client.core().locals.all()[0].reset_handoffs();
-            drop(guard);
-            let mut is_done = false;
-            for _ in 0..polls {
-                if poll(&mut given).await.is_ready() {
-                    is_done = true;
-                    break;
-                }
-                tokio::time::sleep(MS * 30).await;
-            }
-            drop(given);
-            let next = tokio::time::timeout(LEASE, next).await;
-            let next = next.expect("the next waiter gets it").unwrap().unwrap();
-            assert!(!next.is_lost());
-            assert_eq!(client.stats().holds, 1);
-            drop(next);
-            nothing_is_left(&client).await;
-            if is_done {
-                assert!(polls > usize::from(fixed), "{polls}");
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    for polls in 0.. {
+        let guard = lock.lock().await.unwrap();
+        let mut given = Box::pin(lock.lock());
+        assert!(poll(&mut given).await.is_pending());
+        let next = waiter(lock.clone()).await;
+        client.core().locals.all()[0].reset_handoffs();
+        drop(guard);
+        let mut is_done = false;
+        for _ in 0..polls {
+            if poll(&mut given).await.is_ready() {
+                is_done = true;
                 break;
             }
+            tokio::time::sleep(MS * 30).await;
+        }
+        drop(given);
+        let next = tokio::time::timeout(LEASE, next).await;
+        let next = next.expect("the next waiter gets it").unwrap().unwrap();
+        assert!(!next.is_lost());
+        assert_eq!(client.stats().holds, 1);
+        drop(next);
+        nothing_is_left(&client).await;
+        if is_done {
+            assert!(polls > 0);
+            break;
         }
     }
 }
@@ -74,81 +52,6 @@ async fn a_crowd_that_is_dropped_leaves_nothing() {
     drop(waits);
     nothing_is_left(&client).await;
     assert_eq!(whats(&server), [What::Take, What::Give(0)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_takeover_without_an_answer_is_an_error_and_leaves_nothing() {
-    let server = generous(|sent, what| is_takeover(sent, what).then_some(Answer::Silence));
-    let client = Client::over(&server, LEASE);
-    let lock = of(&client, true);
-    let guard = lock.lock().await.unwrap();
-    let next = waiter(lock.clone()).await;
-    drop(guard);
-    let error = next.await.unwrap().expect_err("no answer");
-    assert!(error.is_io() && error.lock_name() == Some("x"));
-    nothing_is_left(&client).await;
-    assert_eq!(whats(&server).last(), Some(&What::Give(0)));
-}
-
-/// The waiters behind it do not get its error.
-#[tokio::test(start_paused = true)]
-async fn a_takeover_without_an_answer_is_one_waiters_alone() {
-    let server = generous(|sent, what| is_takeover(sent, what).then_some(Answer::Silence));
-    let client = Client::over(&server, LEASE);
-    let lock = of(&client, true);
-    let guard = lock.lock().await.unwrap();
-    let next = waiter(lock).await;
-    let after = waiter(client.lock("x")).await;
-    drop(guard);
-    assert!(next.await.unwrap().is_err());
-    let after = tokio::time::timeout(LEASE, after).await;
-    drop(after.expect("the waiter behind gets it").unwrap().unwrap());
-    nothing_is_left(&client).await;
-}
-
-/// The server no longer has the hold, so the waiter asks again.
-#[tokio::test(start_paused = true)]
-async fn a_takeover_that_is_refused_is_a_new_attempt() {
-    let server = generous(|sent, what| {
-        let gone = Value::Array(vec![Value::Int(0)]);
-        is_takeover(sent, what).then_some(Answer::Value(gone))
-    });
-    let client = Client::over(&server, LEASE);
-    let lock = of(&client, true);
-    let guard = lock.lock().await.unwrap();
-    let next = waiter(lock).await;
-    drop(guard);
-    let guard = got(next).await;
-    assert!(!guard.is_lost());
-    let taken = takes(&server);
-    assert_eq!(taken.len(), 2);
-    assert_ne!(holder(&taken[0]), holder(&taken[1]), "under another id");
-    drop(guard);
-    nothing_is_left(&client).await;
-}
-
-/// The answer comes after the handed-off lease has ended, so it proves nothing.
-#[tokio::test(start_paused = true)]
-async fn a_takeover_that_is_answered_too_late_is_a_new_attempt() {
-    let server = generous(|sent, what| {
-        let is_silent = is_takeover(sent, what) && sent.at < MS * 30_000;
-        is_silent.then_some(Answer::Silence)
-    });
-    let client = Client::over(&server, LEASE);
-    let lock = of(&client, true);
-    let guard = lock.lock().await.unwrap();
-    let next = waiter(lock).await;
-    tokio::time::sleep(MS * 28_000).await;
-    client.core().locals.all()[0].reset_handoffs();
-    drop(guard);
-    let guard = next.await.unwrap().unwrap();
-    assert!(!guard.is_lost());
-    assert!(server.clock().now() < Tick::ZERO.after(MS * 33_000));
-    let taken = takes(&server);
-    assert_eq!(taken.len(), 2);
-    assert_ne!(holder(&taken[0]), holder(&taken[1]));
-    drop(guard);
-    nothing_is_left(&client).await;
 }
 
 /// The hand-off comes at the moment the wait ends, with the timer before it, after it, or both.
@@ -185,26 +88,21 @@ async fn the_end_of_a_wait_at_the_same_moment() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_is_closed_meanwhile() {
-    for fixed in [false, true] {
-        let server = generous(slow_takeover);
-        let client = Client::over(&server, LEASE);
-        let lock = of(&client, fixed);
-        let guard = lock.lock().await.unwrap();
-        let mut given = Box::pin(lock.lock());
-        assert!(poll(&mut given).await.is_pending());
-        let next = waiter(lock.clone()).await;
-        drop(guard);
-        if fixed {
-            assert!(poll(&mut given).await.is_pending(), "it asks");
-        }
-        let close = tokio::spawn(client.clone().shutdown());
-        others().await;
-        let error = given.await.expect_err("closed");
-        assert!(error.is_closed(), "{error}");
-        assert!(next.await.unwrap().expect_err("closed").is_closed());
-        close.await.unwrap().unwrap();
-        nothing_is_left(&client).await;
-    }
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let guard = lock.lock().await.unwrap();
+    let mut given = Box::pin(lock.lock());
+    assert!(poll(&mut given).await.is_pending());
+    let next = waiter(lock.clone()).await;
+    drop(guard);
+    let close = tokio::spawn(client.clone().shutdown());
+    others().await;
+    let error = given.await.expect_err("closed");
+    assert!(error.is_closed(), "{error}");
+    assert!(next.await.unwrap().expect_err("closed").is_closed());
+    close.await.unwrap().unwrap();
+    nothing_is_left(&client).await;
 }
 
 /// An operator takes the lock away during the hand-off, and the new holder learns of it.

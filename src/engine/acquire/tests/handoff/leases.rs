@@ -216,10 +216,8 @@ async fn what_is_wanted_on_other_terms() {
         (lock(), lock().fixed_lease(LEASE / 2)),
         (lock(), lock().replicated(1, MS * 100)),
         (lock(), lock().fenced()),
-        (lock().fixed_lease(LEASE * 2), lock().fixed_lease(LEASE)),
-        (lock().fixed_lease(LEASE * 2), lock()),
-        // The rest of this lease may be over before the server has agreed.
-        (lock().fixed_lease(MS * 90), lock().fixed_lease(MS * 100)),
+        (lock().fixed_lease(LEASE), lock().fixed_lease(LEASE)),
+        (lock().fixed_lease(LEASE), lock()),
     ] {
         let guard = had.lock().await.unwrap();
         let next = waiter(wanted.clone()).await;

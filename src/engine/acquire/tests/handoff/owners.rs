@@ -75,33 +75,30 @@ async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
 /// A task enters a hold that was handed off to another task of its owner, before that task has run.
 #[tokio::test(start_paused = true)]
 async fn two_tasks_of_one_owner_in_a_row() {
-    for fixed in [false, true] {
-        let server = generous(|_, _| None);
-        let client = Client::over(&server, LEASE);
-        let owner = Owner::new();
-        let lock = client.lock("x").fixed_lease(LEASE).owner(&owner);
-        let lock = if fixed { lock } else { lock.lease(LEASE) };
-        let guard = client.lock("x").lease(LEASE);
-        let guard = guard.lock().await.unwrap();
-        let mut first = Box::pin(lock.lock());
-        let mut second = Box::pin(lock.lock());
-        assert!(poll(&mut first).await.is_pending());
-        assert!(poll(&mut second).await.is_pending());
-        drop(guard);
-        let second_has_it = match poll(&mut second).await {
-            Poll::Ready(guard) => Some(guard.unwrap()),
-            Poll::Pending => None,
-        };
-        assert!(second_has_it.is_some());
-        let first = first.await.unwrap();
-        assert_eq!(first.hold_count(), 2);
-        drop(first);
-        others().await;
-        let second = second_has_it.unwrap();
-        assert_eq!(second.hold_count(), 1);
-        drop(second);
-        nothing_is_left(&client).await;
-    }
+    let server = generous(|_, _| None);
+    let client = Client::over(&server, LEASE);
+    let owner = Owner::new();
+    let lock = client.lock("x").lease(LEASE).owner(&owner);
+    let guard = client.lock("x").lease(LEASE);
+    let guard = guard.lock().await.unwrap();
+    let mut first = Box::pin(lock.lock());
+    let mut second = Box::pin(lock.lock());
+    assert!(poll(&mut first).await.is_pending());
+    assert!(poll(&mut second).await.is_pending());
+    drop(guard);
+    let second_has_it = match poll(&mut second).await {
+        Poll::Ready(guard) => Some(guard.unwrap()),
+        Poll::Pending => None,
+    };
+    assert!(second_has_it.is_some());
+    let first = first.await.unwrap();
+    assert_eq!(first.hold_count(), 2);
+    drop(first);
+    others().await;
+    let second = second_has_it.unwrap();
+    assert_eq!(second.hold_count(), 1);
+    drop(second);
+    nothing_is_left(&client).await;
 }
 
 /// An operation of the last owner is under way, so the release goes behind it.
