@@ -470,7 +470,7 @@ impl ClientBuilder {
     /// 10 s and at most a minute. More than 5 minutes counts as 5 minutes, but [`Duration::MAX`] means never. Under 100
     /// ms: [`is_invalid`](Error::is_invalid).
     ///
-    /// [`Survey`](crate::Survey) and the command `lockset` read the announcements. They add nothing to the cost of
+    /// The crate `lockset-operator` and the command `lockset` read the announcements. They add nothing to the cost of
     /// taking and releasing a lock: when one is due, the watchdog looks at the holds and writes one key,
     /// `lockset_client:{id}`, and an entry in the index `lockset_clients`, with four commands behind its renewals. A
     /// client that uses no lock at that moment writes nothing. Both expire by themselves, and [`Client::shutdown`]

@@ -111,7 +111,8 @@ mod latch;
 mod multilock;
 mod observe;
 mod once;
-mod operator;
+#[doc(hidden)]
+pub mod operator;
 mod plain_semaphore;
 mod redlock;
 mod reentrant;
@@ -128,7 +129,7 @@ mod watchdog;
 pub use api::backoff::Backoff;
 pub use api::busy::Busy;
 pub use api::error::{Error, ErrorKind, Result};
-pub use api::fencing::{FencingToken, TokenPurge};
+pub use api::fencing::FencingToken;
 pub use api::holder::Holder;
 pub use api::loss::Loss;
 pub use api::lost::{Lost, LostReason};
@@ -150,10 +151,6 @@ pub use observe::events::{Event, Place};
 pub use observe::observer::Observer;
 pub use observe::totals::{Grants, Losses, Reconnects, Renewals, RoundTrips, Totals};
 pub use once::{Claim, Once, OnceKey, OnceRun};
-pub use operator::{
-    Announced, Announcement, ClientInfo, HoldMode, LockDetail, LockHolder, LockInfo, LockKind,
-    LockScan, QueuedWaiter, Right, ServerLoad, ServerReport, Survey, TokenCounter, TokenScan,
-};
 pub use plain_semaphore::{PlainPermits, PlainSemaphore};
 pub use redlock::{Redlock, RedlockBuilder, RedlockGuard, RedlockLock};
 pub use reentrant::{ReentrantGuard, ReentrantLock};

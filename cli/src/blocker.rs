@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockset::{Client, ClientInfo, Holder, LockHolder};
+use lockset::{Client, Holder};
+use lockset_operator::{ClientInfo, LockHolder, Survey};
 use serde::Serialize;
 
 use crate::facts::{ClientFact, who};
@@ -98,6 +99,6 @@ impl Blocker {
 
 /// The holders of a lock with their clients; empty for a user without the rights of an operator.
 pub(crate) async fn known(client: &Client, name: &str) -> Vec<LockHolder> {
-    let detail = client.survey().inspect(name).await.ok().flatten();
+    let detail = Survey::new(client).inspect(name).await.ok().flatten();
     detail.map(|detail| detail.lock.holders).unwrap_or_default()
 }

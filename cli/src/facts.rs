@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockset::{ClientInfo, LockHolder, LockInfo, QueuedWaiter};
+use lockset_operator::{ClientInfo, LockHolder, LockInfo, QueuedWaiter};
 use serde::Serialize;
 
 use crate::output::shown;

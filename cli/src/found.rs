@@ -1,6 +1,7 @@
 //! Looks up a lock of any kind by its name.
 
 use lockset::{Client, Error, Holder};
+use lockset_operator::{ReleaseHolder, Survey};
 
 use crate::failure::Failure;
 use crate::output::quoted;
@@ -55,7 +56,7 @@ pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Error> {
 /// Whether the lock is free, asked with the rights of a user who may only read. A key that is no lock is an
 /// error.
 pub(crate) async fn is_free_to_readers(client: &Client, name: &str) -> Result<bool, Failure> {
-    let survey = client.survey();
+    let survey = Survey::new(client);
     for _ in 0..LOOKS_MAX {
         if let Some(found) = survey.inspect(name).await? {
             return Ok(found.lock.holders.is_empty());

@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use lockset::Client;
+use lockset_operator::Survey;
 use lockset_testkit::{Cluster, Proxy, Redisson, Server, eventually, unique_name};
 use serde_json::Value;
 
@@ -108,7 +109,7 @@ async fn tokens_lists_and_purges_only_what_nobody_has_used() {
     }
     let client = Client::connect(&server.url()).await.unwrap();
     let guard = client.lock("held").lock().await.unwrap();
-    let token = || client.survey().tokens(Duration::from_secs(3600));
+    let token = || Survey::new(&client).tokens(Duration::from_secs(3600));
     let dry = lockset(&server.url(), &["tokens", "--older", "90d"]).await;
     let table = text(&dry);
     assert!(table.starts_with("NAME  TOKEN"), "{table}");

@@ -170,7 +170,7 @@ impl Error {
     /// It is `"connect"` while a [`Client`](crate::Client) is built or by
     /// [`Redlock::connect`](crate::Redlock::connect), and `"multi_lock"` or `"redlock"` while a
     /// [`MultiLock`](crate::MultiLock) or a [`Redlock`](crate::Redlock) is made from its parts. It is `"survey"`
-    /// for all questions of a [`Survey`](crate::Survey).
+    /// for all questions of the crate `lockset-operator`.
     #[must_use]
     pub fn operation(&self) -> &'static str {
         self.0.operation

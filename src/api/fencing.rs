@@ -127,38 +127,6 @@ impl<'de> serde::Deserialize<'de> for FencingToken {
     }
 }
 
-/// The outcome of purging a counter of fencing tokens; from [`Client::purge_token`](crate::Client::purge_token).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum TokenPurge {
-    /// The counter was removed. A hand-off issues no token of its own, so a task may have had one of the last tokens a
-    /// moment ago. Later tokens are larger all the same.
-    Purged,
-    /// There is no counter.
-    Absent,
-    /// The server granted the lock with a token within `unused_for`. The counter is left as it is.
-    UsedSince,
-    /// The lock is held or waited for. The counter is left as it is.
-    InUse,
-    /// The counter has to stay: Redisson uses it too and would begin with 1 again, or it is ahead of the server's
-    /// clock, which was set back.
-    Stays,
-}
-
-impl TokenPurge {
-    /// Returns it as one word: `purged`, `absent`, `used-since`, `in-use`, `stays`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Purged => "purged",
-            Self::Absent => "absent",
-            Self::UsedSince => "used-since",
-            Self::InUse => "in-use",
-            Self::Stays => "stays",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,21 +145,6 @@ mod tests {
         assert_eq!(token.to_string().parse(), Ok(token));
         for not_one in ["", "-1", "1.5", "x", "18446744073709551616"] {
             assert!(not_one.parse::<FencingToken>().is_err(), "{not_one}");
-        }
-    }
-
-    /// Operators' scripts compare these words.
-    #[test]
-    fn what_became_of_a_counter_is_one_word() {
-        let all = [
-            (TokenPurge::Purged, "purged"),
-            (TokenPurge::Absent, "absent"),
-            (TokenPurge::UsedSince, "used-since"),
-            (TokenPurge::InUse, "in-use"),
-            (TokenPurge::Stays, "stays"),
-        ];
-        for (became, word) in all {
-            assert_eq!(became.as_str(), word);
         }
     }
 

@@ -111,6 +111,10 @@ impl Handle {
         }
     }
 
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
     pub(crate) fn protocol(&self) -> &'static dyn Protocol {
         self.protocol
     }

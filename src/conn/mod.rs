@@ -36,9 +36,10 @@ use self::sentinel::FollowedPrimary;
 pub(crate) use self::setup::{Opening, Preload, Setup};
 use self::single::{Role, SingleServer};
 pub(crate) use self::topology::Transport;
-pub(crate) use self::transport::{Channels, EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason};
+pub use self::transport::Channels;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::transport::{Commands, LinkState, Replies};
+pub(crate) use self::transport::{EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason};
 use self::url::Target;
 use crate::api::error::{Error, Result};
 

@@ -167,7 +167,7 @@ pub(crate) struct LinkState {
 
 /// How a channel reaches its subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Channels {
+pub enum Channels {
     /// By its name, through any node.
     Plain,
     /// By its slot, through the node that serves it.
@@ -175,21 +175,24 @@ pub(crate) enum Channels {
 }
 
 impl Channels {
-    pub(crate) fn publish(self) -> &'static str {
+    /// The command that publishes.
+    pub fn publish(self) -> &'static str {
         match self {
             Self::Plain => "PUBLISH",
             Self::Sharded => "SPUBLISH",
         }
     }
 
-    pub(crate) fn subscribe(self) -> &'static str {
+    /// The command that subscribes.
+    pub fn subscribe(self) -> &'static str {
         match self {
             Self::Plain => "SUBSCRIBE",
             Self::Sharded => "SSUBSCRIBE",
         }
     }
 
-    pub(crate) fn unsubscribe(self) -> &'static str {
+    /// The command that unsubscribes.
+    pub fn unsubscribe(self) -> &'static str {
         match self {
             Self::Plain => "UNSUBSCRIBE",
             Self::Sharded => "SUNSUBSCRIBE",

@@ -32,7 +32,7 @@ impl Write for Shown {
 }
 
 /// A reply as text, in any form that the protocol has for it.
-pub(crate) fn text(value: &Value) -> Option<&str> {
+pub fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),

@@ -17,7 +17,7 @@ pub(crate) const RECALL_CHANNEL: &str = "lockset_recall:";
 /// A checked name: the user's name of the lock, and the server's. In one allocation, as it goes along with each call
 /// and each hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LockName(Arc<Names>);
+pub struct LockName(Arc<Names>);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Names {
@@ -26,7 +26,11 @@ struct Names {
 }
 
 impl LockName {
-    pub(crate) fn new(prefix: &str, name: &str) -> Result<Self> {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid): no lock can have this name.
+    pub fn new(prefix: &str, name: &str) -> Result<Self> {
         let invalid = |message: String| Err(Error::invalid("name", message).of_lock(name));
         if name.is_empty() {
             return invalid("the name is empty; a lock needs at least one character".to_owned());
@@ -61,27 +65,27 @@ impl LockName {
     }
 
     /// The name as the user wrote it.
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0.name
     }
 
     /// The lock's own key, prefix included.
-    pub(crate) fn key(&self) -> &Arc<str> {
+    pub fn key(&self) -> &Arc<str> {
         &self.0.key
     }
 
     /// The channel on which a release of a reentrant lock is published.
-    pub(crate) fn lock_channel(&self) -> String {
+    pub fn lock_channel(&self) -> String {
         self.helper("redisson_lock__channel")
     }
 
     /// The counter of fencing tokens.
-    pub(crate) fn token_key(&self) -> String {
+    pub fn token_key(&self) -> String {
         self.helper("redisson_lock_token")
     }
 
     /// All keys that exist while a lock that uses these tokens is held or waited for. The counter is not among them.
-    pub(crate) fn keys_in_use(&self) -> Vec<String> {
+    pub fn keys_in_use(&self) -> Vec<String> {
         let key = &**self.key();
         let twin = match within_braces(key) {
             Some(inner) => Some(inner.to_owned()),
@@ -97,33 +101,33 @@ impl LockName {
     }
 
     /// The queue of a fair lock.
-    pub(crate) fn fair_queue_key(&self) -> String {
+    pub fn fair_queue_key(&self) -> String {
         self.helper("redisson_lock_queue")
     }
 
     /// The ends of the places of Redisson's waiters for a fair lock.
-    pub(crate) fn fair_timeouts_key(&self) -> String {
+    pub fn fair_timeouts_key(&self) -> String {
         self.helper("redisson_lock_timeout")
     }
 
     /// The ends of the places of our waiters for a fair lock. There is one such key for each queue, which `x` and `{x}`
     /// share: the scores say which of the two a waiter waits for.
-    pub(crate) fn fair_alive_key(&self) -> String {
+    pub fn fair_alive_key(&self) -> String {
         self.helper("lockset_fair_alive")
     }
 
     /// The channel on which the end of a read or write hold is published.
-    pub(crate) fn rw_channel(&self) -> String {
+    pub fn rw_channel(&self) -> String {
         self.helper("redisson_rwlock")
     }
 
     /// Our waiters for a read-write lock. No two names share this key.
-    pub(crate) fn rw_waiting_key(&self) -> String {
+    pub fn rw_waiting_key(&self) -> String {
         self.own_helper("lockset_rw_waiting")
     }
 
     /// The lease of one read hold of a holder; the first has number 1.
-    pub(crate) fn read_lease_key(&self, holder: &str, number: u32) -> String {
+    pub fn read_lease_key(&self, holder: &str, number: u32) -> String {
         let key = self.key();
         if key.contains('{') {
             format!("{key}:{holder}:rwlock_timeout:{number}")
@@ -133,7 +137,7 @@ impl LockName {
     }
 
     /// The channel of a latch. Redisson puts braces around every name.
-    pub(crate) fn latch_channel(&self) -> String {
+    pub fn latch_channel(&self) -> String {
         format!("redisson_countdownlatch__channel__{{{}}}", self.key())
     }
 
@@ -153,12 +157,12 @@ impl LockName {
     }
 
     /// The channel of a semaphore.
-    pub(crate) fn semaphore_channel(&self) -> String {
+    pub fn semaphore_channel(&self) -> String {
         self.helper("redisson_sc")
     }
 
     /// The permits of a semaphore that have been taken.
-    pub(crate) fn semaphore_timeouts_key(&self) -> String {
+    pub fn semaphore_timeouts_key(&self) -> String {
         let key = self.key();
         if key.contains('{') {
             format!("{key}:timeout")
@@ -168,12 +172,12 @@ impl LockName {
     }
 
     /// The waiters of a fair semaphore.
-    pub(crate) fn semaphore_queue_key(&self) -> String {
+    pub fn semaphore_queue_key(&self) -> String {
         self.own_helper("lockset_sem_queue")
     }
 
     /// The ends of the places of the waiters of a fair semaphore.
-    pub(crate) fn semaphore_alive_key(&self) -> String {
+    pub fn semaphore_alive_key(&self) -> String {
         self.own_helper("lockset_sem_alive")
     }
 
@@ -188,7 +192,7 @@ impl LockName {
     }
 
     /// The last value of the leader of an election.
-    pub(crate) fn leader_key(&self) -> String {
+    pub fn leader_key(&self) -> String {
         self.own_helper("lockset_leader")
     }
 
@@ -242,12 +246,6 @@ impl LockName {
     }
 }
 
-/// Returns the key of the lock whose tokens this key counts, if there is one. `x` and `{x}` share theirs.
-pub(crate) fn lock_of_token_key(token_key: &str) -> Option<&str> {
-    let rest = token_key.strip_prefix("redisson_lock_token:")?;
-    within_braces(rest).or_else(|| rest.contains('{').then_some(rest))
-}
-
 /// The key for an operator's reason to take the hold with this id away. `None`: it is no holder id.
 pub(crate) fn freed_key(holder: &str) -> Option<String> {
     let (client, number) = holder
@@ -262,62 +260,9 @@ pub(crate) fn freed_key(holder: &str) -> Option<String> {
         .then(|| format!("lockset_client:{{{client}}}:freed:{number}"))
 }
 
-/// Returns the keys of the locks, semaphores and latches that publish their release on a channel of this name, or have a helper key of this
-/// name. Empty if it is neither. `x` and `{x}` share theirs.
-pub(crate) fn keys_behind(helper: &str) -> Vec<String> {
-    const PREFIXES: [&str; 4] = [
-        "redisson_lock__channel:",
-        "redisson_rwlock:",
-        "redisson_lock_token:",
-        "redisson_sc:",
-    ];
-    if let Some(rest) = helper.strip_prefix("redisson_countdownlatch__channel__") {
-        // Every name is in braces.
-        let inner = rest
-            .strip_prefix('{')
-            .and_then(|rest| rest.strip_suffix('}'));
-        return inner.map(str::to_owned).into_iter().collect();
-    }
-    let mut rests = PREFIXES
-        .iter()
-        .filter_map(|prefix| helper.strip_prefix(prefix));
-    let Some(rest) = rests.next() else {
-        return Vec::new();
-    };
-    // A waiter in the queue of a fair lock has a channel of its own: its id follows.
-    let rest = without_waiter(rest).unwrap_or(rest);
-    match within_braces(rest) {
-        Some(inner) => vec![inner.to_owned(), rest.to_owned()],
-        None if rest.contains('{') => vec![rest.to_owned()],
-        None => Vec::new(),
-    }
-}
-
-/// The text before the `:uuid:number` at the end.
-fn without_waiter(channel: &str) -> Option<&str> {
-    let (rest, number) = channel.rsplit_once(':')?;
-    let number = number.strip_prefix('-').unwrap_or(number);
-    let (rest, client) = rest.rsplit_once(':')?;
-    let is_id = client.len() == 36 && client.bytes().filter(|byte| *byte == b'-').count() == 4;
-    (is_id && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-        .then_some(rest)
-}
-
-/// A glob that matches only this text.
-pub(crate) fn glob_of(text: &str) -> String {
-    let mut glob = String::new();
-    for letter in text.chars() {
-        if "*?[]^\\".contains(letter) {
-            glob.push('\\');
-        }
-        glob.push(letter);
-    }
-    glob
-}
-
 /// The text between the braces, if they enclose the whole key. Redisson gives `x` and `{x}` the same helper keys and
 /// channels, and no other two names.
-pub(crate) fn within_braces(key: &str) -> Option<&str> {
+pub fn within_braces(key: &str) -> Option<&str> {
     let inner = key.strip_prefix('{')?.strip_suffix('}')?;
     (!inner.contains(['{', '}'])).then_some(inner)
 }
@@ -406,70 +351,16 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_leads_back_to_its_lock() {
-        let waiter = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
-        // Some end in text that looks like a waiter's id and is none.
-        let no_number = format!("a{{b}}:{}:x", &waiter[..36]);
-        for name in [
-            "abc",
-            "{abc}",
-            "a{b}c",
-            "x:1",
-            "a b{c}:d",
-            "ключ",
-            "a{b}:x:7",
-            "a{b}:1-2-3-4-5:7",
-            &no_number,
-        ] {
-            let lock = LockName::new("", name).unwrap();
-            for channel in [
-                lock.lock_channel(),
-                lock.rw_channel(),
-                lock.token_key(),
-                lock.semaphore_channel(),
-                lock.latch_channel(),
-                format!("{}:{waiter}", lock.lock_channel()),
-            ] {
-                let keys = keys_behind(&channel);
-                assert!(keys.iter().any(|key| key == name), "{channel}: {keys:?}");
-            }
-        }
-        for other in [
-            "news",
-            "redisson_lock__channel:abc",
-            "redisson_sc:abc",
-            "redisson_countdownlatch__channel__abc",
-            "lockset_sem_queue:{abc}",
-            "",
-        ] {
-            assert!(keys_behind(other).is_empty(), "{other}");
-        }
-    }
-
-    #[test]
-    fn a_counter_leads_back_to_its_lock_and_to_what_shows_its_use() {
+    fn what_shows_the_use_of_a_counter_is_in_its_slot() {
         let holder = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
-        for (name, lock) in [
-            ("abc", "abc"),
-            ("{abc}", "abc"),
-            ("a{b}c", "a{b}c"),
-            (&format!("a{{b}}:{holder}"), &format!("a{{b}}:{holder}")),
-        ] {
+        for name in ["abc", "{abc}", "a{b}c", &format!("a{{b}}:{holder}")] {
             let name = LockName::new("", name).unwrap();
-            assert_eq!(lock_of_token_key(&name.token_key()), Some(lock));
             assert!(!name.keys_in_use().contains(&name.token_key()));
             assert!(
                 name.keys_in_use()
                     .iter()
                     .all(|key| tag(key) == tag(name.key()))
             );
-        }
-        for other in [
-            "redisson_lock_token:abc",
-            "redisson_lock_queue:{abc}",
-            "abc",
-        ] {
-            assert_eq!(lock_of_token_key(other), None, "{other}");
         }
         let sorted = |name| {
             let mut keys = LockName::new("", name).unwrap().keys_in_use();
@@ -478,11 +369,6 @@ mod tests {
         };
         assert_eq!(sorted("abc"), sorted("{abc}"), "they share the counter");
         assert!(sorted("abc").contains(&"{abc}".to_owned()));
-    }
-
-    #[test]
-    fn a_prefix_is_no_pattern() {
-        assert_eq!(glob_of("app:[x]*?^\\"), "app:\\[x\\]\\*\\?\\^\\\\");
     }
 
     /// Messages and waiters of the two have to be distinguished.

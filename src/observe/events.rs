@@ -99,7 +99,7 @@ pub enum Event<'a> {
         holds: usize,
     },
     /// An operator took a hold of this client away and left the reason: `lockset free NAME --reason TEXT`, or
-    /// [`force_unlock_because`](crate::ReentrantLock::force_unlock_because). This event follows [`Lost`](Self::Lost),
+    /// `force_unlock_because` of the crate `lockset-operator`. This event follows [`Lost`](Self::Lost),
     /// or the error of the release that found the hold gone, once the client has asked the server for the reason. There
     /// is no event if no reason was left, or the server did not answer.
     #[non_exhaustive]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::api::error::{Error, Kind};
-use crate::api::fencing::{FencingToken, TokenPurge};
+use crate::api::fencing::FencingToken;
 use crate::api::holder::Holder;
 use crate::conn::value::{shown, text};
 use crate::engine::counts::Mode;
@@ -381,18 +381,6 @@ pub(crate) fn latch_count(value: &Value) -> Result<(u64, String), Error> {
     Ok((u64::try_from(*left).unwrap_or(0), opened.to_owned()))
 }
 
-/// The result of removing a token counter.
-pub(crate) fn purged(value: &Value) -> Result<TokenPurge, Error> {
-    Ok(match int(Some(value))? {
-        YES => TokenPurge::Purged,
-        0 => TokenPurge::Absent,
-        -1 => TokenPurge::UsedSince,
-        -2 => TokenPurge::InUse,
-        -3 => TokenPurge::Stays,
-        _ => return Err(unreadable(value)),
-    })
-}
-
 /// The token that a hold was given. `None` if there is no such hold.
 pub(crate) fn taken_token(value: &Value) -> Result<Option<FencingToken>, Error> {
     if *value == Value::Int(NO_SUCH_HOLD) {
@@ -416,14 +404,14 @@ fn array(value: &Value) -> Result<&[Value], Error> {
     }
 }
 
-fn int(value: Option<&Value>) -> Result<i64, Error> {
+pub(crate) fn int(value: Option<&Value>) -> Result<i64, Error> {
     match value {
         Some(Value::Int(number)) => Ok(*number),
         other => Err(unreadable(other.unwrap_or(&Value::Nil))),
     }
 }
 
-fn unreadable(value: &Value) -> Error {
+pub(crate) fn unreadable(value: &Value) -> Error {
     let what = shown(value);
     Error::new(
         Kind::Refused,
@@ -560,16 +548,6 @@ mod tests {
         let flags = [1, 0].map(|number| flag(&Value::Int(number)).unwrap());
         assert_eq!(flags, [true, false]);
         assert!(flag(&Value::Nil).is_err());
-        let purges = [1, 0, -1, -2, -3].map(|number| purged(&Value::Int(number)).unwrap());
-        let expected = [
-            TokenPurge::Purged,
-            TokenPurge::Absent,
-            TokenPurge::UsedSince,
-            TokenPurge::InUse,
-            TokenPurge::Stays,
-        ];
-        assert_eq!(purges, expected);
-        assert!(purged(&Value::Int(2)).is_err() && purged(&Value::Int(-4)).is_err());
     }
 
     #[test]

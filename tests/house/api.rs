@@ -9,7 +9,7 @@ use std::path::Path;
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 
-use crate::source::{is, library};
+use crate::source::{is, modules};
 
 const WRITE: &str = "LOCKSET_WRITE_API=1 cargo test --test house api";
 
@@ -232,28 +232,42 @@ fn without_hidden(all: Vec<Item>) -> Vec<Item> {
     all.into_iter().filter(|item| !is_hidden(item)).collect()
 }
 
-/// Finds modules hidden from the documentation. Their public items are not part of the API.
-fn hidden_modules(root: &[Item]) -> Vec<String> {
+/// The items of each file of a crate, by its path.
+type Files = BTreeMap<String, Vec<Item>>;
+
+/// The files of a crate without the modules that are hidden from the documentation, and the words of what these
+/// re-export. Neither is part of the API.
+fn files(root: &str) -> (Files, BTreeSet<String>) {
+    let files = modules(root).into_iter();
+    let mut files: Files = files
+        .map(|(path, module)| (path, items(module.tokens)))
+        .collect();
     let is_hidden = |item: &&Item| {
-        item.word(1) == "mod"
-            && item
-                .attributes
-                .iter()
-                .any(|a| a.starts_with("#[doc(hidden"))
+        let hidden = |attribute: &String| attribute.starts_with("#[doc(hidden");
+        item.word(1) == "mod" && item.attributes.iter().any(hidden)
     };
-    root.iter()
-        .filter(is_hidden)
-        .map(|item| item.word(2))
-        .collect()
+    let modules = files[""].iter().filter(is_hidden);
+    let modules: Vec<(String, Vec<Item>)> = modules
+        .map(|item| (item.word(2), items(item.inside())))
+        .collect();
+    let used = |items: &[Item]| -> BTreeSet<String> {
+        let uses = items
+            .iter()
+            .filter(|item| item.is_public() && item.word(1) == "use");
+        let words = uses.flat_map(|item| idents(&[item.head.clone(), item.inside()].concat()));
+        words.collect()
+    };
+    let mut hidden = BTreeSet::new();
+    for (name, inline) in modules {
+        hidden.extend(used(&files.remove(&name).unwrap_or(inline)));
+    }
+    let shown = used(&files[""]);
+    (files, hidden.difference(&shown).cloned().collect())
 }
 
-/// All items of the library, with macros expanded.
-fn all_items() -> Vec<Item> {
-    let mut library = library();
-    let hidden = hidden_modules(&items(library[""].tokens.clone()));
-    library.retain(|path, _| !hidden.contains(path));
-    let files = library.into_values().map(|module| items(module.tokens));
-    let files: Vec<Vec<Item>> = files.collect();
+/// All items of a crate, with macros expanded.
+fn all_items(files: Files) -> Vec<Item> {
+    let files: Vec<Vec<Item>> = files.into_values().collect();
     let macros = files.iter().flatten().filter_map(Macro::of);
     let macros: BTreeMap<String, Macro> = macros.collect();
     let expanded = |item: Item| {
@@ -272,23 +286,25 @@ fn all_items() -> Vec<Item> {
     without_hidden(files.into_iter().flat_map(of_file).collect())
 }
 
-/// The functions of public modules, with the module paths.
-fn functions() -> Vec<(String, String)> {
-    let library = library();
-    let root = items(library[""].tokens.clone());
-    let hidden = hidden_modules(&root);
-    let is_shown =
-        |item: &&Item| item.is_public() && item.word(1) == "mod" && !hidden.contains(&item.word(2));
-    let shown = root.iter().filter(is_shown).map(|item| item.word(2));
-    let of_one = |module: String| {
-        let file = library.get(&module);
-        let items = file.map(|file| items(file.tokens.clone()));
-        let public = items.unwrap_or_default().into_iter();
-        let public = public.filter(|item| item.is_public() && item.word(1) == "fn");
-        let lines: Vec<String> = public.map(|item| item.shown()).collect();
-        lines.into_iter().map(move |line| (module.clone(), line))
+/// The functions beside types, each with its public module, or with its own name if that is at the root.
+fn functions(files: &Files, reexported: &BTreeSet<String>) -> Vec<(String, String)> {
+    let is_shown = |module: &str| {
+        let mut root = files[""].iter();
+        root.any(|item| item.is_public() && item.word(1) == "mod" && item.word(2) == module)
     };
-    shown.flat_map(of_one).collect()
+    let mut found = Vec::new();
+    for (path, items) in files {
+        for item in items.iter().filter(|item| item.is_public()) {
+            let name = item.head.iter().position(|token| token.to_string() == "fn");
+            let name = name.map(|at| item.word(at + 1)).unwrap_or_default();
+            if is_shown(path) && !name.is_empty() {
+                found.push((path.clone(), item.shown()));
+            } else if !name.is_empty() && !reexported.contains(&name) {
+                found.push((name, item.shown()));
+            }
+        }
+    }
+    found
 }
 
 /// Lists the public members of a type or a trait, one per line.
@@ -306,11 +322,15 @@ fn members(item: &Item) -> Vec<String> {
     required.map(|item| item.shown()).collect()
 }
 
-fn public_api() -> String {
-    let all = all_items();
-    let defined = all
-        .iter()
-        .filter(|item| item.is_public() && KINDS.contains(&&*item.word(1)));
+/// The API of a crate, a line for each item; `path` is put in front of the names.
+fn public_api(root: &str, path: &str) -> String {
+    let (files, reexported) = files(root);
+    let functions = functions(&files, &reexported);
+    let all = all_items(files);
+    let is_shown = |item: &&Item| {
+        item.is_public() && KINDS.contains(&&*item.word(1)) && !reexported.contains(&item.word(2))
+    };
+    let defined = all.iter().filter(is_shown);
     let mut api: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for item in defined {
         let lines = api.entry(item.word(2)).or_default();
@@ -335,14 +355,16 @@ fn public_api() -> String {
             lines.push(item.shown());
         }
     }
-    for (module, line) in functions() {
+    for (module, line) in functions {
         api.entry(module).or_default().push(line);
     }
     let of_one = |(name, mut lines): (String, Vec<String>)| {
         // The definition stays first. The order of the other lines must not depend on which file
         // they are in.
         lines[1..].sort();
-        let lines = lines.into_iter().map(|line| format!("{name}: {line}\n"));
+        let lines = lines
+            .into_iter()
+            .map(|line| format!("{path}{name}: {line}\n"));
         lines.collect::<String>()
     };
     api.into_iter().map(of_one).collect()
@@ -366,7 +388,8 @@ fn idents(tokens: &[TokenTree]) -> Vec<String> {
 #[test]
 fn the_public_api_matches_the_snapshot() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/public-api.txt");
-    let now = public_api();
+    let now =
+        public_api("src/lib.rs", "") + &public_api("operator/src/lib.rs", "lockset_operator::");
     if std::env::var_os("LOCKSET_WRITE_API").is_some() {
         std::fs::write(&file, &now).unwrap();
     }

@@ -61,7 +61,7 @@ const PLACES: &[Place] = &[
             ("fair", "redisson_lock_queue"),
             ("rwlock", "redisson_rwlock"),
             ("semaphore", "lockset_sem_queue"),
-            ("plain_semaphore", "redisson_sc:"),
+            ("plain_semaphore", "lockset_sem_holds"),
             ("latch", "redisson_countdownlatch"),
             ("barrier", "lockset_barrier"),
             ("election", "lockset_leader"),
@@ -127,17 +127,17 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "src/operator/recognize.rs",
+        file: "operator/src/recognize.rs",
         names: &[("reentrant", "may_be_of_lock"), ("rwlock", "mode")],
         others: &[
             MADE_OF_REENTRANT,
             ("fair", "its hash is that of a reentrant lock"),
             ("multilock", "its members are recognized"),
-            (NO_LOCKS, "src/operator/counted.rs does that"),
+            (NO_LOCKS, "operator/src/counted.rs does that"),
         ],
     },
     Place {
-        file: "src/operator/info.rs",
+        file: "operator/src/info.rs",
         names: &[
             ("reentrant", "Exclusive"),
             ("fair", "Fair"),
@@ -156,7 +156,7 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "src/operator/evict.rs",
+        file: "operator/src/evict.rs",
         names: &[
             ("reentrant", "ReentrantLock"),
             ("fair", "FairLock"),

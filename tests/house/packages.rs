@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// In the order of publishing: each depends only on earlier ones.
-const PUBLISHED: [(&str, &str); 4] = [
+const PUBLISHED: [(&str, &str); 5] = [
     ("lockset-macros", "macros"),
     ("lockset", ""),
+    ("lockset-operator", "operator"),
     ("lockset-sim", "sim"),
     ("lockset-cli", "cli"),
 ];

@@ -97,6 +97,7 @@ fn every_file_says_what_it_is() {
         "examples",
         "testkit/src",
         "macros",
+        "operator",
     ] {
         rust_files(&root.join(folder), &mut files);
     }
@@ -118,7 +119,7 @@ fn every_file_named_by_the_architecture_exists() {
     assert!(named.len() > 40, "it names files: {named:?}");
     let mut files = Vec::new();
     for folder in [
-        "src", "lua", "tests", "checks", "cli", "macros", "sim", "testkit",
+        "src", "lua", "tests", "checks", "cli", "macros", "operator", "sim", "testkit",
     ] {
         every_file(&root.join(folder), &mut files);
     }

@@ -5,6 +5,7 @@ mod checks;
 mod sentinels;
 
 use clap::Args;
+use lockset_operator::Survey;
 
 use self::check::{Check, Verdict};
 use crate::connect::Context;
@@ -87,7 +88,7 @@ impl Doctor {
             }
         };
         let is_cluster = url.contains("+cluster://");
-        let survey = client.survey();
+        let survey = Survey::new(&client);
         for report in survey.servers().await? {
             tell(Check::ok("connect", "reached").at(&report.address))?;
             for check in checks::of(&report, is_cluster) {
@@ -114,7 +115,7 @@ async fn told_without_rights(
         return Ok(());
     };
     // With a wrong password the server answers nothing.
-    for report in client.survey().servers().await.unwrap_or_default() {
+    for report in Survey::new(&client).servers().await.unwrap_or_default() {
         for check in checks::rights(&report) {
             tell(check.at(&report.address))?;
         }

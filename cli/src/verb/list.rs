@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use lockset::LockInfo;
+use lockset_operator::{LockInfo, Survey};
 
 use crate::connect::Context;
 use crate::facts::{LockFact, table, who};
@@ -41,8 +41,7 @@ pub(crate) struct List {
 impl List {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let client = context.client().await?;
-        let survey = client
-            .survey()
+        let survey = Survey::new(&client)
             .matching(&self.glob)
             .share(self.budget / 100.0);
         let mut found: Vec<LockInfo> = Vec::new();
@@ -107,7 +106,7 @@ fn row(lock: &LockInfo) -> Vec<String> {
         holder = format!("{holder} and {} more", lock.holders.len() - 1);
     }
     let kind = match first {
-        Some(first) if lock.kind == lockset::LockKind::ReadWrite => first.mode.as_str(),
+        Some(first) if lock.kind == lockset_operator::LockKind::ReadWrite => first.mode.as_str(),
         _ => lock.kind.as_str(),
     };
     let taken = lock.holders.len() as u64;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use lockset::Client;
+use lockset_operator::Survey;
 use tokio::time::timeout;
 
 use crate::connect::Context;
@@ -45,7 +46,7 @@ impl Names {
     /// Adds them as they are found.
     async fn find(&self, context: &Context, names: &mut Vec<String>) -> Option<()> {
         let client: Client = context.client().await.ok()?;
-        let survey = client.survey().matching(&pattern(&self.beginning));
+        let survey = Survey::new(&client).matching(&pattern(&self.beginning));
         let survey = survey.share(SHARE);
         let contended = survey.contended().await.unwrap_or_default();
         names.extend(contended.into_iter().map(|lock| lock.name));

@@ -1,7 +1,7 @@
 //! `show`: one lock with all that the server knows of it.
 
 use clap::Args;
-use lockset::{HoldMode, LockDetail, LockHolder, QueuedWaiter};
+use lockset_operator::{HoldMode, LockDetail, LockHolder, QueuedWaiter, Survey};
 use serde::Serialize;
 
 use crate::connect::Context;
@@ -57,7 +57,7 @@ struct Free<'a> {
 impl Show {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let client = context.client().await?;
-        let Some(found) = client.survey().inspect(&self.name).await? else {
+        let Some(found) = Survey::new(&client).inspect(&self.name).await? else {
             // Names a key that is no lock. A user who may only read asks in another way.
             match find(&client, &self.name).await {
                 Err(error) if error.is_denied() => {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::join_all;
-use lockset::{Client, TokenCounter, TokenPurge};
+use lockset::Client;
+use lockset_operator::{Survey, TokenCounter, TokenPurge, purge_token};
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -88,7 +89,7 @@ impl Tokens {
         }
         let client = context.client().await?;
         let share = self.budget / 100.0;
-        let survey = client.survey().matching(&self.glob).share(share);
+        let survey = Survey::new(&client).matching(&self.glob).share(share);
         let mut scan = survey.tokens(self.older);
         let mut tally = Tally::default();
         while let Some(counters) = scan.next().await? {
@@ -117,7 +118,7 @@ impl Tokens {
             _ if !self.purge => Ok(None),
             true => Ok(Some(TokenPurge::InUse)),
             false => {
-                let purge = client.purge_token(&counter.name, self.older);
+                let purge = purge_token(client, &counter.name, self.older);
                 purge.await.map(Some)
             }
         });

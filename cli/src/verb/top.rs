@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use lockset_operator::Survey;
 use ratatui::DefaultTerminal;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::Serialize;
@@ -86,7 +87,7 @@ impl Top {
             return Err(Failure::usage("give a budget between 0.01 and 50 percent"));
         }
         let client = context.client().await?;
-        let survey = client.survey().matching(&self.glob);
+        let survey = Survey::new(&client).matching(&self.glob);
         check(&survey).await?;
         let began = Instant::now();
         let (want, wanted) = watch::channel(Wanted::default());

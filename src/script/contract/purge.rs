@@ -3,12 +3,17 @@
 use redis::Value;
 
 use super::fixture::{Fixture, U1, U2};
-use crate::api::fencing::TokenPurge;
 use crate::script::reply;
 
 const COUNTER: &str = "redisson_lock_token:{L}";
 const CHANNEL: &str = "redisson_lock__channel:{L}";
 const IN_USE: [&str; 3] = ["L", "{L}", "redisson_lock_queue:{L}"];
+/// The statuses of the script.
+const PURGED: i64 = 1;
+const ABSENT: i64 = 0;
+const USED_SINCE: i64 = -1;
+const IN_USE_NOW: i64 = -2;
+const STAYS: i64 = -3;
 const HOUR_US: i64 = 3_600_000_000;
 
 impl Fixture {
@@ -19,24 +24,24 @@ impl Fixture {
             .await;
     }
 
-    async fn purge(&mut self) -> TokenPurge {
+    async fn purge(&mut self) -> i64 {
         let keys = [&[COUNTER], &IN_USE[..]].concat();
         let args = [&HOUR_US.to_string(), "NUMSUB", CHANNEL];
         let reply = self.run("purge_token", &keys, &args).await;
-        reply::purged(&reply).unwrap()
+        reply::int(Some(&reply)).unwrap()
     }
 }
 
 #[tokio::test]
 async fn a_counter_goes_once_nobody_has_used_it_for_long() {
     let mut fixture = Fixture::new().await;
-    assert_eq!(fixture.purge().await, TokenPurge::Absent);
+    assert_eq!(fixture.purge().await, ABSENT);
     fixture.counter(HOUR_US + 1_000_000).await;
-    assert_eq!(fixture.purge().await, TokenPurge::Purged);
-    assert_eq!(fixture.purge().await, TokenPurge::Absent);
+    assert_eq!(fixture.purge().await, PURGED);
+    assert_eq!(fixture.purge().await, ABSENT);
     assert_eq!(fixture.server.keys().await, [""; 0]);
     fixture.counter(HOUR_US - 60_000_000).await;
-    assert_eq!(fixture.purge().await, TokenPurge::UsedSince);
+    assert_eq!(fixture.purge().await, USED_SINCE);
     assert_eq!(fixture.server.keys().await, [COUNTER]);
 }
 
@@ -46,15 +51,15 @@ async fn a_counter_in_use_stays() {
     fixture.counter(2 * HOUR_US).await;
     for key in IN_USE {
         fixture.make(&["HSET", key, U1, "1"]).await;
-        assert_eq!(fixture.purge().await, TokenPurge::InUse, "{key}");
+        assert_eq!(fixture.purge().await, IN_USE_NOW, "{key}");
         fixture.make(&["DEL", key]).await;
     }
     let client = redis::Client::open(fixture.server.url()).unwrap();
     let mut listener = client.get_async_pubsub().await.unwrap();
     listener.subscribe(CHANNEL).await.unwrap();
-    assert_eq!(fixture.purge().await, TokenPurge::InUse);
+    assert_eq!(fixture.purge().await, IN_USE_NOW);
     listener.unsubscribe(CHANNEL).await.unwrap();
-    assert_eq!(fixture.purge().await, TokenPurge::Purged);
+    assert_eq!(fixture.purge().await, PURGED);
 }
 
 /// A value that is no time, or lies in the future, does not show the last use.
@@ -66,7 +71,7 @@ async fn a_counter_that_is_no_time_stays() {
     let raised = (now - now % 64 - 2 * HOUR_US + 1).to_string();
     for number in ["0", "-64", "1", "64", "6400", &ahead, &raised] {
         fixture.make(&["SET", COUNTER, number]).await;
-        assert_eq!(fixture.purge().await, TokenPurge::Stays, "{number}");
+        assert_eq!(fixture.purge().await, STAYS, "{number}");
     }
     for make in [["RPUSH", COUNTER, "x"], ["SET", COUNTER, "not a number"]] {
         fixture.make(&["DEL", COUNTER]).await;
@@ -85,7 +90,7 @@ async fn tokens_grow_over_a_purge() {
     let mut fixture = Fixture::new().await;
     fixture.counter(HOUR_US + 1_000_000).await;
     let last: i64 = fixture.ask(&["GET", COUNTER]).await;
-    assert_eq!(fixture.purge().await, TokenPurge::Purged);
+    assert_eq!(fixture.purge().await, PURGED);
     let args = [U2, "1", "30000", "1"];
     let granted = fixture
         .run("reentrant_acquire", &["L", COUNTER], &args)
@@ -94,6 +99,6 @@ async fn tokens_grow_over_a_purge() {
         panic!("{granted:?}");
     };
     assert!(token.get() > u64::try_from(last).unwrap());
-    assert_eq!(fixture.purge().await, TokenPurge::UsedSince);
+    assert_eq!(fixture.purge().await, USED_SINCE);
     let _: Value = fixture.ask(&["DEL", "L"]).await;
 }

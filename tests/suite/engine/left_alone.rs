@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use lockset::{Client, Guard as _, Member, MultiLock, Owner, Redlock};
+use lockset_operator::Survey;
 use lockset_testkit::{Server, eventually, unique_name, within};
 
 use crate::primitive::{Primitive, for_every_primitive};
@@ -314,7 +315,7 @@ async fn a_question_of_a_survey_left_alone_holds_up_no_other() {
     let name = unique_name("lock");
     let guard = ours.lock(&name).lock().await.unwrap();
     for polls in 1..=POLLS {
-        let survey = ours.survey();
+        let survey = Survey::new(&ours);
         let names = [name.as_str()];
         let mut question = survey.named(&names).boxed();
         let _answered = polled(&mut question, polls).await;

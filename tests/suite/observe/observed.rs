@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockset::{Client, Event, LostReason, Owner, Place};
+use lockset_operator::{ForceUnlock, ReleaseHolder};
 use lockset_testkit::{Server, eventually, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};

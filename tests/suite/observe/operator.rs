@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lockset::{Client, HoldMode, LockInfo, LockKind};
+use lockset::Client;
+use lockset_operator::{HoldMode, LockInfo, LockKind, Survey};
 use lockset_testkit::{Cluster, Redisson, Server, eventually, unique_name, within};
 
 use crate::support::{SOON, ask, client, nothing_left, patient_client, waiting};
@@ -42,7 +43,9 @@ async fn locks_are_found_among_the_hashes_of_applications() {
     assert_eq!(java.lock_acquire("app:[1]:java", 7, LEASE).await, None);
     assert_eq!(java.lock_acquire("other:java", 7, LEASE).await, None);
 
-    let locks = within(SOON * 4, client.locks("*")).await.unwrap();
+    let locks = within(SOON * 4, Survey::new(&client).locks())
+        .await
+        .unwrap();
     let names: Vec<&str> = locks.iter().map(|lock| lock.name.as_str()).collect();
     assert_eq!(names, ["fair", "java", "plain", "rw", "rw2", "{braced}"]);
     let seen = named(&locks, "plain");
@@ -67,7 +70,7 @@ async fn locks_are_found_among_the_hashes_of_applications() {
     assert_eq!(named(&locks, "java").holders[0].client, None);
     assert_eq!(named(&locks, "java").holders[0].id, java.holder(7));
 
-    let some = client.locks("rw?").await.unwrap();
+    let some = Survey::new(&client).matching("rw?").locks().await.unwrap();
     assert_eq!(some.len(), 1);
     let commands = server.commandstats().await;
     for never in ["keys", "monitor"] {
@@ -110,7 +113,7 @@ async fn contended_locks_are_found_by_their_channels_alone() {
     })
     .await;
     server.reset_stats().await;
-    let survey = holder.survey();
+    let survey = Survey::new(&holder);
     let contended = survey.contended().await.unwrap();
     let mut names: Vec<&str> = contended.iter().map(|lock| lock.name.as_str()).collect();
     names.sort_unstable();
@@ -123,7 +126,11 @@ async fn contended_locks_are_found_by_their_channels_alone() {
     );
     assert_eq!(named(&contended, "fair").kind, LockKind::Fair);
     assert!(!server.commandstats().await.contains_key("scan"));
-    let only = holder.survey().matching("{*").contended().await.unwrap();
+    let only = Survey::new(&holder)
+        .matching("{*")
+        .contended()
+        .await
+        .unwrap();
     assert_eq!(only.len(), 1);
 
     let fair = survey.inspect("fair").await.unwrap().expect("it is held");
@@ -156,13 +163,17 @@ async fn long_holds_and_waits_are_announced_with_the_process() {
     let watcher = patient_client(&server.url()).await;
     eventually(SOON * 2, "both have announced themselves", async || {
         // A new survey each time, because a survey caches what it has read.
-        let found = watcher.survey().inspect("{long}").await.unwrap();
+        let found = Survey::new(&watcher).inspect("{long}").await.unwrap();
         found.is_some_and(|found| {
             !found.announced_waits.is_empty() && found.lock.held_for() > Some(OFTEN)
         })
     })
     .await;
-    let found = watcher.survey().inspect("{long}").await.unwrap().unwrap();
+    let found = Survey::new(&watcher)
+        .inspect("{long}")
+        .await
+        .unwrap()
+        .unwrap();
     let announced = found.lock.holders[0].client.as_ref().unwrap();
     let announced = announced.announced.as_ref().unwrap();
     assert_eq!(announced.pid, std::process::id());
@@ -171,7 +182,7 @@ async fn long_holds_and_waits_are_announced_with_the_process() {
     assert!(!announced.host.is_empty());
     assert_eq!(announced.holds[0].holder, guard.holder_id());
     assert_eq!(found.announced_waits[0].0.id, waiter.id());
-    assert_eq!(watcher.survey().clients().await.unwrap().len(), 2);
+    assert_eq!(Survey::new(&watcher).clients().await.unwrap().len(), 2);
 
     guard.release().await.unwrap();
     within(SOON, wait).await.unwrap().unwrap();
@@ -185,7 +196,7 @@ async fn long_holds_and_waits_are_announced_with_the_process() {
 async fn the_load_of_a_server_leaves_out_the_questions_about_it() {
     let server = Server::start();
     let watcher = patient_client(&server.url()).await;
-    let survey = watcher.survey();
+    let survey = Survey::new(&watcher);
     survey.load().await.unwrap();
     for _ in 0..500 {
         survey.named(&["x"]).await.unwrap();
@@ -207,10 +218,18 @@ async fn a_client_announces_itself_at_once_when_asked() {
     let client = builder.build().await.unwrap();
     client.announce().await.unwrap();
     let watcher = patient_client(&server.url()).await;
-    assert_eq!(watcher.survey().clients().await.unwrap(), [], "no lock");
+    assert_eq!(
+        Survey::new(&watcher).clients().await.unwrap(),
+        [],
+        "no lock"
+    );
     let guard = client.lock("young").lock().await.unwrap();
     client.announce().await.unwrap();
-    let found = watcher.survey().inspect("young").await.unwrap().unwrap();
+    let found = Survey::new(&watcher)
+        .inspect("young")
+        .await
+        .unwrap()
+        .unwrap();
     let holder = &found.lock.holders[0];
     assert_eq!(holder.id, guard.holder_id());
     assert!(holder.held_for < Some(Duration::from_secs(5)), "{holder:?}");
@@ -272,7 +291,9 @@ async fn a_cluster_is_searched_on_all_its_nodes() {
         guards.push(client.lock(&name).lock().await.unwrap());
     }
     let pattern = format!("{tag}:*");
-    let locks = within(SOON * 4, client.locks(&pattern)).await.unwrap();
+    let locks = within(SOON * 4, Survey::new(&client).matching(&pattern).locks())
+        .await
+        .unwrap();
     assert_eq!(locks.len(), guards.len());
     let waiter = patient_client(&cluster.url()).await;
     let wait = tokio::spawn({
@@ -281,8 +302,7 @@ async fn a_cluster_is_searched_on_all_its_nodes() {
     });
     waiting(&waiter, 1).await;
     eventually(SOON, "the waiter is seen", async || {
-        let contended = client
-            .survey()
+        let contended = Survey::new(&client)
             .matching(&pattern)
             .contended()
             .await
@@ -291,7 +311,10 @@ async fn a_cluster_is_searched_on_all_its_nodes() {
     })
     .await;
     eventually(SOON, "the holds are announced", async || {
-        let found = client.survey().inspect(&format!("{tag}:7")).await.unwrap();
+        let found = Survey::new(&client)
+            .inspect(&format!("{tag}:7"))
+            .await
+            .unwrap();
         found.is_some_and(|found| found.lock.held_for().is_some())
     })
     .await;
@@ -321,7 +344,7 @@ async fn scores_that_are_not_times_are_still_shown() {
         let _: i64 = ask(&mut admin, command).await;
     }
     for share in [0.5, 0.0, -1.0, f64::NAN] {
-        let survey = client.survey().share(share);
+        let survey = Survey::new(&client).share(share);
         let seen = survey.inspect("fair").await.unwrap().expect("it is held");
         let kept: Vec<Duration> = seen.queue.iter().map(|waiter| waiter.kept_for).collect();
         assert_eq!(kept, [Duration::MAX, Duration::ZERO]);
@@ -358,7 +381,7 @@ async fn semaphores_and_elections_are_found() {
     let election = client.election("leader").value("10.0.0.7");
     let leadership = election.campaign().await.unwrap();
 
-    let locks = within(SOON, client.locks("*")).await.unwrap();
+    let locks = within(SOON, Survey::new(&client).locks()).await.unwrap();
     assert_eq!(names(&locks), ["leader", "seats"]);
     let seen = named(&locks, "seats");
     assert_eq!(
@@ -382,14 +405,22 @@ async fn semaphores_and_elections_are_found() {
     assert_eq!(leader.token, Some(leadership.token()));
     assert_eq!(leader.holders[0].id, leadership.id());
 
-    assert_eq!(client.locks("se*").await.unwrap().len(), 1);
-    let survey = client.survey();
+    assert_eq!(
+        Survey::new(&client)
+            .matching("se*")
+            .locks()
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
+    let survey = Survey::new(&client);
     let some = survey.named(&["seats", "leader", "number", "user"]).await;
     assert_eq!(names(&some.unwrap()), ["leader", "seats"]);
     assert!(survey.inspect("number").await.unwrap().is_none());
     two.release().await.unwrap();
     leadership.resign().await.unwrap();
-    assert_eq!(client.locks("*").await.unwrap(), []);
+    assert_eq!(Survey::new(&client).locks().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -412,7 +443,7 @@ async fn those_who_wait_for_permits_and_latches_are_found() {
             async move { latch.wait().await }
         }),
     ];
-    let survey = holder.survey();
+    let survey = Survey::new(&holder);
     eventually(SOON, "both listen", async || {
         names(&survey.contended().await.unwrap()) == ["done", "seats"]
     })

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lockset::Owner;
+use lockset_operator::ReleaseHolder;
 use lockset_testkit::{Redisson, Server, eventually, within};
 use redis::aio::MultiplexedConnection;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lockset::{Client, TokenCounter, TokenPurge};
+use lockset::Client;
+use lockset_operator::{Survey, TokenCounter, TokenPurge, purge_token};
 use lockset_testkit::{Cluster, Server, within};
 use redis::aio::MultiplexedConnection;
 
@@ -22,7 +23,7 @@ async fn counter(admin: &mut MultiplexedConnection, lock: &str, age: Duration) -
 }
 
 async fn unused(client: &Client, pattern: &str, for_long: Duration) -> Vec<TokenCounter> {
-    let mut scan = client.survey().matching(pattern).tokens(for_long);
+    let mut scan = Survey::new(client).matching(pattern).tokens(for_long);
     let mut all = Vec::new();
     while let Some(counters) = within(SOON, scan.next()).await.unwrap() {
         all.extend(counters);
@@ -78,13 +79,13 @@ async fn long_unused_counters_are_found_and_removed() {
         ("used", TokenPurge::UsedSince),
         ("never", TokenPurge::Absent),
     ] {
-        let purged = ours.purge_token(name, DAY * 90).await.unwrap();
+        let purged = purge_token(&ours, name, DAY * 90).await.unwrap();
         assert_eq!(purged, became, "{name}");
     }
     let again = ours.lock("old").fenced().lock().await.unwrap();
     assert!(again.fencing_token().unwrap().get() > old, "tokens grow");
     let brief = Duration::from_secs(60);
-    let error = ours.purge_token("old", brief).await.unwrap_err();
+    let error = purge_token(&ours, "old", brief).await.unwrap_err();
     assert!(
         error.is_invalid() && error.lock_name() == Some("old"),
         "{error}"
@@ -102,7 +103,7 @@ async fn the_number_of_kept_counters_is_reported() {
     let mut admin = server.admin().await;
     let _: u64 = ask(&mut admin, &["INCR", "redisson_lock_token:{java}"]).await;
     counter(&mut admin, "{old}", DAY * 100).await;
-    let mut scan = ours.survey().tokens(DAY * 90);
+    let mut scan = Survey::new(&ours).tokens(DAY * 90);
     let mut found = 0;
     while let Some(counters) = scan.next().await.unwrap() {
         found += counters.len();
@@ -121,7 +122,7 @@ async fn the_counter_of_a_lock_that_is_held_or_waited_for_stays() {
         let guard = holder.lock(held).lock().await.unwrap();
         for name in ["a", "{a}"] {
             assert!(unused(&holder, "*", DAY).await[0].in_use);
-            let purged = holder.purge_token(name, DAY).await.unwrap();
+            let purged = purge_token(&holder, name, DAY).await.unwrap();
             assert_eq!(purged, TokenPurge::InUse, "{name} while {held} is held");
         }
         guard.release().await.unwrap();
@@ -137,7 +138,7 @@ async fn the_counter_of_a_lock_that_is_held_or_waited_for_stays() {
     listening(&server).await;
     let (): () = ask(&mut admin, &["RENAME", "{a}", "aside"]).await;
     assert_eq!(
-        holder.purge_token("a", DAY).await.unwrap(),
+        purge_token(&holder, "a", DAY).await.unwrap(),
         TokenPurge::InUse,
         "a client is subscribed"
     );
@@ -159,7 +160,7 @@ async fn counters_of_all_nodes_of_a_cluster_are_found_and_removed() {
     let found = unused(&ours, "lock:*", DAY * 90).await;
     assert_eq!(names(&found), names_of_all);
     for counter in found {
-        let purged = ours.purge_token(&counter.name, DAY * 90).await.unwrap();
+        let purged = purge_token(&ours, &counter.name, DAY * 90).await.unwrap();
         let is_held = counter.name == "lock:7";
         assert_eq!(counter.in_use, is_held);
         let expected = if is_held {

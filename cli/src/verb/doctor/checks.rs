@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use lockset::{Right, ServerReport};
-
 use super::check::{Check, Verdict};
 use crate::span;
+use lockset_operator::{Right, ServerReport};
 
 /// The oldest version that can serve locks.
 const VERSION_MIN: [u64; 2] = [6, 2];

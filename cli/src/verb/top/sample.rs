@@ -7,7 +7,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockset::{ClientInfo, HoldMode, LockDetail, LockInfo, Survey};
+use lockset_operator::{ClientInfo, HoldMode, LockDetail, LockInfo, Survey};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 

@@ -1,5 +1,7 @@
 //! The operator's actions: ending all holds of a lock, or the hold of one holder.
 
+use lockset::operator::Holds;
+
 use super::Actor;
 use crate::world::names::names;
 use crate::world::plan::{Kind, Op};
@@ -34,9 +36,9 @@ impl Actor {
         let (client, holder) = (&self.client, &*holder);
         let freed = async {
             match op.kind {
-                Kind::Fair => client.fair_lock(name).release_holder(holder).await,
-                Kind::Read | Kind::Write => client.rw_lock(name).release_holder(holder).await,
-                _ => client.lock(name).release_holder(holder).await,
+                Kind::Fair => end(Holds::from(&client.fair_lock(name)), holder).await,
+                Kind::Read | Kind::Write => end(Holds::from(&client.rw_lock(name)), holder).await,
+                _ => end(Holds::from(&client.lock(name)), holder).await,
             }
         };
         let freed = self.ended(freed).await;
@@ -47,4 +49,9 @@ impl Actor {
             checks.forced(name);
         }
     }
+}
+
+/// As the crate `lockset-operator` does.
+async fn end(holds: Holds<'_>, holder: &str) -> lockset::Result<bool> {
+    holds.end("release_holder", holder).await
 }

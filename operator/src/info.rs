@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::fencing::FencingToken;
+use lockset::FencingToken;
 
 /// A lock, semaphore, latch or election as the server showed it at one moment; from [`Survey`](crate::Survey).
 #[derive(Clone, Debug, PartialEq)]
@@ -119,7 +119,7 @@ pub struct LockHolder {
     /// [`Survey::inspect`](crate::Survey::inspect).
     pub remaining: Option<Duration>,
     /// How long it has had the lock. Known for holds that are older than one announcement of their client; see
-    /// [`ClientBuilder::announce_every`](crate::ClientBuilder::announce_every).
+    /// [`ClientBuilder::announce_every`](lockset::ClientBuilder::announce_every).
     pub held_for: Option<Duration>,
     /// Its client, if that is a client of this library and known at the server. Redisson's clients are not.
     pub client: Option<Arc<ClientInfo>>,
@@ -129,7 +129,7 @@ pub struct LockHolder {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ClientInfo {
-    /// The id of the client, equal to [`Client::id`](crate::Client::id).
+    /// The id of the client, equal to [`Client::id`](lockset::Client::id).
     pub id: String,
     /// The addresses that it connects from, as the server sees them.
     pub addresses: Vec<String>,
@@ -137,7 +137,7 @@ pub struct ClientInfo {
     pub announced: Option<Announced>,
 }
 
-/// The announcement of a client; see [`ClientBuilder::announce_every`](crate::ClientBuilder::announce_every).
+/// The announcement of a client; see [`ClientBuilder::announce_every`](lockset::ClientBuilder::announce_every).
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Announced {
@@ -147,7 +147,7 @@ pub struct Announced {
     pub pid: u32,
     /// The name of the program.
     pub program: String,
-    /// The name that the program gave the client; see [`ClientBuilder::label`](crate::ClientBuilder::label).
+    /// The name that the program gave the client; see [`ClientBuilder::label`](lockset::ClientBuilder::label).
     pub label: Option<String>,
     /// The version of this library.
     pub version: String,
@@ -240,7 +240,7 @@ pub struct ServerReport {
     /// (`+command|info`).
     pub has_restore: Option<bool>,
     /// Whether it has the commands that subscribe and publish, so that waiters hear of releases. Without them, waits
-    /// ask by a timer alone, as with [`polled`](crate::ReentrantLock::polled). `None` as for
+    /// ask by a timer alone, as with [`polled`](lockset::ReentrantLock::polled). `None` as for
     /// [`has_restore`](Self::has_restore).
     pub has_pubsub: Option<bool>,
     /// The name of this client's user there. `None` without the right to ask.

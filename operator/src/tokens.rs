@@ -6,19 +6,18 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockset::Result;
+use lockset::operator::{LockName, Servers, within_braces};
 use redis::Value;
 
-use super::ask::{Asking, Question, command};
-use super::glob;
-use super::info::TokenCounter;
-use super::pass::{Pass, times};
-use super::read::Reader;
-use super::values::{integer, list};
-use crate::api::error::Result;
-use crate::engine::keys::{LockName, lock_of_token_key};
+use crate::ask::{Question, ask_all, command, integer, microseconds};
+use crate::glob;
+use crate::info::TokenCounter;
+use crate::pass::{Pass, times};
+use crate::read::Reader;
 
 /// The pattern of the keys of counters.
-pub(super) const GLOB: &str = "redisson_lock_token:*";
+pub(crate) const GLOB: &str = "redisson_lock_token:*";
 
 /// The server's time to read a counter, estimated from the time to read a hash.
 const READ_COST: Duration = Duration::from_micros(4);
@@ -34,9 +33,8 @@ const TIME_MIN: u64 = 1_000_000_000_000_000;
 #[derive(Debug)]
 pub struct TokenScan {
     pass: Pass,
-    asking: Asking,
+    servers: Servers,
     reader: Reader,
-    prefix: Arc<str>,
     pattern: String,
     unused_for: Duration,
     /// The counters found so far: `SCAN` may name a key more than once.
@@ -45,19 +43,17 @@ pub struct TokenScan {
 }
 
 impl TokenScan {
-    pub(super) fn new(
+    pub(crate) fn new(
         pass: Pass,
         reader: Reader,
-        asking: &Asking,
-        names: [&str; 2],
+        servers: &Servers,
+        pattern: &str,
         unused_for: Duration,
     ) -> Self {
-        let [prefix, pattern] = names;
         Self {
             pass,
-            asking: asking.clone(),
+            servers: servers.clone(),
             reader,
-            prefix: prefix.into(),
             pattern: pattern.to_owned(),
             unused_for,
             found: HashSet::new(),
@@ -79,7 +75,7 @@ impl TokenScan {
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
     /// let quarter = std::time::Duration::from_secs(90 * 24 * 60 * 60);
-    /// let mut scan = client.survey().matching("order:*").tokens(quarter);
+    /// let mut scan = lockset_operator::Survey::new(&client).matching("order:*").tokens(quarter);
     /// while let Some(counters) = scan.next().await? {
     ///     for counter in counters {
     ///         println!("{} was not used for {:?}", counter.name, counter.unused_for);
@@ -133,18 +129,14 @@ impl TokenScan {
 
     /// Returns the name of the lock that uses this counter, if it is wanted.
     fn name(&self, token_key: &str) -> Option<LockName> {
-        let name = lock_of_token_key(token_key)?.strip_prefix(&*self.prefix)?;
-        let name = LockName::new(&self.prefix, name).ok()?;
+        let name = lock_of_token_key(token_key)?.strip_prefix(self.servers.prefix())?;
+        let name = self.servers.name(name).ok()?;
         glob::matches(&self.pattern, name.as_str()).then_some(name)
     }
 
     async fn now_us(&self, server: &str) -> Result<u64> {
-        let time = self.asking.ask(server, &command(&["TIME"])).await?;
-        let part = |at: usize| list(&time).get(at).and_then(integer).unwrap_or_default();
-        Ok(
-            u64::try_from(part(0).saturating_mul(1_000_000).saturating_add(part(1)))
-                .unwrap_or_default(),
-        )
+        let time = self.servers.ask(server, &command(&["TIME"])).await?;
+        Ok(u64::try_from(microseconds(&time)).unwrap_or_default())
     }
 
     /// Reads each counter: its number, and how long it is kept if it stays unused.
@@ -156,7 +148,7 @@ impl TokenScan {
             let ask = |words: &[&str]| (Arc::clone(name.key()), command(words));
             [ask(&["GET", key]), ask(&["PTTL", key])]
         });
-        let answers = self.asking.ask_all(&questions.collect::<Vec<_>>()).await;
+        let answers = ask_all(&self.servers, &questions.collect::<Vec<_>>()).await;
         let mut counters = Vec::new();
         for ((_, name), answers) in named.iter().zip(answers.chunks_exact(2)) {
             let number =
@@ -182,7 +174,7 @@ impl TokenScan {
                 (Arc::clone(name.key()), exists)
             })
             .collect();
-        let answers = self.asking.ask_all(&questions).await;
+        let answers = ask_all(&self.servers, &questions).await;
         let channels = unused.iter().flat_map(|(name, _)| {
             [name.lock_channel(), name.rw_channel()]
                 .map(|channel| (Arc::clone(name.key()), channel))
@@ -200,6 +192,12 @@ impl TokenScan {
     }
 }
 
+/// Returns the key of the lock whose tokens this key counts, if there is one. `x` and `{x}` share theirs.
+fn lock_of_token_key(token_key: &str) -> Option<&str> {
+    let rest = token_key.strip_prefix("redisson_lock_token:")?;
+    within_braces(rest).or_else(|| rest.contains('{').then_some(rest))
+}
+
 /// Whether a number in a counter is the time of its last grant.
 fn is_time(token: u64, now: u64) -> bool {
     token.is_multiple_of(STEP) && (TIME_MIN..=now).contains(&token)
@@ -215,6 +213,27 @@ mod tests {
         assert!(is_time(now - now % 64, now));
         for other in [0, 1, 64, 6_400, now + 64, now - now % 64 - 63] {
             assert!(!is_time(other, now), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_counter_leads_back_to_its_lock() {
+        let holder = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";
+        for (name, lock) in [
+            ("abc", "abc"),
+            ("{abc}", "abc"),
+            ("a{b}c", "a{b}c"),
+            (&format!("a{{b}}:{holder}"), &format!("a{{b}}:{holder}")),
+        ] {
+            let name = LockName::new("", name).unwrap();
+            assert_eq!(lock_of_token_key(&name.token_key()), Some(lock));
+        }
+        for other in [
+            "redisson_lock_token:abc",
+            "redisson_lock_queue:{abc}",
+            "abc",
+        ] {
+            assert_eq!(lock_of_token_key(other), None, "{other}");
         }
     }
 }

@@ -4,23 +4,21 @@
 //! waiters; a latch has waiters.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use lockset::Result;
+use lockset::operator::{LockName, within_braces};
 use redis::Value;
 
-use super::ask::{Question, command};
-use super::info::{HoldMode, LockHolder, LockInfo, LockKind, QueuedWaiter};
-use super::read::Reader;
-use super::recognize::client_of;
-use super::values::{integer, list, scored};
-use crate::api::error::Result;
-use crate::engine::keys::{LockName, within_braces};
+use crate::ask::{Question, ask_all, command, integer, milliseconds, scored, span_of};
+use crate::info::{HoldMode, LockHolder, LockInfo, LockKind, QueuedWaiter};
+use crate::read::Reader;
+use crate::recognize::client_of;
 
 /// The type of the keys that hold the permits which are taken.
-pub(super) const KEY_TYPE: &str = "zset";
+pub(crate) const KEY_TYPE: &str = "zset";
 
 /// A pattern that matches these keys.
-pub(super) const GLOB: &str = "*:timeout";
+pub(crate) const GLOB: &str = "*:timeout";
 
 /// Read this many permits and waiters at most.
 const LAST: &str = "9999";
@@ -32,23 +30,12 @@ const REDISSON_ID_LEN: usize = 32;
 const QUESTIONS: usize = 4;
 
 /// Returns the keys of the semaphores whose permits may be in the sorted set with this key. `x` and `{x}` share it.
-pub(super) fn keys_of(timeouts: &str) -> Vec<String> {
+pub(crate) fn keys_of(timeouts: &str) -> Vec<String> {
     let Some(key) = timeouts.strip_suffix(":timeout") else {
         return Vec::new();
     };
     let plain = within_braces(key).map(str::to_owned);
     plain.into_iter().chain([key.to_owned()]).collect()
-}
-
-/// Returns the server's time in milliseconds from the reply to `TIME`.
-fn milliseconds(time: &Value) -> f64 {
-    let part = |at: usize| list(time).get(at).and_then(integer).unwrap_or_default();
-    part(0).saturating_mul(1000).saturating_add(part(1) / 1000) as f64
-}
-
-/// A score may be any number, because others can write it.
-fn span_of(ms: f64) -> Duration {
-    Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or(Duration::MAX)
 }
 
 fn is_permit(id: &str) -> bool {
@@ -135,7 +122,7 @@ impl Replies {
 
 impl Reader {
     /// Returns the semaphores and latches among these keys that have a holder or a waiter.
-    pub(super) async fn read_counted(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
+    pub(crate) async fn read_counted(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
         let named: Vec<LockName> = keys.iter().filter_map(|key| self.name(key)).collect();
         let questions = named.iter().flat_map(|name| -> [Question; QUESTIONS] {
             let ask = |words: &[&str]| (Arc::clone(name.key()), command(words));
@@ -147,7 +134,7 @@ impl Reader {
                 all(&name.semaphore_alive_key()),
             ]
         });
-        let answers = self.asking().ask_all(&questions.collect::<Vec<_>>()).await;
+        let answers = ask_all(self.servers(), &questions.collect::<Vec<_>>()).await;
         let mut numbers = Vec::new();
         for (name, answers) in named.into_iter().zip(answers.chunks_exact(QUESTIONS)) {
             if let Some(replies) = Replies::read(answers)? {
@@ -171,7 +158,7 @@ impl Reader {
     }
 
     /// Returns the waiters of a fair semaphore in their order.
-    pub(super) async fn places_of(&self, name: &LockName) -> Vec<QueuedWaiter> {
+    pub(crate) async fn places_of(&self, name: &LockName) -> Vec<QueuedWaiter> {
         let ask = |words: &[&str]| (Arc::clone(name.key()), command(words));
         let all = |key: &str| ask(&["ZRANGE", key, "0", LAST, "WITHSCORES"]);
         let questions = [
@@ -179,7 +166,7 @@ impl Reader {
             all(&name.semaphore_queue_key()),
             all(&name.semaphore_alive_key()),
         ];
-        let answers = self.asking().ask_all(&questions).await;
+        let answers = ask_all(self.servers(), &questions).await;
         let scores = |at: usize| answers[at].as_ref().map(scored).unwrap_or_default();
         let now = answers[0].as_ref().map(milliseconds).unwrap_or_default();
         let (queue, alive) = (scores(1), scores(2));
@@ -199,6 +186,8 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const OURS: &str = "9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:7";

@@ -2,15 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::Survey;
-use super::ask::{Asking, command};
-use super::info::{ServerLoad, ServerReport};
-use super::load::Commands;
-use super::rights;
-use super::values::{integer, list};
-use crate::api::error::Result;
-use crate::conn::value::text;
-use crate::engine::keys::LockName;
+use lockset::Result;
+use lockset::operator::{Servers, text};
+use tokio::time::Instant;
+
+use crate::ask::{command, list, microseconds};
+use crate::info::{ServerLoad, ServerReport};
+use crate::{Survey, rights};
 
 /// How many times the clock of a server is read.
 const LOOKS: usize = 9;
@@ -27,16 +25,16 @@ impl Survey {
     /// As for [`locks`](Self::locks), except that missing rights are part of the answer.
     pub async fn servers(&self) -> Result<Vec<ServerReport>> {
         let mut reports = Vec::new();
-        for route in self.asking.servers() {
+        for route in self.servers.routes() {
             let mut report = ServerReport {
-                address: self.asking.endpoint(&route),
+                address: self.servers.endpoint(&route),
                 ..ServerReport::default()
             };
-            match measure(&self.asking, &route, &mut report).await {
+            match measure(&self.servers, &route, &mut report).await {
                 Err(error) if error.is_denied() => {}
                 measured => measured?,
             }
-            if let Ok(info) = self.asking.ask(&route, &command(&["INFO"])).await {
+            if let Ok(info) = self.servers.ask(&route, &command(&["INFO"])).await {
                 let lines = text(&info).unwrap_or_default().lines();
                 let fields = lines.filter_map(|line| line.split_once(':'));
                 report.info = fields
@@ -44,14 +42,13 @@ impl Survey {
                     .collect();
             }
             report.has_restore = self.has(&route, &["RESTORE"]).await;
-            let channels = self.asking.core.channels();
+            let channels = self.servers.channels();
             let waking = [channels.subscribe(), channels.publish()];
             report.has_pubsub = self.has(&route, &waking).await;
-            let user = self.asking.ask(&route, &command(&["ACL", "WHOAMI"])).await;
+            let user = self.servers.ask(&route, &command(&["ACL", "WHOAMI"])).await;
             report.user = user.ok().as_ref().and_then(text).map(str::to_owned);
             if let Some(user) = &report.user {
-                report.rights =
-                    rights::given(&self.asking, &route, user, &self.prefix, channels).await;
+                report.rights = rights::given(&self.servers, &route, user).await;
             }
             reports.push(report);
         }
@@ -61,7 +58,7 @@ impl Survey {
     /// Whether the server has all of these commands; `None` without the right to ask.
     async fn has(&self, route: &str, commands: &[&str]) -> Option<bool> {
         let ask = command(&[&["COMMAND", "INFO"], commands].concat());
-        let found = self.asking.ask(route, &ask).await.ok()?;
+        let found = self.servers.ask(route, &ask).await.ok()?;
         let is_known = |command| !list(command).is_empty();
         Some(list(&found).len() == commands.len() && list(&found).iter().all(is_known))
     }
@@ -70,15 +67,13 @@ impl Survey {
     /// 0.
     ///
     /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid): no lock can have this name.
+    /// [`is_invalid`](lockset::Error::is_invalid): no lock can have this name.
     pub fn place(&self, name: &str) -> Result<(u16, String)> {
-        let name = LockName::new(&self.prefix, name)?;
-        let slot = self.asking.core.scripts.transport.slot(name.key());
-        Ok((slot, self.asking.endpoint(name.key())))
+        let name = self.servers.name(name)?;
+        let slot = self.servers.slot(name.key());
+        Ok((slot, self.servers.endpoint(name.key())))
     }
-}
 
-impl Survey {
     /// Returns how busy the servers are, with one command to each.
     ///
     /// The first call returns the servers' own figure for the last second or so. Later calls count from the call
@@ -91,18 +86,18 @@ impl Survey {
     /// As for [`locks`](Self::locks). Without the right to ask, the answer has only the round trip.
     pub async fn load(&self) -> Result<ServerLoad> {
         let mut load = ServerLoad {
-            address: self.asking.core.scripts.transport.address().to_owned(),
+            address: self.servers.address().to_owned(),
             ..ServerLoad::default()
         };
         let mut now = Commands {
-            at: self.asking.core.clock.now(),
+            at: Instant::now(),
             executed: 0,
-            sent: self.asking.sent(),
+            sent: self.servers.sent(),
         };
-        for route in self.asking.servers() {
-            let began = self.asking.core.clock.now();
-            let info = self.asking.ask(&route, &command(&["INFO", "stats"])).await;
-            let trip = began.until(self.asking.core.clock.now());
+        for route in self.servers.routes() {
+            let began = Instant::now();
+            let info = self.servers.ask(&route, &command(&["INFO", "stats"])).await;
+            let trip = began.elapsed();
             load.round_trip = load.round_trip.max(trip);
             let info = match info {
                 Err(error) if error.is_denied() => continue,
@@ -127,22 +122,43 @@ impl Survey {
     }
 }
 
-async fn measure(asking: &Asking, route: &str, report: &mut ServerReport) -> Result<()> {
+async fn measure(servers: &Servers, route: &str, report: &mut ServerReport) -> Result<()> {
     let mut trips: Vec<(Duration, i64)> = Vec::new();
     let ask = command(&["TIME"]);
     for _ in 0..LOOKS {
-        let began = asking.core.clock.now();
-        let time = asking.ask(route, &ask).await?;
-        let trip = began.until(asking.core.clock.now());
+        let began = Instant::now();
+        let time = servers.ask(route, &ask).await?;
+        let trip = began.elapsed();
         let ours = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let ours = i64::try_from(ours.unwrap_or_default().as_micros()).unwrap_or(i64::MAX);
-        let part = |at: usize| list(&time).get(at).and_then(integer).unwrap_or_default();
         let half = i64::try_from(trip.as_micros() / 2).unwrap_or_default();
-        let theirs = part(0).saturating_mul(1_000_000).saturating_add(part(1));
-        trips.push((trip, theirs.saturating_sub(ours.saturating_sub(half))));
+        trips.push((
+            trip,
+            microseconds(&time).saturating_sub(ours.saturating_sub(half)),
+        ));
     }
     trips.sort_unstable();
     report.round_trips = [trips[0].0, trips[LOOKS / 2].0];
     report.clock_ahead_ms = trips[0].1 / 1000;
     Ok(())
+}
+
+/// The commands of the servers until one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Commands {
+    pub(crate) at: Instant,
+    /// All commands that the servers have executed.
+    pub(crate) executed: u64,
+    /// The commands of the survey among them.
+    pub(crate) sent: u64,
+}
+
+impl Commands {
+    /// The commands of others per second since an earlier moment. `None` if a server was restarted in between.
+    pub(crate) fn rate_since(&self, earlier: &Self) -> Option<u64> {
+        let executed = self.executed.checked_sub(earlier.executed)?;
+        let others = executed.saturating_sub(self.sent - earlier.sent);
+        let ms = u64::try_from((self.at - earlier.at).as_millis()).ok()?;
+        others.saturating_mul(1000).checked_div(ms)
+    }
 }

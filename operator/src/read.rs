@@ -6,16 +6,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockset::Result;
+use lockset::operator::{Channels, LockName, Servers, within_braces};
 use redis::Value;
 
-use super::ask::{Asking, Question, command};
-use super::clients::Clients;
-use super::info::{LockInfo, LockKind};
-use super::recognize::{Recognized, client_of, may_be_of_lock, recognize};
-use super::values::{counted, integer, pairs, texts};
-use crate::api::error::Result;
-use crate::conn::Channels;
-use crate::engine::keys::{LockName, within_braces};
+use crate::ask::{Question, ask_all, command, counted, integer, pairs, texts};
+use crate::clients::Clients;
+use crate::info::{LockInfo, LockKind};
+use crate::recognize::{Recognized, client_of, may_be_of_lock, recognize};
 
 /// A hash with more fields is not read: no lock has this many holders.
 const FIELDS_MAX: i64 = 10_000;
@@ -27,9 +25,8 @@ const PROBED: &str = "3";
 const CHANNELS_MAX: usize = 500;
 
 #[derive(Clone, Debug)]
-pub(super) struct Reader {
-    asking: Asking,
-    prefix: Arc<str>,
+pub(crate) struct Reader {
+    servers: Servers,
     clients: Arc<Clients>,
 }
 
@@ -42,31 +39,30 @@ struct Seen {
 }
 
 impl Reader {
-    pub(super) fn asking(&self) -> &Asking {
-        &self.asking
+    pub(crate) fn servers(&self) -> &Servers {
+        &self.servers
     }
 
     /// Adds the clients to the holders of these locks.
-    pub(super) async fn tell_clients(&self, locks: &mut [LockInfo]) {
+    pub(crate) async fn tell_clients(&self, locks: &mut [LockInfo]) {
         self.clients.tell(locks).await;
     }
 
-    pub(super) fn new(asking: &Asking, prefix: &str, clients: Arc<Clients>) -> Self {
+    pub(crate) fn new(servers: &Servers, clients: Arc<Clients>) -> Self {
         Self {
-            asking: asking.clone(),
-            prefix: prefix.into(),
+            servers: servers.clone(),
             clients,
         }
     }
 
     /// Returns the keys that are locks and are held.
-    pub(super) async fn read_some(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
+    pub(crate) async fn read_some(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
         let seen = self.held(keys).await?;
         self.described(seen).await
     }
 
     /// Returns the locks that are held, and free locks with waiters.
-    pub(super) async fn read_waited_for(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
+    pub(crate) async fn read_waited_for(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
         let mut seen = self.held(keys.clone()).await?;
         for key in keys {
             if !seen.iter().any(|seen| *seen.key == *key)
@@ -99,8 +95,10 @@ impl Reader {
     }
 
     /// Returns the name of the lock with this key, if a client with this prefix can name it.
-    pub(super) fn name(&self, key: &str) -> Option<LockName> {
-        LockName::new(&self.prefix, key.strip_prefix(&*self.prefix)?).ok()
+    pub(crate) fn name(&self, key: &str) -> Option<LockName> {
+        self.servers
+            .name(key.strip_prefix(self.servers.prefix())?)
+            .ok()
     }
 
     async fn held(&self, keys: Vec<String>) -> Result<Vec<Seen>> {
@@ -116,7 +114,7 @@ impl Reader {
                 probe(&["HRANDFIELD", key, PROBED]),
             ]
         });
-        let answers = self.asking.ask_all(&probes.collect::<Vec<_>>()).await;
+        let answers = ask_all(&self.servers, &probes.collect::<Vec<_>>()).await;
         let mut candidates = Vec::new();
         for ((name, key), answers) in named.into_iter().zip(answers.chunks_exact(3)) {
             if may_be_lock(answers)? {
@@ -127,7 +125,7 @@ impl Reader {
             let ask = |words: &[&str]| (Arc::clone(key), command(words));
             [ask(&["PTTL", key]), ask(&["HGETALL", key])]
         });
-        let answers = self.asking.ask_all(&all.collect::<Vec<_>>()).await;
+        let answers = ask_all(&self.servers, &all.collect::<Vec<_>>()).await;
         let mut seen = Vec::new();
         for ((name, key), answers) in candidates.into_iter().zip(answers.chunks_exact(2)) {
             let [Ok(ttl), Ok(fields)] = answers else {
@@ -157,7 +155,7 @@ impl Reader {
                 ask(&["HGETALL", &lock.name.leader_key()]),
             ]
         });
-        let beside = self.asking.ask_all(&beside.collect::<Vec<_>>()).await;
+        let beside = ask_all(&self.servers, &beside.collect::<Vec<_>>()).await;
         let channels = seen.iter().flat_map(|lock| {
             let channels = lock.channels().into_iter();
             channels.map(|channel| (Arc::clone(&lock.key), channel))
@@ -185,19 +183,18 @@ impl Reader {
 
     /// Returns how many clients are subscribed to each of these channels, as far as the user may know. Each channel
     /// comes with a key.
-    pub(super) async fn subscribers(
+    pub(crate) async fn subscribers(
         &self,
         channels: &[(Arc<str>, String)],
     ) -> HashMap<String, u64> {
-        let transport = &self.asking.core.scripts.transport;
         let mut questions: Vec<Question> = Vec::new();
         // Two locks can share a channel, which must be counted once.
         let mut named = HashSet::new();
         let channels = channels.iter().filter(|(_, channel)| named.insert(channel));
         let channels: Vec<&(Arc<str>, String)> = channels.collect();
-        if transport.channels() == Channels::Plain {
+        if self.servers.channels() == Channels::Plain {
             // A subscription to a plain channel may be at any node of a cluster.
-            for server in self.asking.servers() {
+            for server in self.servers.routes() {
                 for some in channels.chunks(CHANNELS_MAX) {
                     let asked = number_of("NUMSUB", some.iter().copied());
                     questions.push((Arc::clone(&server), asked));
@@ -207,7 +204,7 @@ impl Reader {
             let mut by_server: HashMap<u64, Vec<&(Arc<str>, String)>> = HashMap::new();
             for channel in channels {
                 by_server
-                    .entry(transport.server(&channel.0))
+                    .entry(self.servers.server(&channel.0))
                     .or_default()
                     .push(channel);
             }
@@ -219,7 +216,7 @@ impl Reader {
             }
         }
         let mut subscribers = HashMap::new();
-        for answer in self.asking.ask_all(&questions).await.iter().flatten() {
+        for answer in ask_all(&self.servers, &questions).await.iter().flatten() {
             for (channel, count) in counted(answer) {
                 *subscribers.entry(channel).or_default() += count;
             }

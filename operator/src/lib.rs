@@ -1,88 +1,83 @@
-//! Questions of operators: the locks that exist, their holders, their waiters.
+//! Views and actions for operators of [lockset]: which locks there are, who holds them and since when, who
+//! waits, what the servers permit; and taking a lock from its holder.
 //!
-//! Invariant: nothing is changed. No command looks at all keys at once, and no command holds up the server.
+//! A program that only locks does not need this crate. The command `lockset` is made of it.
+//!
+//! ```no_run
+//! # async fn doc() -> lockset::Result<()> {
+//! use lockset_operator::{ReleaseHolder, Survey};
+//!
+//! let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
+//! for lock in Survey::new(&client).matching("order:*").locks().await? {
+//!     println!("{} is held by {}, {} wait", lock.name, lock.holders[0].id, lock.waiters);
+//! }
+//! if let Some(holder) = client.lock("report").holder().await? {
+//!     client.lock("report").release_holder(&holder.id).await?;
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! | for | by |
+//! |---|---|
+//! | locks that are held, and their holders | [`Survey::locks`], [`Survey::scan`], [`Survey::named`] |
+//! | locks that are waited for | [`Survey::contended`], without a search for keys |
+//! | one lock with its queue, its clients and its channels | [`Survey::inspect`] |
+//! | the clients that announce themselves | [`Survey::clients`] |
+//! | the servers: versions, clocks, rights, load | [`Survey::servers`], [`Survey::load`], [`Survey::place`] |
+//! | unused counters of fencing tokens | [`Survey::tokens`], [`purge_token`] |
+//! | taking a lock from its holder | [`ReleaseHolder`], [`ForceUnlock`] |
+//!
+//! Invariant: a [`Survey`] changes nothing. No command looks at all keys at once, and no command holds up the server.
+//! The pages [operations] and [rights] say how operators use it, and which rights they need.
+//!
+//! [operations]: https://github.com/lockset-rs/lockset/blob/main/docs/operations.md
+//! [rights]: https://github.com/lockset-rs/lockset/blob/main/docs/rights.md
 
 mod ask;
 mod clients;
 mod contended;
 mod counted;
-pub(crate) mod evict;
+mod evict;
 mod glob;
 mod health;
 mod info;
 mod inspect;
-mod load;
 mod pass;
-pub(crate) mod purge;
+mod purge;
 mod read;
 mod recognize;
+mod record;
 mod rights;
 mod scan;
 mod tokens;
-mod values;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockset::operator::Servers;
+use lockset::{Client, Result};
 use parking_lot::Mutex;
 
-use self::ask::Asking;
 use self::clients::Clients;
+pub use self::evict::{ForceUnlock, ReleaseHolder};
+use self::health::Commands;
 pub use self::info::{
     Announced, Announcement, ClientInfo, HoldMode, LockDetail, LockHolder, LockInfo, LockKind,
     QueuedWaiter, Right, ServerLoad, ServerReport, TokenCounter,
 };
-use self::load::Commands;
 use self::pass::Pass;
+pub use self::purge::{TokenPurge, purge_token};
 use self::read::Reader;
 pub use self::scan::LockScan;
 pub use self::tokens::TokenScan;
-use crate::api::error::Result;
-use crate::client::Client;
-use crate::engine::keys::glob_of;
 
 /// The default share of a server's time that a pass takes.
 const SHARE: f64 = 0.1;
 
-impl Client {
-    /// Returns the locks that are held and whose names match a pattern (`*` any letters, `?` one, `[ab]` one of these).
-    /// This is [`Survey::locks`]; for settings see [`survey`](Self::survey).
-    ///
-    /// # Cancel safety
-    /// Nothing is changed.
-    ///
-    /// # Errors
-    /// As for [`Survey::locks`].
-    ///
-    /// ```no_run
-    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
-    /// for lock in client.locks("order:*").await? {
-    ///     println!("{} is held by {}, {} wait", lock.name, lock.holders[0].id, lock.waiters);
-    /// }
-    /// # Ok(()) }
-    /// ```
-    pub async fn locks(&self, pattern: &str) -> Result<Vec<LockInfo>> {
-        self.survey().matching(pattern).locks().await
-    }
-
-    /// Questions for operators and their tools: the locks at the server, their holders, their waiters.
-    pub fn survey(&self) -> Survey {
-        let asking = Asking::of(self);
-        Survey {
-            clients: Arc::new(Clients::new(&asking)),
-            last_load: Arc::default(),
-            asking,
-            prefix: self.key_prefix().into(),
-            pattern: "*".to_owned(),
-            share: SHARE,
-        }
-    }
-}
-
-/// Questions for operators and their tools; from [`Client::survey`].
+/// Questions for operators and their tools: the locks at the server, their holders, their waiters.
 ///
 /// It reads and changes nothing, in every topology. It shows the locks of this library and of Redisson whose names
-/// begin with the client's [key prefix](crate::ClientBuilder::key_prefix), in the client's database. A hash that is not
+/// begin with the client's [key prefix](lockset::ClientBuilder::key_prefix), in the client's database. A hash that is not
 /// a lock is never shown: a lock has a lease and holders with ids like Redisson's, and no other fields. The answers may
 /// be outdated when they arrive.
 ///
@@ -92,16 +87,27 @@ impl Client {
 #[derive(Clone, Debug)]
 #[must_use = "it asks nothing by itself"]
 pub struct Survey {
-    asking: Asking,
+    servers: Servers,
     clients: Arc<Clients>,
     /// The state for the commands since the previous [`load`](Self::load).
     last_load: Arc<Mutex<Option<Commands>>>,
-    prefix: Arc<str>,
     pattern: String,
     share: f64,
 }
 
 impl Survey {
+    /// Asks the servers of this client, about the locks with its key prefix.
+    pub fn new(client: &Client) -> Self {
+        let servers = Servers::of(client);
+        Self {
+            clients: Arc::new(Clients::new(&servers)),
+            last_load: Arc::default(),
+            servers,
+            pattern: "*".to_owned(),
+            share: SHARE,
+        }
+    }
+
     /// Limits the answers to locks whose names match. Default: `*`, all of them.
     pub fn matching(mut self, pattern: &str) -> Self {
         pattern.clone_into(&mut self.pattern);
@@ -129,9 +135,9 @@ impl Survey {
     /// Nothing is changed.
     ///
     /// # Errors
-    /// * [`is_denied`](crate::Error::is_denied): the user lacks the rights of an operator.
-    /// * [`is_io`](crate::Error::is_io), [`is_refused`](crate::Error::is_refused): a server does not answer, or cannot.
-    /// * [`is_closed`](crate::Error::is_closed): the client was shut down.
+    /// * [`is_denied`](lockset::Error::is_denied): the user lacks the rights of an operator.
+    /// * [`is_io`](lockset::Error::is_io), [`is_refused`](lockset::Error::is_refused): a server does not answer, or cannot.
+    /// * [`is_closed`](lockset::Error::is_closed): the client was shut down.
     pub async fn locks(&self) -> Result<Vec<LockInfo>> {
         let (mut scan, mut all) = (self.scan(), Vec::new());
         while let Some(locks) = scan.next().await? {
@@ -144,18 +150,23 @@ impl Survey {
     /// Makes these passes slice by slice.
     #[must_use = "it looks at nothing until `next` is awaited"]
     pub fn scan(&self) -> LockScan {
-        let glob = format!("{}{}", glob_of(&self.prefix), self.pattern);
-        LockScan::new(&self.asking, self.reader(), glob, self.share)
+        let glob = format!("{}{}", glob::literal(self.servers.prefix()), self.pattern);
+        LockScan::new(&self.servers, self.reader(), glob, self.share)
     }
 
-    /// Finds counters of [fencing tokens](crate::FencingToken) that have issued no token for `unused_for`, by a pass
-    /// over all keys, slice by slice; for [`Client::purge_token`](crate::Client::purge_token).
+    /// Finds counters of [fencing tokens](lockset::FencingToken) that have issued no token for `unused_for`, by a pass
+    /// over all keys, slice by slice; for [`purge_token`].
     #[must_use = "it looks at nothing until `next` is awaited"]
     pub fn tokens(&self, unused_for: Duration) -> TokenScan {
         let glob = tokens::GLOB.to_owned();
-        let pass = Pass::new(&self.asking, glob, "string", self.share);
-        let names = [&*self.prefix, &*self.pattern];
-        TokenScan::new(pass, self.reader(), &self.asking, names, unused_for)
+        let pass = Pass::new(&self.servers, glob, "string", self.share);
+        TokenScan::new(
+            pass,
+            self.reader(),
+            &self.servers,
+            &self.pattern,
+            unused_for,
+        )
     }
 
     /// Returns the locks with these names that are held, and the semaphores and latches with holders or waiters.
@@ -166,7 +177,8 @@ impl Survey {
     /// # Errors
     /// As for [`locks`](Self::locks).
     pub async fn named(&self, names: &[&str]) -> Result<Vec<LockInfo>> {
-        let keys = names.iter().map(|name| format!("{}{name}", self.prefix));
+        let prefix = self.servers.prefix();
+        let keys = names.iter().map(|name| format!("{prefix}{name}"));
         let mut keys: Vec<String> = keys.collect();
         let mut found = self.reader().read_some(keys.clone()).await?;
         keys.retain(|key| found.iter().all(|lock| lock.key != *key));
@@ -175,7 +187,7 @@ impl Survey {
     }
 
     /// Returns all clients that announce themselves, with their longer holds and waits; see
-    /// [`ClientBuilder::announce_every`](crate::ClientBuilder::announce_every).
+    /// [`ClientBuilder::announce_every`](lockset::ClientBuilder::announce_every).
     ///
     /// # Cancel safety
     /// Nothing is changed.
@@ -187,6 +199,11 @@ impl Survey {
     }
 
     fn reader(&self) -> Reader {
-        Reader::new(&self.asking, &self.prefix, Arc::clone(&self.clients))
+        Reader::new(&self.servers, Arc::clone(&self.clients))
     }
 }
+
+/// The example of the README, compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

@@ -3,20 +3,20 @@
 //! Invariant: a hash that is shown as a lock has a lease, holders named like Redisson's, and no other field. So an
 //! application's hash is never shown as a lock.
 
-use super::info::{HoldMode, LockHolder};
+use crate::info::{HoldMode, LockHolder};
 
 /// The length of a UUID.
 const UUID_BYTES: usize = 36;
 
 /// The contents of a lock's fields.
 #[derive(Debug, PartialEq)]
-pub(super) struct Recognized {
-    pub(super) is_read_write: bool,
-    pub(super) holders: Vec<LockHolder>,
+pub(crate) struct Recognized {
+    pub(crate) is_read_write: bool,
+    pub(crate) holders: Vec<LockHolder>,
 }
 
 /// Returns the id of the client in a holder id, if it is one.
-pub(super) fn client_of(holder: &str) -> Option<&str> {
+pub(crate) fn client_of(holder: &str) -> Option<&str> {
     let (client, rest) = holder.split_at_checked(UUID_BYTES)?;
     let is_uuid = client.bytes().enumerate().all(|(at, byte)| match at {
         8 | 13 | 18 | 23 => byte == b'-',
@@ -28,12 +28,12 @@ pub(super) fn client_of(holder: &str) -> Option<&str> {
 }
 
 /// Whether a field may belong to a lock.
-pub(super) fn may_be_of_lock(field: &str) -> bool {
+pub(crate) fn may_be_of_lock(field: &str) -> bool {
     field == "mode" || client_of(field).is_some()
 }
 
 /// Reads the fields of a hash with a lease; `None` if it is not a lock.
-pub(super) fn recognize(fields: &[(String, String)]) -> Option<Recognized> {
+pub(crate) fn recognize(fields: &[(String, String)]) -> Option<Recognized> {
     let mode = fields.iter().find(|(field, _)| field == "mode");
     let is_read_write = mode.is_some();
     if let Some((_, mode)) = mode

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use lockset::Result;
+use lockset::operator::{Channels, LockName, Servers};
 use redis::Value;
 
-use super::ask::{Asking, Question, command};
-use super::info::Right;
-use crate::conn::Channels;
-use crate::engine::keys::LockName;
+use crate::ask::{Question, ask_all, command};
+use crate::info::Right;
 
 /// The name of a lock that only appears in questions.
 const NAME: &str = "lockset-doctor";
@@ -65,17 +65,11 @@ const SAMPLES: &[Sample] = &[
 ];
 
 /// Returns each right, and whether the user has it. Empty if the server does not know `ACL DRYRUN`.
-pub(super) async fn given(
-    asking: &Asking,
-    route: &str,
-    user: &str,
-    prefix: &str,
-    channels: Channels,
-) -> Vec<Right> {
-    let Ok(name) = LockName::new(prefix, NAME) else {
+pub(crate) async fn given(servers: &Servers, route: &str, user: &str) -> Vec<Right> {
+    let Ok(name) = servers.name(NAME) else {
         return Vec::new();
     };
-    let mut wanted = commands(&name, channels);
+    let mut wanted = commands(&name, servers.channels());
     wanted.extend(helper_keys(&name));
     let questions: Vec<Question> = wanted
         .iter()
@@ -85,7 +79,7 @@ pub(super) async fn given(
             (Arc::from(route), dry)
         })
         .collect();
-    let answers = asking.ask_all(&questions).await;
+    let answers = ask_all(servers, &questions).await;
     if answers.iter().any(Result::is_err) {
         return Vec::new();
     }

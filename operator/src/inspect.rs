@@ -4,13 +4,13 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Survey;
-use super::ask::{OPERATION, command};
-use super::info::{ClientInfo, HoldMode, LockDetail, LockInfo, LockKind, QueuedWaiter};
-use super::recognize::client_of;
-use super::values::{integer, list, scored, texts};
-use crate::api::error::Result;
-use crate::engine::keys::LockName;
+use lockset::Result;
+use lockset::operator::LockName;
+
+use crate::Survey;
+use crate::ask::{ask_all, command, integer, milliseconds, scored, span_of, texts};
+use crate::info::{ClientInfo, HoldMode, LockDetail, LockInfo, LockKind, QueuedWaiter};
+use crate::recognize::client_of;
 
 /// The most holds of one reader whose leases are read.
 const READ_HOLDS_MAX: u32 = 16;
@@ -37,11 +37,11 @@ impl Survey {
     /// Nothing is changed.
     ///
     /// # Errors
-    /// As for [`locks`](Self::locks), and [`is_invalid`](crate::Error::is_invalid) for a name that no lock can have.
+    /// As for [`locks`](Self::locks), and [`is_invalid`](lockset::Error::is_invalid) for a name that no lock can have.
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
-    /// if let Some(found) = client.survey().inspect("desk").await? {
+    /// if let Some(found) = lockset_operator::Survey::new(&client).inspect("desk").await? {
     ///     for (place, waiter) in found.queue.iter().enumerate() {
     ///         println!("{place}: {}", waiter.id);
     ///     }
@@ -49,7 +49,7 @@ impl Survey {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: &str) -> Result<Option<LockDetail>> {
-        let name = LockName::new(&self.prefix, name).map_err(|error| error.during(OPERATION))?;
+        let name = self.servers.name(name)?;
         let key = name.key();
         let read = self.reader().read_waited_for(vec![key.to_string()]).await?;
         let places = self.places(&name).await;
@@ -99,7 +99,7 @@ impl Survey {
         channels.retain(|(_, count)| *count > 0);
         channels.sort();
         LockDetail {
-            server: self.asking.endpoint(key),
+            server: self.servers.endpoint(key),
             announced_waits: self.announced_waits(key).await,
             lock,
             queue,
@@ -118,9 +118,9 @@ impl Survey {
     /// # Errors
     /// As for [`inspect`](Self::inspect).
     pub async fn has_key(&self, name: &str) -> Result<bool> {
-        let name = LockName::new(&self.prefix, name).map_err(|error| error.during(OPERATION))?;
+        let name = self.servers.name(name)?;
         let exists = command(&["EXISTS", name.key()]);
-        let exists = self.asking.ask(name.key(), &exists).await?;
+        let exists = self.servers.ask(name.key(), &exists).await?;
         Ok(integer(&exists) != Some(0))
     }
 
@@ -135,14 +135,10 @@ impl Survey {
             all(name.fair_timeouts_key()),
             all(name.rw_waiting_key()),
         ];
-        let answers = self.asking.ask_all(&questions).await;
+        let answers = ask_all(&self.servers, &questions).await;
         let scores = |at: usize| answers[at].as_ref().map(scored).unwrap_or_default();
-        let time = answers[0].as_ref().map(|time| {
-            let part = |at: usize| list(time).get(at).and_then(integer).unwrap_or_default();
-            part(0).saturating_mul(1000).saturating_add(part(1) / 1000) as f64
-        });
         Places {
-            now: time.unwrap_or_default(),
+            now: answers[0].as_ref().map(milliseconds).unwrap_or_default(),
             queue: answers[1].as_ref().map(texts).unwrap_or_default(),
             alive: scores(2),
             timeouts: scores(3),
@@ -161,7 +157,7 @@ impl Survey {
                 let lease = name.read_lease_key(&holder.id, number);
                 (Arc::clone(name.key()), command(&["PTTL", &lease]))
             });
-            let answers = self.asking.ask_all(&questions.collect::<Vec<_>>()).await;
+            let answers = ask_all(&self.servers, &questions.collect::<Vec<_>>()).await;
             let left = answers.iter().flatten().filter_map(integer);
             let left = left.filter_map(|ms| u64::try_from(ms).ok()).max();
             holder.remaining = left.map(Duration::from_millis);
@@ -184,11 +180,6 @@ impl Survey {
         waits.sort_by_key(|(_, lasts)| Reverse(*lasts));
         waits
     }
-}
-
-/// A score may be any number, because others can write it.
-fn span_of(ms: f64) -> Duration {
-    Duration::try_from_secs_f64(ms.max(0.0) / 1000.0).unwrap_or(Duration::MAX)
 }
 
 impl Places {

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::ask::Asking;
-use super::info::LockInfo;
-use super::pass::{Pass, times};
-use super::read::Reader;
-use super::{counted, glob};
-use crate::api::error::Result;
+use lockset::Result;
+use lockset::operator::Servers;
+
+use crate::info::LockInfo;
+use crate::pass::{Pass, times};
+use crate::read::Reader;
+use crate::{counted, glob};
 
 /// The server's time to read a hash: 0.98 s for 98 000, a tenth of them locks.
 const READ_COST: Duration = Duration::from_micros(10);
@@ -26,11 +27,11 @@ pub struct LockScan {
 }
 
 impl LockScan {
-    pub(super) fn new(asking: &Asking, reader: Reader, glob: String, share: f64) -> Self {
+    pub(crate) fn new(servers: &Servers, reader: Reader, glob: String, share: f64) -> Self {
         let permits = counted::GLOB.to_owned();
         Self {
-            pass: Pass::new(asking, glob.clone(), "hash", share),
-            permits: Some(Pass::new(asking, permits, counted::KEY_TYPE, share)),
+            pass: Pass::new(servers, glob.clone(), "hash", share),
+            permits: Some(Pass::new(servers, permits, counted::KEY_TYPE, share)),
             glob,
             reader,
             found: HashSet::new(),
@@ -50,7 +51,7 @@ impl LockScan {
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
-    /// let mut scan = client.survey().scan();
+    /// let mut scan = lockset_operator::Survey::new(&client).scan();
     /// while let Some(locks) = scan.next().await? {
     ///     for lock in locks {
     ///         println!("{} {:?}", lock.name, lock.remaining);

@@ -6,17 +6,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockset::Result;
+use lockset::operator::{Entry, INDEX_KEY, Servers, key_of, text};
 use parking_lot::Mutex;
 use redis::Value;
+use tokio::time::Instant;
 
-use super::ask::{Asking, Question, command};
-use super::info::{Announced, Announcement, ClientInfo, LockInfo};
-use super::recognize::client_of;
-use super::values::{integer, texts};
-use crate::api::error::Result;
-use crate::conn::value::text;
-use crate::engine::clock::Tick;
-use crate::observe::announce::record::{Entry, INDEX_KEY, Record, key_of};
+use crate::ask::{Question, ask_all, command, integer, texts};
+use crate::info::{Announced, Announcement, ClientInfo, LockInfo};
+use crate::recognize::client_of;
+use crate::record;
 
 /// How long an answer is trusted.
 const FRESH: Duration = Duration::from_secs(5);
@@ -28,8 +27,8 @@ const KEPT: Duration = Duration::from_secs(10);
 const ADDRESSES_FRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(super) struct Clients {
-    asking: Asking,
+pub(crate) struct Clients {
+    servers: Servers,
     /// Never locked while a server is asked: a question that nobody polls holds up no other.
     known: Mutex<Known>,
 }
@@ -37,19 +36,19 @@ pub(super) struct Clients {
 #[derive(Debug, Default)]
 struct Known {
     /// By id; `None` if there is no such client of this library.
-    clients: HashMap<String, (Tick, Option<Arc<ClientInfo>>)>,
+    clients: HashMap<String, (Instant, Option<Arc<ClientInfo>>)>,
     /// By the id of the client.
     addresses: BTreeMap<String, Vec<String>>,
-    addresses_at: Option<Tick>,
+    addresses_at: Option<Instant>,
 }
 
-fn is_fresh(at: Tick, span: Duration, now: Tick) -> bool {
-    now < at.after(span)
+fn is_fresh(at: Instant, span: Duration, now: Instant) -> bool {
+    now < at + span
 }
 
 impl Known {
     /// Those of these clients that have to be read again.
-    fn stale<'a>(&self, ids: &[&'a str], now: Tick) -> Vec<&'a str> {
+    fn stale<'a>(&self, ids: &[&'a str], now: Instant) -> Vec<&'a str> {
         let is_known = |id: &str| {
             let read = self.clients.get(id);
             read.is_some_and(|(at, _)| is_fresh(*at, FRESH, now))
@@ -59,7 +58,7 @@ impl Known {
     }
 
     /// Notes what these clients have announced, and forgets clients that were read long ago.
-    fn put(&mut self, ids: &[&str], announced: Vec<Option<Announced>>, now: Tick) {
+    fn put(&mut self, ids: &[&str], announced: Vec<Option<Announced>>, now: Instant) {
         self.clients.retain(|_, (at, _)| is_fresh(*at, KEPT, now));
         for (id, announced) in ids.iter().zip(announced) {
             let addresses = self.addresses.get(*id).cloned().unwrap_or_default();
@@ -76,19 +75,19 @@ impl Known {
 }
 
 impl Clients {
-    pub(super) fn new(asking: &Asking) -> Self {
+    pub(crate) fn new(servers: &Servers) -> Self {
         Self {
-            asking: asking.clone(),
+            servers: servers.clone(),
             known: Mutex::default(),
         }
     }
 
     /// Adds the clients to the holders of these locks.
-    pub(super) async fn tell(&self, locks: &mut [LockInfo]) {
+    pub(crate) async fn tell(&self, locks: &mut [LockInfo]) {
         let ids = locks.iter().flat_map(|lock| &lock.holders);
         let ids = ids.filter_map(|holder| client_of(&holder.id));
         let clients = self.of(ids).await;
-        let now = self.asking.core.clock.now();
+        let now = Instant::now();
         for lock in locks {
             for holder in &mut lock.holders {
                 let Some((at, client)) = client_of(&holder.id).and_then(|id| clients.get(id))
@@ -99,7 +98,7 @@ impl Clients {
                     let of_it =
                         |hold: &&Announcement| hold.holder == holder.id && hold.key == lock.key;
                     let hold = announced.holds.iter().find(of_it)?;
-                    Some(hold.lasts + at.until(now))
+                    Some(hold.lasts + (now - *at))
                 });
                 holder.client = Some(Arc::clone(client));
             }
@@ -107,14 +106,14 @@ impl Clients {
     }
 
     /// Returns the known clients among these ids, each with the time when it was read.
-    pub(super) async fn of<'a>(
+    pub(crate) async fn of<'a>(
         &self,
         ids: impl Iterator<Item = &'a str>,
-    ) -> HashMap<String, (Tick, Arc<ClientInfo>)> {
+    ) -> HashMap<String, (Instant, Arc<ClientInfo>)> {
         let mut ids: Vec<&str> = ids.collect();
         ids.sort_unstable();
         ids.dedup();
-        let now = self.asking.core.clock.now();
+        let now = Instant::now();
         let stale = self.known.lock().stale(&ids, now);
         if !stale.is_empty() {
             self.read_addresses(now).await;
@@ -130,7 +129,7 @@ impl Clients {
     }
 
     /// Reads from where clients are connected, unless that was read a moment ago.
-    async fn read_addresses(&self, now: Tick) {
+    async fn read_addresses(&self, now: Instant) {
         let read_at = self.known.lock().addresses_at;
         if read_at.is_none_or(|at| !is_fresh(at, ADDRESSES_FRESH, now)) {
             let addresses = self.addresses().await;
@@ -141,9 +140,9 @@ impl Clients {
     }
 
     /// All that announce themselves.
-    pub(super) async fn all(&self) -> Result<Vec<Arc<ClientInfo>>> {
+    pub(crate) async fn all(&self) -> Result<Vec<Arc<ClientInfo>>> {
         let index = command(&["ZRANGE", INDEX_KEY, "0", "-1"]);
-        let ids = texts(&self.asking.ask(INDEX_KEY, &index).await?);
+        let ids = texts(&self.servers.ask(INDEX_KEY, &index).await?);
         let of_ids = self.of(ids.iter().map(String::as_str)).await;
         let mut all: Vec<_> = of_ids.into_values().map(|(_, client)| client).collect();
         // The index may name clients that have ended.
@@ -158,7 +157,7 @@ impl Clients {
             let ask = |word: &str| -> Question { (key.as_str().into(), command(&[word, &key])) };
             [ask("PTTL"), ask("GET")]
         });
-        let answers = self.asking.ask_all(&questions.collect::<Vec<_>>()).await;
+        let answers = ask_all(&self.servers, &questions.collect::<Vec<_>>()).await;
         let read = answers.chunks_exact(2).map(|answers| match answers {
             [Ok(left), Ok(record)] => announced(left, record),
             _ => None,
@@ -168,10 +167,10 @@ impl Clients {
 
     async fn addresses(&self) -> BTreeMap<String, Vec<String>> {
         let list = command(&["CLIENT", "LIST"]);
-        let servers = self.asking.servers().into_iter();
+        let servers = self.servers.routes().into_iter();
         let questions: Vec<Question> = servers.map(|server| (server, list.clone())).collect();
         let mut addresses: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for lines in self.asking.ask_all(&questions).await.iter().flatten() {
+        for lines in ask_all(&self.servers, &questions).await.iter().flatten() {
             for (id, address) in text(lines)
                 .unwrap_or_default()
                 .lines()
@@ -197,7 +196,7 @@ fn connection(line: &str) -> Option<(&str, &str)> {
 
 /// Reads an announcement at the server, with the time that it has left.
 fn announced(left: &Value, record: &Value) -> Option<Announced> {
-    let record = Record::read(text(record)?);
+    let record = record::read(text(record)?);
     let left = Duration::from_millis(u64::try_from(integer(left)?).ok()?);
     let age = record.kept_for.saturating_sub(left);
     let entries = |entries: Vec<Entry>| -> Vec<Announcement> {
@@ -226,16 +225,17 @@ fn announced(left: &Value, record: &Value) -> Option<Announced> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockset::operator::Record;
 
     #[test]
     fn clients_that_were_read_long_ago_are_forgotten() {
         let mut known = Known::default();
-        let mut now = Tick::ZERO;
+        let mut now = Instant::now();
         for id in ["a", "b", "c"] {
             assert_eq!(known.stale(&[id], now), [id]);
             known.put(&[id], vec![None], now);
             assert!(known.stale(&[id], now).is_empty());
-            now = now.after(KEPT);
+            now += KEPT;
         }
         assert_eq!(known.clients.len(), 1);
     }

@@ -4,7 +4,7 @@
 //! are ranges with ends that are not ASCII, whose meaning depends on the kind of machine that the server runs on.
 
 /// Whether a text matches a pattern of `*`, `?`, `[ab]`, `[^a-c]` and `\`.
-pub(super) fn matches(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut next) = (0, 0);
     // The place to continue from if the text after the last star does not match.
@@ -29,6 +29,18 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
         }
     }
     pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+/// A glob that matches only this text.
+pub(crate) fn literal(text: &str) -> String {
+    let mut glob = String::new();
+    for letter in text.chars() {
+        if "*?[]^\\".contains(letter) {
+            glob.push('\\');
+        }
+        glob.push(letter);
+    }
+    glob
 }
 
 enum Step {
@@ -85,7 +97,7 @@ fn in_set(mut set: &[u8], byte: u8) -> (bool, &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::*;
 
     #[test]
     fn patterns_mean_what_they_mean_to_the_server() {
@@ -144,5 +156,10 @@ mod tests {
             let matching = texts.into_iter().filter(|text| matches(pattern, text));
             assert_eq!(matching.collect::<Vec<_>>(), expected, "{pattern}");
         }
+    }
+
+    #[test]
+    fn a_prefix_is_no_pattern() {
+        assert_eq!(literal("app:[x]*?^\\"), "app:\\[x\\]\\*\\?\\^\\\\");
     }
 }

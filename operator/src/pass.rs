@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ask::{Asking, command};
-use super::values::{integer, list, texts};
-use crate::api::error::Result;
-use crate::engine::clock::Tick;
+use lockset::Result;
+use lockset::operator::Servers;
+use tokio::time::{Instant, sleep_until};
+
+use crate::ask::{command, integer, list, texts};
 
 /// The keys of one `SCAN`. A call of 100 costs the server 40 % more for each key, and a call of 10 000 holds it up for
 /// 7 to 25 ms.
@@ -17,50 +18,49 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The keys that are still to look at.
 #[derive(Debug)]
-pub(super) struct Pass {
-    asking: Asking,
+pub(crate) struct Pass {
+    servers: Servers,
     glob: String,
     kind: &'static str,
     share: f64,
-    /// Servers that are still to ask, the current one first.
-    servers: VecDeque<Arc<str>>,
+    /// A key of each server that is still to ask, the current one first.
+    routes: VecDeque<Arc<str>>,
     cursor: String,
-    next_at: Tick,
+    next_at: Instant,
     looked_at: u64,
 }
 
 /// Some keys of one server.
-pub(super) struct Slice {
-    pub(super) server: Arc<str>,
-    pub(super) keys: Vec<String>,
+pub(crate) struct Slice {
+    pub(crate) server: Arc<str>,
+    pub(crate) keys: Vec<String>,
     cursor: i64,
     busy: Duration,
 }
 
 impl Pass {
     /// A pass over the keys of one type that match.
-    pub(super) fn new(asking: &Asking, glob: String, kind: &'static str, share: f64) -> Self {
+    pub(crate) fn new(servers: &Servers, glob: String, kind: &'static str, share: f64) -> Self {
         Self {
-            servers: asking.servers().into(),
-            asking: asking.clone(),
+            routes: servers.routes().into(),
+            servers: servers.clone(),
             glob,
             kind,
             share,
             cursor: "0".to_owned(),
-            next_at: Tick::ZERO,
+            next_at: Instant::now(),
             looked_at: 0,
         }
     }
 
     /// Returns the next keys, and repeats them until they are [`done`](Self::done); `None` after the last. Sleeps
     /// first, so that the server keeps its share of time.
-    pub(super) async fn slice(&self) -> Result<Option<Slice>> {
-        let Some(server) = self.servers.front().cloned() else {
+    pub(crate) async fn slice(&self) -> Result<Option<Slice>> {
+        let Some(server) = self.routes.front().cloned() else {
             return Ok(None);
         };
-        let clock = self.asking.core.clock;
-        clock.sleep_until(self.next_at).await;
-        let began = clock.now();
+        sleep_until(self.next_at).await;
+        let began = Instant::now();
         let count = SLICE_KEYS.to_string();
         let slice = command(&[
             "SCAN",
@@ -72,12 +72,12 @@ impl Pass {
             "TYPE",
             self.kind,
         ]);
-        let reply = self.asking.ask(&server, &slice).await?;
+        let reply = self.servers.ask(&server, &slice).await?;
         let (cursor, keys) = match list(&reply) {
             [cursor, keys] => (integer(cursor).unwrap_or(0), texts(keys)),
             _ => (0, Vec::new()),
         };
-        let busy = began.until(clock.now());
+        let busy = began.elapsed();
         Ok(Some(Slice {
             server,
             keys,
@@ -87,23 +87,22 @@ impl Pass {
     }
 
     /// Finishes a slice. Reading its keys took the server `busy` in addition to the search.
-    pub(super) fn done(&mut self, slice: &Slice, busy: Duration) {
-        let now = self.asking.core.clock.now();
-        self.next_at = now.after(pause(slice.busy + busy, self.share));
+    pub(crate) fn done(&mut self, slice: &Slice, busy: Duration) {
+        self.next_at = Instant::now() + pause(slice.busy + busy, self.share);
         self.looked_at += SLICE_KEYS;
         self.cursor = slice.cursor.to_string();
         if slice.cursor == 0 {
-            self.servers.pop_front();
+            self.routes.pop_front();
         }
     }
 
-    pub(super) fn looked_at(&self) -> u64 {
+    pub(crate) fn looked_at(&self) -> u64 {
         self.looked_at
     }
 }
 
 /// Returns the cost of this many calls.
-pub(super) fn times(cost: Duration, count: usize) -> Duration {
+pub(crate) fn times(cost: Duration, count: usize) -> Duration {
     cost * u32::try_from(count).unwrap_or(u32::MAX)
 }
 

@@ -1,0 +1,157 @@
+//! Removes unused counters of fencing tokens, for operators.
+//!
+//! Invariant: a counter is removed only if its last token is a time that is so old by the server's clock that the next
+//! token is larger. The script decides that when it removes the counter.
+
+use std::time::Duration;
+
+use lockset::operator::{Channels, Holds, Servers};
+use lockset::{Client, Result};
+
+const OPERATION: &str = "purge_token";
+
+/// No clock is set back by this much to correct it.
+const UNUSED_MIN: Duration = Duration::from_secs(60 * 60);
+
+/// The outcome of purging a counter of fencing tokens; from [`purge_token`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TokenPurge {
+    /// The counter was removed. A hand-off issues no token of its own, so a task may have had one of the last tokens a
+    /// moment ago. Later tokens are larger all the same.
+    Purged,
+    /// There is no counter.
+    Absent,
+    /// The server granted the lock with a token within `unused_for`. The counter is left as it is.
+    UsedSince,
+    /// The lock is held or waited for. The counter is left as it is.
+    InUse,
+    /// The counter has to stay: Redisson uses it too and would begin with 1 again, or it is ahead of the server's
+    /// clock, which was set back.
+    Stays,
+}
+
+impl TokenPurge {
+    /// Returns it as one word: `purged`, `absent`, `used-since`, `in-use`, `stays`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Purged => "purged",
+            Self::Absent => "absent",
+            Self::UsedSince => "used-since",
+            Self::InUse => "in-use",
+            Self::Stays => "stays",
+        }
+    }
+}
+
+/// Removes the counter of a lock's [fencing tokens](lockset::FencingToken) if it has issued no token for
+/// `unused_for`, at least an hour. For operators, where counters are kept for longer than that
+/// ([`token_retention`](lockset::ClientBuilder::token_retention)); [`Survey::tokens`](crate::Survey::tokens) finds
+/// them.
+///
+/// The last token is the time of its grant, and the next token is the time of the next grant. So tokens grow
+/// without the counter as long as the server's clock does. A lock that was handed off between tasks of one client
+/// counts as used at its first grant, so a counter may be removed a moment after the last of these tasks released
+/// the lock. **It is not safe if that clock is set back by more than `unused_for` later on**, or if another server
+/// takes over whose clock is behind by more than that: then a new token may be smaller than a token that a resource
+/// has seen, and the resource refuses the new holder until the clock has caught up.
+///
+/// When it removes the counter, the server checks again whether a token was issued since, and whether a lock that
+/// uses the counter is held, queued for, or listened for. In a cluster without sharded channels (Redis 6.2) it sees
+/// only listeners at the same server. Redisson begins with 1 where there is no counter. A counter that Redisson was
+/// seen to raise stays, but not every raise can be seen: **do not purge counters that its `RFencedLock` uses.**
+///
+/// The user needs the right `+pubsub|numsub` (with sharded channels `+pubsub|shardnumsub`) in addition to the
+/// rights of a program with fenced locks.
+///
+/// # Cancel safety
+/// If the future is dropped, the counter may or may not be removed. The call may be repeated.
+///
+/// # Errors
+/// As for [`lock`](lockset::ReentrantLock::lock), and [`is_invalid`](lockset::Error::is_invalid) if
+/// `unused_for` is less than an hour.
+///
+/// ```no_run
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// use std::time::Duration;
+///
+/// use lockset_operator::{Survey, purge_token};
+///
+/// let quarter = Duration::from_secs(90 * 24 * 60 * 60);
+/// let mut scan = Survey::new(&client).tokens(quarter);
+/// while let Some(counters) = scan.next().await? {
+///     for counter in counters {
+///         let became = purge_token(&client, &counter.name, quarter).await?;
+///         println!("{}: {}", counter.name, became.as_str());
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+pub async fn purge_token(
+    client: &Client,
+    name: impl AsRef<str>,
+    unused_for: Duration,
+) -> Result<TokenPurge> {
+    let lock = client.lock(name);
+    let counter = Holds::from(&lock);
+    if unused_for < UNUSED_MIN {
+        let message = "a counter is purged after an hour without a token, or more";
+        return Err(counter.invalid(OPERATION, message));
+    }
+    let number = match Servers::of(client).channels() {
+        Channels::Plain => "NUMSUB",
+        Channels::Sharded => "SHARDNUMSUB",
+    };
+    let unused_us = u64::try_from(unused_for.as_micros()).unwrap_or(u64::MAX);
+    let arguments = [&*unused_us.to_string(), number];
+    counter.purge(OPERATION, &arguments, became).await
+}
+
+/// Reads the status of the script. A repeat finds no counter if an earlier attempt without an answer has removed it.
+fn became(status: i64, repeated: bool) -> Option<TokenPurge> {
+    Some(match status {
+        1 => TokenPurge::Purged,
+        0 if repeated => TokenPurge::Purged,
+        0 => TokenPurge::Absent,
+        -1 => TokenPurge::UsedSince,
+        -2 => TokenPurge::InUse,
+        -3 => TokenPurge::Stays,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operators' scripts compare these words.
+    #[test]
+    fn what_became_of_a_counter_is_one_word() {
+        let all = [
+            (TokenPurge::Purged, "purged"),
+            (TokenPurge::Absent, "absent"),
+            (TokenPurge::UsedSince, "used-since"),
+            (TokenPurge::InUse, "in-use"),
+            (TokenPurge::Stays, "stays"),
+        ];
+        for (became, word) in all {
+            assert_eq!(became.as_str(), word);
+        }
+    }
+
+    #[test]
+    fn every_status_of_the_script_is_known() {
+        let purges = [1, 0, -1, -2, -3].map(|status| became(status, false).unwrap());
+        let expected = [
+            TokenPurge::Purged,
+            TokenPurge::Absent,
+            TokenPurge::UsedSince,
+            TokenPurge::InUse,
+            TokenPurge::Stays,
+        ];
+        assert_eq!(purges, expected);
+        assert_eq!(became(0, true), Some(TokenPurge::Purged));
+        assert_eq!((became(2, false), became(-4, false)), (None, None));
+    }
+}

@@ -1,0 +1,221 @@
+//! What the crate `lockset-operator` needs of the engine: questions to the servers, the names of keys and channels, the
+//! form of announcements, and taking a hold from its holder.
+//!
+//! For that crate alone. It is not part of the documented API, and it changes with the engine. Invariant: it decides
+//! nothing. Which questions are asked, and what the answers mean, is decided there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use crate::api::error::{Error, Result};
+use crate::api::handle::Handle;
+use crate::api::holder::Holder;
+use crate::client::Client;
+pub use crate::conn::{Channels, value::text};
+use crate::conn::{Fault, Lane};
+use crate::engine::counts::Counts;
+use crate::engine::hold::core::Core;
+use crate::engine::hold::freed::leave;
+use crate::engine::hold::protocol::HolderRef;
+pub use crate::engine::keys::{LockName, within_braces};
+use crate::fair::FairLock;
+pub use crate::observe::announce::record::{Entry, INDEX_KEY, Record, key_of};
+use crate::reentrant::ReentrantLock;
+use crate::rwlock::{ReadSide, RwLock, WriteSide};
+use crate::script::{Answer, Call, Failure, catalog, reply};
+
+/// The operation that errors of questions name.
+const ASKING: &str = "survey";
+
+/// The pause between two attempts at a server that does not answer.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// The least time for one reply, even if leases are short.
+const REPLY_MIN: Duration = Duration::from_secs(1);
+
+/// The servers of a client, for commands that read.
+#[derive(Clone, Debug)]
+pub struct Servers {
+    core: Arc<Core>,
+    prefix: Arc<str>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Servers {
+    /// The servers of this client.
+    pub fn of(client: &Client) -> Self {
+        Self {
+            core: Arc::clone(client.core()),
+            prefix: client.key_prefix().into(),
+            sent: Arc::default(),
+        }
+    }
+
+    /// The client's key prefix.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid): no lock can have this name.
+    pub fn name(&self, name: &str) -> Result<LockName> {
+        LockName::new(&self.prefix, name).map_err(|error| error.during(ASKING))
+    }
+
+    /// How many commands were sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// One key of each server that has locks.
+    pub fn routes(&self) -> Vec<Arc<str>> {
+        let routes = self.core.scripts.transport.routes();
+        routes.into_iter().map(Arc::from).collect()
+    }
+
+    /// The address of all servers.
+    pub fn address(&self) -> &str {
+        self.core.scripts.transport.address()
+    }
+
+    /// The host and port of the server that has this key.
+    pub fn endpoint(&self, route: &str) -> String {
+        self.core.scripts.transport.endpoint(route)
+    }
+
+    /// The slot of a key.
+    pub fn slot(&self, route: &str) -> u16 {
+        self.core.scripts.transport.slot(route)
+    }
+
+    /// An id of the server that has this key.
+    pub fn server(&self, route: &str) -> u64 {
+        self.core.scripts.transport.server(route)
+    }
+
+    /// How channels reach their subscribers.
+    pub fn channels(&self) -> Channels {
+        self.core.channels()
+    }
+
+    /// Sends a command on the lane of callers, and repeats it until it is answered or the client's limit is over.
+    ///
+    /// # Errors
+    /// As for calls that acquire a lock.
+    pub async fn ask(&self, route: &str, command: &Cmd) -> Result<Value> {
+        self.core.ensure_open(ASKING)?;
+        let (core, transport) = (&self.core, &self.core.scripts.transport);
+        let limit = core.timing.reply.max(REPLY_MIN);
+        let until = core.clock.now().after(core.timing.give_up);
+        loop {
+            self.sent.fetch_add(1, Ordering::Relaxed);
+            let fault = match transport.send(Lane::Command, route, command, limit).await {
+                Ok(value) => return Ok(value),
+                Err(fault) => fault,
+            };
+            let is_silent = matches!(fault, Fault::Unsent(_) | Fault::Unknown(_));
+            let again = core.clock.now().after(RETRY_PAUSE);
+            if !is_silent || again >= until {
+                let failure = Failure::from(fault).at_endpoint(transport.endpoint(route));
+                return Err(failure.into_error(ASKING));
+            }
+            core.clock.sleep_until(again).await;
+        }
+    }
+}
+
+/// The holds of one lock, in the mode of its handle.
+#[derive(Debug)]
+pub struct Holds<'a>(&'a Handle);
+
+macro_rules! from_handles {
+    ($($lock:ident)*) => {
+        $(impl<'a> From<&'a $lock> for Holds<'a> {
+            fn from(lock: &'a $lock) -> Self {
+                Self(&lock.0)
+            }
+        })*
+    };
+}
+
+from_handles!(ReentrantLock FairLock RwLock ReadSide WriteSide);
+
+impl Holds<'_> {
+    /// The ids of the holders.
+    ///
+    /// # Errors
+    /// As for calls that acquire a lock.
+    pub async fn holders(&self, operation: &'static str) -> Result<Vec<String>> {
+        let holds = self.0.inspect(operation).await?.into_iter();
+        let in_mode = holds.filter(|hold| hold.mode == self.0.mode());
+        Ok(in_mode.map(|hold| Holder::from(hold).id).collect())
+    }
+
+    /// Leaves a reason for the holder with this id, before its hold is taken away. Without the right to write it the
+    /// holder learns no reason.
+    pub async fn leave_reason(&self, holder: &str, reason: &str) {
+        leave(self.0.core(), holder, reason).await;
+    }
+
+    /// Takes the hold with this id away; `false` if there is none.
+    ///
+    /// # Errors
+    /// As for calls that acquire a lock.
+    pub async fn end(&self, operation: &'static str, holder: &str) -> Result<bool> {
+        let core = self.0.core();
+        let publish = core.channels().publish();
+        let call = |name: &LockName| {
+            let holder = HolderRef {
+                name,
+                // The field of a writer has this suffix.
+                id: holder.strip_suffix(":write").unwrap_or(holder),
+                counts: Counts::NONE,
+                fenced: self.0.options.fenced,
+                token_retention: core.timing.token_retention,
+            };
+            self.0.protocol().evict(&holder, publish)
+        };
+        // A repeat finds nothing if an earlier attempt without an answer has taken the hold away.
+        let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
+        self.0.query(operation, call, read).await
+    }
+
+    /// Runs `purge_token.lua` about the counter of this lock. `read` gets its status, and whether an earlier attempt
+    /// may have been executed.
+    ///
+    /// # Errors
+    /// As for calls that acquire a lock, and if `read` does not know the status.
+    pub async fn purge<T>(
+        &self,
+        operation: &'static str,
+        arguments: &[&str],
+        read: impl FnOnce(i64, bool) -> Option<T>,
+    ) -> Result<T> {
+        let call = |name: &LockName| {
+            let keys: Vec<String> = [name.token_key()]
+                .into_iter()
+                .chain(name.keys_in_use())
+                .collect();
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            Call::new(&catalog::PURGE_TOKEN, name.key(), &keys)
+                .arg(arguments)
+                .arg(name.lock_channel())
+                .arg(name.rw_channel())
+        };
+        let read = |answer: &Answer| {
+            let status = reply::int(Some(&answer.value))?;
+            read(status, answer.repeated).ok_or_else(|| reply::unreadable(&answer.value))
+        };
+        self.0.query(operation, call, read).await
+    }
+
+    /// The error of a call with an argument that cannot work.
+    pub fn invalid(&self, operation: &'static str, message: &str) -> Error {
+        Error::invalid(operation, message).of_lock(self.0.given_name())
+    }
+}
