@@ -8,6 +8,7 @@ use lockset_model::cases::{
 use lockset_model::explore::{Explored, to_the_end};
 use lockset_model::lock::Lock;
 use lockset_model::rwlock::RwLock;
+use lockset_model::semaphore::{Semaphore, cases};
 
 fn row(name: &str, explored: Result<Explored, String>) -> bool {
     match explored {
@@ -42,6 +43,9 @@ fn main() -> ExitCode {
     }
     for (name, model) in redlocks().into_iter().chain(large_redlocks()) {
         is_good &= row(name, to_the_end(model));
+    }
+    for (name, bounds) in cases::CASES.into_iter().chain(cases::LARGE) {
+        is_good &= row(name, to_the_end(Semaphore::new(bounds)));
     }
     if is_good {
         ExitCode::SUCCESS

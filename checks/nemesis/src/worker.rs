@@ -90,7 +90,7 @@ impl Desk {
     }
 }
 
-/// The order in which callers get a lock.
+/// The terms on which callers share a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// One at a time.
