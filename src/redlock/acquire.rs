@@ -1,8 +1,9 @@
 //! The wait for a majority: rounds with pauses between them.
 //!
 //! The tasks of one process queue for a lock in one of its clients, so that they do not vote against each other. Only
-//! the head of that queue asks the servers. Invariants: nothing is held during a pause, which ends early when a server
-//! announces a release; contention is never an error; too few servers with a vote are an error if that lasts.
+//! the head of that queue asks the servers. Processes have the lock in turns, as for any other kind, except that each
+//! grant of a turn takes a round. Invariants: nothing is held during a pause, which ends early when a server announces a
+//! release; contention is never an error; too few servers with a vote are an error if that lasts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::Tally;
 use crate::api::error::{Error, Result};
 use crate::api::owner::Owner;
-use crate::engine::acquire::{self, LockRequest, Marks, Turn, Wait, Waiter};
+use crate::engine::acquire::{self, LockRequest, Marks, Subscriber, Turn, Wait, Waiter, Woken};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
@@ -33,10 +34,6 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 /// The longest wait for the servers in a single round.
 const SINGLE_ROUND_MAX: Duration = Duration::from_secs(1);
 
-/// How long the waiters of one process stand back for others after their share of turns: longer than the others need to
-/// hear of a release and to ask.
-const STAND_BACK: Duration = Duration::from_millis(5);
-
 /// A call for a lock on several servers.
 pub(super) struct Acquisition {
     pub(super) request: QuorumRequest,
@@ -44,8 +41,6 @@ pub(super) struct Acquisition {
     pub(super) queue_request: LockRequest,
     /// That client's state of this lock.
     pub(super) local: Arc<LocalLock>,
-    /// That client's state of the lock as a member: whether others wait.
-    pub(super) member: Arc<LocalLock>,
 }
 
 /// The end of one step of the head.
@@ -66,8 +61,6 @@ struct Head<'a> {
     /// Given when the head is refused, so that the call subscribes.
     refused: &'a Hint,
     backoff: Backoff,
-    /// Whether a message led to the current round.
-    was_notified: bool,
 }
 
 impl Acquisition {
@@ -85,14 +78,13 @@ impl Acquisition {
         self.queue_request.queued.note(place.number());
         self.local.wanted.give();
         let waiter = Waiter::new(&self.queue_request, &self.local);
-        // A call for a free lock does not subscribe.
-        let notified = Arc::<Hint>::default();
+        let notified = Hint::default();
         let refused = Hint::default();
+        let subscribers: Vec<_> = self.request.requests.iter().map(Subscriber::new).collect();
         let listening = async {
+            // A call for a free lock does not subscribe.
             refused.past(refused.mark()).await;
-            let requests = self.request.requests.iter().cloned();
-            join_all(requests.map(|request| acquire::subscribe(request, Arc::clone(&notified))))
-                .await;
+            join_all(subscribers.iter().map(|each| each.listen(&notified))).await;
         };
         let head = Head {
             place: &place,
@@ -101,7 +93,6 @@ impl Acquisition {
             notified: &notified,
             refused: &refused,
             backoff: Backoff::default(),
-            was_notified: false,
         };
         tokio::select! {
             biased;
@@ -176,10 +167,8 @@ impl Acquisition {
     async fn run_round(&self, head: &mut Head<'_>, marks: Marks) -> Result<Step> {
         let (clock, silence) = (self.clock(), &self.local.silence);
         let deadline = head.deadline();
-        if self.member.must_yield(clock.now()) {
-            // Others are known to wait, and get the time to ask first.
-            let back = clock.now().after(STAND_BACK).min(deadline);
-            clock.sleep_until(back).await;
+        if self.stand_back(head, marks).await {
+            return Ok(Step::Again);
         }
         let began = clock.now();
         let (since, why) = silence.asks(began, head.bound);
@@ -191,6 +180,7 @@ impl Acquisition {
         let tally = match self.request.round().await {
             Ok(grant) => {
                 silence.ends();
+                self.note_answer(began, LocalLock::begin_turn);
                 return Ok(Step::Done(Some(self.establish(grant))));
             }
             Err(tally) => tally,
@@ -198,6 +188,7 @@ impl Acquisition {
         let now = clock.now();
         if !tally.lacks_voters() {
             silence.ends();
+            self.note_answer(began, |member, _| member.reset_handoffs());
             if now >= deadline {
                 return Ok(Step::Done(None));
             }
@@ -206,10 +197,58 @@ impl Acquisition {
             silence.failed(&error);
             return Err(error);
         }
-        self.member.reset_handoffs();
         head.refused.give();
         self.pause(head, marks, began.until(now), &tally).await;
         Ok(Step::Again)
+    }
+
+    /// After the turn of this process, stands back until the others have had theirs, as far as a majority of the
+    /// servers shows. Returns whether it has to look again: its owner may have got the lock, or its client be closed.
+    async fn stand_back(&self, head: &Head<'_>, mut marks: Marks) -> bool {
+        let mut now = self.clock().now();
+        let ends = self.members().map(|member| member.end_turn(now));
+        if !ends.fold(false, |is_back, ends| is_back | ends) {
+            return false;
+        }
+        // The second half of the time is for asking.
+        let limit = now.after(now.until(head.deadline()) / 2);
+        loop {
+            let mark = head.notified.mark();
+            let until = self.members().map(|member| member.stands_back(now));
+            let mut until: Vec<Tick> = until.map(|until| until.unwrap_or(now)).collect();
+            until.sort_unstable();
+            let until = until[self.request.quorum - 1].min(limit);
+            if until <= now {
+                return false;
+            }
+            head.refused.give();
+            head.waiter.rest(marks, Some(head.place), until);
+            tokio::select! {
+                biased;
+                () = head.notified.past(mark) => {}
+                woken = head.waiter.wait(marks, None, until) => match woken {
+                    Woken::Gained => return true,
+                    Woken::Timer => return false,
+                    Woken::Hint | Woken::HandedOff => {}
+                }
+            }
+            marks = head.waiter.marks_after_messages(marks);
+            now = self.clock().now();
+        }
+    }
+
+    /// Notes how far the majority is, and what its answer means for the turns at each server.
+    fn note_answer(&self, began: Tick, note: impl Fn(&LocalLock, Tick)) {
+        let now = self.clock().now();
+        for member in self.members() {
+            member.note_trip(began.until(now));
+            note(member, now);
+        }
+    }
+
+    /// The state of the lock at each server.
+    fn members(&self) -> impl Iterator<Item = &LocalLock> {
+        self.request.requests.iter().map(|request| &*request.local)
     }
 
     /// Pauses after a round without a majority that took `round`.
@@ -220,18 +259,18 @@ impl Acquisition {
         let remaining = tally.remaining();
         let pause = head
             .backoff
-            .pause(round, head.was_notified, remaining, chances);
-        let until = now.after(pause.total);
+            .pause(round, tally.has_votes(), remaining, chances);
+        let until = now.after(pause.most);
         head.waiter.rest(marks, Some(head.place), until);
-        clock
-            .sleep_until(now.after(pause.ignoring).min(deadline))
-            .await;
         let mark = head.notified.mark();
-        head.was_notified = tokio::select! {
+        clock
+            .sleep_until(now.after(pause.least).min(deadline))
+            .await;
+        tokio::select! {
             biased;
-            () = head.notified.past(mark) => true,
-            _ = head.waiter.wait(marks, None, until.min(deadline)) => false,
-        };
+            () = head.notified.past(mark) => {}
+            _ = head.waiter.wait(marks, None, until.min(deadline)) => {}
+        }
     }
 
     /// Makes the hold of a majority's grant, and starts its background work.

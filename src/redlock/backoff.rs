@@ -4,9 +4,9 @@
 //! first. So the pause is taken from a range that starts at a few times the length of a round, and doubles: among any
 //! number of contenders, one soon has a round to itself.
 //!
-//! The first part of a pause ignores messages, because the releases after a round are published to all listeners, this
-//! client included. If a round that followed a message has no majority, that part grows, so that contenders do not keep
-//! waking each other.
+//! A message ends a pause, but not its first part, because the messages of a release reach all contenders at once. That
+//! part grows while rounds split the votes, this call's own among them. A round without any vote disturbed nobody: the
+//! lock has a holder, whose release this call may take as soon as it is notified.
 
 use std::time::Duration;
 
@@ -25,17 +25,17 @@ struct Range(Option<Duration>);
 /// The ranges of both parts of a pause.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    ignoring: Range,
-    total: Range,
+    least: Range,
+    most: Range,
 }
 
 /// The time to stay away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pause {
-    /// The first part, which ignores messages.
-    pub(super) ignoring: Duration,
-    /// The whole pause, unless a message ends it after the first part.
-    pub(super) total: Duration,
+    /// The first part, which no message ends.
+    pub(super) least: Duration,
+    /// The whole pause, unless a message ends it.
+    pub(super) most: Duration,
 }
 
 impl Range {
@@ -51,25 +51,25 @@ impl Range {
 }
 
 impl Backoff {
-    /// Returns the pause after a round that took `round`. `was_notified` says whether a message led to that round.
+    /// Returns the pause after a round that took `round`. `has_votes` says whether servers voted for this call.
     /// `remaining` is the shortest lease in the way; the pause does not outlast it. `chances` are from 0 to 1.
     pub(super) fn pause(
         &mut self,
         round: Duration,
-        was_notified: bool,
+        has_votes: bool,
         remaining: Option<Duration>,
         chances: [f64; 2],
     ) -> Pause {
-        if !was_notified {
-            self.ignoring = Range::default();
+        if !has_votes {
+            self.least = Range::default();
         }
-        let [ignoring, total] = chances;
-        let ignoring = self.ignoring.next(round).mul_f64(ignoring);
-        let total = self.total.next(round).mul_f64(total).max(ignoring);
+        let [least, most] = chances;
+        let least = self.least.next(round).mul_f64(least);
+        let most = self.most.next(round).mul_f64(most).max(least);
         let end = remaining.map_or(MAX, |remaining| remaining + EXPIRY_SLACK);
         Pause {
-            ignoring: ignoring.min(end),
-            total: total.min(end),
+            least: least.min(end),
+            most: most.min(end),
         }
     }
 }
@@ -84,28 +84,27 @@ mod tests {
     fn the_range_starts_at_a_few_rounds_and_doubles_up_to_a_bound() {
         let ms = Duration::from_millis;
         let mut backoff = Backoff::default();
-        let mut total = |chances| backoff.pause(ms(10), false, None, chances).total;
-        let totals: Vec<_> = (0..6).map(|_| total(ALWAYS)).collect();
-        assert_eq!(totals, [30, 60, 120, 200, 200, 200].map(ms));
-        assert_eq!(total([0.0, 0.25]), ms(50));
-        let least = Backoff::default().pause(ms(0), false, None, ALWAYS);
-        assert_eq!(least.total, FIRST_MIN);
+        let mut most = |chances| backoff.pause(ms(10), false, None, chances).most;
+        let pauses: Vec<_> = (0..6).map(|_| most(ALWAYS)).collect();
+        assert_eq!(pauses, [30, 60, 120, 200, 200, 200].map(ms));
+        assert_eq!(most([0.0, 0.25]), ms(50));
+        let shortest = Backoff::default().pause(ms(0), false, None, ALWAYS);
+        assert_eq!(shortest.most, FIRST_MIN);
     }
 
     #[test]
-    fn messages_in_vain_are_ignored_for_longer() {
+    fn after_split_votes_no_message_counts_for_longer() {
         let ms = Duration::from_millis;
         let mut backoff = Backoff::default();
-        let mut ignoring =
-            |was_notified| backoff.pause(ms(10), was_notified, None, ALWAYS).ignoring;
-        let ignored = [false, true, true, true, true, false, true].map(&mut ignoring);
-        assert_eq!(ignored, [30, 60, 120, 200, 200, 30, 60].map(ms));
+        let least = |has_votes| backoff.pause(ms(10), has_votes, None, ALWAYS).least;
+        let pauses = [false, true, true, true, true, false, true].map(least);
+        assert_eq!(pauses, [30, 60, 120, 200, 200, 30, 60].map(ms));
     }
 
     #[test]
     fn the_end_of_a_lease_is_not_slept_through() {
         let ms = Duration::from_millis;
         let pause = Backoff::default().pause(ms(10), true, Some(ms(4)), ALWAYS);
-        assert_eq!((pause.ignoring, pause.total), (ms(5), ms(5)));
+        assert_eq!((pause.least, pause.most), (ms(5), ms(5)));
     }
 }

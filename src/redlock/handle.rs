@@ -57,8 +57,7 @@ impl QuorumHandle {
         // An owner of its own: a call that takes one of the members alone is another owner.
         let voter = Owner::new();
         let requests = self.members.iter().map(|member| {
-            let mut member = member.clone();
-            member.options = Options {
+            let options = Options {
                 sticky: None,
                 polled: None,
                 owner: Some(voter.clone()),
@@ -72,7 +71,7 @@ impl QuorumHandle {
                 group: self.options.group,
                 long_wait: self.options.long_wait,
             };
-            member.request(operation)
+            member.asking(options, operation)
         });
         let requests: Arc<[_]> = requests.collect::<Result<_>>()?;
         self.check_longest_lease(policy.lease())

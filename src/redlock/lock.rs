@@ -15,12 +15,10 @@ use crate::api::error::Result;
 use crate::api::handle::option_methods;
 use crate::api::holder::Holder;
 use crate::engine::acquire::Wait;
-use crate::engine::hold::protocol::Protocol;
 use crate::observe::long_wait::{Waited, told_if_long};
 use crate::observe::meter::GuardTimer;
 use crate::observe::totals::CountedKind;
 use crate::observe::trace;
-use crate::reentrant::PROTOCOL;
 
 /// The local queue has a kind of its own, because the members are reentrant locks.
 const KIND: CountedKind = CountedKind::Redlock;
@@ -30,9 +28,9 @@ const KIND: CountedKind = CountedKind::Redlock;
 ///
 /// A handle: cheap to make and to clone, it holds nothing. Its options apply to the locks acquired through it.
 ///
-/// Waiters of one process are served first come, first served. Between processes chance decides: one task of one
-/// process, against 64 of another, gets about one grant in three. A holder of this lock also holds the
-/// [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers.
+/// Waiters of one process are served first come, first served. Processes have the lock in turns, near their servers and
+/// far from them: one task of one process, against 64 of another, gets about one grant in six. A holder of this lock also
+/// holds the [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers.
 ///
 /// ```no_run
 /// # async fn doc(redlock: lockset::Redlock) -> lockset::Result<()> {
@@ -218,12 +216,10 @@ impl RedlockLock {
             .clone_from(&self.0.options.owner);
         let (locals, key) = (&queue_request.core.locals, queue_request.name.key());
         let local = locals.get_or_insert(KIND.name(), key);
-        let member = locals.get_or_insert(PROTOCOL.kind(), key);
         Ok(Acquisition {
             request,
             queue_request,
             local,
-            member,
         })
     }
 }

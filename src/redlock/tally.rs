@@ -159,6 +159,12 @@ impl Tally {
         self.excludes_majority(|outcome| matches!(outcome, VoteOutcome::HeldElsewhere(_)))
     }
 
+    /// Whether servers have voted for this call.
+    pub(super) fn has_votes(&self) -> bool {
+        let mut outcomes = self.outcomes.iter();
+        outcomes.any(|outcome| matches!(outcome, VoteOutcome::Granted))
+    }
+
     /// Whether a majority can still be reached.
     pub(super) fn can_still_win(&self) -> bool {
         !self.excludes_majority(|outcome| {

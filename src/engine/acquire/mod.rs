@@ -28,6 +28,6 @@ pub(crate) use local::{Turn, turn};
 pub(crate) use queued::Queued;
 pub(crate) use request::{LockRequest, Outcome, Wait, bound};
 pub(crate) use several::several;
-pub(crate) use subscriber::subscribe;
+pub(crate) use subscriber::Subscriber;
 pub(crate) use wait::{one, one_or_remaining};
-pub(crate) use waiter::{Marks, Waiter};
+pub(crate) use waiter::{Marks, Waiter, Woken};

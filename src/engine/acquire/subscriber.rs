@@ -15,40 +15,38 @@ use crate::engine::hold::subscribing;
 /// The number of poll caps between two checks of the subscription.
 const POLLS: u32 = 4;
 
-/// Gives `released` each time the lock may have become free, until dropped.
-pub(crate) async fn subscribe(request: LockRequest, released: Arc<Hint>) {
-    let local = &request.local;
-    let subscriber = Subscriber::new(&request);
-    let clock = request.core.clock;
-    loop {
-        let mark = local.hint().mark();
-        if !request.core.is_closed() {
-            recall(&request, local);
-        }
-        if !request.core.is_closed() && subscriber.subscribe().await {
-            // A message sent before the subscription began was missed.
-            released.give();
-        }
-        let until = clock.now().after(request.core.timing.poll_cap * POLLS);
-        tokio::select! {
-            biased;
-            () = local.hint().past(mark) => released.give(),
-            () = clock.sleep_until(until) => {}
-        }
-    }
-}
-
-/// Counts as a listener until dropped.
-struct Subscriber<'a> {
+/// Counts as a listener until dropped: a subscription of its client to the lock does not end.
+pub(crate) struct Subscriber<'a> {
     request: &'a LockRequest,
     local: &'a Arc<LocalLock>,
 }
 
 impl<'a> Subscriber<'a> {
-    fn new(request: &'a LockRequest) -> Self {
+    pub(crate) fn new(request: &'a LockRequest) -> Self {
         let local = &request.local;
         local.subscription.add_listener();
         Self { request, local }
+    }
+
+    /// Gives `released` each time the lock may have become free. Never ends.
+    pub(crate) async fn listen(&self, released: &Hint) {
+        let (core, local) = (&self.request.core, self.local);
+        loop {
+            let mark = local.hint().mark();
+            if !core.is_closed() {
+                recall(self.request, local);
+            }
+            if !core.is_closed() && self.subscribe().await {
+                // A message sent before the subscription began was missed.
+                released.give();
+            }
+            let until = core.clock.now().after(core.timing.poll_cap * POLLS);
+            tokio::select! {
+                biased;
+                () = local.hint().past(mark) => released.give(),
+                () = core.clock.sleep_until(until) => {}
+            }
+        }
     }
 
     /// Subscribes if it is necessary. Returns whether it made a new subscription.

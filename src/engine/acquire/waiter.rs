@@ -108,7 +108,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// The marks of `before`, with messages as of now.
-    pub(super) fn marks_after_messages(&self, before: Marks) -> Marks {
+    pub(crate) fn marks_after_messages(&self, before: Marks) -> Marks {
         Marks {
             messages: self.subscription().hint.mark(),
             ..before

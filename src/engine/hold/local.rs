@@ -377,12 +377,6 @@ impl LocalLock {
         self.state.lock().turns.try_defer_downgrade(now)
     }
 
-    /// Counts a turn of this client. True if it has had enough turns in a row and others listen. It then leaves
-    /// another process time to ask first.
-    pub(crate) fn must_yield(&self, now: Tick) -> bool {
-        self.state.lock().turns.count_turn(now)
-    }
-
     /// Counts a turn after which this client stands back. Returns whether it stands back now, for this turn or an
     /// earlier turn.
     pub(crate) fn end_turn(&self, now: Tick) -> bool {

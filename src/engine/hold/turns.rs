@@ -140,7 +140,7 @@ impl Turns {
     }
 
     /// Counts a turn. True if it was the last in a row and others listen.
-    pub(super) fn count_turn(&mut self, now: Tick) -> bool {
+    fn count_turn(&mut self, now: Tick) -> bool {
         let could_ask = |(at, _): (Tick, u64)| at.until(now) > self.time_to_ask();
         if self.released.is_some_and(could_ask) {
             // Others could ask since the last release, so this turn is not in a row with it.

@@ -12,6 +12,7 @@ mod retry;
 mod starting;
 mod successors;
 mod tokens;
+mod turns;
 mod votes;
 
 use std::time::Duration;
