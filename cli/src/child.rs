@@ -14,7 +14,6 @@ mod clock;
 mod command;
 mod control;
 mod group;
-mod program;
 mod runner;
 mod sender;
 mod signals;
@@ -24,7 +23,7 @@ mod watch;
 
 use std::ffi::OsString;
 
-use self::program::{BECOME, SUPERVISE};
+use self::command::{BECOME, SUPERVISE};
 pub(crate) use runner::{Child, Ended, Limits};
 pub(crate) use signals::Signals;
 

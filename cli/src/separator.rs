@@ -69,7 +69,7 @@ mod tests {
 
     fn read(line: &str) -> String {
         let arguments = line.split(' ').map(OsString::from).collect();
-        let arguments = inserted(arguments, &crate::args::Args::command());
+        let arguments = inserted(arguments, &crate::Args::command());
         let words: Vec<_> = arguments
             .iter()
             .map(|word| word.to_str().unwrap())

@@ -1,17 +1,33 @@
-//! The process that becomes the command: dies with the supervisor, waits until it may begin, and executes it.
+//! How this program becomes one of the other two processes; and the process that becomes the command: it dies with the
+//! supervisor, waits until it may begin, and executes the command.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 
 use crate::output::complain;
 
+/// The argument for the supervisor; the command follows.
+pub(super) const SUPERVISE: &str = "--supervise";
+/// The argument for the process that becomes the command; the command follows.
+pub(super) const BECOME: &str = "--become";
+
 /// The statuses that `env` uses.
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
+
+/// This program, even if its file was replaced after the start.
+pub(super) fn this_program() -> PathBuf {
+    let link = Path::new("/proc/self/exe");
+    match std::env::current_exe() {
+        Ok(file) if !link.exists() => file,
+        _ => link.to_owned(),
+    }
+}
 
 /// Returns only if the command cannot be executed. The first argument is the supervisor's process id.
 pub(super) fn run(arguments: Vec<OsString>) -> u8 {

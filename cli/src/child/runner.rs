@@ -18,9 +18,9 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::clock::{Due, Moment, Until};
+use super::command::{SUPERVISE, this_program};
 use super::control::{self, Order, Report};
 use super::group::Group;
-use super::program::{SUPERVISE, this_program};
 use super::sender::Sender;
 use super::signals::{Signals, is_ending};
 use super::terminal::Terminal;

@@ -18,9 +18,9 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::clock::{Due, Moment};
+use super::command::{BECOME, this_program};
 use super::control::{self, Order, Report};
 use super::group::Group;
-use super::program::{BECOME, this_program};
 use super::sender::Sender;
 use super::signals::{Signals, is_ending};
 use super::watch::{Exit, LOOK, Watch};

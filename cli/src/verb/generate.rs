@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn zsh_offers_names_where_a_lock_is_named() {
         let mut text = Vec::new();
-        let mut program = crate::args::Args::command();
+        let mut program = crate::Args::command();
         clap_complete::generate(Shell::Zsh, &mut program, "lockset", &mut text);
         let text = with_names(Shell::Zsh, String::from_utf8(text).unwrap());
         // show, wait, free, release, and four options of run.
