@@ -3,6 +3,7 @@
 use lockset::{Client, Error, Holder};
 use lockset_operator::{ReleaseHolder, Survey};
 
+use crate::connect::Context;
 use crate::failure::Failure;
 use crate::output::quoted;
 use crate::status;
@@ -25,6 +26,20 @@ pub(crate) struct Found {
     pub(crate) form: Form,
     /// None of them: the lock is free.
     pub(crate) holders: Vec<Holder>,
+}
+
+/// The name of a lock that was given by its name or by its whole key, as other tools show it. A lock of the given name
+/// comes first.
+pub(crate) async fn named(context: &Context, client: &Client, given: &str) -> String {
+    let name = match given.strip_prefix(context.prefix()) {
+        Some(name) if !name.is_empty() && name != given => name,
+        _ => return given.to_owned(),
+    };
+    match Survey::new(client).has_key(given).await {
+        Ok(true) => given.to_owned(),
+        // Nobody has a lock of that name. Without the right to ask, the whole key is likelier.
+        _ => name.to_owned(),
+    }
 }
 
 /// Asks the server. A key that is no lock is an error.

@@ -233,6 +233,59 @@ async fn permits_and_leaders_are_listed_and_shown() {
     assert!(people.contains("10.0.0.7"), "{people}");
     two.release().await.unwrap();
     leadership.resign().await.unwrap();
+    // A semaphore of which no permit is taken looks like any number.
+    let unused = lockset(&server.url(), &["show", "seats"]).await;
+    assert_eq!(unused.status.code(), Some(65), "{unused:?}");
+    let said = String::from_utf8(unused.stderr).unwrap();
+    assert!(
+        said.contains("a semaphore with 3 permits, all free"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_found_by_its_whole_key_too() {
+    let server = Server::start();
+    let client = Client::builder(&server.url()).key_prefix("shop:").build();
+    let client = client.await.unwrap();
+    let guard = client.lock("show:1").lock().await.unwrap();
+    let seen = async |name: &str| {
+        let verb = ["--prefix", "shop:", "show", name];
+        text(&lockset(&server.url(), &verb).await)
+    };
+    for name in ["show:1", "shop:show:1"] {
+        let people = seen(name).await;
+        assert!(people.starts_with("show:1\n"), "{people}");
+        assert!(people.contains("shop:show:1"), "{people}");
+    }
+    let waited = [
+        "--prefix",
+        "shop:",
+        "wait",
+        "shop:show:1",
+        "--timeout",
+        "1ms",
+    ];
+    let waited = lockset(&server.url(), &waited).await;
+    assert_eq!(waited.status.code(), Some(75), "{waited:?}");
+    // A lock of this very name comes first.
+    let twin = client.lock("shop:show:1").lock().await.unwrap();
+    let people = seen("shop:show:1").await;
+    assert!(people.starts_with("shop:show:1\n"), "{people}");
+    twin.release().await.unwrap();
+    let free = [
+        "--prefix",
+        "shop:",
+        "free",
+        "shop:show:1",
+        "--yes",
+        "--reason",
+        "old",
+    ];
+    let freed = lockset(&server.url(), &free).await;
+    assert_eq!(freed.status.code(), Some(0), "{freed:?}");
+    assert!(!client.lock("show:1").is_locked().await.unwrap());
+    drop(guard);
 }
 
 /// What docs/rights.md gives an operator, on one server and on a cluster's nodes.

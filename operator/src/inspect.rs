@@ -124,6 +124,23 @@ impl Survey {
         Ok(integer(&exists) != Some(0))
     }
 
+    /// Returns the number that the server keeps under this name, if it is a number: of a semaphore with all its permits
+    /// free, of a latch that nobody waits for, or of an application. The server does not distinguish them. One command.
+    ///
+    /// # Cancel safety
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    /// As for [`inspect`](Self::inspect).
+    pub async fn number(&self, name: &str) -> Result<Option<i64>> {
+        let name = self.servers.name(name)?;
+        let get = command(&["GET", name.key()]);
+        match self.servers.ask(name.key(), &get).await {
+            Err(error) if error.is_wrong_type() => Ok(None),
+            number => Ok(integer(&number?)),
+        }
+    }
+
     async fn places(&self, name: &LockName) -> Places {
         let key = name.key();
         let ask = |words: &[&str]| (Arc::clone(key), command(words));

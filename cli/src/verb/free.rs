@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::blocker::{Blocker, known};
 use crate::connect::Context;
 use crate::failure::{Failure, Outcome};
-use crate::found::{Found, evict, find};
+use crate::found::{Found, evict, find, named};
 use crate::output::{Style, quoted, shown};
 use crate::status;
 
@@ -23,7 +23,7 @@ use crate::status;
                   To end the hold of one reader among several, use `release`."
 )]
 pub(crate) struct Free {
-    /// The name of the lock, of any kind.
+    /// The name of the lock, of any kind, or its whole key with the prefix.
     name: String,
     /// Why. The program that held the lock learns it (by an observer, its log, or the message of `run`), and it
     /// is part of the answer.
@@ -61,8 +61,9 @@ impl From<&Holder> for Evicted {
 }
 
 impl Free {
-    pub(crate) async fn run(self, context: &Context) -> Outcome {
+    pub(crate) async fn run(mut self, context: &Context) -> Outcome {
         let client = context.client().await?;
+        self.name = named(context, &client, &self.name).await;
         let found = find(&client, &self.name).await?;
         let name = quoted(&self.name);
         if found.holders.is_empty() {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::connect::Context;
 use crate::failure::Outcome;
-use crate::found::{evict, find};
+use crate::found::{evict, find, named};
 use crate::output::{quoted, shown};
 use crate::status;
 
@@ -18,7 +18,7 @@ use crate::status;
     after_help = "Example:\n  lockset release config --holder 8b2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a:57"
 )]
 pub(crate) struct Release {
-    /// The name of the lock, of any kind.
+    /// The name of the lock, of any kind, or its whole key with the prefix.
     name: String,
     /// The holder id, from `show`, a busy `run` or LOCKSET_HOLDER.
     #[arg(long, value_name = "ID")]
@@ -42,8 +42,9 @@ struct Released<'a> {
 }
 
 impl Release {
-    pub(crate) async fn run(self, context: &Context) -> Outcome {
+    pub(crate) async fn run(mut self, context: &Context) -> Outcome {
         let client = context.client().await?;
+        self.name = named(context, &client, &self.name).await;
         let form = find(&client, &self.name).await?.form;
         let released = evict(&client, &self.name, form, &self.holder, &self.reason).await?;
         let answer = Released {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::connect::Context;
 use crate::facts::{ClientFact, LockFact, WaiterFact, numbers, who};
 use crate::failure::{Failure, Outcome};
-use crate::found::{find, is_free_to_readers};
+use crate::found::{find, is_free_to_readers, named};
 use crate::output::{Style, quoted, shown};
 use crate::{span, status};
 
@@ -18,7 +18,7 @@ use crate::{span, status};
 #[derive(Args)]
 #[command(after_help = "Example:\n  lockset show order:7")]
 pub(crate) struct Show {
-    /// The name of the lock, semaphore, latch or election.
+    /// The name of the lock, semaphore, latch or election, or its whole key with the prefix.
     name: String,
 }
 
@@ -55,9 +55,15 @@ struct Free<'a> {
 }
 
 impl Show {
-    pub(crate) async fn run(self, context: &Context) -> Outcome {
+    pub(crate) async fn run(mut self, context: &Context) -> Outcome {
         let client = context.client().await?;
-        let Some(found) = Survey::new(&client).inspect(&self.name).await? else {
+        self.name = named(context, &client, &self.name).await;
+        let survey = Survey::new(&client);
+        let Some(found) = survey.inspect(&self.name).await? else {
+            // A user who may not ask learns less.
+            if let Ok(Some(number)) = survey.number(&self.name).await {
+                return Err(unused(&self.name, number));
+            }
             // Names a key that is no lock. A user who may only read asks in another way.
             match find(&client, &self.name).await {
                 Err(error) if error.is_denied() => {
@@ -80,6 +86,16 @@ impl Show {
         client.shutdown().await?;
         Ok(status::OK)
     }
+}
+
+/// A number is no lock. An operator who looks for a semaphore learns how many permits it has.
+fn unused(name: &str, number: i64) -> Failure {
+    let message = format!(
+        "{} is no lock but the number {number}: a semaphore with {number} permits, all free; a latch with \
+         {number} to count down, which nobody waits for; or a value of an application",
+        quoted(name)
+    );
+    Failure::new(status::NOT_A_LOCK, message)
 }
 
 fn fact(found: &LockDetail) -> Shown<'_> {
@@ -115,6 +131,9 @@ fn print(context: &Context, found: &LockDetail) -> Result<(), Failure> {
     };
     output.line(&output.paint(Style::Bold, &shown(&lock.name)))?;
     line("kind", lock.kind.as_str().to_owned())?;
+    if lock.key != lock.name {
+        line("key", shown(&lock.key))?;
+    }
     line("server", found.server.clone())?;
     if let Some(numbers) = numbers(lock) {
         line("count", numbers)?;

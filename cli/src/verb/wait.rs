@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::connect::Context;
 use crate::failure::{Failure, Outcome};
-use crate::found::{find, is_free_to_readers};
+use crate::found::{find, is_free_to_readers, named};
 use crate::output::quoted;
 use crate::{span, status};
 
@@ -23,7 +23,7 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 #[derive(Args)]
 #[command(after_help = "Example:\n  lockset wait deploy --timeout 10m && echo free")]
 pub(crate) struct Wait {
-    /// The name of the lock, of any kind.
+    /// The name of the lock, of any kind, or its whole key with the prefix.
     name: String,
     /// Give up after this long, with status 75. Default: wait as long as it takes.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
@@ -39,8 +39,9 @@ struct Waited<'a> {
 }
 
 impl Wait {
-    pub(crate) async fn run(self, context: &Context) -> Outcome {
+    pub(crate) async fn run(mut self, context: &Context) -> Outcome {
         let client = context.client().await?;
+        self.name = named(context, &client, &self.name).await;
         let began = Instant::now();
         let deadline = self.timeout.map(|timeout| began + timeout);
         let mut pause = LOOK_FIRST;
