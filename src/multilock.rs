@@ -16,9 +16,9 @@ use crate::api::backoff::Backoff;
 use crate::api::busy::Busy;
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
+use crate::api::guard::guard_methods;
 use crate::api::handle::Handle;
-use crate::api::loss::Loss;
-use crate::api::lost::{Lost, LostReason};
+use crate::api::lost::LostReason;
 use crate::api::options::{LeasePolicy, Options, Replication};
 use crate::api::owner::Owner;
 use crate::engine::acquire::{self, LockRequest, Wait};
@@ -430,56 +430,19 @@ fn invalid(message: impl Into<String>) -> Error {
 #[clippy::has_significant_drop]
 pub struct MultiGuard(Bundle);
 
-impl MultiGuard {
-    /// The name of the first member, in the order of acquisition.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.names()[0]
-    }
+guard_methods!(MultiGuard);
 
+impl MultiGuard {
     /// The names of the members, in the order of acquisition.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.0.names().collect()
     }
 
-    /// The owner that holds the locks; if the handles named several, the owner of the first member.
-    #[must_use]
-    pub fn owner(&self) -> &Owner {
-        self.0.owner()
-    }
-
-    /// The holder id of the first member; see [`holder_ids`](Self::holder_ids).
-    #[must_use]
-    pub fn holder_id(&self) -> &str {
-        self.holder_ids()[0]
-    }
-
     /// The holder id of each member at its server, in the order of [`names`](Self::names).
     #[must_use]
     pub fn holder_ids(&self) -> Vec<&str> {
         self.0.holder_ids().collect()
-    }
-
-    /// How many guards of this owner share this hold: the smallest count of any member.
-    #[must_use]
-    pub fn hold_count(&self) -> u32 {
-        self.0.hold_count()
-    }
-
-    /// The largest of the fencing tokens, for one resource behind all members: it grows with each grant of
-    /// the same members. `None` unless a member is `fenced()`.
-    #[must_use]
-    pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.0.fencing_tokens().flatten().max()
-    }
-
-    /// The largest of the [fencing tokens](Self::fencing_token), for code that cannot work without.
-    ///
-    /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid): no member is `fenced()`.
-    pub fn token(&self) -> Result<FencingToken> {
-        FencingToken::required(self.fencing_token(), self.name())
     }
 
     /// The fencing token of each member, in the order of [`names`](Self::names); `None` for members that are
@@ -499,27 +462,6 @@ impl MultiGuard {
         self.0.fencing_tokens().collect()
     }
 
-    /// How long all members are certainly still held, by the local monotonic clock. Zero once one is lost.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.0.remaining()
-    }
-
-    /// Whether any member is lost. Once true, it stays true.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.0.is_lost()
-    }
-
-    /// Waits until a member is lost, and returns the reason; [`lost_member`](Self::lost_member) says which.
-    /// After the machine was suspended for longer than the lease, it resolves within a quarter of a second.
-    ///
-    /// # Cancel safety
-    /// Cancel safe. It may be called any number of times, also after the loss.
-    pub async fn lost(&self) -> LostReason {
-        self.0.lost().await.1
-    }
-
     /// Waits until a member is lost, and returns its name and the reason.
     ///
     /// # Cancel safety
@@ -532,90 +474,7 @@ impl MultiGuard {
     /// # }
     /// ```
     pub async fn lost_member(&self) -> (&str, LostReason) {
-        self.0.lost().await
-    }
-
-    /// Waits until a call waits for a member, in this process or in another; as
-    /// [`ReentrantGuard::recalled`](crate::ReentrantGuard::recalled).
-    ///
-    /// # Cancel safety
-    /// Cancel safe. It may be called any number of times.
-    pub async fn recalled(&self) {
-        self.0.recalled().await;
-    }
-
-    /// Whether the lock is lost, for tasks and threads that do not have the guard: `'static`, and cheap to
-    /// clone. See [`Loss`](crate::Loss).
-    ///
-    /// ```no_run
-    /// # async fn doc(guard: lockset::MultiGuard) {
-    /// let loss = guard.loss();
-    /// tokio::spawn(async move { println!("lost: {}", loss.wait().await) });
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn loss(&self) -> Loss {
-        self.0.loss_view()
-    }
-
-    /// Runs `work` to its end, or drops it when a member is lost.
-    ///
-    /// The clock is read before each step of the work and once more at its end, so `Ok` means that all were held until
-    /// then. A loss stops only what `work` itself awaits, not a task that it spawned, nor a call that blocks its
-    /// thread. If such a call outlasts the lease, this returns `Lost` when the call comes back, although the work was
-    /// done.
-    ///
-    /// # Cancel safety
-    /// Dropping this future drops `work`; the guard is not touched.
-    ///
-    /// # Errors
-    /// [`Lost`]: a member was lost before the work ended. It has the member's name.
-    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        self.0.run(work).await
-    }
-
-    /// Enters every member once more for the same owner; never waits for another owner.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves the guards as they are. Renewals under way go on in the background.
-    ///
-    /// # Errors
-    /// * [`is_not_held`](crate::Error::is_not_held): a member is lost. The error has its name.
-    /// * [`is_io`](crate::Error::is_io): a server does not answer.
-    pub async fn reenter(&self) -> Result<Self> {
-        self.0.reenter().await.map(Self)
-    }
-
-    /// Releases all members and waits for the servers to confirm it, one round trip to each. `Ok` means that
-    /// all were held to the end, as far as this client knows.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the release continues in the background.
-    ///
-    /// # Errors
-    /// * [`is_not_held`](crate::Error::is_not_held): a member was lost before. The error has its name; the others are
-    ///   released nevertheless.
-    /// * [`is_io`](crate::Error::is_io): a server does not answer. The release continues in the background
-    ///   until the leases end.
-    /// * [`is_refused`](crate::Error::is_refused), [`is_denied`](crate::Error::is_denied): a server cannot do it
-    ///   now, or the user lacks a right. The release continues in the background too.
-    /// * [`is_closed`](crate::Error::is_closed): the runtime of a client has ended. The leases run out.
-    pub async fn release(self) -> Result<()> {
-        self.0.release().await
-    }
-
-    /// Drops the guard without releasing: renewals stop, and the locks stay held until their leases end.
-    pub fn forget(self) {
-        self.0.forget();
-    }
-
-    pub(crate) fn lost_now(&self) -> Option<Lost> {
-        self.0.lost_now()
-    }
-
-    pub(crate) async fn lost_lock(&self) -> Lost {
-        let (name, reason) = self.0.lost().await;
-        Lost::new(name, reason)
+        self.0.lost_member().await
     }
 }
 

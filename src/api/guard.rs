@@ -1,23 +1,25 @@
 //! The methods that all guards share, stamped onto each public guard.
 
-/// Stamps the shared methods onto a public guard, a newtype over a share of a hold.
+/// Stamps the shared methods onto a public guard, a newtype over a share: of one hold, of several, or of a quorum.
 macro_rules! guard_methods {
     ($guard:ident) => {
         impl $guard {
-            /// The name of the lock, as it was given to the client.
+            /// The name of the lock, as it was given to the client; of a multi-lock, the name of its first member.
             #[must_use]
             pub fn name(&self) -> &str {
                 self.0.name()
             }
 
-            /// The owner that holds the lock: the one set on the handle, or one made for this hold.
+            /// The owner that holds the lock: the one set on the handle, or one made for this hold. If the handles of a
+            /// multi-lock named several, it is the owner of the first member.
             #[must_use]
             pub fn owner(&self) -> &$crate::Owner {
                 self.0.owner()
             }
 
             /// The holder id of this hold at the server, as in [`Holder::id`]($crate::Holder::id). For logs, and for
-            /// inspecting the server. Readers of one client may share a holder id.
+            /// inspecting the server. Readers of one client may share a holder id. Each member of a multi-lock, and each
+            /// server of a quorum, has one of its own; this is the first.
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") {")]
@@ -30,13 +32,17 @@ macro_rules! guard_methods {
             }
 
             /// How many guards of this owner share this hold. Two tasks of one owner that begin to read at
-            /// the same moment may have a hold each.
+            /// the same moment may have a hold each. Of several locks it is the smallest count.
             #[must_use]
             pub fn hold_count(&self) -> u32 {
                 self.0.hold_count()
             }
 
             /// The fencing token of this hold; `None` unless the handle is `fenced()`.
+            ///
+            /// A quorum has one token, larger than the tokens of all holds before this one. A multi-lock has one for
+            /// each member that is `fenced()`; this is the largest, for one resource behind all members: it grows with
+            /// each grant of the same members.
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") {")]
@@ -63,7 +69,8 @@ macro_rules! guard_methods {
                 $crate::FencingToken::required(self.fencing_token(), self.name())
             }
 
-            /// How long the lock is certainly still held, by the local monotonic clock. Zero once it is lost.
+            /// How long the lock is certainly still held, by the local monotonic clock: all members of a multi-lock, a
+            /// majority of the servers of a quorum. Zero once it is lost.
             ///
             /// It is counted from before the last confirmed request was sent, so it ends before the lease at
             /// the server does. A renewal extends it.
@@ -72,7 +79,8 @@ macro_rules! guard_methods {
                 self.0.remaining()
             }
 
-            /// Whether the lock is lost. Once true, it stays true.
+            /// Whether the lock is lost: one member of a multi-lock, or the majority of a quorum. Once true, it stays
+            /// true.
             ///
             /// It reads the clock, so it is right even after the process or the machine was stopped for
             /// longer than the lease. Check it before each step of code that blocks its thread.
@@ -89,7 +97,7 @@ macro_rules! guard_methods {
             /// ```
             #[must_use]
             pub fn is_lost(&self) -> bool {
-                self.0.is_lost()
+                self.0.loss().is_some()
             }
 
             /// Waits until the lock is lost, and returns the reason.
@@ -182,7 +190,7 @@ macro_rules! guard_methods {
                 &self,
                 work: F,
             ) -> ::std::result::Result<F::Output, $crate::Lost> {
-                self.0.run(work).await
+                $crate::api::lost::drive(self.lost_lock(), || self.lost_now(), work).await
             }
 
             /// Enters the lock once more for the same owner. Never waits for another owner.
@@ -195,7 +203,8 @@ macro_rules! guard_methods {
             ///
             /// # Errors
             /// * [`is_not_held`]($crate::Error::is_not_held): the lock is lost.
-            /// * [`is_io`]($crate::Error::is_io): the server does not answer.
+            /// * [`is_io`]($crate::Error::is_io): the server does not answer; of a quorum, [`is_quorum`]($crate::Error::is_quorum):
+            ///   no majority answers.
             /// * [`is_refused`]($crate::Error::is_refused): the server cannot do it now.
             /// * [`is_closed`]($crate::Error::is_closed): the client's runtime has ended.
             ///
@@ -218,6 +227,9 @@ macro_rules! guard_methods {
             /// the last renewal, and another client may have had it since. Only the next task, or the last reader to
             /// leave, gets the loss.
             ///
+            /// A multi-lock waits for all servers, one round trip to each; a quorum for a majority, while the others
+            /// release in the background.
+            ///
             /// A release without an answer is repeated. If the server then has no such hold, the result is `Ok` if the
             /// first release was sent within the lease, because it was executed. It cannot be distinguished from a
             /// third party that freed the lock after the last renewal.
@@ -228,7 +240,7 @@ macro_rules! guard_methods {
             /// # Errors
             /// * [`is_not_held`]($crate::Error::is_not_held): the lock was lost before. Work done under it may have
             ///   overlapped with another holder. The message says whether the lease ended or the server had no such
-            ///   hold.
+            ///   hold; of a multi-lock, it names the member, and the others are released nevertheless.
             /// * [`is_io`]($crate::Error::is_io): the server does not answer. The release continues in the
             ///   background until the lease ends.
             /// * [`is_refused`]($crate::Error::is_refused), [`is_denied`]($crate::Error::is_denied): the server
@@ -265,11 +277,11 @@ macro_rules! guard_methods {
             }
 
             pub(crate) fn lost_now(&self) -> Option<$crate::Lost> {
-                self.0.loss().map(|reason| $crate::Lost::new(self.name(), reason))
+                self.0.lost_now()
             }
 
             pub(crate) async fn lost_lock(&self) -> $crate::Lost {
-                $crate::Lost::new(self.name(), self.0.lost().await)
+                self.0.lost_lock().await
             }
         }
     };

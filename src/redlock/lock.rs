@@ -200,11 +200,8 @@ impl RedlockLock {
         let ended = trace::acquire(KIND.name(), self.name(), group, call).await;
         let timed = timer.ends(&ended, |_| None);
         let timer = GuardTimer::of(timed, &core.observed().meter, core.clock);
-        Ok(ended?.map(|share| RedlockGuard {
-            share,
-            request: acquisition.request.clone(),
-            _timer: timer,
-        }))
+        let request = acquisition.request.clone();
+        Ok(ended?.map(|share| RedlockGuard::new(share, request, timer)))
     }
 
     fn acquisition(&self, operation: &'static str) -> Result<Acquisition> {

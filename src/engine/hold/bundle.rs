@@ -3,7 +3,6 @@
 //! Invariants: as with a single share, each is released exactly once, and the shares on one server are released in
 //! one write. When one hold is lost, the shares of the others are released.
 
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
 use crate::api::loss::{Losable, Loss, LossCell};
-use crate::api::lost::{Lost, LostReason, drive};
+use crate::api::lost::{Lost, LostReason};
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -182,7 +181,7 @@ impl Bundle {
         }
         let bundle = Self(members);
         // A hold may have been lost before it knew the group.
-        if bundle.is_lost() {
+        if bundle.loss().is_some() {
             bundle.0.fall();
         }
         bundle
@@ -195,6 +194,16 @@ impl Bundle {
     /// See [`Members::first_lost`].
     fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
         self.0.first_lost()
+    }
+
+    /// The name of the first member.
+    pub(crate) fn name(&self) -> &str {
+        self.0.all[0].hold.name()
+    }
+
+    /// The holder id of the first member.
+    pub(crate) fn holder_id(&self) -> &str {
+        self.0.all[0].hold.holder_id()
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -220,6 +229,11 @@ impl Bundle {
         members.map(|member| member.hold.token_of(&member.owner))
     }
 
+    /// The largest token of any member.
+    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+        self.fencing_tokens().flatten().max()
+    }
+
     pub(crate) fn remaining(&self) -> Duration {
         self.0.remaining()
     }
@@ -232,13 +246,19 @@ impl Bundle {
         self.0.view.view(|| Arc::clone(&self.0) as _)
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
-        self.loss().is_some()
+    pub(crate) async fn lost(&self) -> LostReason {
+        self.lost_member().await.1
     }
 
     /// See [`Members::lost`].
-    pub(crate) async fn lost(&self) -> (&str, LostReason) {
+    pub(crate) async fn lost_member(&self) -> (&str, LostReason) {
         self.0.lost().await
+    }
+
+    /// Waits for the loss, and returns the member.
+    pub(crate) async fn lost_lock(&self) -> Lost {
+        let (name, reason) = self.lost_member().await;
+        Lost::new(name, reason)
     }
 
     /// Resolves when a waiter wants one of the locks.
@@ -246,14 +266,6 @@ impl Bundle {
         let members = self.0.all.iter();
         let each = members.map(|member| Box::pin(member.hold.recalled(member.mode)));
         select_all(each).await;
-    }
-
-    pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        let lost = async {
-            let (name, reason) = self.lost().await;
-            Lost::new(name, reason)
-        };
-        drive(lost, || self.lost_now(), work).await
     }
 
     pub(crate) fn lost_now(&self) -> Option<Lost> {

@@ -3,7 +3,6 @@
 //! Invariant: each share ends exactly once, by `release`, by `forget`, or by `Drop`. A future or guard that holds a
 //! share therefore leaves nothing behind when it is dropped.
 
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +24,7 @@ use super::terms::JoinRequest;
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
 use crate::api::loss::{Losable, Loss, LossCell};
-use crate::api::lost::{Lost, LostReason, drive};
+use crate::api::lost::{Lost, LostReason};
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -199,12 +198,6 @@ impl Share {
         }
     }
 
-    pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        let lost = |reason| Lost::new(self.name(), reason);
-        let look = || self.hold().loss_of(self.lease()).map(lost);
-        drive(async { lost(self.lost().await) }, look, work).await
-    }
-
     pub(crate) async fn reenter(&self) -> Result<Self> {
         let RawShare {
             hold,
@@ -308,6 +301,16 @@ impl Share {
 
     pub(crate) fn is_lost(&self) -> bool {
         self.loss().is_some()
+    }
+
+    /// The lock, if it is lost.
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        self.loss().map(|reason| Lost::new(self.name(), reason))
+    }
+
+    /// Waits for the loss, and returns the lock.
+    pub(crate) async fn lost_lock(&self) -> Lost {
+        Lost::new(self.name(), self.lost().await)
     }
 
     pub(crate) async fn lost(&self) -> LostReason {

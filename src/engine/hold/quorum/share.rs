@@ -1,6 +1,5 @@
 //! A guard's share of a quorum hold. It ends exactly once, by `release`, by `forget`, or by `Drop`.
 
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use super::state::Guard;
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
 use crate::api::loss::{Losable, Loss, LossCell};
-use crate::api::lost::{Lost, LostReason, drive};
+use crate::api::lost::{Lost, LostReason};
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -113,8 +112,14 @@ impl QuorumShare {
         self.view.view(|| Arc::new(held()))
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
-        self.loss().is_some()
+    /// The lock, if it is lost.
+    pub(crate) fn lost_now(&self) -> Option<Lost> {
+        self.loss().map(|reason| Lost::new(self.name(), reason))
+    }
+
+    /// Waits for the loss, and returns the lock.
+    pub(crate) async fn lost_lock(&self) -> Lost {
+        Lost::new(self.name(), self.lost().await)
     }
 
     pub(crate) async fn lost(&self) -> LostReason {
@@ -149,12 +154,6 @@ impl QuorumShare {
         let hold = self.hold.take()?;
         self.view.end(|| hold.loss_of(self.guard.lease));
         Some(hold)
-    }
-
-    pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        let lost = |reason| Lost::new(self.name(), reason);
-        let look = || self.loss().map(lost);
-        drive(async { lost(self.lost().await) }, look, work).await
     }
 
     /// Releases the share on all servers, and waits until a majority has confirmed. The rest goes on in the
