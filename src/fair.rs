@@ -9,14 +9,12 @@ use std::time::Duration;
 use crate::api::error::Result;
 use crate::api::guard::guard_methods;
 use crate::api::handle::{Handle, holder_methods, option_methods, verb_methods};
-use crate::api::holder::Holder;
 use crate::client::Client;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
-use crate::engine::hold::protocol::{AcquireTerms, HolderRef, Protocol, Queue};
+use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol, Queue};
 use crate::engine::keys::LockName;
 use crate::observe::totals::CountedKind;
-use crate::reentrant::inspect;
 use crate::script::{Call, Part, Script, catalog, millis, reply};
 
 impl Client {
@@ -107,18 +105,6 @@ impl FairLock {
             .query("waiters", call, |answer| reply::texts(&answer.value))
             .await
     }
-
-    async fn inspect(&self, operation: &'static str) -> Result<Option<Holder>> {
-        inspect(&self.0, operation).await
-    }
-
-    async fn force(&self) -> Result<bool> {
-        let retention = self.0.core().timing.token_retention;
-        let call = |name: &LockName, publish: &str| {
-            force_call(name, self.0.options.fenced, publish, retention)
-        };
-        self.0.force_unlock(call, Mode::Exclusive).await
-    }
 }
 
 /// One hold on a [`FairLock`]; dropping it releases in the background.
@@ -187,6 +173,10 @@ impl Protocol for FairProtocol {
         } else {
             call
         }
+    }
+
+    fn force(&self, name: &LockName, forced: &Forced) -> Call {
+        force_call(name, forced.fenced, forced.publish, forced.token_retention)
     }
 
     fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call {

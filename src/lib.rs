@@ -98,6 +98,7 @@
 //! Redisson](https://github.com/lockset-rs/lockset/blob/main/docs/redisson.md), [what each call
 //! costs](https://github.com/lockset-rs/lockset/blob/main/docs/performance.md).
 
+mod any_lock;
 mod api;
 mod barrier;
 mod client;
@@ -126,6 +127,7 @@ pub mod simulated;
 mod testing;
 mod watchdog;
 
+pub use any_lock::{AnyGuard, AnyLock, LockKind};
 pub use api::backoff::Backoff;
 pub use api::busy::Busy;
 pub use api::error::{Error, ErrorKind, Result};
@@ -146,7 +148,7 @@ pub use engine::keys::NAME_BYTES_MAX;
 pub use fair::{FairGuard, FairLock};
 pub use job::{Job, JobRun};
 pub use latch::Latch;
-pub use multilock::{MULTI_LOCK_MEMBERS_MAX, Member, MultiGuard, MultiLock};
+pub use multilock::{MULTI_LOCK_MEMBERS_MAX, Member, Members, MultiGuard, MultiLock};
 pub use observe::events::{Event, Place};
 pub use observe::observer::Observer;
 pub use observe::totals::{Grants, Losses, Reconnects, Renewals, RoundTrips, Totals};

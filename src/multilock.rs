@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
-use crate::api::backoff::Backoff;
+use crate::any_lock::AnyLock;
 use crate::api::busy::Busy;
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::guard::guard_methods;
-use crate::api::handle::Handle;
+use crate::api::handle::{Handle, option_methods};
 use crate::api::lost::LostReason;
-use crate::api::options::{LeasePolicy, Options, Replication};
+use crate::api::options::Options;
 use crate::api::owner::Owner;
 use crate::engine::acquire::{self, LockRequest, Wait};
 use crate::engine::hold::Share;
@@ -41,8 +41,8 @@ const KIND: CountedKind = CountedKind::Multi;
 /// The operation in errors of [`MultiLock::new`].
 const NEW: &str = "multi_lock";
 
-/// A lock as a member of a [`MultiLock`], with the options of its handle. Reentrant locks, fair locks and the
-/// sides of a read-write lock convert into it.
+/// A lock as a member of a [`MultiLock`], with the options of its handle. Reentrant locks, fair locks, the
+/// sides of a read-write lock and [`AnyLock`]s convert into it.
 ///
 /// ```no_run
 /// # fn doc(client: lockset::Client) {
@@ -73,7 +73,44 @@ macro_rules! member {
     };
 }
 
-member!(ReentrantLock FairLock ReadSide WriteSide);
+member!(ReentrantLock FairLock ReadSide WriteSide AnyLock);
+
+/// What a [`MultiLock`] is made of: a list of locks of one kind or of [`Member`]s, or a tuple of two to eight locks of
+/// any kinds.
+///
+/// `Form` tells lists from tuples. The compiler infers it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a list nor a tuple of locks",
+    note = "put locks of several kinds into a tuple of up to eight, or convert each into a `Member`"
+)]
+pub trait Members<Form> {
+    /// Returns the members, in any order.
+    fn into_members(self) -> Vec<Member>;
+}
+
+impl<I: IntoIterator<Item: Into<Member>>> Members<Member> for I {
+    fn into_members(self) -> Vec<Member> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+macro_rules! tuple {
+    ($($lock:ident $at:tt)*) => {
+        impl<$($lock: Into<Member>,)*> Members<($($lock,)*)> for ($($lock,)*) {
+            fn into_members(self) -> Vec<Member> {
+                vec![$(self.$at.into(),)*]
+            }
+        }
+    };
+}
+
+tuple!(A 0 B 1);
+tuple!(A 0 B 1 C 2);
+tuple!(A 0 B 1 C 2 D 3);
+tuple!(A 0 B 1 C 2 D 3 E 4);
+tuple!(A 0 B 1 C 2 D 3 E 4 F 5);
+tuple!(A 0 B 1 C 2 D 3 E 4 F 5 G 6);
+tuple!(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7);
 
 impl Member {
     /// The name of the lock, as it was given to the client.
@@ -87,7 +124,8 @@ impl Member {
 ///
 /// A handle: cheap to clone, it holds nothing. Members are [`ReentrantLock`]s, [`FairLock`]s, and the
 /// [`read_side`](crate::RwLock::read_side) or [`write_side`](crate::RwLock::write_side) of
-/// [`RwLock`](crate::RwLock)s, in any mix; different kinds in one list are written as [`Member`]s.
+/// [`RwLock`](crate::RwLock)s, in any mix: locks of one kind as a list, locks of several kinds as a tuple, or as a list
+/// of [`Member`]s.
 ///
 /// * Members of one client are acquired by one script in one round trip, and released in one write; in a cluster, the
 ///   members of one slot. Nothing is held while it waits.
@@ -100,19 +138,19 @@ impl Member {
 ///   against 64 tasks of another client with the same members, gets about one grant in three.
 /// * It has no claim on members that are never free at the same moment. Beside others that acquire them one by one
 ///   without a pause it may wait for long. In that case, put a single lock around both.
+/// * Options of this handle hold for all members, in place of theirs. With [`at_least`](Self::at_least), if one member is
+///   lost, the others are released at once; with [`max_hold`](Self::max_hold) the guard is lost with its first member.
+///   [`give_up_after`](Self::give_up_after) limits the silence of the server that is being asked.
 /// * A fair member is acquired when it is free and no other waiter is before this one in its queue. The waiter has a
 ///   place there only while it waits for that member. It removes the place while other members are in the way, so that
 ///   no waiter waits behind one that cannot go on.
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
-/// use lockset::{Member, MultiLock};
+/// use lockset::MultiLock;
 ///
 /// let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
-/// let both = MultiLock::new([
-///     Member::from(client.lock("order:7")),
-///     Member::from(client.rw_lock("prices").read_side()),
-/// ])?;
+/// let both = MultiLock::new((client.lock("order:7"), client.rw_lock("prices").read_side()))?;
 ///
 /// let guard = both.lock().await?;
 /// guard.run(async { /* work on both */ }).await?;
@@ -121,11 +159,37 @@ impl Member {
 /// ```
 #[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
-pub struct MultiLock {
-    /// The members in the order of their keys.
+pub struct MultiLock(Several);
+
+option_methods!(MultiLock);
+
+/// The members in the order of their keys, and options for all of them.
+#[derive(Clone)]
+struct Several {
     members: Arc<[Handle]>,
-    /// Options for all members.
     options: Options,
+}
+
+impl Several {
+    fn given_name(&self) -> &str {
+        self.members[0].given_name()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.members.iter().map(Handle::given_name).collect()
+    }
+
+    fn set_group(&mut self, name: &str) {
+        self.options.group = self.members[0].core().observed().group(name);
+    }
+
+    /// Writes the handle for `Debug`, on one line.
+    fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct(kind);
+        shown.field("names", &self.names());
+        self.options.show(&mut shown);
+        shown.finish()
+    }
 }
 
 impl MultiLock {
@@ -145,9 +209,20 @@ impl MultiLock {
     /// assert_eq!(accounts.names(), ["account:1", "account:2"]);
     /// # Ok(()) }
     /// ```
-    pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
-        let members = members.into_iter().map(|member| member.into().0);
-        let mut members: Vec<Handle> = members.collect();
+    ///
+    /// Locks of several kinds are a tuple, or a list of [`Member`]s:
+    ///
+    /// ```no_run
+    /// # fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// use lockset::MultiLock;
+    ///
+    /// let order = MultiLock::new((client.lock("order:7"), client.fair_lock("desk:1")))?;
+    /// assert_eq!(order.names(), ["desk:1", "order:7"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn new<F>(members: impl Members<F>) -> Result<Self> {
+        let members = members.into_members().into_iter();
+        let mut members: Vec<Handle> = members.map(|member| member.0).collect();
         if members.is_empty() {
             return Err(invalid("a multi-lock needs at least one member"));
         }
@@ -179,91 +254,16 @@ impl MultiLock {
             )));
         }
         one_server::check(&members, NEW)?;
-        Ok(Self {
+        Ok(Self(Several {
             members: members.into(),
             options: Options::new(),
-        })
-    }
-
-    /// The name of the first member, in the order of acquisition.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.members[0].given_name()
+        }))
     }
 
     /// The names of the members, in the order of acquisition.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
-        self.members.iter().map(Handle::given_name).collect()
-    }
-
-    /// Asks for `owner` for all members. Members that it holds are entered again.
-    pub fn owner(mut self, owner: &Owner) -> Self {
-        self.options.owner = Some(owner.clone());
-        self
-    }
-
-    /// Sets a renewed lease for all members; as [`ReentrantLock::lease`].
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.policy = Some(LeasePolicy::Renewed(lease));
-        self
-    }
-
-    /// Sets a lease for all members that is never renewed; as [`ReentrantLock::fixed_lease`].
-    pub fn fixed_lease(mut self, lease: Duration) -> Self {
-        self.options.policy = Some(LeasePolicy::Fixed(lease));
-        self
-    }
-
-    /// Leaves the members held for `span` from the grant, even if they are released before; as
-    /// [`ReentrantLock::at_least`]. If one of them is lost, the others are released at once.
-    pub fn at_least(mut self, span: Duration) -> Self {
-        self.options.at_least = Some(span);
-        self
-    }
-
-    /// Bounds how long the members are held; as [`ReentrantLock::max_hold`]. The guard is lost with its first member.
-    pub fn max_hold(mut self, span: Duration) -> Self {
-        self.options.max_hold = Some(span);
-        self
-    }
-
-    /// Gives every new grant a fencing token for each member; as [`ReentrantLock::fenced`].
-    pub fn fenced(mut self) -> Self {
-        self.options.fenced = true;
-        self
-    }
-
-    /// Requires `count` replicas to confirm the grant of every member; as [`ReentrantLock::replicated`].
-    /// Members acquired with one script are confirmed together.
-    pub fn replicated(mut self, count: u32, within: Duration) -> Self {
-        self.options.replication = Some(Replication { count, within });
-        self
-    }
-
-    /// Sets how long a call continues without an answer from a server; as [`ReentrantLock::give_up_after`]. With
-    /// members on several servers, the limit applies to the server that is being asked.
-    pub fn give_up_after(mut self, span: Duration) -> Self {
-        self.options.give_up = Some(span);
-        self
-    }
-
-    /// Waits without a subscription; as [`ReentrantLock::polled`](crate::ReentrantLock::polled).
-    pub fn polled(mut self, backoff: impl Into<Backoff>) -> Self {
-        self.options.polled = Some(backoff.into());
-        self
-    }
-
-    /// Counts the calls of this handle and of its members in the group `name`; as [`ReentrantLock::group`].
-    pub fn group(mut self, name: &str) -> Self {
-        self.options.group = self.members[0].core().observed().group(name);
-        self
-    }
-
-    /// Reports calls that have waited for this long; as [`ReentrantLock::report_wait_after`].
-    pub fn report_wait_after(mut self, span: Duration) -> Self {
-        self.options.long_wait = span;
-        self
+        self.0.names()
     }
 
     /// Acquires all members, waiting until they are free.
@@ -308,7 +308,7 @@ impl MultiLock {
     /// # Errors
     /// As for [`lock`](Self::lock), with the limits of [`ReentrantLock::try_lock_for`].
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>> {
-        let deadline = self.members[0].core().clock.now().after(wait);
+        let deadline = self.0.members[0].core().clock.now().after(wait);
         self.acquire("try_lock_for", Wait::Until(deadline)).await
     }
 
@@ -322,9 +322,9 @@ impl MultiLock {
     /// # Errors
     /// As for [`lock`](Self::lock).
     pub async fn busy(&self) -> Result<Option<Busy>> {
-        let asked = self.members.iter().map(|member| {
+        let asked = self.0.members.iter().map(|member| {
             let mut member = member.clone();
-            member.options.give_up = self.options.give_up.or(member.options.give_up);
+            member.options.give_up = self.0.options.give_up.or(member.options.give_up);
             async move { member.busy("busy").await }
         });
         let seen: Vec<_> = try_join_all(asked).await?;
@@ -332,26 +332,26 @@ impl MultiLock {
     }
 
     pub(crate) async fn refused(&self) -> Busy {
-        let core = self.members[0].core();
+        let core = self.0.members[0].core();
         let answer = core.clock.within(core.timing.reply, self.busy()).await;
         let busy = answer.and_then(|answer| answer.ok().flatten());
         busy.unwrap_or_else(|| Busy::new(self.name()))
     }
 
     async fn acquire(&self, operation: &'static str, wait: Wait) -> Result<Option<MultiGuard>> {
-        if one_server::has_twins(&self.members) {
-            Box::pin(one_server::check_connected(&self.members, operation)).await?;
+        if one_server::has_twins(&self.0.members) {
+            Box::pin(one_server::check_connected(&self.0.members, operation)).await?;
         }
         let requests = self.requests(operation)?;
-        let (core, group) = (self.members[0].core(), self.options.group);
+        let (core, group) = (self.0.members[0].core(), self.0.options.group);
         let began = core.clock.now();
         let call = pin!(acquire::several(&requests, wait, began));
-        let most = || self.members.iter().map(Handle::waiters).max();
+        let most = || self.0.members.iter().map(Handle::waiters).max();
         let waiters = || most().unwrap_or_default();
         // It waits for one member at a time.
         let queued = || requests.iter().find(|each| each.queued.number().is_some());
         let place = || async { place_of(queued()?).await };
-        let name = (self.name(), self.options.long_wait);
+        let name = (self.name(), self.0.options.long_wait);
         let waited = Waited::new(name, waiters, place, || self.refused());
         let call = pin!(told_if_long(core, wait, began, waited, call));
         let timer = core
@@ -376,7 +376,7 @@ impl MultiLock {
 
     fn requests(&self, operation: &'static str) -> Result<Vec<LockRequest>> {
         // Members without an owner share one, so that the guard has one.
-        let all = &self.options;
+        let all = &self.0.options;
         let owner = all.owner.clone().unwrap_or_else(Owner::new);
         let request = |member: &Handle| {
             let mut options = member.options.clone();
@@ -393,16 +393,7 @@ impl MultiLock {
             options.group = all.group.or(options.group);
             member.asking(options, operation)
         };
-        self.members.iter().map(request).collect()
-    }
-}
-
-impl fmt::Debug for MultiLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("MultiLock");
-        shown.field("names", &self.names());
-        self.options.show(&mut shown);
-        shown.finish()
+        self.0.members.iter().map(request).collect()
     }
 }
 

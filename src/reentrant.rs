@@ -8,11 +8,10 @@ use std::time::Duration;
 use crate::api::error::Result;
 use crate::api::guard::guard_methods;
 use crate::api::handle::{Handle, holder_methods, option_methods, sticky_methods, verb_methods};
-use crate::api::holder::Holder;
 use crate::client::Client;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
-use crate::engine::hold::protocol::{AcquireTerms, HolderRef, Protocol};
+use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol};
 use crate::engine::keys::LockName;
 use crate::observe::totals::CountedKind;
 use crate::script::{Call, Part, catalog, millis, tell};
@@ -65,16 +64,6 @@ verb_methods!(ReentrantLock, ReentrantGuard);
 holder_methods!(ReentrantLock);
 
 impl ReentrantLock {
-    async fn inspect(&self, operation: &'static str) -> Result<Option<Holder>> {
-        inspect(&self.0, operation).await
-    }
-
-    async fn force(&self) -> Result<bool> {
-        force(&self.0).await
-    }
-}
-
-impl ReentrantLock {
     /// Makes one attempt: a guard, or the time left of the other holder's lease.
     pub(crate) async fn try_or_remaining(
         &self,
@@ -85,21 +74,10 @@ impl ReentrantLock {
     }
 }
 
-/// Frees a lock of one holder.
-pub(crate) async fn force(handle: &Handle) -> Result<bool> {
-    handle.force_unlock(force_call, Mode::Exclusive).await
-}
-
 fn force_call(name: &LockName, publish: &str) -> Call {
     Call::new(&catalog::REENTRANT_FORCE_UNLOCK, name.key(), &[name.key()])
         .arg(name.lock_channel())
         .arg(publish)
-}
-
-/// Returns the holder of a lock that has at most one.
-pub(crate) async fn inspect(handle: &Handle, operation: &'static str) -> Result<Option<Holder>> {
-    let seen = handle.inspect(operation).await?;
-    Ok(seen.into_iter().next().map(Holder::from))
 }
 
 /// One hold on a [`ReentrantLock`]; dropping it releases in the background.
@@ -173,6 +151,10 @@ impl Protocol for ReentrantProtocol {
             .arg(millis(lease))
             .arg(holder.name.lock_channel())
             .arg(publish)
+    }
+
+    fn force(&self, name: &LockName, forced: &Forced) -> Call {
+        force_call(name, forced.publish)
     }
 
     fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call {

@@ -15,7 +15,7 @@ use crate::api::holder::Holder;
 use crate::client::Client;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
-use crate::engine::hold::protocol::{AcquireTerms, HolderRef, Protocol};
+use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol};
 use crate::engine::keys::LockName;
 use crate::observe::totals::CountedKind;
 use crate::script::reply::{self, Inspected};
@@ -222,8 +222,7 @@ impl ReadSide {
     /// # Errors
     /// As for [`lock`](Self::lock).
     pub async fn is_locked(&self) -> Result<bool> {
-        let readers = inspect(&self.0, "is_locked", Mode::Shared).await?;
-        Ok(!readers.is_empty())
+        Ok(self.0.holder("is_locked").await?.is_some())
     }
 
     /// Returns the readers, how many times each reads, and the time left of each lease; in no order. One round trip;
@@ -243,7 +242,7 @@ impl ReadSide {
     /// # Ok(()) }
     /// ```
     pub async fn holders(&self) -> Result<Vec<Holder>> {
-        inspect(&self.0, "holders", Mode::Shared).await
+        self.0.holders("holders").await
     }
 
     /// Ends the read holds of all readers; `false` if there are none, or the reader writes too. For operators.
@@ -256,7 +255,7 @@ impl ReadSide {
     /// # Errors
     /// As for [`lock`](Self::lock).
     pub async fn force_unlock(&self) -> Result<bool> {
-        force_unlock(&self.0, "read", Mode::Shared).await
+        self.0.force_unlock().await
     }
 }
 
@@ -269,35 +268,6 @@ option_methods!(WriteSide);
 sticky_methods!(WriteSide);
 verb_methods!(WriteSide, WriteGuard);
 holder_methods!(WriteSide);
-
-impl WriteSide {
-    async fn inspect(&self, operation: &'static str) -> Result<Option<Holder>> {
-        let writers = inspect(&self.0, operation, Mode::Exclusive).await?;
-        Ok(writers.into_iter().next())
-    }
-
-    async fn force(&self) -> Result<bool> {
-        force_unlock(&self.0, "write", Mode::Exclusive).await
-    }
-}
-
-async fn inspect(handle: &Handle, operation: &'static str, mode: Mode) -> Result<Vec<Holder>> {
-    handle.end_deferrals(operation).await?;
-    let seen = handle.inspect(operation).await?.into_iter();
-    let of_side = seen.filter(|hold| hold.mode == mode);
-    Ok(of_side.map(Holder::from).collect())
-}
-
-async fn force_unlock(handle: &Handle, side: &str, mode: Mode) -> Result<bool> {
-    let call = |name: &LockName, publish: &str| {
-        Call::new(&catalog::RW_FORCE_UNLOCK, name.key(), &[name.key()])
-            .arg(side)
-            .arg(name.rw_channel())
-            .arg(publish)
-    };
-    handle.end_deferrals("force_unlock").await?;
-    handle.force_unlock(call, mode).await
-}
 
 /// One read hold on a [`RwLock`]; dropping it releases in the background.
 ///
@@ -412,6 +382,17 @@ impl Protocol for RwProtocol {
             .arg(millis(lease))
             .arg(name.rw_channel())
             .arg(publish)
+    }
+
+    fn force(&self, name: &LockName, forced: &Forced) -> Call {
+        let side = match forced.mode {
+            Mode::Shared => "read",
+            Mode::Exclusive => "write",
+        };
+        Call::new(&catalog::RW_FORCE_UNLOCK, name.key(), &[name.key()])
+            .arg(side)
+            .arg(name.rw_channel())
+            .arg(forced.publish)
     }
 
     fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call {

@@ -18,7 +18,7 @@ use crate::engine::counts::Mode;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::deferred_downgrade::deferrals_ended;
 use crate::engine::hold::local::{KeptLocal, LocalLock};
-use crate::engine::hold::protocol::Protocol;
+use crate::engine::hold::protocol::{Forced, Protocol};
 use crate::engine::hold::{Hold, Share};
 use crate::engine::keys::LockName;
 use crate::observe::events::Event;
@@ -268,18 +268,25 @@ impl Handle {
         read(&answer).map_err(of_lock)
     }
 
-    /// Ends deferred downgrades: readers of this client under a write hold have a read hold before the server's next
-    /// answer.
-    pub(crate) async fn end_deferrals(&self, operation: &'static str) -> Result<()> {
-        deferrals_ended(&self.core, self.local(self.name_for(operation)?)).await;
-        Ok(())
-    }
-
     /// Returns all holders of the lock.
     pub(crate) async fn inspect(&self, operation: &'static str) -> Result<Vec<Inspected>> {
         let call = |name: &LockName| self.protocol.inspect(name);
         let read = |answer: &Answer| self.protocol.inspected(&answer.value);
         self.query(operation, call, read).await
+    }
+
+    /// Returns the holders in this mode. Readers of this client under a write hold have a read hold before the server
+    /// answers.
+    pub(crate) async fn holders(&self, operation: &'static str) -> Result<Vec<Holder>> {
+        deferrals_ended(&self.core, self.local(self.name_for(operation)?)).await;
+        let seen = self.inspect(operation).await?.into_iter();
+        let in_mode = seen.filter(|hold| hold.mode == self.mode);
+        Ok(in_mode.map(Holder::from).collect())
+    }
+
+    /// Returns the first holder in this mode.
+    pub(crate) async fn holder(&self, operation: &'static str) -> Result<Option<Holder>> {
+        Ok(self.holders(operation).await?.into_iter().next())
     }
 
     /// Returns the holder that keeps others from this mode; of several, the one with the longest lease.
@@ -302,17 +309,19 @@ impl Handle {
         busy.unwrap_or_else(|| Busy::new(self.given_name()))
     }
 
-    /// Frees the lock from any holder, and ends this client's own holds in this mode.
-    pub(crate) async fn force_unlock(
-        &self,
-        call: impl FnOnce(&LockName, &str) -> Call,
-        ended: Mode,
-    ) -> Result<bool> {
-        let publish = self.core.channels().publish();
-        // Taken before the call is sent: a hold that is granted after its execution is another one.
+    /// Frees the lock from any holder in this mode, and ends this client's own holds.
+    pub(crate) async fn force_unlock(&self) -> Result<bool> {
+        let forced = Forced {
+            publish: self.core.channels().publish(),
+            mode: self.mode,
+            fenced: self.options.fenced,
+            token_retention: self.core.timing.token_retention,
+        };
         let name = self.name_for("force_unlock")?;
+        deferrals_ended(&self.core, self.local(name)).await;
+        // Taken before the call is sent: a hold that is granted after its execution is another one.
         let holds = self.local(name).holds.live_as::<Hold>();
-        let call = |name: &LockName| call(name, publish);
+        let call = |name: &LockName| self.protocol.force(name, &forced);
         // A repeat finds the lock free if an earlier attempt without an answer has freed it.
         let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
         let freed = self.query("force_unlock", call, read).await?;
@@ -321,7 +330,7 @@ impl Handle {
                 lock: name.as_str().into(),
             });
             for hold in holds {
-                if hold.is_exclusive() == (ended == Mode::Exclusive) {
+                if hold.is_exclusive() == (self.mode == Mode::Exclusive) {
                     hold.revoked();
                 }
             }
@@ -346,7 +355,8 @@ macro_rules! option_methods {
         }
 
         impl $lock {
-            /// The name of the lock as it was given, even if it is invalid.
+            /// The name of the lock as it was given, even if it is invalid; of several locks, the name of the first in
+            /// the order of acquisition.
             #[must_use]
             pub fn name(&self) -> &str {
                 self.0.given_name()
@@ -750,7 +760,7 @@ macro_rules! holder_methods {
             /// # Ok(()) }
             /// ```
             pub async fn is_locked(&self) -> $crate::Result<bool> {
-                Ok(self.inspect("is_locked").await?.is_some())
+                Ok(self.0.holder("is_locked").await?.is_some())
             }
 
             /// Returns the holder of the lock, how many times it holds the lock, and the time left of its lease. One
@@ -770,7 +780,7 @@ macro_rules! holder_methods {
             /// # Ok(()) }
             /// ```
             pub async fn holder(&self) -> $crate::Result<Option<$crate::Holder>> {
-                self.inspect("holder").await
+                self.0.holder("holder").await
             }
 
             /// Frees the lock from any holder; `false` if it was free. For operators.
@@ -794,7 +804,7 @@ macro_rules! holder_methods {
             /// # Ok(()) }
             /// ```
             pub async fn force_unlock(&self) -> $crate::Result<bool> {
-                self.force().await
+                self.0.force_unlock().await
             }
         }
     };

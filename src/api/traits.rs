@@ -22,7 +22,8 @@ use crate::api::with::{Completed, Wait, WithError};
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Any lock of this crate: [`ReentrantLock`], [`FairLock`], the [read side](crate::RwLock::read_side) or the
-/// [write side](crate::RwLock::write_side) of an [`RwLock`](crate::RwLock), [`MultiLock`], [`RedlockLock`].
+/// [write side](crate::RwLock::write_side) of an [`RwLock`](crate::RwLock), [`AnyLock`](crate::AnyLock), [`MultiLock`],
+/// [`RedlockLock`].
 ///
 /// [`ReentrantLock`]: crate::ReentrantLock
 /// [`FairLock`]: crate::FairLock

@@ -9,7 +9,6 @@ use super::handle::{QuorumHandle, vote_timeout};
 use super::tally::{Tally, VoteOutcome};
 use crate::api::error::Result;
 use crate::api::holder::Holder;
-use crate::reentrant;
 
 /// Returns the holders that a majority of the servers names; none if there can be no majority.
 pub(super) async fn holders(lock: &QuorumHandle, operation: &'static str) -> Result<Vec<Holder>> {
@@ -18,7 +17,7 @@ pub(super) async fn holders(lock: &QuorumHandle, operation: &'static str) -> Res
     let members = lock.to_inspect();
     let asked = members.iter().enumerate();
     let mut answers: FuturesUnordered<_> = asked
-        .map(|(at, member)| async move { (at, reentrant::inspect(member, operation).await) })
+        .map(|(at, member)| async move { (at, member.holder(operation).await) })
         .collect();
     let (mut held, mut free) = (Vec::new(), 0);
     while let Some((at, answer)) = answers.next().await {
@@ -54,7 +53,7 @@ pub(super) async fn force_unlock(lock: &QuorumHandle) -> Result<bool> {
     let members = lock.to_inspect();
     let asked = members.iter().enumerate();
     let mut answers: FuturesUnordered<_> = asked
-        .map(|(at, member)| async move { (at, reentrant::force(member).await) })
+        .map(|(at, member)| async move { (at, member.force_unlock().await) })
         .collect();
     let core = lock.members[0].core();
     let slack = vote_timeout(core.timing.lease);

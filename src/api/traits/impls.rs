@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::with::{complete, with_methods};
 use super::{Boxed, Guard, Lock, sealed};
+use crate::any_lock::{AnyGuard, AnyLock};
 use crate::api::busy::Busy;
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
@@ -105,6 +106,7 @@ locks! {
     FairLock => FairGuard,
     ReadSide => ReadGuard,
     WriteSide => WriteGuard,
+    AnyLock => AnyGuard,
     MultiLock => MultiGuard,
     RedlockLock => RedlockGuard,
 }
@@ -199,6 +201,7 @@ guards! {
     FairGuard: name,
     ReadGuard: name,
     WriteGuard: name,
+    AnyGuard: name,
     MultiGuard: names,
     RedlockGuard: name,
 }

@@ -65,6 +65,10 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// Releases all that this holder has, on behalf of an operator. Looks first whether there is a lock at all.
     fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call;
 
+    /// Frees the lock from any holder in this mode. The key of the tokens is named only if the lock is `fenced`, because
+    /// the user may have no right to it.
+    fn force(&self, name: &LockName, forced: &Forced) -> Call;
+
     /// Asks which holder has it.
     fn inspect(&self, name: &LockName) -> Call {
         Call::new(&catalog::REENTRANT_INSPECT, name.key(), &[name.key()])
@@ -123,6 +127,17 @@ pub(crate) struct HolderRef<'a> {
     pub(crate) id: &'a str,
     pub(crate) counts: Counts,
     /// Whether the hold has a fencing token. If so, the user needs access to the counter.
+    pub(crate) fenced: bool,
+    /// See [`Timing`](super::timing::Timing).
+    pub(crate) token_retention: u64,
+}
+
+/// The terms of a forced unlock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forced {
+    /// How waiters are notified: `PUBLISH` or `SPUBLISH`.
+    pub(crate) publish: &'static str,
+    pub(crate) mode: Mode,
     pub(crate) fenced: bool,
     /// See [`Timing`](super::timing::Timing).
     pub(crate) token_retention: u64,

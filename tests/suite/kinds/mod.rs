@@ -1,5 +1,6 @@
 //! The promises of each kind of lock beyond the common ones.
 
+mod any_lock;
 mod barrier;
 mod election;
 mod fair;
