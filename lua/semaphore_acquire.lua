@@ -18,7 +18,7 @@
   Reply    1 taken now
            {free, wait_ms}  refused: how many are free, and when the first lease ends, -1: never
            -1 it was never declared
-           {-1, total, declared}  it was declared with another number of permits
+           {-1, total, declared}  it has another number of permits than declared, or fewer than are asked for
 ]]
 local free_key, timeouts, queue, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local wanted, heartbeat = tonumber(ARGV[2]), tonumber(ARGV[6])
@@ -53,9 +53,9 @@ end
 local reclaimed = semaphore_reclaim(free_key, timeouts, now)
 free = free + reclaimed
 has_news = has_news or reclaimed > 0
-if declared ~= 0 then
+if declared ~= 0 or free < wanted then
   local total = free + redis.call('ZCARD', timeouts)
-  if total ~= declared then return {-1, total, declared} end
+  if (declared ~= 0 and total ~= declared) or total < wanted then return {-1, total, declared} end
 end
 local is_next = true
 if heartbeat ~= 0 then

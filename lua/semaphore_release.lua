@@ -1,3 +1,4 @@
+-- uses: count_at
 --[[
   semaphore_release: give permits back, and leave the queue.
   KEYS[1]  free      STRING  permits that are free
@@ -11,13 +12,16 @@
   Reply    {removed, receivers}  how many of them were taken, and how many connections received that they are free
 ]]
 local free_key, timeouts, removed, receivers = KEYS[1], KEYS[2], 0, 0
+-- Before anything is removed: a key may hold something else.
+local count = count_at(free_key)
+if type(count) == 'table' then return count end
 for i = 4, #ARGV do removed = removed + redis.call('ZREM', timeouts, ARGV[i]) end
 local free = nil
 -- A semaphore that was deleted is not made again.
-if removed > 0 and redis.call('EXISTS', free_key) == 1 then free = redis.call('INCRBY', free_key, removed) end
+if removed > 0 and count then free = redis.call('INCRBY', free_key, removed) end
 if ARGV[3] ~= '' and redis.call('ZREM', KEYS[3], ARGV[3]) == 1 then
   redis.call('ZREM', KEYS[4], ARGV[3])
-  free = free or tonumber(redis.call('GET', free_key) or 0)
+  free = free or count
 end
 if free and free > 0 then receivers = tonumber(redis.pcall(ARGV[2], ARGV[1], free)) or 0 end
 return {removed, receivers}

@@ -136,14 +136,7 @@ impl ClientSemaphore {
                 wanted.operation,
                 "nobody has declared how many permits the semaphore has; say it with `permits`",
             ),
-            Ok(Permitted::Otherwise { total }) => Error::invalid(
-                wanted.operation,
-                format!(
-                    "the semaphore was declared with {total} permits, not with {}; declare the same number \
-                     everywhere, or `resize` it",
-                    wanted.declared
-                ),
-            ),
+            Ok(Permitted::Otherwise { total }) => otherwise(wanted, total),
             Err(error) => error,
         };
         let error = self.of_this(error);
@@ -265,4 +258,19 @@ impl ClientSemaphore {
             None => Err(Home::not_held(self, LostReason::Expired)),
         }
     }
+}
+
+/// The error of a call that declares, or asks for, what a semaphore with this number of permits does not have.
+fn otherwise(wanted: &Wanted, total: i64) -> Error {
+    let Wanted {
+        declared, permits, ..
+    } = wanted;
+    let message = match declared {
+        0 => format!("{permits} of {total} permits are never free; acquire fewer"),
+        _ => format!(
+            "the semaphore was declared with {total} permits, not with {declared}; declare the same number \
+             everywhere, or `resize` it"
+        ),
+    };
+    Error::invalid(wanted.operation, message)
 }

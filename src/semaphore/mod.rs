@@ -188,7 +188,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// * [`is_invalid`](crate::Error::is_invalid): a name, number or lease that cannot work, or a semaphore that was
-    ///   not declared, or was declared with another number of permits.
+    ///   not declared, was declared with another number of permits, or has fewer than are asked for.
     /// * [`is_io`](crate::Error::is_io): the server does not answer. Nothing is held.
     /// * [`is_refused`](crate::Error::is_refused), [`is_denied`](crate::Error::is_denied): the server cannot do it now,
     ///   or the user lacks a right.

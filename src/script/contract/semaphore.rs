@@ -4,6 +4,7 @@
 use redis::Value;
 
 use super::fixture::{Fixture, Subscriber, U1, U2, U3};
+use crate::conn::error_reply::code;
 
 const TIMEOUTS: &str = "{S}:timeout";
 const QUEUE: &str = "lockset_sem_queue:{S}";
@@ -128,6 +129,33 @@ async fn permits_that_an_attempt_found_expired_are_announced_even_if_it_is_refus
         "{refused:?}"
     );
     assert_eq!(fixture.free_permits_told(&mut subscriber).await, ["1"]);
+}
+
+/// In a queue it would hold up all that come after it.
+#[tokio::test]
+async fn more_permits_than_there_are_are_never_waited_for() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1], "2").await, YES);
+    let ids = ["30000", "3", "0", CHANNEL, "PUBLISH", "3000"];
+    let ids = [&ids[..], &[U2, "x:1", "x:2", U3]].concat();
+    let refused = fixture.run("semaphore_acquire", &KEYS, &ids).await;
+    let [never, total, declared] = [-1, 2, 0].map(Value::Int);
+    assert_eq!(refused, Value::Array(vec![never, total, declared]));
+    assert_eq!(fixture.ask::<u64>(&["EXISTS", QUEUE]).await, 0);
+}
+
+#[tokio::test]
+async fn a_release_beside_a_foreign_key_removes_nothing() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1], "2").await, YES);
+    for foreign in [&["LPUSH", "S", "a"][..], &["SET", "S", "a text"]] {
+        fixture.make(&["DEL", "S"]).await;
+        fixture.make(foreign).await;
+        let args = [CHANNEL, "PUBLISH", "", U1];
+        let error = fixture.refused("semaphore_release", &KEYS, &args).await;
+        assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
+        assert_eq!(fixture.ask::<u64>(&["ZCARD", TIMEOUTS]).await, 1);
+    }
 }
 
 /// Attempts, repeats and late attempts, releases of parts, resizes, lost numbers and ended leases, in any order.

@@ -155,6 +155,12 @@ async fn numbers_that_cannot_work_are_refused() {
         assert!(error.is_invalid(), "{bad:?}: {error}");
     }
     assert!(semaphore().resize(u32::MAX).await.unwrap_err().is_invalid());
+    let taken = semaphore().permits(2).acquire().await.unwrap();
+    for undeclared in [semaphore(), semaphore().fair()] {
+        let error = undeclared.many(3).acquire().await.unwrap_err();
+        assert!(error.is_invalid(), "{error}");
+    }
+    taken.release().await.unwrap();
     command(&server, &["SET", "x", "a text"]).await;
     let error = semaphore().permits(3).acquire().await.unwrap_err();
     assert!(!error.is_io(), "{error}");
