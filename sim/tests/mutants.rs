@@ -64,6 +64,21 @@ const MUTANTS: &[(&str, &str, &str)] = &[
         "if last < token then",
         "if false then",
     ),
+    (
+        "permits are granted that are not free",
+        "if is_next and free >= wanted then",
+        "if is_next then",
+    ),
+    (
+        "a release of permits gives back what it names",
+        "removed = removed + redis.call('ZREM', timeouts, ARGV[i]) end",
+        "redis.call('ZREM', timeouts, ARGV[i]) removed = removed + 1 end",
+    ),
+    (
+        "a release of permits notifies nobody",
+        "if free and free > 0 then receivers",
+        "if false then receivers",
+    ),
 ];
 
 const SEEDS_MAX: u64 = 400;

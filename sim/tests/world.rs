@@ -21,6 +21,7 @@ struct Sum {
     ended: u64,
     kept: u64,
     claims: u64,
+    permits: u64,
 }
 
 /// State shared by the threads that run worlds.
@@ -51,6 +52,7 @@ impl Runs {
             sum.ended += report.ended;
             sum.kept += report.kept;
             sum.claims += report.claims;
+            sum.permits += report.permits;
             if let Some(violation) = report.violation {
                 self.bad.lock().unwrap().insert(seed, violation);
             }
@@ -91,13 +93,14 @@ fn run_all(first: u64, is_enough: impl Fn(u64, &Sum) -> bool + Sync) {
         ended,
         kept,
         claims,
+        permits,
     } = sum;
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let a_minute = |count: u64| count as f64 / took.as_secs_f64() * 60.0;
     println!(
         "{worlds} worlds from seed {first}, {operations} operations, {commands} commands, {grants} grants, \
          {joins} of them by joining, {losses} losses, {ended} of them as they were held for long enough, {kept} \
-         holds that stayed, {claims} claims in {took:.1?} on {cores} cores; \
+         holds that stayed, {claims} claims, {permits} grants of permits in {took:.1?} on {cores} cores; \
          a minute: {:.0} worlds, {:.0} operations, {:.0} commands",
         a_minute(worlds),
         a_minute(operations),
@@ -108,6 +111,7 @@ fn run_all(first: u64, is_enough: impl Fn(u64, &Sum) -> bool + Sync) {
         (ended, "losses"),
         (kept, "holds that stay"),
         (claims, "claims"),
+        (permits, "permits"),
     ] {
         assert!(count >= worlds / 10, "{what}: {count}");
     }

@@ -3,6 +3,7 @@
 mod known;
 mod once;
 mod operator;
+mod permits;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,6 +170,8 @@ impl Actor {
                 self.acquire(lock, op).await?.map(of_several)
             }
             Kind::Once => return self.claim(op).await,
+            Kind::Permits => return self.take_permits(op).await,
+            Kind::Lead => return self.lead(op).await,
         };
         match granted {
             Some(granted) => self.hold(op, asked, granted).await,
@@ -341,12 +344,7 @@ impl Actor {
                 if !guard.is_lost() {
                     return None;
                 }
-                let told = tokio::time::timeout(NOTICE_MAX, guard.lost()).await;
-                if told.is_err() {
-                    let what = format!("{} is lost, and its guard does not say so", guard.name());
-                    self.checks.lock().violate(what);
-                }
-                told.ok().or(Some(LostReason::Expired))
+                self.told_in_time(guard.name(), guard.lost()).await
             }
         }
     }

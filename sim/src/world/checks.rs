@@ -14,6 +14,7 @@ use super::held::{Grant, Held};
 use super::left::{Left, ToBeKept};
 use super::names::lock_names;
 use super::order::Order;
+use super::permits::{Permits, Taken};
 use super::plan::{Kind, LEASE};
 use super::trace::Trace;
 use super::wakes::{Wakes, free_max};
@@ -53,6 +54,7 @@ pub(super) struct Checks {
     pub(super) leaves_parts: bool,
     pub(super) forgotten: Forgotten,
     order: Order,
+    pub(super) permits: Permits,
     trace: Trace,
     pub(super) wakes: Wakes,
     /// Calls that came to their end.
@@ -85,6 +87,7 @@ impl Checks {
             leaves_parts: false,
             forgotten: Forgotten::default(),
             order: Order::default(),
+            permits: Permits::default(),
             trace: Trace::default(),
             wakes: Wakes::new(!has_faults),
             calls: 0,
@@ -123,7 +126,31 @@ impl Checks {
         if let Some(what) = passed_over.filter(|_| !self.leaves_parts) {
             self.violate(what);
         }
+        let tells = self.wakes.is_checked && !self.polls;
+        let wrong = self.permits.done(keys, tells);
+        if let Some(what) = wrong.filter(|_| !self.leaves_parts) {
+            self.violate(what);
+        }
         self.look_for_late_wakes(keys, |_| true);
+    }
+
+    /// Permits were given out. Returns the number under which they are known.
+    pub(super) fn permits_granted(&mut self, name: &str, taken: Taken) -> u64 {
+        self.note(|| format!("process {} has {} of {name}", taken.process, taken.count));
+        self.must_be_open(name, Kind::Permits, taken.process);
+        let (number, wrong) = self.permits.granted(name, taken);
+        wrong.into_iter().for_each(|what| self.violate(what));
+        number
+    }
+
+    /// Permits were lost.
+    pub(super) fn permits_lost(&mut self, name: &str, number: u64, reason: LostReason) {
+        self.losses += 1;
+        let is_closed = |process| self.closed.contains_key(&process);
+        let wrong = self
+            .permits
+            .lost(name, number, reason, self.may_fail, is_closed);
+        wrong.into_iter().for_each(|what| self.violate(what));
     }
 
     /// A server has executed a command; its own locks are the ones with `is_here`.
@@ -387,7 +414,10 @@ impl Checks {
         self.closed.insert(process, false);
         let has = |all: &[Held]| all.iter().any(|held| held.grant.process == process);
         let all = self.held.iter().filter(|(_, all)| has(all));
-        all.map(|(name, _)| name.clone()).collect()
+        let locks = all.map(|(name, _)| name.clone());
+        locks
+            .chain(self.permits.of(process).map(str::to_owned))
+            .collect()
     }
 
     /// They were: its guards are lost.
@@ -451,5 +481,6 @@ impl Checks {
         for all in self.held.values_mut() {
             all.retain(|held| held.grant.process != process);
         }
+        self.permits.crashed(process);
     }
 }

@@ -10,6 +10,7 @@ mod held;
 mod left;
 mod names;
 mod order;
+mod permits;
 mod plan;
 mod running;
 mod shutdown;
@@ -88,6 +89,8 @@ pub struct Report {
     pub kept: u64,
     /// Keys that were claimed for a window.
     pub claims: u64,
+    /// Guards of permits that were given out.
+    pub permits: u64,
     /// Replicas that took over.
     pub failovers: u64,
     /// Restarts of a single server that lost its data.
@@ -287,6 +290,7 @@ impl World {
             ended: checks.ended,
             kept: checks.left.holds,
             claims: checks.left.claimed,
+            permits: checks.permits.grants,
             failovers: running.failovers,
             restarts: running.restarts,
             denials,

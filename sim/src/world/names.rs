@@ -15,13 +15,26 @@ pub(super) fn names(kind: Kind, lock: usize) -> Vec<String> {
         ],
         Kind::Redlock => vec![format!("redlock:{lock}")],
         Kind::Once => vec![format!("once:{lock}")],
+        Kind::Permits => vec![format!("permits:{lock}")],
+        Kind::Lead => vec![format!("leads:{lock}")],
     }
 }
 
 /// The names of all locks of a world, as servers know them.
 pub(super) fn lock_names() -> impl Iterator<Item = String> {
-    let kinds = [Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Once];
+    let kinds = [
+        Kind::Reentrant,
+        Kind::Fair,
+        Kind::Write,
+        Kind::Once,
+        Kind::Lead,
+    ];
     kinds
         .into_iter()
         .flat_map(|kind| (0..2).flat_map(move |lock| names(kind, lock)))
+}
+
+/// The names of all semaphores of a world, as the server knows them.
+pub(super) fn semaphore_names() -> impl Iterator<Item = String> {
+    (0..2).flat_map(|lock| names(Kind::Permits, lock))
 }

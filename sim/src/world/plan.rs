@@ -27,6 +27,10 @@ pub(super) enum Kind {
     Redlock,
     /// A key that is claimed for a window.
     Once,
+    /// Permits of a semaphore.
+    Permits,
+    /// The leadership of an election.
+    Lead,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +166,9 @@ pub(super) struct Plan {
     pub(super) lacking: Vec<(usize, Right)>,
 }
 
+/// How many permits each semaphore has.
+pub(super) const PERMITS: u32 = 3;
+
 /// The lease of all clients.
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 
@@ -274,6 +281,9 @@ impl Plan {
             add_readers(seed, &mut tasks);
         }
         add_terms(seed, &mut tasks);
+        if servers == 1 {
+            add_synchronizers(seed, &mut tasks);
+        }
         if !seed.is_multiple_of(4) {
             add_shutdown(seed, processes, &mut faults);
         }
@@ -386,6 +396,26 @@ fn add_terms(seed: u64, tasks: &mut [Vec<Vec<Op>>]) {
             Kind::Multi => {}
             _ if evicts => op.verb = Verb::Evict,
             _ => {}
+        }
+    }
+}
+
+/// In half of the worlds: calls for permits and campaigns, instead.
+fn add_synchronizers(seed: u64, tasks: &mut [Vec<Vec<Op>>]) {
+    // A separate generator keeps all other draws from the seed unchanged.
+    let mut draw = Rng::with_seed(seed ^ 0x5e3a);
+    if draw.bool() {
+        return;
+    }
+    for op in tasks.iter_mut().flatten().flatten() {
+        op.kind = match draw.u8(..10) {
+            0..4 => Kind::Permits,
+            4 => Kind::Lead,
+            _ => continue,
+        };
+        op.terms.permits = draw.u32(1..=PERMITS);
+        if matches!(op.verb, Verb::Force | Verb::Evict) {
+            op.verb = Verb::Lock;
         }
     }
 }

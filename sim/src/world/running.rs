@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use super::checks::Checks;
 use super::left::lock_of;
-use super::names::{lock_names, names};
+use super::names::{lock_names, names, semaphore_names};
+use super::permits::Permits;
 use super::plan::{Fault, Kind, LEASE};
 use crate::deployment::{Deployment, Layout};
 use crate::process::Process;
@@ -29,9 +30,11 @@ pub(super) struct Running {
     pub(super) kept_up: bool,
 }
 
-/// Counters of tokens have lives of their own.
-fn is_token(name: &str) -> bool {
-    name.starts_with("redisson_lock_token:")
+/// Counters of tokens have lives of their own, and a semaphore stays.
+fn stays(name: &str) -> bool {
+    let is_token = name.starts_with("redisson_lock_token:");
+    let is_of = |semaphore: &str| name == semaphore || name == format!("{{{semaphore}}}:timeout");
+    is_token || semaphore_names().any(|semaphore| is_of(&semaphore))
 }
 
 impl Running {
@@ -190,7 +193,10 @@ impl Running {
         }
         if !is_clean {
             tokio::time::sleep(3 * LEASE).await;
-            self.must_be_gone(|name| name.starts_with("lockset_") || name.starts_with("redisson_"));
+            self.must_be_gone(|name| {
+                let is_helper = name.starts_with("lockset_") || name.starts_with("redisson_");
+                is_helper || stays(name)
+            });
             // A queue with a dead waiter is kept for at most this long.
             tokio::time::sleep(QUEUE).await;
         } else {
@@ -198,11 +204,23 @@ impl Running {
             let lag = self.deployment.net.with(|state| *state.lag.end());
             tokio::time::sleep(Duration::from_millis(200) + lag).await;
             let checks = Arc::clone(&self.checks);
-            self.must_be_gone(|name| is_token(name) || checks.lock().left.may_have(lock_of(name)));
+            self.no_permit_is_taken();
+            self.must_be_gone(|name| stays(name) || checks.lock().left.may_have(lock_of(name)));
             let longest = self.checks.lock().left.longest();
             tokio::time::sleep(longest).await;
         }
-        self.must_be_gone(is_token);
+        self.must_be_gone(stays);
+    }
+
+    /// All permits are free again.
+    fn no_permit_is_taken(&self) {
+        if matches!(self.deployment.layout, Layout::Apart(1)) {
+            let net = &self.deployment.net;
+            let taken = net.with(|state| Permits::are_taken(&state.node(0).store));
+            taken
+                .into_iter()
+                .for_each(|what| self.checks.lock().violate(what));
+        }
     }
 
     fn must_be_gone(&self, may_stay: impl Fn(&str) -> bool) {

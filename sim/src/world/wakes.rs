@@ -36,7 +36,7 @@ struct Lock {
 }
 
 pub(super) struct Wakes {
-    is_checked: bool,
+    pub(super) is_checked: bool,
     locks: BTreeMap<String, Lock>,
     next: u64,
     /// Locks whose slot has moved, and until when their waiters may still be finding out.

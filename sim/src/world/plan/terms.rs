@@ -13,6 +13,8 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) give_up: Option<Duration>,
     pub(crate) sticky: Option<Duration>,
+    /// Of a semaphore.
+    pub(crate) permits: u32,
     /// It is released as soon as another caller waits.
     pub(crate) ends_when_recalled: bool,
 }
@@ -38,6 +40,7 @@ impl Terms {
             max_hold: some(draw, 6, 50, 1_500),
             give_up: some(draw, 8, 1, 1_500),
             sticky: some(draw, 4, 1, 600),
+            permits: 0,
             ends_when_recalled: draw.u8(..6) == 0,
         };
         let (lease, max_hold) = if is_confirmed {
