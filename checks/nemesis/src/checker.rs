@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use crate::history::{Event, Nanos, What};
+use crate::history::{Event, Mode, Nanos, What};
 
 #[cfg(test)]
 mod tests;
@@ -53,6 +53,17 @@ pub enum Violation {
         second: (u32, u64),
         /// For how long.
         time: Nanos,
+    },
+    /// More permits of a semaphore were held at once than there are.
+    TooManyPermits {
+        /// Of which semaphore.
+        lock: String,
+        /// How many were held.
+        held: u32,
+        /// How many there are.
+        of: u32,
+        /// Whose call held some of them last.
+        last: (u32, u64),
     },
     /// A token was not larger than one that was given before its call began, or was given twice.
     TokenNotLarger {
@@ -111,6 +122,7 @@ impl Violation {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::TwoAtOnce { .. } => "two at once",
+            Self::TooManyPermits { .. } => "too many permits",
             Self::TokenNotLarger { .. } => "token not larger",
             Self::OutOfOrder { .. } => "out of order",
             Self::LossTooLate { .. } => "loss too late",
@@ -153,7 +165,7 @@ struct Call {
     id: (u32, u64),
     lock: String,
     is_fair: bool,
-    is_shared: bool,
+    mode: Mode,
     wait: Nanos,
     begin: Nanos,
     /// When it was granted, refused, dropped or failed.
@@ -192,7 +204,7 @@ fn calls(events: &[Event]) -> Vec<Call> {
         if let What::Begin {
             lock,
             is_fair,
-            is_shared,
+            mode,
             wait,
         } = what
         {
@@ -200,7 +212,7 @@ fn calls(events: &[Event]) -> Vec<Call> {
                 id,
                 lock: lock.clone(),
                 is_fair: *is_fair,
-                is_shared: *is_shared,
+                mode: *mode,
                 wait: *wait,
                 begin: *at,
                 answered: None,
@@ -261,6 +273,7 @@ pub fn check(events: &[Event], harms: &[Harm], left: &[String], limits: &Limits)
             .collect();
         granted.sort_unstable_by_key(|call| call.granted);
         check_exclusion(lock, &granted, harms, limits, &mut report);
+        check_permits(lock, &granted, harms, limits, &mut report);
         check_tokens(lock, &granted, &mut report);
         check_order(&calls, harms, limits, &mut report);
     }
@@ -334,10 +347,16 @@ fn check_exclusion(
     // The calls whose holds last longest: of exclusive holds, and of all.
     type Last<'a> = Option<(&'a Call, Nanos)>;
     let (mut alone, mut any): (Last<'_>, Last<'_>) = (None, None);
-    for call in granted {
+    let locks = granted
+        .iter()
+        .filter(|call| !matches!(call.mode, Mode::Permits { .. }));
+    for call in locks {
         let (from, end) = (call.granted.unwrap_or(0), call.end(harms));
-        if let Some((first, first_end)) = if call.is_shared { alone } else { any }
-            && first_end > from
+        if let Some((first, first_end)) = if call.mode == Mode::Shared {
+            alone
+        } else {
+            any
+        } && first_end > from
             && end > from
         {
             let time = first_end.min(end) - from;
@@ -353,11 +372,46 @@ fn check_exclusion(
             }
         }
         let lasts = |known: Option<(&Call, Nanos)>| known.is_none_or(|(_, before)| end > before);
-        if !call.is_shared && lasts(alone) {
+        if call.mode == Mode::Alone && lasts(alone) {
             alone = Some((call, end));
         }
         if lasts(any) {
             any = Some((call, end));
+        }
+    }
+}
+
+/// Compares the held permits with the permits of the semaphore, at each grant.
+fn check_permits(
+    lock: &str,
+    granted: &[&Call],
+    harms: &[Harm],
+    limits: &Limits,
+    report: &mut Report,
+) {
+    // The end of each hold that may last yet, and its permits.
+    let mut holds: Vec<(Nanos, u32)> = Vec::new();
+    for call in granted {
+        let Mode::Permits { taken, of } = call.mode else {
+            continue;
+        };
+        let (from, end) = (call.granted.unwrap_or(0), call.end(harms));
+        holds.retain(|(end, _)| *end > from);
+        if end <= from {
+            continue;
+        }
+        holds.push((end, taken));
+        let held: u32 = holds.iter().map(|(_, taken)| taken).sum();
+        if held > of && limits.loses_data {
+            let soonest = holds.iter().map(|(end, _)| *end).min();
+            report.doubles.push(soonest.unwrap_or(from) - from);
+        } else if held > of {
+            report.violations.push(Violation::TooManyPermits {
+                lock: lock.to_owned(),
+                held,
+                of,
+                last: call.id,
+            });
         }
     }
 }

@@ -33,6 +33,22 @@ pub struct Event {
     pub what: What,
 }
 
+/// The other holders that a hold permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// Nobody.
+    Alone,
+    /// Others who share it.
+    Shared,
+    /// As many as there are permits left.
+    Permits {
+        /// How many it takes.
+        taken: u32,
+        /// How many there are.
+        of: u32,
+    },
+}
+
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
@@ -43,8 +59,8 @@ pub enum What {
         lock: String,
         /// Whether its waiters are served in their order.
         is_fair: bool,
-        /// Whether it may be held together with others who share it.
-        is_shared: bool,
+        /// The other holders that it permits.
+        mode: Mode,
         /// In ns.
         wait: Nanos,
     },

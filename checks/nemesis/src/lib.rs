@@ -7,6 +7,7 @@ pub mod campaign;
 pub mod checker;
 pub mod faults;
 pub mod history;
+mod kept;
 pub mod table;
 pub mod topology;
 pub mod worker;

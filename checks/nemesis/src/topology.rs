@@ -132,6 +132,8 @@ impl Servers {
     pub async fn left(&self, within: Duration, was_killed: bool) -> Vec<String> {
         let is_kept = |key: &String| {
             key.starts_with("redisson_lock_token:")
+                || key.starts_with("permits:")
+                || (key.starts_with("{permits:") && key.ends_with("}:timeout"))
                 || (was_killed && key.starts_with("lockset_client"))
         };
         let deadline = tokio::time::Instant::now() + within;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockset::{Client, Guard, Lock, Member, MultiLock, Redlock};
+use lockset::{Client, Lock, Member, MultiLock, Redlock};
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
-use crate::history::{Nanos, What, Writer, now};
+use crate::history::{Mode, Nanos, What, Writer, now};
+use crate::kept::Kept;
 
 /// The instructions for a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,6 +45,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const CONNECTED: Duration = Duration::from_secs(10);
 
 const LOCKS: u64 = 2;
+
+/// How many permits each semaphore has.
+pub const PERMITS: u32 = 3;
 const WAIT: Duration = Duration::from_secs(1);
 
 /// How long a guard may go without being asked.
@@ -69,8 +73,8 @@ impl Desk {
             call,
             What::Begin {
                 lock,
-                is_fair: order == Order::Fair,
-                is_shared: order == Order::Shared,
+                is_fair: matches!(order, Order::Fair | Order::FairPermits(_)),
+                mode: order.mode(),
                 wait,
             },
         );
@@ -99,6 +103,20 @@ enum Order {
     Fair,
     /// Together with others who share it.
     Shared,
+    /// Permits of a fair semaphore.
+    FairPermits(u32),
+    /// Permits of a semaphore.
+    Permits(u32),
+}
+
+impl Order {
+    fn mode(self) -> Mode {
+        match self {
+            Self::Any | Self::Fair => Mode::Alone,
+            Self::Shared => Mode::Shared,
+            Self::Permits(taken) | Self::FairPermits(taken) => Mode::Permits { taken, of: PERMITS },
+        }
+    }
 }
 
 /// How a guard is used.
@@ -214,7 +232,7 @@ async fn any(desk: &Desk, client: &Client, random: &mut fastrand::Rng) {
     let lease = desk.lease();
     let [plain, fair, written] =
         ["plain", "fair", "written"].map(|kind| format!("{kind}:{number}"));
-    match random.u8(..10) {
+    match random.u8(..14) {
         0..3 => {
             let lock = client.lock(&plain).lease(lease).fenced();
             once(desk, lock, &[(plain, Order::Any)], random).await;
@@ -232,7 +250,7 @@ async fn any(desk: &Desk, client: &Client, random: &mut fastrand::Rng) {
             let lock = client.rw_lock(&written).read_side().lease(lease);
             once(desk, lock, &[(written, Order::Shared)], random).await;
         }
-        _ => {
+        9 => {
             let members = [
                 Member::from(client.lock(&plain)),
                 Member::from(client.fair_lock(&fair)),
@@ -242,6 +260,8 @@ async fn any(desk: &Desk, client: &Client, random: &mut fastrand::Rng) {
             let all = [plain, fair, written].map(|name| (name, Order::Any));
             once(desk, lock, &all, random).await;
         }
+        10..13 => take_permits(desk, client, number, random).await,
+        _ => lead(desk, client, number, random).await,
     }
     // From idle to saturated, and back.
     let phase = now() / 2_000_000_000 % 3;
@@ -250,17 +270,54 @@ async fn any(desk: &Desk, client: &Client, random: &mut fastrand::Rng) {
     }
 }
 
+/// One call for permits. The second semaphore is fair.
+async fn take_permits(desk: &Desk, client: &Client, number: u64, random: &mut fastrand::Rng) {
+    let name = format!("permits:{number}");
+    let count = random.u32(1..=PERMITS);
+    let permits = client.semaphore(&name).permits(PERMITS).many(count);
+    let permits = permits.lease(desk.lease());
+    let (permits, order) = match number {
+        1 => (permits.fair(), Order::FairPermits(count)),
+        _ => (permits, Order::Permits(count)),
+    };
+    let asked = async { Ok(permits.try_acquire_for(WAIT).await?.map(Kept::Permits)) };
+    call(desk, asked, &[(name, order)], random).await;
+}
+
+/// One candidacy. A leader has a token, as the holder of a lock has.
+async fn lead(desk: &Desk, client: &Client, number: u64, random: &mut fastrand::Rng) {
+    let name = format!("leads:{number}");
+    let election = client.election(&name).lease(desk.lease());
+    let asked = async { Ok(election.campaign_for(WAIT).await?.map(Kept::Lead)) };
+    call(desk, asked, &[(name, Order::Any)], random).await;
+}
+
+/// Asks for a lock.
+async fn ask<L: Lock<Guard: 'static>>(lock: L) -> lockset::Result<Option<Kept>> {
+    let guard = lock.try_lock_for(WAIT).await?;
+    Ok(guard.map(|guard| Kept::Lock(Box::new(guard))))
+}
+
 /// One call for a lock that consists of these.
-async fn once<L: Lock>(
+async fn once<L: Lock<Guard: 'static>>(
     desk: &Desk,
     lock: L,
+    parts: &[(String, Order)],
+    random: &mut fastrand::Rng,
+) {
+    call(desk, ask(lock), parts, random).await;
+}
+
+/// One call for what consists of these.
+async fn call(
+    desk: &Desk,
+    asked: impl Future<Output = lockset::Result<Option<Kept>>>,
     parts: &[(String, Order)],
     random: &mut fastrand::Rng,
 ) {
     let plan = Use::new(random, desk.lease());
     let begun = parts.iter().map(|(name, order)| desk.begin(name, *order));
     let calls: Vec<u64> = begun.collect();
-    let asked = lock.try_lock_for(WAIT);
     let answer = match plan.patience {
         Some(patience) => timeout(patience, asked).await,
         None => Ok(asked.await),
@@ -276,8 +333,8 @@ async fn once<L: Lock>(
     }
 }
 
-async fn hold<G: Guard>(desk: &Desk, calls: &[u64], guard: G, plan: Use) {
-    let token = guard.fencing_token().map(|token| token.get());
+async fn hold(desk: &Desk, calls: &[u64], guard: Kept, plan: Use) {
+    let token = guard.token();
     desk.note(calls, &What::Granted { token });
     let end = now() + plan.hold.as_nanos() as Nanos;
     let mut vouched = 0;

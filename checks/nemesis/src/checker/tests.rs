@@ -34,18 +34,18 @@ impl Told {
     }
 
     fn begins(&mut self, at: Nanos, process: u32) {
-        self.asks(at, process, false);
+        self.asks(at, process, Mode::Alone);
     }
 
-    fn asks(&mut self, at: Nanos, process: u32, is_shared: bool) {
-        let (lock, is_fair) = ("x".to_owned(), !is_shared);
+    fn asks(&mut self, at: Nanos, process: u32, mode: Mode) {
+        let (lock, is_fair) = ("x".to_owned(), mode == Mode::Alone);
         self.note(
             at,
             process,
             What::Begin {
                 lock,
                 is_fair,
-                is_shared,
+                mode,
                 wait: 1_000 * MS,
             },
         );
@@ -242,8 +242,9 @@ fn what_is_left_is_found() {
 #[test]
 fn readers_hold_together_and_no_writer_beside_them() {
     let mut told = Told::default();
-    for (process, is_shared) in [(1, true), (2, true), (3, false), (4, true)] {
-        told.asks(0, process, is_shared);
+    use Mode::{Alone, Shared};
+    for (process, mode) in [(1, Shared), (2, Shared), (3, Alone), (4, Shared)] {
+        told.asks(0, process, mode);
     }
     told.has(1, 1, 1, 100);
     told.has(2, 2, 2, 50);
@@ -257,4 +258,29 @@ fn readers_hold_together_and_no_writer_beside_them() {
     told.releases(41, 3);
     told.releases(90, 1);
     assert_eq!(told.kinds(&[]), ["two at once", "two at once"]);
+}
+
+#[test]
+fn more_permits_than_there_are() {
+    let (mut few, mut many) = (Told::default(), Told::default());
+    for (told, last) in [(&mut few, 1), (&mut many, 2)] {
+        for (process, taken) in [(1, 1), (2, 1), (3, last)] {
+            told.asks(0, process, Mode::Permits { taken, of: 3 });
+            told.note(10, process, What::Granted { token: None });
+            told.note(10, process, What::Valid { until: 90 * MS });
+        }
+        for process in 1..4 {
+            told.note(50, process, What::ReleaseBegin);
+            told.note(51, process, What::ReleaseEnd);
+        }
+    }
+    assert_eq!(check(&few.0, &[], &[], &LIMITS).violations, []);
+    let found = check(&many.0, &[], &[], &LIMITS).violations;
+    assert!(
+        matches!(
+            found[..],
+            [Violation::TooManyPermits { held: 4, of: 3, .. }]
+        ),
+        "{found:?}"
+    );
 }
