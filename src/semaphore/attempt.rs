@@ -69,7 +69,8 @@ impl ClientSemaphore {
             return Vec::new();
         };
         asks.has_place = true;
-        let others = state.queue.requests().filter(|id| *id != request);
+        // A request that asks takes its own place, and has left it again if the server has granted it.
+        let others = state.queue.unasked();
         let mut places = Vec::new();
         for id in others.take(PLACES_MAX) {
             if let Some(other) = state.callers.get_mut(&id).filter(takes_place) {

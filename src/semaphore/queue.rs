@@ -134,6 +134,11 @@ impl Queue {
         self.waiting.iter().map(|waiting| waiting.request.id)
     }
 
+    /// The waiting requests without an attempt under way, in order.
+    pub(super) fn unasked(&self) -> impl Iterator<Item = u64> {
+        self.requests().filter(|request| !self.is_asked(*request))
+    }
+
     /// When [`Event::Timer`] is due. `Tick::NEVER` if a reply or a message comes next, and `None` if no task need wake
     /// the queue.
     pub(super) fn wake_at(&self) -> Option<Tick> {

@@ -169,6 +169,19 @@ fn a_fair_request_that_comes_later_gets_its_place_at_once() {
     assert_eq!(on(&mut queue, at(2), refused), asks(2));
 }
 
+/// The server may have granted it and removed its place, and the reply may be under way.
+#[test]
+fn no_attempt_keeps_the_place_of_a_request_that_asks_itself() {
+    let mut queue = Queue::default();
+    for id in [1, 2] {
+        call_fair(&mut queue, id);
+    }
+    assert_eq!(queue.unasked().next(), None);
+    let retry_in = Duration::from_millis(10);
+    on(&mut queue, at(0), Event::Refused { ask: 1, retry_in });
+    assert_eq!(queue.unasked().collect::<Vec<_>>(), [2]);
+}
+
 #[test]
 fn a_fair_grant_goes_to_the_request_that_asked() {
     let mut queue = Queue::default();
