@@ -229,7 +229,7 @@ impl Client {
     /// ```
     #[must_use]
     pub fn stats(&self) -> ClientStats {
-        self.core.observed().meter.publish();
+        self.core.observed().publish();
         self.snapshot()
     }
 
@@ -241,7 +241,7 @@ impl Client {
             waiters: self.core.locals.waiters(),
             subscriptions: self.core.locals.channels(),
             background: self.core.watchdog.pending(),
-            totals: self.core.observed().counters.totals(),
+            totals: self.core.observed().counts.totals(),
             native: self.core.scripts.native.get(),
         }
     }

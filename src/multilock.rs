@@ -25,10 +25,8 @@ use crate::engine::acquire::{self, LockRequest, Wait};
 use crate::engine::hold::Share;
 use crate::engine::hold::bundle::Bundle;
 use crate::fair::FairLock;
-use crate::observe::long_wait::{Waited, place_of, told_if_long};
-use crate::observe::meter::GuardTimer;
-use crate::observe::totals::CountedKind;
-use crate::observe::trace;
+use crate::observe::call::{LockCall, Waited, place_of};
+use crate::observe::fact::CountedKind;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, WriteSide};
 
@@ -343,35 +341,31 @@ impl MultiLock {
             Box::pin(one_server::check_connected(&self.0.members, operation)).await?;
         }
         let requests = self.requests(operation)?;
-        let (core, group) = (self.0.members[0].core(), self.0.options.group);
+        let core = self.0.members[0].core();
         let began = core.clock.now();
+        let lock_call = LockCall {
+            core,
+            kind: KIND,
+            name: self.name(),
+            options: &self.0.options,
+            began,
+        };
         let call = pin!(acquire::several(&requests, wait, began));
         let most = || self.0.members.iter().map(Handle::waiters).max();
         let waiters = || most().unwrap_or_default();
         // It waits for one member at a time.
         let queued = || requests.iter().find(|each| each.queued.number().is_some());
         let place = || async { place_of(queued()?).await };
-        let name = (self.name(), self.0.options.long_wait);
-        let waited = Waited::new(name, waiters, place, || self.refused());
-        let call = pin!(told_if_long(core, wait, began, waited, call));
-        let timer = core
-            .observed()
-            .meter
-            .call(|| KIND, group, began, core.clock);
-        let ended = trace::acquire(KIND.name(), self.name(), group, call).await;
-        let timed = timer.ends(&ended, |_| None);
-        let timer = GuardTimer::of(timed, &core.observed().meter, core.clock);
-        let shares = ended?;
-        if shares.is_none() {
-            core.observed().refused(group);
-        }
-        let guarded = |shares: Vec<Share>| {
+        let waited = Waited(waiters, place, || self.refused());
+        let call = pin!(lock_call.told_if_long(wait, waited, call));
+        let got = lock_call.guarded(call).await?;
+        let guarded = |(shares, timer): (Vec<Share>, _)| {
             let shares = shares.into_iter().zip(&requests);
             let shares =
                 shares.map(|(share, request)| share.guarded(request.kept_until(), Duration::ZERO));
             MultiGuard(Bundle::of(shares.collect(), timer))
         };
-        Ok(shares.map(guarded))
+        Ok(got.map(guarded))
     }
 
     fn requests(&self, operation: &'static str) -> Result<Vec<LockRequest>> {

@@ -21,10 +21,9 @@ use crate::engine::hold::local::{KeptLocal, LocalLock};
 use crate::engine::hold::protocol::{Forced, Protocol};
 use crate::engine::hold::{Hold, Share};
 use crate::engine::keys::LockName;
+use crate::observe::call::{LockCall, Waited, place_of};
 use crate::observe::events::Event;
-use crate::observe::long_wait::{Waited, place_of, told_if_long};
-use crate::observe::totals::CountedKind;
-use crate::observe::trace;
+use crate::observe::fact::{CountedKind, Fact};
 use crate::script::reply::{self, Inspected};
 use crate::script::{Answer, Call};
 use crate::watchdog::Leased;
@@ -188,46 +187,41 @@ impl Handle {
         wait: impl FnOnce(Tick) -> Wait,
     ) -> Result<Option<Share>> {
         // Read once: the limits and the measurements of the call all begin at this instant.
-        let (core, began) = (&self.core, self.core.clock.now());
+        let began = self.core.clock.now();
         let (request, wait) = (self.request(operation)?, wait(began));
         // Pinned here, because moving a future into another one doubles its size.
         let call = pin!(acquire::one(&request, wait, began));
-        let (name, busy) = (self.given_name(), || self.refused("lock"));
-        let place = || place_of(&request);
-        let name = (name, self.options.long_wait);
-        let waited = Waited::new(name, || self.waiters(), place, busy);
-        let call = pin!(told_if_long(core, wait, began, waited, call));
-        let share = self.recorded(began, call).await?;
-        Ok(self.given(&request, share))
+        let (place, busy) = (|| place_of(&request), || self.refused("lock"));
+        let waited = Waited(|| self.waiters(), place, busy);
+        let call = pin!(self.lock_call(began).told_if_long(wait, waited, call));
+        self.recorded(&request, began, call).await
     }
 
-    /// Drives a call that began then, with a span and metrics if they are in use.
+    fn lock_call(&self, began: Tick) -> LockCall<'_> {
+        LockCall {
+            core: &self.core,
+            kind: self.kind(),
+            name: self.given_name(),
+            options: &self.options,
+            began,
+        }
+    }
+
+    /// Drives a call that began then, and turns the share into what the caller gets.
     async fn recorded(
         &self,
+        request: &LockRequest,
         began: Tick,
         call: impl Future<Output = Result<Option<Share>>>,
     ) -> Result<Option<Share>> {
-        let (group, clock) = (self.options.group, self.core.clock);
-        let meter = &self.core.observed().meter;
-        let timer = meter.call(|| self.kind(), group, began, clock);
-        let mut ended = if trace::has_spans() {
-            trace::acquire(self.kind().name(), self.given_name(), group, call).await
-        } else {
-            call.await
-        };
         // A grant that replicas have to confirm counts only after that.
         let is_final = self.options.replication.is_none();
-        let timed = timer.ends(&ended, |share| share.since().filter(|_| is_final));
-        Share::time(&mut ended, timed);
-        ended
-    }
-
-    /// Turns the share into what the caller gets, and counts a refusal.
-    fn given(&self, request: &LockRequest, share: Option<Share>) -> Option<Share> {
-        if share.is_none() {
-            self.core.observed().refused(self.options.group);
-        }
-        share.map(|share| share.guarded(request.kept_until(), request.sticky()))
+        let granted = |share: &Share| share.since().filter(|_| is_final);
+        let (ended, timed) = self.lock_call(began).recorded(granted, call).await;
+        Ok(ended?.map(|mut share| {
+            share.time(timed);
+            share.guarded(request.kept_until(), request.sticky())
+        }))
     }
 
     /// Makes one attempt: a share, or the time left of the other holder's lease.
@@ -241,8 +235,8 @@ impl Handle {
             let tried = acquire::one_or_remaining(&request, began).await?;
             Ok(tried.map_err(|lease| remaining = lease).ok())
         });
-        let share = self.recorded(began, tried).await?;
-        Ok(self.given(&request, share).ok_or(remaining))
+        let share = self.recorded(&request, began, tried).await?;
+        Ok(share.ok_or(remaining))
     }
 
     /// Sets the group for the metrics.
@@ -326,9 +320,9 @@ impl Handle {
         let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
         let freed = self.query("force_unlock", call, read).await?;
         if freed {
-            self.core.observed().tell(|| Event::Forced {
-                lock: name.as_str().into(),
-            });
+            let lock = name.as_str().into();
+            let forced = Event::Forced { lock };
+            self.core.observed().note(Fact::event(forced));
             for hold in holds {
                 if hold.is_exclusive() == (self.mode == Mode::Exclusive) {
                     hold.revoked();

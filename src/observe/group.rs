@@ -1,5 +1,6 @@
 //! Groups of locks, a label of metrics: few values, even if a program has many names of locks.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::RwLock;
@@ -8,7 +9,7 @@ use parking_lot::RwLock;
 const GROUPS_MAX: usize = 64;
 
 /// The number of groups: no group, the named ones, and the rest.
-pub(crate) const GROUPS: usize = GROUPS_MAX + 2;
+const GROUPS: usize = GROUPS_MAX + 2;
 
 /// The name of the rest.
 const OTHER_NAME: &str = "other";
@@ -32,7 +33,7 @@ impl Group {
         NAMES.write().find_or_add(name)
     }
 
-    pub(crate) fn index(self) -> usize {
+    fn index(self) -> usize {
         self.0.into()
     }
 
@@ -47,6 +48,29 @@ impl Group {
 
     pub(crate) fn or(self, other: Self) -> Self {
         if self == Self::NONE { other } else { self }
+    }
+}
+
+/// A value for each group, made when it is first needed.
+#[derive(Debug)]
+pub(crate) struct ByGroup<T>([OnceLock<Box<T>>; GROUPS]);
+
+impl<T> Default for ByGroup<T> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| OnceLock::new()))
+    }
+}
+
+impl<T: Default> ByGroup<T> {
+    #[inline]
+    pub(crate) fn of(&self, group: Group) -> &T {
+        self.0[group.index()].get_or_init(Box::default)
+    }
+
+    /// Returns the groups that have a value.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Group, &T)> {
+        let all = (0..).map(Group).zip(&self.0);
+        all.filter_map(|(group, value)| Some((group, &**value.get()?)))
     }
 }
 

@@ -1,13 +1,19 @@
 //! Reports of a client about itself: events, counts, metrics, spans, and its announcement to operators.
 //!
-//! Invariant: nothing here changes what a lock does.
+//! Every fact is noted once, by [`Observed::note`](observer::Observed::note). Invariant: nothing here changes what a
+//! lock does.
 
 pub(crate) mod announce;
+pub(crate) mod call;
+pub(crate) mod counts;
 pub(crate) mod events;
+pub(crate) mod fact;
 pub(crate) mod group;
-pub(crate) mod long_wait;
-pub(crate) mod meter;
+pub(crate) mod guard;
+#[cfg(feature = "metrics")]
+mod meter;
 pub(crate) mod observer;
 pub(crate) mod totals;
-pub(crate) mod trace;
+#[cfg(feature = "tracing")]
+mod trace;
 pub(crate) mod waits;

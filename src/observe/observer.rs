@@ -1,19 +1,23 @@
-//! Counts and events of a client that no caller learns of.
+//! The one place where a client notes facts about itself, and its observer.
 //!
 //! Invariants: the engine never waits for an observer, and none of its locks is held while one runs; every failure in
 //! the background has a count and an event.
 
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
 
-use crate::api::lost::LostReason;
+use tokio::sync::Notify;
+
 use crate::engine::clock::{Clock, Tick};
+use crate::observe::counts::{Counts, PUBLISHED_EVERY};
 use crate::observe::events::Event;
+use crate::observe::fact::Fact;
 use crate::observe::group::Group;
-use crate::observe::meter::{Meter, WaitCount};
-use crate::observe::totals::{CountedKind, Counters, GrantedBy, count};
+#[cfg(feature = "metrics")]
+use crate::observe::meter::Meter;
+#[cfg(feature = "tracing")]
 use crate::observe::trace;
 use crate::observe::waits::Waits;
 
@@ -57,11 +61,14 @@ impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
     }
 }
 
-/// Counts what a client does, and passes events to its observer and counts to the recorder of metrics.
+/// Notes what a client does: counts it, and passes it to the observer, `tracing` and the recorder of metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
-    pub(crate) counters: Counters,
-    pub(crate) meter: Meter,
+    pub(crate) counts: Counts,
+    #[cfg(feature = "metrics")]
+    meter: Meter,
+    /// Notified when there is something to publish.
+    counted: Notify,
     /// Waiting calls, if long waits are reported.
     pub(crate) waits: Arc<Waits>,
     /// The channel to the observer's thread, if there is one.
@@ -77,29 +84,41 @@ impl Observed {
         let (events, inbox) = sync_channel(EVENTS_MAX);
         let thread = std::thread::Builder::new().name("lockset-observer".to_owned());
         thread.spawn(move || tell_all(&*observer, &inbox))?;
-        Ok(Self {
-            events: Some(events),
-            ..Self::default()
-        })
+        let mut this = Self::default();
+        this.events = Some(events);
+        Ok(this)
     }
 
     /// Whether events have a receiver.
     pub(crate) fn is_on(&self) -> bool {
-        self.events.is_some() || trace::is_on()
+        #[cfg(feature = "tracing")]
+        if trace::is_on() {
+            return true;
+        }
+        self.events.is_some()
     }
 
-    /// Reports an event if events have a receiver. Neither blocks nor panics.
-    pub(crate) fn tell<'a>(&self, event: impl FnOnce() -> Event<'a>) {
-        if self.events.is_none() && !cfg!(feature = "tracing") {
-            return;
+    /// Notes a fact, once. Call it while no mutex is held: code of the program runs here, and may ask the client and
+    /// its guards anything. Neither blocks nor panics.
+    #[inline]
+    pub(crate) fn note(&self, fact: Fact<'_>) {
+        #[cfg(feature = "metrics")]
+        self.meter.look_for(&fact, &self.counts);
+        self.counts.note(&fact);
+        #[cfg(feature = "metrics")]
+        self.meter.note(&fact, &self.counted);
+        if let Some(event) = fact.into_event() {
+            self.tell(event);
         }
-        let event = event();
+    }
+
+    fn tell(&self, event: Event<'_>) {
+        #[cfg(feature = "tracing")]
         trace::tell(&event);
         if let Some(events) = &self.events
             && events.try_send(event.into_owned()).is_err()
         {
-            count(&self.counters.events_dropped);
-            self.meter.event_dropped();
+            self.note(Fact::EventDropped);
         }
     }
 
@@ -107,70 +126,66 @@ impl Observed {
     pub(crate) fn group(&self, name: &str) -> Group {
         let (group, is_first_over) = Group::named(name);
         if is_first_over {
-            self.tell(|| Event::TooManyGroups { group: name.into() });
+            self.note(Fact::event(Event::TooManyGroups { group: name.into() }));
         }
         group
     }
 
-    /// Counts a call that got a lock.
+    /// Notes the reply to a command that was sent then over the lane at this place, if its time is of interest.
     #[inline]
-    pub(crate) fn granted(&self, kind: CountedKind, by: GrantedBy, group: Group) {
-        self.counters.granted(kind, by);
-        self.meter.granted(kind, by, group);
-    }
-
-    /// Counts a call that ended without a lock, because others held it.
-    pub(crate) fn refused(&self, group: Group) {
-        count(&self.counters.refusals);
-        self.meter.refused(group);
-    }
-
-    /// Counts a call that has to wait. The result is kept for as long as it does.
-    pub(crate) fn waits(&self, group: Group) -> WaitCount<'_> {
-        count(&self.counters.waits);
-        self.meter.waits(group)
-    }
-
-    /// Counts a lost hold.
-    pub(crate) fn lost(&self, reason: LostReason, group: Group) {
-        self.counters.lost(reason);
-        self.meter.lost(reason, group);
-    }
-
-    /// Counts a renewal that left this much of a lease. Returns true if it was late.
-    pub(crate) fn renewed(&self, left: Duration, lease: Duration) -> bool {
-        let is_late = self.counters.renewed(left, lease);
-        self.meter.renewed(left, is_late);
-        is_late
-    }
-
-    pub(crate) fn renewal_failed(&self) {
-        count(&self.counters.renewals_failed);
-        self.meter.renewal_failed();
-    }
-
-    /// Measures the reply to a command that was sent then over the lane at this place.
     pub(crate) fn answered(&self, lane: usize, sent: Tick, clock: Clock) {
-        if let Some(took) = self.counters.answered(lane, sent, clock) {
-            self.meter.answered(lane, took);
+        if self.counts.times(lane, sent) {
+            let took = sent.until(clock.now());
+            self.note(Fact::Answered { lane, took });
         }
     }
 
-    pub(crate) fn reconnected(&self, lane: &str) {
-        self.counters.reconnected(lane);
-        self.meter.reconnected(lane);
+    /// Whether the times of a call that begins now are of interest. Looks for a recorder if that is due.
+    #[inline]
+    pub(crate) fn times_calls(&self, _now: Tick) -> bool {
+        #[cfg(feature = "metrics")]
+        return self.meter.is_on_at(_now, &self.counts);
+        #[cfg(not(feature = "metrics"))]
+        false
     }
 
-    /// Counts a release in the background that was refused or abandoned.
-    pub(crate) fn background_failed(&self) {
-        count(&self.counters.background_failures);
-        self.meter.background_failed();
+    /// Passes all unpublished counts to the recorder of metrics.
+    pub(crate) fn publish(&self) {
+        #[cfg(feature = "metrics")]
+        self.meter.publish(&self.counts);
     }
 
-    /// Counts a call of a script that failed.
-    pub(crate) fn script_failed(&self) {
-        count(&self.counters.script_errors);
-        self.meter.script_failed();
+    /// Publishes a while after each first count, for ever.
+    pub(crate) async fn keep_publishing(&self, clock: Clock) -> Infallible {
+        loop {
+            self.counted.notified().await;
+            clock.sleep_until(clock.now().after(PUBLISHED_EVERY)).await;
+            self.publish();
+        }
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl Drop for Observed {
+    fn drop(&mut self) {
+        self.publish();
+    }
+}
+
+/// A call that has to wait, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct CountedWait<'a>(&'a Observed, Group);
+
+impl<'a> CountedWait<'a> {
+    pub(crate) fn begin(observed: &'a Observed, group: Group) -> Self {
+        observed.note(Fact::WaitBegan(group));
+        Self(observed, group)
+    }
+}
+
+impl Drop for CountedWait<'_> {
+    fn drop(&mut self) {
+        self.0.note(Fact::WaitEnded(self.1));
     }
 }
 
@@ -187,8 +202,8 @@ mod tests {
     use std::sync::{Condvar, Mutex};
     use std::time::Duration;
 
-    fn forced(lock: &str) -> Event<'_> {
-        Event::Forced { lock: lock.into() }
+    fn forced(lock: &str) -> Fact<'_> {
+        Fact::event(Event::Forced { lock: lock.into() })
     }
 
     #[test]
@@ -201,7 +216,7 @@ mod tests {
         let observed = Observed::by(Box::new(observer)).unwrap();
         assert!(observed.is_on());
         for lock in ["first", "second"] {
-            observed.tell(|| forced(lock));
+            observed.note(forced(lock));
         }
         let wait = Duration::from_secs(5);
         assert!(inbox.recv_timeout(wait).unwrap().contains("first"));
@@ -223,20 +238,12 @@ mod tests {
         let observed = Observed::by(Box::new(observer)).unwrap();
         let told = EVENTS_MAX + 10;
         for _ in 0..told {
-            observed.tell(|| forced("x"));
+            observed.note(forced("x"));
         }
         // One may be with the observer.
-        let dropped = observed.counters.totals().events_dropped;
+        let dropped = observed.counts.totals().events_dropped;
         assert!((9..=10).contains(&dropped), "{dropped} were dropped");
         *gate.0.lock().unwrap() = true;
         gate.1.notify_all();
-    }
-
-    #[cfg(not(feature = "tracing"))]
-    #[test]
-    fn without_an_observer_nothing_is_made() {
-        let observed = Observed::default();
-        observed.tell(|| unreachable!("nobody is told"));
-        assert_eq!(observed.counters.totals().events_dropped, 0);
     }
 }

@@ -38,7 +38,7 @@ struct State {
 }
 
 /// The hash of a lock's name. If two names share one, a report about one of them comes later.
-pub(crate) type LockHash = u64;
+type LockHash = u64;
 
 #[derive(Debug)]
 struct Call {

@@ -9,7 +9,7 @@ use crate::api::guard::guard_methods;
 use crate::api::lost::LostReason;
 use crate::engine::hold::quorum::QuorumShare;
 use crate::engine::hold::reenter::Entry;
-use crate::observe::meter::GuardTimer;
+use crate::observe::guard::GuardTimer;
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.
 ///
@@ -85,7 +85,7 @@ impl RedlockShare {
         Ok(Self {
             share,
             request: self.request.clone(),
-            _timer: GuardTimer::none(),
+            _timer: GuardTimer::default(),
         })
     }
 

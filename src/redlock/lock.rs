@@ -15,10 +15,8 @@ use crate::api::error::Result;
 use crate::api::handle::option_methods;
 use crate::api::holder::Holder;
 use crate::engine::acquire::Wait;
-use crate::observe::long_wait::{Waited, told_if_long};
-use crate::observe::meter::GuardTimer;
-use crate::observe::totals::CountedKind;
-use crate::observe::trace;
+use crate::observe::call::{LockCall, Waited};
+use crate::observe::fact::CountedKind;
 
 /// The local queue has a kind of its own, because the members are reentrant locks.
 const KIND: CountedKind = CountedKind::Redlock;
@@ -184,24 +182,23 @@ impl RedlockLock {
 
     async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<RedlockGuard>> {
         let acquisition = self.acquisition(operation)?;
-        let (core, group) = (self.0.members[0].core(), self.0.options.group);
+        let core = self.0.members[0].core();
         // Pinned here, because moving a future into another one doubles its size.
         let call = pin!(acquisition.run(wait));
-        let began = core.clock.now();
+        let lock_call = LockCall {
+            core,
+            kind: KIND,
+            name: self.name(),
+            options: &self.0.options,
+            began: core.clock.now(),
+        };
         let (waiters, busy) = (|| acquisition.waiters(), || self.refused());
         let place = || ready(acquisition.place());
-        let name = (self.name(), self.0.options.long_wait);
-        let waited = Waited::new(name, waiters, place, busy);
-        let call = pin!(told_if_long(core, wait, began, waited, call));
-        let timer = core
-            .observed()
-            .meter
-            .call(|| KIND, group, began, core.clock);
-        let ended = trace::acquire(KIND.name(), self.name(), group, call).await;
-        let timed = timer.ends(&ended, |_| None);
-        let timer = GuardTimer::of(timed, &core.observed().meter, core.clock);
+        let waited = Waited(waiters, place, busy);
+        let call = pin!(lock_call.told_if_long(wait, waited, call));
+        let got = lock_call.guarded(call).await?;
         let request = acquisition.request.clone();
-        Ok(ended?.map(|share| RedlockGuard::new(share, request, timer)))
+        Ok(got.map(|(share, timer)| RedlockGuard::new(share, request, timer)))
     }
 
     fn acquisition(&self, operation: &'static str) -> Result<Acquisition> {

@@ -17,6 +17,7 @@ use super::native::{self, Native, NativeState, Release};
 use crate::conn::error_reply::{is_out_of_connections, is_temporary};
 use crate::conn::{Fault, Lane, Reason, Transport};
 use crate::engine::clock::{Clock, Tick};
+use crate::observe::fact::Fact;
 use crate::observe::observer::Observed;
 
 /// A reply, with the time at which its attempt was sent.
@@ -207,9 +208,9 @@ impl Scripts {
         }
     }
 
-    /// Counts the failure and adds the address of the server.
+    /// Notes the failure and adds the address of the server.
     fn failed(&self, call: &Call, failure: Failure) -> Failure {
-        self.observed.script_failed();
+        self.observed.note(Fact::ScriptFailed);
         failure.at_endpoint(self.transport.endpoint(call.route()))
     }
 

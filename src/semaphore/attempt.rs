@@ -19,7 +19,7 @@ use crate::api::options::LeasePolicy;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hold::undo::Undo;
-use crate::observe::totals::GrantedBy;
+use crate::observe::fact::GrantedBy;
 use crate::script::reply::{self, Permitted};
 use crate::script::{Answer, Call, CallBudget, Executed, Script, catalog, millis};
 

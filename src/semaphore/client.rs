@@ -27,6 +27,7 @@ use crate::engine::hint::Hint;
 use crate::engine::hold::core::Core;
 use crate::engine::keys::LockName;
 use crate::observe::group::Group;
+use crate::observe::observer::CountedWait;
 
 /// A request for permits.
 #[derive(Clone, Debug)]
@@ -142,13 +143,14 @@ impl ClientSemaphore {
         let closing = core.closing.mark();
         core.ensure_open(operation)
             .map_err(|error| self.of_this(error))?;
-        let (observed, group, may_wait) = (core.observed(), wanted.group, wanted.waits);
+        let (group, may_wait) = (wanted.group, wanted.waits);
         let contended = self.contended.mark();
         let (id, mut outcome) = self.call(wanted, deadline);
         queued.note(id);
         let _leave = Leave(self, id);
         let is_behind = may_wait && self.is_behind_others(id);
-        let mut waits = is_behind.then(|| observed.waits(group));
+        let begin = || CountedWait::begin(core.observed(), group);
+        let mut waits = is_behind.then(begin);
         loop {
             let now = core.clock.now();
             let patience = deadline.max(now).after(core.timing.reply * 2);
@@ -160,7 +162,7 @@ impl ClientSemaphore {
                     return outcome.map_err(|_| gone())?;
                 }
                 () = self.contended.past(contended), if may_wait && waits.is_none() => {
-                    waits = Some(observed.waits(group));
+                    waits = Some(begin());
                 }
                 () = core.closing.past(closing) => return Err(self.of_this(core.closed(operation))),
                 () = core.clock.sleep_until(check) => {

@@ -10,8 +10,7 @@ use super::permits::Permits;
 use crate::api::error::{Error, Result};
 use crate::api::loss::{Losable, Loss, LossCell};
 use crate::api::lost::{self, Lost, LostReason};
-use crate::observe::meter::GuardTimer;
-use crate::observe::trace::HoldSpan;
+use crate::observe::guard::{GuardTimer, HoldSpan};
 
 /// Permits of a [`Semaphore`](crate::Semaphore); dropping them releases in the background.
 ///
@@ -171,7 +170,7 @@ impl SemaphoreGuard {
         let [kept, taken] = [kept, taken].map(|part| Permits(part.into()));
         let held = self.held().part(taken);
         self.set_permits(kept);
-        Ok(Self::new(held, self.expires_alone, GuardTimer::none()))
+        Ok(Self::new(held, self.expires_alone, GuardTimer::default()))
     }
 
     /// Adds the permits of `other` to these. A [`loss`](Self::loss) view made before covers them too.
@@ -210,7 +209,7 @@ impl SemaphoreGuard {
 
     fn end(&mut self) {
         self.view.end(|| self.permits.loss());
-        self.timer = GuardTimer::none();
+        self.timer = GuardTimer::default();
     }
 }
 

@@ -12,7 +12,7 @@ use super::queue::Terms;
 use crate::api::error::{Error, Result};
 use crate::api::lost::LostReason;
 use crate::api::options::LeasePolicy;
-use crate::observe::totals::GrantedBy;
+use crate::observe::fact::GrantedBy;
 
 /// The place that permits return to when their guard is gone: the client's state of their semaphore.
 pub(super) trait Home: Debug + Send + Sync {

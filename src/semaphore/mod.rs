@@ -27,11 +27,9 @@ use crate::client::Client;
 use crate::engine::acquire::{Queued, Wait};
 use crate::engine::clock::Tick;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
+use crate::observe::call::{LockCall, Waited};
 use crate::observe::events::Place;
-use crate::observe::long_wait::{Waited, told_if_long};
-use crate::observe::meter::GuardTimer;
-use crate::observe::totals::CountedKind;
-use crate::observe::trace;
+use crate::observe::fact::{CountedKind, Fact};
 use crate::script::reply;
 use crate::script::{Answer, Call, catalog};
 
@@ -232,35 +230,32 @@ impl Semaphore {
     ) -> Result<Option<SemaphoreGuard>> {
         let wanted = self.wanted(operation, waits)?;
         let semaphore = self.local(operation)?;
-        let (core, group, name) = (self.site.core(), wanted.group, self.name());
-        let (observed, began) = (core.observed(), core.clock.now());
+        let core = self.site.core();
+        let lock_call = LockCall {
+            core,
+            kind: KIND,
+            name: self.name(),
+            options: &self.options,
+            began: core.clock.now(),
+        };
         let queued = Queued::default();
         let call = pin!(semaphore.acquire(wanted, deadline, &queued));
         let place = || {
             let place = queued.number().and_then(|id| semaphore.place_of(id));
             ready(place.map(Place::Client))
         };
-        let waited = Waited::new(
-            (name, self.options.long_wait),
-            || semaphore.waiters(),
-            place,
-            || self.refused(),
-        );
+        let waited = Waited(|| semaphore.waiters(), place, || self.refused());
         let wait = if waits {
             Wait::Until(deadline)
         } else {
             Wait::Never
         };
-        let call = pin!(told_if_long(core, wait, began, waited, call));
-        let timer = observed.meter.call(|| KIND, group, began, core.clock);
-        let ended = trace::acquire(KIND.name(), name, group, call).await;
-        let timed = timer.ends(&ended, |_| None);
-        let timer = GuardTimer::of(timed, &observed.meter, core.clock);
-        let Some(held) = ended? else {
-            observed.refused(group);
+        let call = pin!(lock_call.told_if_long(wait, waited, call));
+        let Some((held, timer)) = lock_call.guarded(call).await? else {
             return Ok(None);
         };
-        observed.granted(KIND, held.by, group);
+        let (kind, by, group) = (KIND, held.by, self.options.group);
+        core.observed().note(Fact::Granted { kind, by, group });
         held.permits
             .iter()
             .for_each(|permits| permits.set_group(group));

@@ -21,9 +21,10 @@ use crate::engine::hold::core::Core;
 use crate::engine::hold::local_deadline;
 use crate::engine::keys::LockName;
 use crate::observe::events::Event;
+use crate::observe::fact::Fact;
 use crate::observe::group::{Group, GroupCell};
 use crate::script::catalog;
-use crate::watchdog::{Due, FailedRenewals, Leased, RenewalRequest};
+use crate::watchdog::{Due, Leased, RenewalRequest};
 
 /// The semaphore of a permit.
 #[derive(Debug)]
@@ -162,19 +163,15 @@ impl Permit {
         self.core.watchdog.withdraw(self.number);
         self.changed.give();
         if let (true, End::Lost(reason)) = (is_first, end) {
-            self.tell_lost(reason);
+            let lost = Event::Lost {
+                lock: self.origin.name.as_str().into(),
+                holder: (&*self.id).into(),
+                reason,
+                held: self.since.until(self.core.clock.now()),
+            };
+            let observed = self.core.observed();
+            observed.note(Fact::Event(lost, self.group.get()));
         }
-    }
-
-    fn tell_lost(&self, reason: LostReason) {
-        let observed = self.core.observed();
-        observed.lost(reason, self.group.get());
-        observed.tell(|| Event::Lost {
-            lock: self.origin.name.as_str().into(),
-            holder: (&*self.id).into(),
-            reason,
-            held: self.since.until(self.core.clock.now()),
-        });
     }
 
     fn lose(&self, reason: LostReason) {
@@ -184,12 +181,9 @@ impl Permit {
     }
 
     fn remaining(&self) -> Duration {
-        let is_held = self.loss().is_none() && self.state.lock().end.is_none();
-        if is_held { self.left() } else { Duration::ZERO }
-    }
-
-    /// The time until its deadline, even if it is lost or released.
-    fn left(&self) -> Duration {
+        if self.loss().is_some() || self.state.lock().end.is_some() {
+            return Duration::ZERO;
+        }
         let deadline = self.deadline();
         self.core.clock.now().until(deadline)
     }
@@ -251,15 +245,11 @@ impl Leased for Permit {
         }
     }
 
+    fn lock(&self) -> &LockName {
+        &self.origin.name
+    }
+
     fn renewed(&self, sent: Tick, lease: Duration) {
-        let (observed, left) = (self.core.observed(), self.left());
-        if observed.renewed(left, lease) {
-            observed.tell(|| Event::RenewalLate {
-                lock: self.origin.name.as_str().into(),
-                left,
-                lease,
-            });
-        }
         let mut state = self.state.lock();
         if state.policy.is_renewed() {
             state.deadline = state.deadline.max(local_deadline(sent, lease));
@@ -269,24 +259,8 @@ impl Leased for Permit {
         self.changed.give();
     }
 
-    fn renewal_failed(&self) {
-        self.core.observed().renewal_failed();
-    }
-
     fn deadline(&self) -> Tick {
         Permit::deadline(self)
-    }
-
-    fn report_failed(&self, renewals: FailedRenewals) {
-        let (name, now) = (&self.origin.name, self.core.clock.now());
-        self.core.observed().tell(|| Event::RenewalFailed {
-            lock: name.as_str().into(),
-            left: self.left(),
-            holds: renewals.holds,
-            server: self.core.scripts.transport.endpoint(name.key()).into(),
-            since: renewals.since.until(now),
-            error: renewals.error,
-        });
     }
 
     fn next_check(&self) -> Tick {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::error::Error;
 use crate::api::holder::HolderId;
 use crate::engine::clock::Tick;
+use crate::engine::keys::LockName;
 use crate::script::Script;
 
 /// A value with a lease that is renewed until its end.
@@ -17,14 +17,12 @@ pub(crate) trait Leased: Send + Sync {
     fn wake(&self);
     /// The next step at `now`.
     fn due(self: Arc<Self>, now: Tick) -> Due;
+    /// The name of its lock.
+    fn lock(&self) -> &LockName;
     /// The server confirmed a lease of `lease`, which counts from `sent`.
     fn renewed(&self, sent: Tick, lease: Duration);
-    /// A renewal got no answer, or no answer about this hold.
-    fn renewal_failed(&self);
     /// When the hold's lease ends by the local clock.
     fn deadline(&self) -> Tick;
-    /// Reports renewals that failed at the hold's server. Of all these holds, this one's lease ends first.
-    fn report_failed(&self, renewals: FailedRenewals);
     /// When the hold has to be checked next. Like [`Leased::due`], called while the schedule is locked: a later change
     /// of the hold moves its entry again.
     fn next_check(&self) -> Tick;
@@ -40,16 +38,6 @@ impl fmt::Debug for dyn Leased {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Leased")
     }
-}
-
-/// The holds of one server whose renewals fail.
-#[derive(Debug)]
-pub(crate) struct FailedRenewals {
-    pub(crate) holds: usize,
-    /// When the first renewal without success was sent.
-    pub(crate) since: Tick,
-    /// Why the last renewal failed.
-    pub(crate) error: Error,
 }
 
 #[derive(Debug)]

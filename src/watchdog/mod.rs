@@ -30,7 +30,7 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::script::Scripts;
 pub(crate) use batches::BATCH_HOLDS_MAX;
-pub(crate) use leased::{Due, FailedRenewals, Leased, RenewalRequest};
+pub(crate) use leased::{Due, Leased, RenewalRequest};
 use shared::{Job, Shared, Work};
 
 /// The handle of the task. The task ends when the last handle is dropped.

@@ -7,8 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::leased::{FailedRenewals, Leased};
-use crate::api::error::Error;
+use super::leased::Leased;
 use crate::engine::clock::Tick;
 
 /// The shortest time between two reports about one server.
@@ -57,13 +56,13 @@ impl Outages {
         }
     }
 
-    /// Takes the report that is due about this server: the hold whose lease ends first, and what to say of all.
+    /// Takes the report that is due about this server: the hold whose lease ends first, how many there are, and since
+    /// when they fail.
     pub(super) fn report(
         &mut self,
         server: u64,
         now: Tick,
-        error: Error,
-    ) -> Option<(Arc<dyn Leased>, FailedRenewals)> {
+    ) -> Option<(Arc<dyn Leased>, usize, Tick)> {
         let outage = self.0.get_mut(&server)?;
         if now < outage.report_after {
             return None;
@@ -77,19 +76,14 @@ impl Outages {
             .min_by_key(|failing| failing.deadline)?;
         let hold = first.hold.upgrade()?;
         outage.report_after = now.after(REPORT_EVERY);
-        let renewals = FailedRenewals {
-            holds: outage.holds.len(),
-            since: outage.since,
-            error,
-        };
-        Some((hold, renewals))
+        Some((hold, outage.holds.len(), outage.since))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::error::Kind;
+    use crate::engine::keys::LockName;
     use crate::watchdog::Due;
 
     /// A hold whose lease ends then.
@@ -101,15 +95,16 @@ mod tests {
         fn due(self: Arc<Self>, _: Tick) -> Due {
             Due::Gone
         }
+        fn lock(&self) -> &LockName {
+            unreachable!("an outage has no names")
+        }
         fn renewed(&self, _: Tick, _: Duration) {}
-        fn renewal_failed(&self) {}
         fn next_check(&self) -> Tick {
             self.0
         }
         fn deadline(&self) -> Tick {
             self.0
         }
-        fn report_failed(&self, _: FailedRenewals) {}
         fn revoked(&self) {}
         fn expired(&self) {}
     }
@@ -118,14 +113,10 @@ mod tests {
         Tick::ZERO.after(Duration::from_secs(seconds))
     }
 
-    fn error() -> Error {
-        Error::new(Kind::Io, "renew", "on purpose")
-    }
-
     /// The holds in the report that is due, and when the lease of the first ends.
     fn reported(outages: &mut Outages, now: Tick) -> Option<(usize, Tick, Tick)> {
-        let (hold, renewals) = outages.report(1, now, error())?;
-        Some((renewals.holds, renewals.since, hold.deadline()))
+        let (first, holds, since) = outages.report(1, now)?;
+        Some((holds, since, first.deadline()))
     }
 
     #[test]

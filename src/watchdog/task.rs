@@ -18,6 +18,8 @@ use crate::api::error::Error;
 use crate::conn::Lane;
 use crate::engine::clock::{LOOK_MAX, Pace, Tick};
 use crate::engine::hint::Hint;
+use crate::observe::events::Event;
+use crate::observe::fact::Fact;
 use crate::script::{Call, CallBudget, Failure, Scripts, millis, reply};
 
 /// The longest random pause before a renewal without an answer is tried again, or a sixteenth of its lease if that is
@@ -64,7 +66,7 @@ pub(super) async fn run(
     let mut is_needed = true;
     let mut doubted = moved.mark();
     let mut pace = Pace::of(clock);
-    let mut publishing = pin!(scripts.observed.meter.keep_publishing(clock));
+    let mut publishing = pin!(scripts.observed.keep_publishing(clock));
     while is_needed || !work.is_empty() {
         if pace.has_jumped() {
             // The timers stood still, so tasks that sleep by them would wake too late.
@@ -83,7 +85,7 @@ pub(super) async fn run(
             biased;
             Some(completed) = calls.next(), if !calls.is_empty() => {
                 let server = Arc::clone(&completed.server);
-                apply(&shared, &mut outages, clock.now(), completed);
+                apply(&shared, &scripts, &mut outages, completed);
                 if let Some(server) = Arc::into_inner(server) {
                     under_way.end(server);
                 }
@@ -204,8 +206,9 @@ async fn ask(
 }
 
 /// Passes the outcomes to the holds, plans when each is due next, and reports failures.
-fn apply(shared: &Shared, outages: &mut Outages, now: Tick, completed: Completed) {
+fn apply(shared: &Shared, scripts: &Scripts, outages: &mut Outages, completed: Completed) {
     let (server, sent) = (*completed.server, completed.sent);
+    let (observed, now) = (&scripts.observed, scripts.clock.now());
     for (Renewal { id, hold, request }, outcome) in completed.renewals {
         if !matches!(outcome, Outcome::Unknown) {
             outages.ended(server, id, now);
@@ -213,6 +216,11 @@ fn apply(shared: &Shared, outages: &mut Outages, now: Tick, completed: Completed
         // If the entry is missing, the hold was withdrawn or has expired in the meantime.
         match (hold.upgrade(), outcome) {
             (Some(hold), Outcome::Renewed { sent }) => {
+                observed.note(Fact::Renewed {
+                    lock: hold.lock().as_str(),
+                    left: now.until(hold.deadline()),
+                    lease: request.lease,
+                });
                 hold.renewed(sent, request.lease);
                 let mut schedule = shared.schedule.lock();
                 let _needs_no_waking = schedule.shift(id, hold.next_check());
@@ -222,7 +230,7 @@ fn apply(shared: &Shared, outages: &mut Outages, now: Tick, completed: Completed
                 shared.schedule.lock().remove(id);
             }
             (Some(hold), Outcome::Unknown) => {
-                hold.renewal_failed();
+                observed.note(Fact::RenewalFailed);
                 outages.failed(server, id, &hold, sent);
                 // Brings the entry forward from the deadline, never past it.
                 let pause = RETRY_PAUSE_MAX.min(request.lease / 16);
@@ -235,8 +243,16 @@ fn apply(shared: &Shared, outages: &mut Outages, now: Tick, completed: Completed
         }
     }
     if let Some(error) = completed.error
-        && let Some((first, renewals)) = outages.report(server, now, error)
+        && let Some((first, holds, since)) = outages.report(server, now)
     {
-        first.report_failed(renewals);
+        let lock = first.lock();
+        observed.note(Fact::event(Event::RenewalFailed {
+            lock: lock.as_str().into(),
+            left: now.until(first.deadline()),
+            holds,
+            server: scripts.transport.endpoint(lock.key()).into(),
+            since: since.until(now),
+            error,
+        }));
     }
 }

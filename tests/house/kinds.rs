@@ -112,7 +112,7 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "src/observe/meter/names.rs",
+        file: "src/observe/fact.rs",
         names: &[
             ("reentrant", "\"reentrant\""),
             ("fair", "\"fair\""),

@@ -151,7 +151,7 @@ pub(super) fn take_over(request: &LockRequest, handoff: Handoff) -> Result<Optio
     if !share.accept_handoff() {
         return Ok(None);
     }
-    share.count_handoff(request.options.group);
+    share.note_handoff(request.options.group);
     Ok(Some(share))
 }
 

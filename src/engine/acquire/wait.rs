@@ -36,7 +36,7 @@ use crate::engine::hold::bound::Bound;
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::silence::Silence;
-use crate::observe::meter::WaitCount;
+use crate::observe::observer::CountedWait;
 
 /// After a subscription met a silent connection, the waiter does not subscribe for this number of polls.
 const POLLS_WITHOUT_SUBSCRIPTION: u32 = 4;
@@ -145,7 +145,7 @@ struct Waiting<'a> {
     /// The number of sleeps.
     sleeps: u32,
     /// Set when the call first has to wait.
-    counted: Option<WaitCount<'a>>,
+    counted: Option<CountedWait<'a>>,
 }
 
 /// The result of one turn of the loop.
@@ -197,7 +197,8 @@ impl<'a> Waiting<'a> {
     fn count_wait(&mut self) {
         if self.counted.is_none() {
             let group = self.requests.all[0].options.group;
-            self.counted = Some(self.requests.core().observed().waits(group));
+            let observed = self.requests.core().observed();
+            self.counted = Some(CountedWait::begin(observed, group));
         }
     }
 

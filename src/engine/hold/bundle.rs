@@ -23,8 +23,7 @@ use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::few::Few;
-use crate::observe::meter::GuardTimer;
-use crate::observe::trace::HoldSpan;
+use crate::observe::guard::{GuardTimer, HoldSpan};
 
 /// At least one share, in the order of the members.
 #[derive(Debug)]
@@ -290,7 +289,7 @@ impl Bundle {
         let shares = shares.collect::<Result<Vec<_>>>();
         // If a hold was lost in the meantime, report that, and not the release of the others that followed from it.
         self.ensure_held("reenter")?;
-        shares.map(|shares| Self::of(shares, GuardTimer::none()))
+        shares.map(|shares| Self::of(shares, GuardTimer::default()))
     }
 
     pub(crate) async fn release(self) -> Result<()> {

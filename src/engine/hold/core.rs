@@ -8,7 +8,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -26,7 +26,6 @@ use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 use crate::engine::replicas::Replicas;
 use crate::observe::observer::Observed;
-use crate::observe::waits::{LockHash, NotedWait};
 use crate::script::{CallBudget, Scripts};
 use crate::watchdog::Watchdog;
 
@@ -88,7 +87,7 @@ impl Core {
         })
     }
 
-    /// Counts events and reports them to the client's observer.
+    /// Where facts are noted.
     pub(crate) fn observed(&self) -> &Observed {
         &self.scripts.observed
     }
@@ -179,23 +178,6 @@ impl Core {
             }
         };
         self.watchdog.drive_while_needed(watch.boxed());
-    }
-
-    /// Notes a call for this lock that began at `began` and has to wait. It is woken at `due`.
-    pub(crate) fn note_wait(
-        &self,
-        lock: LockHash,
-        began: Tick,
-        due: Tick,
-        waker: &Waker,
-    ) -> NotedWait {
-        let waits = &self.observed().waits;
-        let (waiting, is_unwatched) = waits.enter(lock, began, due, waker);
-        if is_unwatched {
-            let watch = Arc::clone(waits).watch(self.clock);
-            self.watchdog.drive_while_needed(watch.boxed());
-        }
-        waiting
     }
 
     /// How the server's channels are used.
@@ -303,7 +285,7 @@ impl Core {
         let enough = self.timing.give_up.min(self.timing.linger);
         let is_done = self.clock.within(enough, done).await.is_some();
         self.shut.store(true, Ordering::Release);
-        self.observed().meter.publish();
+        self.observed().publish();
         is_done && !self.undo_queues.gave_up() && !self.watchdog.is_gone()
     }
 }

@@ -21,7 +21,7 @@ impl Hold {
     /// terms.
     pub(super) fn join(self: &Arc<Self>, request: &JoinRequest) -> Option<(RawShare, Tick)> {
         let joined = self.enter_beside(&request.terms, true)?;
-        self.count_handoff(Mode::Shared, request.group);
+        self.note_handoff(Mode::Shared, request.group);
         Some(joined)
     }
 

@@ -29,6 +29,7 @@ use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 use crate::engine::keys::{RECALL_CHANNEL, within_braces};
 use crate::observe::events::Event;
+use crate::observe::fact::Fact;
 use crate::observe::observer::Observed;
 
 /// For this long after a refusal, another refusal is likely.
@@ -271,20 +272,16 @@ impl EventHandler for Locals {
     }
 
     fn moved(&self) {
-        self.observed.tell(|| {
-            let locks = self.all();
-            let holds = locks.iter().map(|local| local.holds.live().len());
-            Event::Failover { holds: holds.sum() }
-        });
+        let locks = self.all();
+        let holds = locks.iter().map(|local| local.holds.live().len()).sum();
+        self.observed.note(Fact::event(Event::Failover { holds }));
         self.moved.give();
     }
 
     fn reconnected(&self, lane: &'static str, server: &str) {
-        self.observed.reconnected(lane);
-        self.observed.tell(|| Event::Reconnected {
-            server: server.into(),
-            lane,
-        });
+        let server = server.into();
+        let made = Event::Reconnected { server, lane };
+        self.observed.note(Fact::event(made));
     }
 }
 

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use crate::api::error::Result;
 use crate::engine::counts::{Counts, Mode};
 use crate::engine::keys::LockName;
-use crate::observe::totals::CountedKind;
+use crate::observe::fact::CountedKind;
 use crate::script::reply::{self, Acquired, Inspected, Released};
 use crate::script::{Call, Part, Script, catalog, millis};
 

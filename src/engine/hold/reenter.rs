@@ -19,7 +19,7 @@ use crate::api::owner::Owner;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::observe::totals::GrantedBy;
+use crate::observe::fact::GrantedBy;
 use crate::script::reply;
 use crate::script::{Answer, Call, CallBudget, millis};
 
@@ -266,7 +266,7 @@ impl Entrance {
         if !hold.apply_to(state, now, entered).is_accepted {
             return Ok(None);
         }
-        hold.count_grant(mode, GrantedBy::Reentry);
+        hold.note_grant(mode, GrantedBy::Reentry);
         Ok(Some(RawShare {
             hold,
             owner: reentry.owner,

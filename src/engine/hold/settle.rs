@@ -15,7 +15,7 @@ use super::event::{Effects, Event};
 use super::release_call::release_call;
 use super::releasing::Releasing;
 use super::shell::{Hold, RawShare};
-use super::told::tell_release_failed;
+use super::told::note_release_failed;
 use crate::api::error::Result;
 use crate::api::lost::LostReason;
 use crate::conn::Lane;
@@ -342,7 +342,7 @@ pub(super) fn settle_later(holds: Few<Arc<Hold>>) {
         budget.deadline = budget.deadline.max(end_of_leases(&holds));
         let mut settled = settle(&holds, budget, "release").await;
         if let Err(error) = &settled {
-            tell_release_failed(&holds, error);
+            note_release_failed(core, names(&holds), error.clone());
             if !error.is_io() {
                 // Reported at once, but repeated until the lease ends.
                 settled = settle(&holds, budget.retrying_refusals(), "release").await;

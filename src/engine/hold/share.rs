@@ -30,8 +30,7 @@ use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::keys::LockName;
 use crate::observe::group::Group;
-use crate::observe::meter::HoldTimer;
-use crate::observe::trace::HoldSpan;
+use crate::observe::guard::{HoldSpan, HoldTimer};
 
 /// One share of a hold.
 #[derive(Debug)]
@@ -40,7 +39,8 @@ pub(crate) struct Share {
     raw: Option<RawShare>,
     view: LossCell,
     span: HoldSpan,
-    timer: HoldTimer,
+    /// For a share that a call got while calls are timed.
+    timer: Option<HoldTimer>,
     /// When this client learned that it has the share; zero if that was not noted.
     since: Tick,
 }
@@ -102,8 +102,8 @@ impl Share {
         Self {
             raw: Some(raw),
             view: LossCell::default(),
-            span: HoldSpan::none(),
-            timer: HoldTimer::none(),
+            span: HoldSpan::default(),
+            timer: None,
             since: Tick::ZERO,
         }
     }
@@ -153,18 +153,15 @@ impl Share {
 
     /// Starts the timer of the share that a call got.
     #[inline]
-    pub(crate) fn time(got: &mut Result<Option<Self>>, timed: Option<(HoldTimer, Tick)>) {
-        // Set in place, because a share is large.
-        if let Some((timer, since)) = timed
-            && let Ok(Some(share)) = got
-        {
-            (share.timer, share.since) = (timer, since);
+    pub(crate) fn time(&mut self, timed: Option<(HoldTimer, Tick)>) {
+        if let Some((timer, since)) = timed {
+            (self.timer, self.since) = (Some(timer), since);
         }
     }
 
     /// Takes the share apart. The caller has to release the parts.
     pub(super) fn into_parts(mut self) -> Option<(RawShare, HoldSpan)> {
-        let span = std::mem::replace(&mut self.span, HoldSpan::none());
+        let span = std::mem::take(&mut self.span);
         Some((self.take_raw()?, span))
     }
 
@@ -330,9 +327,9 @@ impl Share {
         self.hold().deadline()
     }
 
-    /// Counts the share as handed off by another task of this client to a call of this group.
-    pub(crate) fn count_handoff(&self, group: Group) {
-        self.hold().count_handoff(self.raw().mode, group);
+    /// Notes that the share was handed off by another task of this client to a call of this group.
+    pub(crate) fn note_handoff(&self, group: Group) {
+        self.hold().note_handoff(self.raw().mode, group);
     }
 
     /// Takes a handed-off share. False if it is lost by now.
@@ -357,8 +354,10 @@ impl Share {
 impl RawShare {
     /// Ends the timer, because the guard releases the share now.
     #[inline]
-    fn timed(&self, timer: HoldTimer, since: Tick, now: Tick) {
-        timer.ends(|| &self.hold.core.observed().meter, since, now);
+    fn timed(&self, timer: Option<HoldTimer>, since: Tick, now: Tick) {
+        if let Some(timer) = timer {
+            timer.ends(self.hold.core.observed(), since.until(now));
+        }
     }
 }
 

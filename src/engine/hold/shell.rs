@@ -32,10 +32,10 @@ use crate::engine::few::Few;
 use crate::engine::hint::Hint;
 use crate::engine::keys::LockName;
 use crate::engine::operation::Operations;
+use crate::observe::fact::GrantedBy;
 use crate::observe::group::GroupCell;
-use crate::observe::totals::GrantedBy;
 use crate::script::CallBudget;
-use crate::watchdog::{Due, FailedRenewals, Leased, RenewalRequest};
+use crate::watchdog::{Due, Leased, RenewalRequest};
 
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -115,7 +115,7 @@ impl Hold {
         } else {
             GrantedBy::Server
         };
-        hold.count_grant(new.mode, by);
+        hold.note_grant(new.mode, by);
         let entry: Weak<Self> = Arc::downgrade(&hold);
         if new.is_joinable {
             local.open_read.put(entry.clone());
@@ -212,7 +212,7 @@ impl Hold {
         if let Some(reason) = effects.lost {
             self.end_at_server(reason);
             self.end_stay();
-            self.tell_lost(reason);
+            self.note_loss(reason);
             let groups = std::mem::take(&mut *self.groups.lock());
             for group in groups.iter().filter_map(Weak::upgrade) {
                 group.member_lost(reason);
@@ -451,22 +451,16 @@ impl Leased for Hold {
         }
     }
 
-    fn renewed(&self, sent: Tick, lease: Duration) {
-        let left = self.core.clock.now().until(self.deadline());
-        self.tell_renewed(left, lease);
-        self.apply(Event::Renewed { sent, lease });
+    fn lock(&self) -> &LockName {
+        &self.name
     }
 
-    fn renewal_failed(&self) {
-        self.core.observed().renewal_failed();
+    fn renewed(&self, sent: Tick, lease: Duration) {
+        self.apply(Event::Renewed { sent, lease });
     }
 
     fn deadline(&self) -> Tick {
         Hold::deadline(self)
-    }
-
-    fn report_failed(&self, renewals: FailedRenewals) {
-        self.tell_renewals_failed(renewals);
     }
 
     fn next_check(&self) -> Tick {

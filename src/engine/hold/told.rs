@@ -1,16 +1,57 @@
-//! Counting the events of a hold, and reporting them to the client's observer or to its caller.
+//! What a hold notes of itself, and why an operator took one away. The reason is left at the server for the holder,
+//! next to the record of its client.
+//!
+//! Invariants: the reason is written before the hold is taken away, and read after the loss was noted. No task
+//! waits for it, so it delays neither a loss nor a release. Without the right to read it, or without an answer, the
+//! reason stays unknown.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use redis::Value;
+
+use super::core::Core;
 use super::shell::Hold;
 use crate::api::error::{Error, Kind};
 use crate::api::lost::LostReason;
+use crate::conn::Lane;
 use crate::engine::counts::Mode;
+use crate::engine::keys::freed_key;
 use crate::observe::events::Event;
+use crate::observe::fact::{Fact, GrantedBy};
 use crate::observe::group::Group;
-use crate::observe::totals::GrantedBy;
-use crate::watchdog::FailedRenewals;
+use crate::script::millis;
+
+/// Longer than any usual lease. A holder that notices its loss later than this finds no reason.
+const KEPT: Duration = Duration::from_secs(60 * 60);
+
+/// If more holds than this are lost at once, no reason is asked for: the server was replaced or lost its data.
+const ASKED_MAX: usize = 64;
+
+/// A longer reason is cut off after this number of bytes.
+const REASON_MAX: usize = 1024;
+
+/// Leaves the reason for the holder with this id. Does nothing if the id is not a holder id.
+pub(crate) async fn leave(core: &Core, holder: &str, reason: &str) {
+    let Some(key) = freed_key(holder).filter(|_| !reason.is_empty()) else {
+        return;
+    };
+    let mut set = redis::cmd("SET");
+    let mut ends = (0..=reason.len().min(REASON_MAX)).rev();
+    let end = ends.find(|end| reason.is_char_boundary(*end));
+    let reason = &reason[..end.unwrap_or_default()];
+    set.arg(&key).arg(reason).arg("PX").arg(millis(KEPT));
+    let (transport, limit) = (&core.scripts.transport, core.timing.reply);
+    // A failure only means that the holder finds no reason.
+    let _ = transport.send(Lane::Command, &key, &set, limit).await;
+}
+
+/// Notes that a release of these locks in the background was refused or abandoned.
+pub(super) fn note_release_failed(core: &Core, names: String, error: Error) {
+    let lock = Some(names.into());
+    let failed = Event::ReleaseFailed { lock, error };
+    core.observed().note(Fact::event(failed));
+}
 
 impl Hold {
     /// The error for a caller that believed it held the lock.
@@ -23,65 +64,58 @@ impl Hold {
         error.at(&self.endpoint())
     }
 
-    /// Counts a grant to a call.
-    pub(super) fn count_grant(&self, mode: Mode, by: GrantedBy) {
+    /// Notes that a call got the lock.
+    pub(super) fn note_grant(&self, mode: Mode, by: GrantedBy) {
+        let (kind, group) = (self.protocol.counted(mode), self.group.get());
         let observed = self.core.observed();
-        observed.granted(self.protocol.counted(mode), by, self.group.get());
+        observed.note(Fact::Granted { kind, by, group });
     }
 
-    /// Counts a grant to a call of another task of this client.
-    pub(super) fn count_handoff(&self, mode: Mode, group: Group) {
+    /// Notes that a call of another task of this client, in this group, got the lock.
+    pub(super) fn note_handoff(&self, mode: Mode, group: Group) {
         self.group.set(group);
-        self.count_grant(mode, GrantedBy::Handoff);
+        self.note_grant(mode, GrantedBy::Handoff);
     }
 
-    pub(super) fn tell_lost(&self, reason: LostReason) {
-        let observed = self.core.observed();
-        observed.lost(reason, self.group.get());
-        observed.tell(|| Event::Lost {
+    pub(super) fn note_loss(&self, reason: LostReason) {
+        let lost = Event::Lost {
             lock: self.name().into(),
             holder: self.holder_id().into(),
             reason,
             held: self.age(),
-        });
+        };
+        let observed = self.core.observed();
+        observed.note(Fact::Event(lost, self.group.get()));
         if reason == LostReason::Revoked {
             self.ask_why();
         }
     }
 
-    /// Reports a renewal, with the time that was left of the lease when the server confirmed it.
-    pub(super) fn tell_renewed(&self, left: Duration, lease: Duration) {
-        let observed = self.core.observed();
-        if observed.renewed(left, lease) {
-            observed.tell(|| Event::RenewalLate {
-                lock: self.name().into(),
-                left,
-                lease,
-            });
+    /// Reads the reason after another process took the hold away, and reports it to the client's observer.
+    pub(super) fn ask_why(&self) {
+        let (observed, watchdog) = (self.core.observed(), &self.core.watchdog);
+        if !observed.is_on() || watchdog.pending() > ASKED_MAX {
+            return;
         }
+        let Some(key) = freed_key(self.holder_id()) else {
+            return;
+        };
+        let (scripts, limit) = (self.core.scripts.clone(), self.core.timing.reply);
+        let (name, holder) = (self.name.clone(), self.holder);
+        let asking = async move {
+            let mut get = redis::cmd("GET");
+            get.arg(&key);
+            let asked = scripts.transport.send(Lane::Command, &key, &get, limit);
+            let Ok(Value::BulkString(reason)) = asked.await else {
+                return;
+            };
+            let reason = String::from_utf8_lossy(&reason);
+            scripts.observed.note(Fact::event(Event::Freed {
+                lock: name.as_str().into(),
+                holder: (&*holder).into(),
+                reason,
+            }));
+        };
+        watchdog.drive(asking.boxed());
     }
-
-    /// Reports the renewals that fail at the server of this hold.
-    pub(super) fn tell_renewals_failed(&self, renewals: FailedRenewals) {
-        let now = self.core.clock.now();
-        self.core.observed().tell(|| Event::RenewalFailed {
-            lock: self.name().into(),
-            left: now.until(self.deadline()),
-            holds: renewals.holds,
-            server: self.endpoint().into(),
-            since: renewals.since.until(now),
-            error: renewals.error,
-        });
-    }
-}
-
-/// Reports a background release that was refused or abandoned.
-pub(super) fn tell_release_failed(holds: &[Arc<Hold>], error: &Error) {
-    let observed = holds[0].core.observed();
-    observed.background_failed();
-    let names: Vec<_> = holds.iter().map(|hold| hold.name()).collect();
-    observed.tell(|| Event::ReleaseFailed {
-        lock: Some(names.join(", ").into()),
-        error: error.clone(),
-    });
 }

@@ -26,6 +26,7 @@ use crate::conn::{LATE_ARRIVAL_MAX, Lane};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::observe::events::Event;
+use crate::observe::fact::Fact;
 use crate::script::{Call, CallBudget, Scripts, on_first_poll};
 use crate::watchdog::Watchdog;
 
@@ -174,10 +175,8 @@ impl Undo {
 
 /// Reports a failure to the client's observer, because no caller learns of it.
 fn tell_failed(scripts: &Scripts, error: Error) {
-    scripts.observed.background_failed();
-    scripts
-        .observed
-        .tell(|| Event::ReleaseFailed { lock: None, error });
+    let failed = Event::ReleaseFailed { lock: None, error };
+    scripts.observed.note(Fact::event(failed));
 }
 
 impl Queue {

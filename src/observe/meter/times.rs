@@ -5,11 +5,7 @@
 
 use std::array;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-use metrics::Histogram;
-
-use super::recorder::tell;
-use crate::engine::clock::Tick;
+use std::time::Duration;
 
 /// The cells of each power of two of nanoseconds. All have one width, which is a power of two.
 const PARTS: usize = 1 << PARTS_BITS;
@@ -25,10 +21,14 @@ const CELLS: usize = (HIGHEST_BIT - PARTS_BITS + 2) as usize * PARTS;
 /// exporter keeps each value until it is read, and needs time for each.
 pub(super) const VALUES_MAX: u64 = 4_096;
 
-/// A histogram of times that the recorder does not have yet.
-pub(super) struct Times {
-    cells: Box<[AtomicU32; CELLS]>,
-    seconds: Histogram,
+/// The times of one series that the recorder does not have yet.
+#[derive(Debug)]
+pub(super) struct Times(Box<[AtomicU32; CELLS]>);
+
+impl Default for Times {
+    fn default() -> Self {
+        Self(Box::new(array::from_fn(|_| AtomicU32::new(0))))
+    }
 }
 
 /// Returns the cell of a time.
@@ -50,36 +50,26 @@ fn seconds(cell: usize) -> f64 {
 }
 
 impl Times {
-    pub(super) fn of(seconds: Histogram) -> Self {
-        Self {
-            cells: Box::new(array::from_fn(|_| AtomicU32::new(0))),
-            seconds,
-        }
+    pub(super) fn add(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.0[cell(nanos)].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn add(&self, since: Tick, until: Tick) {
-        let nanos = until.nanos().saturating_sub(since.nanos());
-        // In one order with the mark for unpublished counts.
-        self.cells[cell(nanos)].fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Passes the times to the recorder. Returns how many were added since the last time.
-    pub(super) fn publish(&self, found: &mut Vec<(usize, u64)>) -> u64 {
-        found.clear();
-        for (at, cell) in self.cells.iter().enumerate() {
-            if cell.load(Ordering::SeqCst) > 0 {
-                found.push((at, cell.swap(0, Ordering::SeqCst).into()));
+    /// Takes the times since the last call, for the recorder: in seconds, and how often. Returns how many there were,
+    /// too.
+    pub(super) fn take(&self) -> (Vec<(f64, usize)>, u64) {
+        let mut found = Vec::new();
+        for (at, cell) in self.0.iter().enumerate() {
+            if cell.load(Ordering::Relaxed) > 0 {
+                found.push((at, u64::from(cell.swap(0, Ordering::Relaxed))));
             }
         }
         let total = found.iter().map(|(_, count)| count).sum();
-        tell(|| {
-            for &(at, count) in &*found {
-                let told = thinned(count, total);
-                let told = usize::try_from(told).unwrap_or(usize::MAX);
-                self.seconds.record_many(seconds(at), told);
-            }
+        let times = found.into_iter().map(|(at, count)| {
+            let count = usize::try_from(thinned(count, total)).unwrap_or(usize::MAX);
+            (seconds(at), count)
         });
-        total
+        (times.collect(), total)
     }
 }
 

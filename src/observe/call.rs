@@ -1,0 +1,225 @@
+//! What is noted of a call for a lock: its end, its span, and a report if it waits for long.
+//!
+//! Long waits are reported once per lock and ten seconds, with the holder in the way.
+
+use std::future::{Future, poll_fn};
+use std::hash::BuildHasher;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use futures_util::FutureExt;
+use rustc_hash::FxBuildHasher;
+
+use crate::api::busy::Busy;
+use crate::api::error::Result;
+use crate::api::holder::HolderId;
+use crate::api::options::Options;
+use crate::conn::Lane;
+use crate::engine::acquire::{LockRequest, Wait};
+use crate::engine::clock::Tick;
+use crate::engine::hold::core::Core;
+use crate::observe::events::{Event, Place};
+use crate::observe::fact::{CountedKind, Fact, Outcome};
+use crate::observe::guard::{GuardTimer, HoldTimer};
+use crate::observe::observer::Observed;
+#[cfg(feature = "tracing")]
+use crate::observe::trace;
+use crate::observe::waits::NotedWait;
+use crate::script::reply;
+
+/// A call for a lock.
+#[derive(Clone, Copy)]
+pub(crate) struct LockCall<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) kind: CountedKind,
+    /// The name of the lock as it was given to the client.
+    pub(crate) name: &'a str,
+    pub(crate) options: &'a Options,
+    pub(crate) began: Tick,
+}
+
+/// The state of a wait, for a report: counts the calls of this client that wait for the lock, finds the place of the
+/// call, asks for the holder in the way.
+pub(crate) struct Waited<W, P, B>(pub(crate) W, pub(crate) P, pub(crate) B);
+
+impl LockCall<'_> {
+    /// Drives the call, and reports it to the observer of the client if it waits for long.
+    pub(crate) async fn told_if_long<T, P, B>(
+        self,
+        wait: Wait,
+        waited: Waited<impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
+        mut call: Pin<&mut impl Future<Output = T>>,
+    ) -> T
+    where
+        P: Future<Output = Option<Place>>,
+        B: Future<Output = Busy>,
+    {
+        let core = self.core;
+        if matches!(wait, Wait::Never) || !core.observed().is_on() {
+            return call.await;
+        }
+        // Most calls do not wait at all, and few for long.
+        let (mut waiting, mut telling) = (None, None);
+        poll_fn(|context| {
+            let done = call.as_mut().poll(context);
+            if done.is_ready() {
+                return done;
+            }
+            let waker = context.waker();
+            match &waiting {
+                None => {
+                    let due = self.began.after(self.options.long_wait);
+                    waiting = Some(self.note_wait(due, waker));
+                }
+                Some(wait) if wait.is_long(waker) => {
+                    let (longest, next) = wait.take_report(core.clock.now());
+                    if let Some(began) = longest {
+                        telling = Some(Box::pin(self.tell_long(began, &waited)));
+                    }
+                    waiting = Some(self.note_wait(next, waker));
+                }
+                _ => {}
+            }
+            if let Some(told) = &mut telling
+                && told.as_mut().poll(context).is_ready()
+            {
+                telling = None;
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Lists the call as waiting, to be woken at `due`.
+    fn note_wait(&self, due: Tick, waker: &Waker) -> NotedWait {
+        let (core, waits) = (self.core, &self.core.observed().waits);
+        let lock = FxBuildHasher.hash_one(self.name);
+        let (waiting, is_unwatched) = waits.enter(lock, self.began, due, waker);
+        if is_unwatched {
+            let watch = Arc::clone(waits).watch(core.clock);
+            core.watchdog.drive_while_needed(watch.boxed());
+        }
+        waiting
+    }
+
+    /// Reports the waits for the lock; the longest began then. Asks for the place and the holder in one round trip.
+    async fn tell_long<P, B>(
+        self,
+        began: Tick,
+        Waited(waiters, place, busy): &Waited<impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
+    ) where
+        P: Future<Output = Option<Place>>,
+        B: Future<Output = Busy>,
+    {
+        let (place, busy) = tokio::join!(place(), busy());
+        let core = self.core;
+        core.observed().note(Fact::event(Event::LongWait {
+            lock: self.name.into(),
+            waited: began.until(core.clock.now()),
+            busy: busy.holder.is_some().then_some(busy),
+            waiters: waiters(),
+            place,
+        }));
+    }
+
+    /// Drives the call in a span, and notes its end. `granted` says when it got the lock, if that is known. If it did
+    /// and calls are timed, this returns the timer to keep beside the guard, and the time of the grant.
+    pub(crate) async fn recorded<T>(
+        self,
+        granted: impl FnOnce(&T) -> Option<Tick>,
+        call: impl Future<Output = Result<Option<T>>>,
+    ) -> (Result<Option<T>>, Option<(HoldTimer, Tick)>) {
+        let observed = self.core.observed();
+        let mut end = CallEnd {
+            observed,
+            call: self,
+            is_timed: observed.times_calls(self.began),
+            is_noted: false,
+        };
+        #[cfg(feature = "tracing")]
+        let ended = if trace::has_spans() {
+            let group = self.options.group;
+            trace::acquire(self.kind.name(), self.name, group, call).await
+        } else {
+            call.await
+        };
+        #[cfg(not(feature = "tracing"))]
+        let ended = call.await;
+        let timed = match &ended {
+            Ok(Some(got)) => end.note(Outcome::Granted, || granted(got)),
+            Ok(None) => end.note(Outcome::Refused, || None),
+            Err(_) => end.note(Outcome::Error, || None),
+        };
+        (ended, timed)
+    }
+
+    /// As [`recorded`](Self::recorded), with a timer for a guard that ends it when it is dropped.
+    pub(crate) async fn guarded<T>(
+        self,
+        call: impl Future<Output = Result<Option<T>>>,
+    ) -> Result<Option<(T, GuardTimer)>> {
+        let (ended, timed) = self.recorded(|_| None, call).await;
+        let observed = &self.core.scripts.observed;
+        let timer = || GuardTimer::of(timed, observed, self.core.clock);
+        Ok(ended?.map(|got| (got, timer())))
+    }
+}
+
+/// A call that has not ended. If it is dropped, it was cancelled.
+struct CallEnd<'a> {
+    observed: &'a Observed,
+    call: LockCall<'a>,
+    is_timed: bool,
+    is_noted: bool,
+}
+
+impl CallEnd<'_> {
+    /// Notes the end of the call, at a time that may be known. Returns the time if calls are timed.
+    #[inline]
+    fn note(
+        &mut self,
+        outcome: Outcome,
+        at: impl FnOnce() -> Option<Tick>,
+    ) -> Option<(HoldTimer, Tick)> {
+        self.is_noted = true;
+        let (
+            LockCall {
+                core, kind, began, ..
+            },
+            group,
+        ) = (self.call, self.call.options.group);
+        let ended = self
+            .is_timed
+            .then(|| at().unwrap_or_else(|| core.clock.now()));
+        let took = ended.map(|ended| began.until(ended));
+        self.observed.note(Fact::CallEnded {
+            kind,
+            group,
+            outcome,
+            took,
+        });
+        let is_granted = outcome == Outcome::Granted;
+        is_granted.then_some((HoldTimer { kind, group }, ended?))
+    }
+}
+
+impl Drop for CallEnd<'_> {
+    fn drop(&mut self) {
+        if !self.is_noted {
+            self.note(Outcome::Cancelled, || None);
+        }
+    }
+}
+
+/// Finds the place of the call with this request, if the server answers within the time of one reply.
+pub(crate) async fn place_of(request: &LockRequest) -> Option<Place> {
+    let (core, number) = (&request.core, request.queued.number()?);
+    let holder = HolderId::new(core.id(), number);
+    let Some(ask) = request.protocol.place(&request.name, &holder) else {
+        return request.local.queue.place_of(number).map(Place::Client);
+    };
+    let budget = core.call_budget(core.timing.reply);
+    let answer = core.scripts.run(Lane::Command, &ask, budget).await.ok()?;
+    reply::place(&answer.value).map(Place::Server)
+}
