@@ -1,5 +1,7 @@
 //! Metrics, traces, counts, and the operator's view.
 
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+mod asking;
 #[cfg(feature = "metrics")]
 mod metered;
 mod observed;

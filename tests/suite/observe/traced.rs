@@ -86,7 +86,7 @@ impl Seen {
 }
 
 /// Sets a subscriber for this thread, on which the test's runtime runs.
-fn subscribe(layer: impl Layer<Registry> + Send + Sync) -> DefaultGuard {
+pub(super) fn subscribe(layer: impl Layer<Registry> + Send + Sync) -> DefaultGuard {
     // With a single subscriber, `tracing` caches the interest of a call site from the first thread
     // to reach it, which may belong to another test without a subscriber. A second one prevents
     // that.
