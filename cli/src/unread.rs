@@ -1,6 +1,7 @@
 //! Arguments that clap did not accept, or that ask for help: what is printed, and the status.
 
 use std::ffi::OsStr;
+use std::io::{self, Write};
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -13,11 +14,9 @@ const SHELL_LINE: &str = "for a line of shell, write `-- sh -c 'first | second'`
 /// Help on standard error, for a call without arguments. Clap has an option for that, but a variable of the
 /// environment such as `LOCKSET_URL` counts as an argument there.
 pub(crate) fn no_arguments(mut program: Command) -> u8 {
-    let error = Error::raw(
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
-        program.render_help(),
-    );
-    print(&error)
+    // As an error of clap it would begin with "error:". The reader of a closed stream misses nothing.
+    let _ = write!(io::stderr(), "{}", program.render_help());
+    status::USAGE
 }
 
 /// Prints the error, or the help that was asked for.

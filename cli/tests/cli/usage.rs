@@ -9,6 +9,7 @@ async fn help_is_shown_without_arguments_whatever_the_environment() {
     for url in ["", "redis://127.0.0.1:1"] {
         let shown = ended(&mut lockset(url, &[])).await;
         assert_eq!((shown.status, &*shown.out), (64, ""), "{shown:?}");
+        assert!(shown.err.starts_with("Distributed locks"), "{shown:?}");
         assert!(shown.err.contains("Commands:\n  run "), "{shown:?}");
     }
 }
