@@ -27,7 +27,7 @@ const KIND: CountedKind = CountedKind::Redlock;
 /// A handle: cheap to make and to clone, it holds nothing. Its options apply to the locks acquired through it.
 ///
 /// Waiters of one process are served first come, first served. Processes have the lock in turns, near their servers and
-/// far from them: one task of one process, against 64 of another, gets about one grant in six. A holder of this lock also
+/// far from them: one task of one process, against 64 of another, got one grant in six on loopback. A holder of this lock also
 /// holds the [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers.
 ///
 /// ```no_run
