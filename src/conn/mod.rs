@@ -3,6 +3,20 @@
 //! The engine sends commands on lanes, and is called back for events that it did not ask for: a message on a channel,
 //! a gap in the messages, a server replaced by another. Sockets, reconnects and topologies are on this side of the
 //! seam.
+//!
+//! ```text
+//! topology.rs     the seam: `Transport`, a server or a topology of servers as the engine sees it
+//! transport.rs    the words of the seam: `Lane`, `Fault`, `EventHandler`
+//! setup.rs        the settings of every connection; address.rs: addresses of servers
+//! network.rs      the system's network, or a simulated one
+//! link/           one lane's connection, replaced when it falls silent
+//! push.rs         messages that come without a request
+//! sent.rs         whether a command was sent before its future was dropped
+//! single.rs       one server: its links; nodes.rs: many servers by their addresses
+//! cluster/        each command to the node that serves its slot; redirections, the map of slots
+//! sentinel/       a primary that sentinels name, followed through failovers
+//! error_reply.rs  the meaning of error replies
+//! ```
 
 mod address;
 mod cluster;

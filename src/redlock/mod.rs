@@ -1,9 +1,16 @@
 //! The Redlock: one lock on several independent servers, decided by a majority.
 //!
 //! On each server it is the ordinary reentrant lock, so it excludes callers that take that lock there, and Redisson's
-//! `RedissonRedLock`. This folder adds the rest: the servers with a vote (`servers`), the servers that are down
-//! (`health`), one round (`round`), the outcome of its votes (`tally`), the wait (`acquire`, `backoff`), entering again
-//! (`reenter`), the return of servers (`rejoin`), and questions without acquiring (`inspect`).
+//! `RedissonRedLock`. This folder adds the rest:
+//!
+//! ```text
+//! lock.rs         the public handle; guard.rs: the guard; builder.rs: from clients to a Redlock
+//! acquire.rs      the wait: a round, a pause, again; backoff.rs: pure: how long a pause
+//! round.rs        one round: every server votes; tally.rs: the votes, and the error they add up to
+//! servers.rs      the servers, and which have a vote; health.rs: which are down and left alone
+//! reenter.rs      one more share for an owner; rejoin.rs: late votes, and lost servers that have come back
+//! inspect.rs      reads the holder
+//! ```
 
 mod acquire;
 mod backoff;

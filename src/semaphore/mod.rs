@@ -2,6 +2,13 @@
 //!
 //! At the server it is Redisson's `RPermitExpirableSemaphore`. Invariant: there are never more permits taken than were
 //! declared, even if commands are repeated or lost, or processes are killed.
+//!
+//! ```text
+//! client.rs       a client's callers of one semaphore; guard.rs: the guard
+//! queue.rs        pure: the next call to get permits or to ask; watch.rs: the task that wakes it
+//! attempt.rs      an attempt of a call; held.rs: permits on their way back
+//! permits.rs      each permit with its lease
+//! ```
 
 mod attempt;
 mod client;

@@ -8,6 +8,13 @@
 //! - a slow or silent server delays the renewals of no other server;
 //! - while the client holds anything, the task reads the clock every
 //!   [`LOOK_MAX`](crate::engine::clock::LOOK_MAX) or more often.
+//!
+//! ```text
+//! leased.rs       the trait of everything with a lease
+//! schedule.rs     pure: when each is due, and which wait for room at their server
+//! outages.rs      pure: which holds fail at which server, and when that is reported
+//! batches.rs      due renewals in batches by server; task.rs: the loop, and background work
+//! ```
 
 mod batches;
 mod leased;

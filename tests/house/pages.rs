@@ -107,22 +107,31 @@ fn every_file_says_what_it_is() {
     }
 }
 
-/// Of `src`, `lua` and the rest by their paths, or by their names alone.
+/// ARCHITECTURE.md and the headers of rooms name files of `src`, `lua` and the rest by their paths, or by their names
+/// alone.
 #[test]
-fn every_file_named_by_the_architecture_exists() {
+fn every_file_named_by_the_architecture_and_by_a_room_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
-    let is_of_name = |sign: char| sign.is_ascii_alphanumeric() || "_./".contains(sign);
-    let words = page.split(|sign: char| !is_of_name(sign));
-    let is_file = |word: &&str| word.ends_with(".rs") || word.ends_with(".lua");
-    let named: BTreeSet<&str> = words.filter(is_file).collect();
-    assert!(named.len() > 40, "it names files: {named:?}");
     let mut files = Vec::new();
     for folder in [
-        "src", "lua", "tests", "checks", "cli", "macros", "operator", "sim", "testkit",
+        "src", "lua", "tests", "checks", "cli", "macros", "sim", "testkit", "operator",
     ] {
         every_file(&root.join(folder), &mut files);
     }
+    let mut pages = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let rooms = files
+        .iter()
+        .filter(|file| file.starts_with(root.join("src")) && file.ends_with("mod.rs"));
+    for room in rooms {
+        let text = std::fs::read_to_string(room).unwrap();
+        let header = text.lines().take_while(|line| line.starts_with("//!"));
+        pages.extend(header.flat_map(|line| [line, "\n"]));
+    }
+    let is_of_name = |sign: char| sign.is_ascii_alphanumeric() || "_./".contains(sign);
+    let words = pages.split(|sign: char| !is_of_name(sign));
+    let is_file = |word: &&str| word.ends_with(".rs") || word.ends_with(".lua");
+    let named: BTreeSet<&str> = words.filter(is_file).collect();
+    assert!(named.len() > 100, "they name files: {named:?}");
     let is_missing = |name: &&&str| !files.iter().any(|file| file.ends_with(name));
     let missing: Vec<_> = named.iter().filter(is_missing).collect();
     assert!(missing.is_empty(), "{missing:?}");

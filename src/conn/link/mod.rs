@@ -5,6 +5,21 @@
 //! reconnect pays for this. Without the right to kill its own connections, the earlier commands of a user stay
 //! unsettled for a while, and the engine cancels repeatedly. `dial` decides when to connect, `connector` connects,
 //! and `handshake` introduces the connection.
+//!
+//! ```text
+//! dial.rs         the current connection; one attempt at a time to make another, in its own task
+//! connector.rs    makes one, or says why it cannot; first_bytes.rs: the first bytes of the server
+//! handshake.rs    the first exchange: names, the kill of earlier connections, the preload
+//! reconnects.rs   reports connections that replace another
+//! reachability.rs the beginning and the limit of the next attempt
+//! loan.rs         a stream lent to the client library until the handshake is done
+//! shared_process.rs  the process behind an address, for all links to it
+//! shared_tick.rs  a time that several tasks share, such as the last reply
+//! wire/           our own end of the command lane: one buffer, replies in order, one timer
+//! paced_read.rs   replies in portions, so that many tasks keep a connection busy
+//! bounded.rs      a bound for replies, which the client library lacks
+//! framing.rs      pure: where replies end, and which are too long
+//! ```
 
 mod bounded;
 mod connection;

@@ -3,6 +3,40 @@
 //! [`state`] is the state machine of a hold, a plain value. [`shell`] carries out its effects. A guard keeps a
 //! [`Share`], a [`bundle`](bundle::Bundle) of shares, or a share of a [`quorum`]. The modules below do not know about
 //! holds: the core of a client, its locks and queues, and the undoing of abandoned attempts.
+//!
+//! ```text
+//! shared.rs       the state that all handles of a client on one synchronizer share
+//! state.rs        pure: the state of a hold: held -> released or lost; event.rs: its events
+//!   passing.rs      pure: which holds can be handed off; joining.rs: which readers may join
+//!   keeping.rs      pure: until when a released hold stays at the server
+//! shell.rs        the mutex and the I/O around the state; settle.rs: downgrade and release
+//!  operations.rs   one operation at a time, driven by the client; tokens.rs: a token after the grant
+//!  release_call.rs the call that releases or downgrades one hold or several
+//!  releasing.rs    whether the server may have executed a release that has no reply
+//! told.rs         what a hold notes of itself, and the reason of an operator who took it away
+//! server_lease.rs pure: the latest end of the lease at the server, unanswered requests included
+//! keep.rs         leaves a hold with `at_least` at the server, under another holder id
+//! member.rs       tells the other members of a group that one is lost
+//! share.rs        a guard's share of a hold; share_lease.rs: pure: the lease of each share
+//! bundle.rs       shares that stand and fall together: the guard of a multi-lock
+//! quorum/         holds on several servers; a majority counts
+//! reenter.rs      one more share, mostly without the server; transfer.rs: a hand-off to the next task
+//! readers.rs      pure: the readers that share one hold
+//! join.rs         adds a reader; open_read.rs: the hold that the next may join; terms.rs: the terms
+//! deferred_downgrade.rs  readers under a write hold, between two writers
+//! sticky.rs       leaves a hold to its client when the last guard goes; sticky_slot.rs: its place
+//! sticky_span.rs  pure: for how long; recall.rs, recalls.rs: requests of waiters elsewhere
+//! subscribing.rs  subscribes and unsubscribes, in the order of the changes of the state
+//! gained.rs       wakes waiters of an owner when it gets the lock by another of its tasks
+//! local.rs        a client's state of one lock: registry.rs, subscription.rs
+//! queue.rs        the local queue, which skips a head that is not polled; queue/places.rs: its places
+//!   cohort.rs       the waiters that would share one grant
+//! handoff.rs      the hand-off, and its limit in a row
+//! turns.rs        turns between clients: how long this one goes on, and when it asks again
+//! silence.rs      since when the server is silent; bound.rs: the limits of one call
+//! undo.rs         attempts still to be undone; unguarded.rs: holds without a guard
+//! core.rs         the state that a client shares; protocol.rs: the trait of a primitive
+//! ```
 
 pub(crate) mod bound;
 pub(crate) mod bundle;

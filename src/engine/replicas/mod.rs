@@ -8,6 +8,11 @@
 //! Invariants: one `WAIT` is under way to each server. Requests that come in the meantime share the next `WAIT` with
 //! all others of equal terms. A renewal names a holder id that is used once, so a late or repeated renewal changes
 //! nothing.
+//!
+//! ```text
+//! request.rs      a grant to be confirmed, and its outcome
+//! round.rs        one WAIT for all requests of a round, behind their renewals
+//! ```
 
 mod request;
 mod round;
