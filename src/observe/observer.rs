@@ -84,9 +84,14 @@ impl Observed {
         let (events, inbox) = sync_channel(EVENTS_MAX);
         let thread = std::thread::Builder::new().name("lockset-observer".to_owned());
         thread.spawn(move || tell_all(&*observer, &inbox))?;
-        let mut this = Self::default();
-        this.events = Some(events);
-        Ok(this)
+        Ok(Self {
+            counts: Counts::default(),
+            #[cfg(feature = "metrics")]
+            meter: Meter::default(),
+            counted: Notify::default(),
+            waits: Arc::default(),
+            events: Some(events),
+        })
     }
 
     /// Whether events have a receiver.
