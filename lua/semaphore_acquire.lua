@@ -103,7 +103,7 @@ if is_next and free >= wanted then
     redis.call('ZREM', queue, ARGV[7 + wanted])
     redis.call('ZREM', alive, ARGV[7 + wanted])
   end
-  has_news = has_news or (heartbeat > 0 and redis.call('EXISTS', queue) == 1)
+  has_news = has_news or (heartbeat > 0 and redis.call('ZCARD', queue) > 0)
   if free > 0 and has_news then redis.pcall(ARGV[5], ARGV[4], free) end
   return 1
 end

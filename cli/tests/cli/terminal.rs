@@ -168,8 +168,8 @@ async fn a_job_in_the_background_comes_to_the_foreground() {
     terminal.enter("$L run a -- sh -c 'echo be''gun; read x; echo re''ad $x' &");
     // It reads from a terminal that is not its own.
     terminal.shows("begun").await;
-    terminal.enter("jobs; echo lis''ted");
-    terminal.shows("listed").await;
+    terminal.enter("until jobs | grep -q Stop; do sleep 0.05; done; echo sto''pped");
+    terminal.shows("stopped").await;
     terminal.enter("fg");
     terminal.shows("run a").await;
     terminal.enter("words");
