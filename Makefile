@@ -3,7 +3,7 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help help-all examples soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-alerts \
+.PHONY: help help-all examples soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-others test-alerts \
         test-tls test-valkey \
         test-valkey-short test-acl test-scripts interop interop-all model sim check package \
         bench bench-observability bench-peers bench-peers-build bench-peers-draw bench-peers-check
@@ -116,7 +116,12 @@ TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, $(THR
 TEST_ALONE = echo "those that work hard or measure, 1 at a time" && \
 	  $(SUITE) -- --test-threads 1 $(ALONE)
 
+# Those of tests/nonsense measure their own process and its times: before all others.
+NONSENSE = cargo test --workspace --all-features --test nonsense
 test:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo test --workspace --all-features --no-run --quiet && \
+	  $(NONSENSE) && $(MAKE) --no-print-directory test-others
+test-others:
 	@$(SERVER) && $(TEST) && $(TEST_ALONE)
 
 # Where the server of `test` was built without TLS these fail, and say so.
@@ -133,7 +138,7 @@ test-alerts:
 # No doctest needs a server.
 test-valkey test-valkey-short: LESS = --lib --tests
 test-valkey:
-	@$(VALKEY) && $(TEST) && $(TEST_ALONE)
+	@$(VALKEY) && $(TEST) && $(TEST_ALONE) && $(NONSENSE)
 
 # What depends on the server: scripts, replies, expiry, messages, rights, replication, redirections.
 test-valkey-short: ONLY = contract:: conformance:: wire:: fair:: rwlock:: multilock:: foreign:: retention:: \
@@ -191,6 +196,7 @@ check:
 	cargo fmt --all --check
 	cargo fmt --manifest-path examples/service/Cargo.toml --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	cargo clippy --workspace --test nonsense --all-features -- -D warnings
 	cargo clippy --package lockset -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude lockset-cli --no-deps --all-features
 
@@ -203,7 +209,7 @@ model:
 OPERATIONS = 10000000
 sim:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_OPERATIONS=$(OPERATIONS) $(if $(SEED),LOCKSET_SEED=$(SEED)) && \
-	  cargo test --release -p lockset-sim --test world --test deployed --test day --lib -- --ignored --nocapture --test-threads 1
+	  cargo test --release -p lockset-sim --test simulated --test day --lib -- --ignored --nocapture --test-threads 1
 
 NEMESIS = 60
 nemesis:

@@ -76,15 +76,15 @@ local function member_refusal(m)
   if m.kind == 'fair' then
     local to_wake
     why, m.remaining, m.is_head, to_wake = fair_refusal(
-      m.lock, m.queue, m.timeouts, m.alive, m.holder, '1')
+      m.lock, m.queue, m.timeouts, m.alive, m.holder)
     if to_wake then redis.pcall(publish, m.channel .. ':' .. to_wake, '0') end
   elseif m.kind == 'read' then
     why, m.remaining, m.anybody_waits, m.seen = read_refusal(
-      m.lock, m.waiting, m.holder, true, m.waited)
+      m.lock, m.waiting, m.holder, m.waited)
   elseif m.kind == 'write' then
-    why, m.remaining, m.waits = write_refusal(m.lock, m.waiting, m.holder, true)
+    why, m.remaining, m.waits = write_refusal(m.lock, m.waiting, m.holder)
   else
-    why, m.remaining = refusal(m.lock, m.holder, '1')
+    why, m.remaining = refusal(m.lock, m.holder)
   end
   return why
 end
@@ -109,15 +109,15 @@ end
 
 local function grant_member(m)
   if m.kind == 'read' then
-    local refused = read_grant(m.lock, m.holder, 1, m.lease, m.remaining, m.seen)
+    local refused = read_grant(m.lock, m.holder, m.lease, m.remaining, m.seen)
     if not refused and m.anybody_waits then read_begins(m.waiting, m.holder) end
     return refused
   elseif m.kind == 'write' then
-    local refused = grant(m.lock, m.holder .. ':write', 1, m.lease, m.remaining, 'write')
+    local refused = grant(m.lock, m.holder .. ':write', m.lease, m.remaining, 'write')
     if not refused and m.waits then rw_wait_over(m.waiting, m.holder) end
     return refused
   end
-  return grant(m.lock, m.holder, 1, m.lease, m.remaining)
+  return grant(m.lock, m.holder, m.lease, m.remaining)
 end
 
 local function error_of(i, caught)

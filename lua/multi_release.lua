@@ -1,11 +1,9 @@
 --[[
-  multi_release: set the counts of several holds of any kind, as the release of each kind does.
+  multi_release: end several holds of any kind, as the release of each kind does.
   KEYS[i]  of each member: lock; of a fair one then queue, timeouts, alive; of one on a read-write
            lock then waiting
   ARGV[1]  publish  PUBLISH or SPUBLISH
-  ARGV[i]  of each member: kind (plain | reentrant | fair | rw), holder, and of a plain one channel, of
-           others hold_count (of writes, if rw), read_count, lease_ms, channel; a plain one is a
-           reentrant one that is given up
+  ARGV[i]  of each member: kind (plain | fair | rw), holder, channel; a plain one is a reentrant one
   Reply    {receivers | -1, ...}  for each member, as the release of its kind; -1 also for a key that
            holds something else
 ]]
@@ -38,35 +36,25 @@ local function release_rw(channel, ...)
 end
 while ARGV[arg] do
   member = member + 1
-  local kind, holder, lock = ARGV[arg], ARGV[arg + 1], KEYS[key]
-  key = key + 1
+  local kind, holder, channel, lock = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], KEYS[key]
+  arg, key = arg + 3, key + 1
   if kind == 'plain' then
-    local channel = ARGV[arg + 2]
-    arg = arg + 3
     -- What `release_hold` does, without the cost of a call that may fail.
     if redis.pcall('HDEL', lock, holder) == 1 then
       reply[member] = tonumber(redis.pcall(publish, channel, '0')) or 0
     else
-      release_member(member, release_hold, lock, holder, '0', nil, channel, publish)
+      release_member(member, release_hold, lock, holder, channel, publish)
     end
+  elseif kind == 'fair' then
+    local q = {
+      lock = lock, queue = KEYS[key], timeouts = KEYS[key + 1], alive = KEYS[key + 2],
+      channel = channel, publish = publish,
+    }
+    release_member(member, fair_release_hold, q, holder)
+    key = key + 3
   else
-    local hold_count, reads, lease = ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4]
-    local channel = ARGV[arg + 5]
-    arg = arg + 6
-    if kind == 'fair' then
-      local q = {
-        lock = lock, queue = KEYS[key], timeouts = KEYS[key + 1], alive = KEYS[key + 2],
-        channel = channel, publish = publish,
-      }
-      release_member(member, fair_release_hold, q, holder, hold_count, lease)
-      key = key + 3
-    elseif kind == 'rw' then
-      release_member(member, release_rw,
-        channel, lock, KEYS[key], holder, tonumber(hold_count), tonumber(reads), lease)
-      key = key + 1
-    else
-      release_member(member, release_hold, lock, holder, hold_count, lease, channel, publish)
-    end
+    release_member(member, release_rw, channel, lock, KEYS[key], holder)
+    key = key + 1
   end
 end
 if failed then return redis.error_reply(failed) end

@@ -14,7 +14,7 @@ local lock, holder = KEYS[1], ARGV[4]
 -- Fails, before anything is written, if the key holds something else: a holder's name may be anything.
 local mode = rw_mode(lock)
 if holder then
-  local reply, message = rw_release_hold(lock, KEYS[2], holder, 0, 0, '0')
+  local reply, message = rw_release_hold(lock, KEYS[2], holder)
   if message then tell(ARGV[3], ARGV[2], message) end
   return reply == -1 and 0 or 1
 end

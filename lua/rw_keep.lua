@@ -13,7 +13,6 @@
 ]]
 local lock, holder, kept_as, remaining = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local held = redis.call('HMGET', lock, holder, holder .. ':write', kept_as, kept_as .. ':write')
-local reads = tonumber(held[1]) or 0
 if not held[1] and not held[2] then
   -- A repeat.
   if held[3] or held[4] then return 0 end
@@ -29,7 +28,7 @@ if held[2] then
   redis.call('HDEL', lock, holder .. ':write', holder)
 end
 -- A writer that reads, too, is left as a writer.
-for hold = 1, reads do redis.call('DEL', read_timeout(lock, holder, hold)) end
+if held[1] then redis.call('DEL', read_timeout(lock, holder, 1)) end
 if not held[2] then
   redis.call('SET', read_timeout(lock, kept_as, 1), '1', 'PX', remaining)
   redis.call('HSET', lock, kept_as, '1')

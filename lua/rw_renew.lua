@@ -1,4 +1,4 @@
--- uses: lengthen, read_leases, sweep_readers
+-- uses: lengthen, read_lease, sweep_readers
 --[[
   rw_renew: lengthen the leases of many holds on read-write locks in one call.
   KEYS[i]       lock      HASH  mode, holder -> read holds, holder:write -> write holds
@@ -14,7 +14,7 @@ for i, lock in ipairs(KEYS) do
   reply[i] = 0
   if held[1] or held[2] then
     lengthen(lock, lease)
-    read_leases(lock, holder, tonumber(held[1]) or 0, lease)
+    if held[1] then read_lease(lock, holder, lease) end
     -- A few dead ones cost nothing.
     if held[1] and not held[2] and redis.call('HLEN', lock) > sweep_fields then
       sweep_readers(lock, redis.call('HRANDFIELD', lock, sweep_fields, 'WITHVALUES'))

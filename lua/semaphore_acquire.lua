@@ -3,8 +3,8 @@
   semaphore_acquire: take permits of a semaphore, all that are asked for or none.
   KEYS[1]  free       STRING  permits that are free
   KEYS[2]  timeouts   ZSET    permit -> server ms until which it is taken
-  KEYS[3]  queue      ZSET    waiter of ours -> when it came, in server us; only of a fair semaphore
-  KEYS[4]  alive      ZSET    waiter of ours -> server ms until which its place is kept
+  KEYS[3]  queue      ZSET    waiter of ours -> when it came, in server us; only with a heartbeat that is not 0
+  KEYS[4]  alive      ZSET    waiter of ours -> server ms until which its place is kept; likewise
   ARGV[1]  lease_ms   lease of each permit from now; a longer one that already runs is kept
   ARGV[2]  permits    how many are asked for
   ARGV[3]  declared   how many the semaphore has in all; 0: unknown to the caller
@@ -24,6 +24,17 @@ local free_key, timeouts, queue, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local wanted, heartbeat = tonumber(ARGV[2]), tonumber(ARGV[6])
 local now = server_ms()
 local first = ARGV[7]
+-- One permit that is free, for a caller that passes waiters: before the pieces that it does not need.
+if wanted == 1 and heartbeat == 0 then
+  local free, total = count_at(free_key), tonumber(ARGV[3])
+  if type(free) == 'number' and free > 0 and (total == 0 or free + redis.call('ZCARD', timeouts) == total) then
+    redis.call('INCRBY', free_key, -1)
+    local taken = redis.pcall('ZADD', timeouts, 'GT', now + ARGV[1], first)
+    -- A repeat finds its permit taken, and only lengthens its lease.
+    if taken ~= 1 then redis.call('INCRBY', free_key, 1) end
+    return type(taken) == 'table' and taken or 1
+  end
+end
 -- Returns how many were not taken before, or an error reply.
 local function take(until_ms, only_known)
   local args = {timeouts}

@@ -3,8 +3,8 @@
   semaphore_release: give permits back, and leave the queue.
   KEYS[1]  free      STRING  permits that are free
   KEYS[2]  timeouts  ZSET    permit -> server ms until which it is taken
-  KEYS[3]  queue     ZSET    waiter of ours -> when it came
-  KEYS[4]  alive     ZSET    waiter of ours -> server ms until which its place is kept
+  KEYS[3]  queue     ZSET    waiter of ours -> when it came; only with a waiter
+  KEYS[4]  alive     ZSET    waiter of ours -> server ms until which its place is kept; likewise
   ARGV[1]  channel   where waiters listen
   ARGV[2]  publish   PUBLISH or SPUBLISH
   ARGV[3]  waiter    leaves the queue; empty: none does

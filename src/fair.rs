@@ -148,7 +148,6 @@ impl Protocol for FairProtocol {
         }
         let call = Call::new(&catalog::FAIR_ACQUIRE, name.key(), &keys)
             .arg(holder.id)
-            .arg(holder.counts.exclusive)
             .arg(millis(terms.lease))
             .arg(terms.tokens)
             .arg(terms.heartbeat.map_or(0, millis))
@@ -161,11 +160,9 @@ impl Protocol for FairProtocol {
         }
     }
 
-    fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call {
+    fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
         let call = call_on_queue(&catalog::FAIR_RELEASE, holder.name, holder.fenced)
             .arg(holder.id)
-            .arg(holder.counts.exclusive)
-            .arg(millis(lease))
             .arg(holder.name.lock_channel())
             .arg(publish);
         if holder.fenced {
@@ -209,8 +206,8 @@ impl Protocol for FairProtocol {
         queue_keys(holder.name).into_iter().fold(part, Part::key)
     }
 
-    fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a> {
-        let part = Part::release("fair", holder, lease, holder.name.lock_channel());
+    fn release_as_member<'a>(&self, holder: &HolderRef<'a>) -> Part<'a> {
+        let part = Part::release("fair", holder, holder.name.lock_channel());
         queue_keys(holder.name).into_iter().fold(part, Part::key)
     }
 

@@ -130,6 +130,8 @@ mod watchdog;
 pub use any_lock::{AnyGuard, AnyLock, LockKind};
 pub use api::backoff::Backoff;
 pub use api::busy::Busy;
+#[cfg(feature = "serde")]
+pub use api::config::ClientConfig;
 pub use api::error::{Error, ErrorKind, Result};
 pub use api::fencing::FencingToken;
 pub use api::holder::Holder;
@@ -172,8 +174,8 @@ pub use lockset_macros::locked;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::api::attribute::{
-        Member, all, busy, busy_value, busy_with, client, client_of, failed, finish, format,
-        millis, returns, skipped, token,
+        Member, all, busy, busy_value, busy_with, client, client_of, each, failed, finish, format,
+        millis, redlock, returns, skipped, token,
     };
 }
 

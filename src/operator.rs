@@ -16,7 +16,6 @@ use crate::api::holder::Holder;
 use crate::client::Client;
 pub use crate::conn::{Channels, value::text};
 use crate::conn::{Fault, Lane};
-use crate::engine::counts::Counts;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::protocol::HolderRef;
 use crate::engine::hold::told::leave;
@@ -26,6 +25,7 @@ pub use crate::observe::announce::record::{Entry, INDEX_KEY, Record, key_of};
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, RwLock, WriteSide};
 use crate::script::{Answer, Call, Failure, catalog, reply};
+use crate::semaphore::Semaphore;
 
 /// The operation that errors of questions name.
 const ASKING: &str = "survey";
@@ -129,6 +129,23 @@ impl Servers {
     }
 }
 
+/// Leaves a reason for the holder of a permit, before the permit is taken away.
+pub async fn leave_reason(semaphore: &Semaphore, permit: &str, reason: &str) {
+    leave(semaphore.core(), permit, reason).await;
+}
+
+/// Takes the permit with this id away; `false` if there is none.
+///
+/// # Errors
+/// As for calls that acquire permits.
+pub async fn end_permit(
+    semaphore: &Semaphore,
+    operation: &'static str,
+    permit: &str,
+) -> Result<bool> {
+    semaphore.end(operation, permit).await
+}
+
 /// The holds of one lock, in the mode of its handle.
 #[derive(Debug)]
 pub struct Holds<'a>(&'a Handle);
@@ -174,7 +191,6 @@ impl Holds<'_> {
                 name,
                 // The field of a writer has this suffix.
                 id: holder.strip_suffix(":write").unwrap_or(holder),
-                counts: Counts::NONE,
                 fenced: self.0.options.fenced,
                 token_retention: core.timing.token_retention,
             };

@@ -126,7 +126,6 @@ impl Protocol for ReentrantProtocol {
         };
         let call = call
             .arg(holder.id)
-            .arg(holder.counts.exclusive)
             .arg(millis(terms.lease))
             .arg(terms.tokens);
         match terms.tokens {
@@ -143,12 +142,10 @@ impl Protocol for ReentrantProtocol {
         Some(tell(publish, &name.lock_channel()))
     }
 
-    fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call {
+    fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
         let key = holder.name.key();
         Call::new(&catalog::REENTRANT_RELEASE, key, &[key])
             .arg(holder.id)
-            .arg(holder.counts.exclusive)
-            .arg(millis(lease))
             .arg(holder.name.lock_channel())
             .arg(publish)
     }
@@ -190,13 +187,8 @@ impl Protocol for ReentrantProtocol {
         }
     }
 
-    fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a> {
-        let channel = holder.name.lock_channel();
-        if holder.counts.is_none() {
-            Part::release_plain(holder, channel)
-        } else {
-            Part::release("reentrant", holder, lease, channel)
-        }
+    fn release_as_member<'a>(&self, holder: &HolderRef<'a>) -> Part<'a> {
+        Part::release("plain", holder, holder.name.lock_channel())
     }
 
     fn channel(&self, name: &LockName, _holder: &str) -> String {

@@ -357,10 +357,8 @@ impl Protocol for RwProtocol {
         };
         let call = Call::new(script, name.key(), &keys)
             .arg(holder.id)
-            .arg(holder.counts.of(terms.mode))
             .arg(millis(terms.lease))
             .arg(terms.tokens)
-            .arg(u8::from(terms.is_new))
             .arg(terms.heartbeat.map_or(0, millis));
         let call = match terms.mode {
             Mode::Shared => call.arg(millis(terms.waited)),
@@ -372,13 +370,20 @@ impl Protocol for RwProtocol {
         }
     }
 
-    fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call {
+    fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
         let name = holder.name;
         let keys = [&**name.key(), &name.rw_waiting_key()];
         Call::new(&catalog::RW_RELEASE, name.key(), &keys)
             .arg(holder.id)
-            .arg(holder.counts.exclusive)
-            .arg(holder.counts.shared)
+            .arg(name.rw_channel())
+            .arg(publish)
+    }
+
+    fn downgrade(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call {
+        let name = holder.name;
+        let keys = [&**name.key(), &name.rw_waiting_key()];
+        Call::new(&catalog::RW_DOWNGRADE, name.key(), &keys)
+            .arg(holder.id)
             .arg(millis(lease))
             .arg(name.rw_channel())
             .arg(publish)
@@ -438,9 +443,8 @@ impl Protocol for RwProtocol {
             .key(holder.name.rw_waiting_key())
     }
 
-    fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a> {
-        Part::release("rw", holder, lease, holder.name.rw_channel())
-            .key(holder.name.rw_waiting_key())
+    fn release_as_member<'a>(&self, holder: &HolderRef<'a>) -> Part<'a> {
+        Part::release("rw", holder, holder.name.rw_channel()).key(holder.name.rw_waiting_key())
     }
 
     fn inspect(&self, name: &LockName) -> Call {

@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 
 use crate::conn::{Commands, Fault, Lane, LinkState, Replies, Transport, sent};
 use crate::engine::clock::{Clock, Tick};
-use crate::script::catalog::RECALL;
+use crate::script::catalog::{FAIR_RELEASE, MULTI_RELEASE, RECALL, REENTRANT_RELEASE, RW_RELEASE};
 
 /// One command as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,17 @@ pub(crate) struct Sent {
 impl Sent {
     pub(crate) fn is(&self, verb: &str) -> bool {
         self.words[0] == verb
+    }
+
+    /// Whether it releases a hold, or several.
+    pub(crate) fn is_release(&self) -> bool {
+        let releases = [
+            &REENTRANT_RELEASE,
+            &FAIR_RELEASE,
+            &RW_RELEASE,
+            &MULTI_RELEASE,
+        ];
+        self.is("EVALSHA") && releases.iter().any(|script| self.words[1] == script.sha())
     }
 
     /// The keys and arguments of a script.

@@ -33,7 +33,7 @@ local function fair_handover(q)
       and pcall(keep_token, q.token, token, 0, q.retention, stays)
   end
   if may_grant then
-    local granted, refused = pcall(grant, q.lock, head, 1, lease, -2)
+    local granted, refused = pcall(grant, q.lock, head, lease, -2)
     if granted and not refused then
       local times = string.format('%.0f %.0f ', until_ms, lease)
       local message = times .. token .. ' ' .. q.lock

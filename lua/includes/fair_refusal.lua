@@ -2,8 +2,8 @@
 
 -- Like `refusal`, for a fair lock: a free one goes to the head of its queue. Third: that head, if it is this holder;
 -- fourth: another waiter that became the head in this call, for the caller to wake.
-local function fair_refusal(lock, queue, timeouts, alive, holder, hold_count, left)
-  local why, remaining = refusal(lock, holder, hold_count, left)
+local function fair_refusal(lock, queue, timeouts, alive, holder, left)
+  local why, remaining = refusal(lock, holder, left)
   if why or remaining ~= -2 then return why, remaining end
   local head, is_new = fair_head(lock, queue, timeouts, alive)
   if not head or head == holder then return nil, remaining, head end

@@ -1,12 +1,12 @@
--- Sets the count of one field of a lock and lengthens its lease. `remaining` is what is left of that lease,
+-- Gives a lock this field, with a count of 1, and lengthens its lease. `remaining` is what is left of that lease,
 -- -2 for a free lock, which gets this mode if it has modes. Returns nothing, or the error of a user who
 -- lacks a right.
-local function grant(lock, field, hold_count, lease, remaining, mode)
+local function grant(lock, field, lease, remaining, mode)
   if remaining == -2 then
     if mode then
-      redis.call('HSET', lock, field, hold_count, 'mode', mode)
+      redis.call('HSET', lock, field, '1', 'mode', mode)
     else
-      redis.call('HSET', lock, field, hold_count)
+      redis.call('HSET', lock, field, '1')
     end
     -- A hold must not stay without a lease.
     local leased = redis.pcall('PEXPIRE', lock, lease)
@@ -17,6 +17,6 @@ local function grant(lock, field, hold_count, lease, remaining, mode)
   else
     -- First: it is a write that a full server accepts, and after it the other one too.
     redis.call('PEXPIRE', lock, math.max(remaining, tonumber(lease)))
-    redis.call('HSET', lock, field, hold_count)
+    redis.call('HSET', lock, field, '1')
   end
 end

@@ -1,9 +1,7 @@
--- uses: keep_hold, not_held
+-- uses: not_held
 
--- Lowers a hold count; 0 frees the lock. Returns how many connections received the news, -1 if this holder
--- does not hold it.
-local function release_hold(lock, holder, hold_count, lease, channel, publish)
-  if hold_count ~= '0' then return keep_hold(lock, holder, hold_count, lease) end
+-- Frees a lock. Returns how many connections received the news, -1 if this holder does not hold it.
+local function release_hold(lock, holder, channel, publish)
   -- The last field takes the key with it.
   if redis.call('HDEL', lock, holder) == 0 then return not_held(lock) end
   -- A user without the right to publish still frees the lock: waiters poll.

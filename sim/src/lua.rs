@@ -219,7 +219,7 @@ fn value_of(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
             Value::Table(table)
         }
         Reply::Error(text) => error_table(lua, text)?,
-        Reply::Array(items) | Reply::Push(items) => {
+        Reply::Array(items) | Reply::Pairs(items) | Reply::Push(items) => {
             let table = lua.create_table_with_capacity(items.len(), 0)?;
             for (at, item) in items.iter().enumerate() {
                 table.raw_set(at + 1, value_of(lua, item)?)?;

@@ -12,6 +12,8 @@ pub(crate) enum Reply {
     /// Code and text.
     Error(String),
     Array(Vec<Reply>),
+    /// Names and values in turns: a map in the newer protocol, an array in the older.
+    Pairs(Vec<Reply>),
     /// A message about a channel: its type, the channel, and more.
     Push(Vec<Reply>),
 }
@@ -59,7 +61,9 @@ impl Reply {
             Self::Error(text) => error_value(&text),
             // On a lane of a simulated client a push looks like any other reply.
             Self::Push(_) => Value::Okay,
-            Self::Array(items) => Value::Array(items.into_iter().map(Self::into_value).collect()),
+            Self::Array(items) | Self::Pairs(items) => {
+                Value::Array(items.into_iter().map(Self::into_value).collect())
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A client from environment variables, as programs in containers are configured.
 //!
-//! Invariant: an error names the variable and never repeats a URL, a user or a password.
+//! Invariant: an error names the setting and never repeats a URL, a user or a password.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,13 +11,16 @@ use crate::client::{Client, ClientBuilder};
 
 const OPERATION: &str = "connect";
 
-const URL: &str = "LOCKSET_URL";
-const USER: &str = "LOCKSET_USER";
-const PASSWORD: &str = "LOCKSET_PASSWORD";
-const PREFIX: &str = "LOCKSET_PREFIX";
-const LABEL: &str = "LOCKSET_LABEL";
-const LEASE: &str = "LOCKSET_LEASE";
-const GIVE_UP_AFTER: &str = "LOCKSET_GIVE_UP_AFTER";
+/// A setting: its variable, and its name in a configuration.
+pub(super) type Setting = (&'static str, &'static str);
+
+const URL: Setting = ("LOCKSET_URL", "url");
+const USER: Setting = ("LOCKSET_USER", "user");
+const PASSWORD: Setting = ("LOCKSET_PASSWORD", "password");
+const PREFIX: Setting = ("LOCKSET_PREFIX", "prefix");
+const LABEL: Setting = ("LOCKSET_LABEL", "label");
+const LEASE: Setting = ("LOCKSET_LEASE", "lease");
+const GIVE_UP_AFTER: Setting = ("LOCKSET_GIVE_UP_AFTER", "give_up_after");
 
 impl Client {
     /// Connects with the settings of the environment: [`builder_from_env`](Self::builder_from_env), then
@@ -63,13 +66,30 @@ impl Client {
     /// # drop(client); Ok(()) }
     /// ```
     pub fn builder_from_env() -> Result<ClientBuilder> {
-        builder(|name| env::var_os(name))
+        builder(|(variable, _)| variable, |name| env::var_os(name))
     }
 }
 
-/// Reads the variables by `read`.
-fn builder(read: impl Fn(&str) -> Option<OsString>) -> Result<ClientBuilder> {
-    let text = |name: &str| text(name, read(name));
+/// The names in a configuration.
+#[cfg(feature = "serde")]
+pub(super) const NAMES: &[&str] = &[
+    URL.1,
+    USER.1,
+    PASSWORD.1,
+    PREFIX.1,
+    LABEL.1,
+    LEASE.1,
+    GIVE_UP_AFTER.1,
+];
+
+/// Reads the settings by `read`. `name` chooses the name that `read` and errors go by.
+pub(super) fn builder(
+    name: fn(Setting) -> &'static str,
+    read: impl Fn(&str) -> Option<OsString>,
+) -> Result<ClientBuilder> {
+    let text = |setting: Setting| text(name(setting), read(name(setting)));
+    let wrong = |setting: Setting, message: &str| wrong(name(setting), message);
+    let span = |setting: Setting, text: &str| span(name(setting), text);
     let Some(url) = text(URL)? else {
         return Err(wrong(
             URL,
@@ -80,12 +100,13 @@ fn builder(read: impl Fn(&str) -> Option<OsString>) -> Result<ClientBuilder> {
     match (text(USER)?, text(PASSWORD)?) {
         (user, Some(password)) => builder = builder.login(user, password),
         (Some(_), None) => {
-            let message = "it names a user without a password; set LOCKSET_PASSWORD as well";
-            return Err(wrong(USER, message));
+            let password = name(PASSWORD);
+            let message = format!("it names a user without a password; set {password} as well");
+            return Err(wrong(USER, &message));
         }
         (None, None) => {}
     }
-    builder.check_url().map_err(|error| error.at(URL))?;
+    builder.check_url().map_err(|error| error.at(name(URL)))?;
     if let Some(prefix) = text(PREFIX)? {
         builder = builder.key_prefix(&prefix);
     }
@@ -138,23 +159,24 @@ mod tests {
     use super::*;
 
     fn of(variables: &[(&str, &str)]) -> Result<ClientBuilder> {
-        builder(|name| {
+        let read = |name: &str| {
             let mut all = variables.iter();
             let found = all.find(|(known, _)| *known == name);
             found.map(|(_, value)| OsString::from(value))
-        })
+        };
+        builder(|(variable, _)| variable, read)
     }
 
     #[test]
     fn every_setting_is_read() {
         let builder = of(&[
-            (URL, "redis://h"),
-            (USER, "u"),
-            (PASSWORD, "secret"),
-            (PREFIX, "shop:"),
-            (LABEL, "nightly"),
-            (LEASE, "9s"),
-            (GIVE_UP_AFTER, "1500ms"),
+            (URL.0, "redis://h"),
+            (USER.0, "u"),
+            (PASSWORD.0, "secret"),
+            (PREFIX.0, "shop:"),
+            (LABEL.0, "nightly"),
+            (LEASE.0, "9s"),
+            (GIVE_UP_AFTER.0, "1500ms"),
         ]);
         let shown = format!("{:?}", builder.unwrap());
         for part in [
@@ -166,24 +188,24 @@ mod tests {
             assert!(shown.contains(part), "{part} in {shown}");
         }
         assert!(!shown.contains("secret"), "{shown}");
-        let empty = of(&[(URL, "redis://h"), (PREFIX, ""), (LEASE, "")]);
+        let empty = of(&[(URL.0, "redis://h"), (PREFIX.0, ""), (LEASE.0, "")]);
         assert!(format!("{:?}", empty.unwrap()).contains("lease: 30s"));
     }
 
     #[test]
     fn an_error_names_the_variable_and_no_secret() {
-        const AT: (&str, &str) = (URL, "redis://h");
+        const AT: (&str, &str) = (URL.0, "redis://h");
         let cases: [(&[(&str, &str)], &str); 10] = [
-            (&[], URL),
-            (&[(URL, "")], URL),
-            (&[(URL, "redis://u:secret@h:port")], URL),
-            (&[(URL, "secret")], URL),
-            (&[(URL, "unix://secret"), (PASSWORD, "secret")], URL),
-            (&[AT, (USER, "secret")], USER),
-            (&[AT, (LEASE, "10")], LEASE),
-            (&[AT, (LEASE, "1.5s")], LEASE),
-            (&[AT, (LEASE, "18446744073709551615h")], LEASE),
-            (&[AT, (GIVE_UP_AFTER, "soon")], GIVE_UP_AFTER),
+            (&[], URL.0),
+            (&[(URL.0, "")], URL.0),
+            (&[(URL.0, "redis://u:secret@h:port")], URL.0),
+            (&[(URL.0, "secret")], URL.0),
+            (&[(URL.0, "unix://secret"), (PASSWORD.0, "secret")], URL.0),
+            (&[AT, (USER.0, "secret")], USER.0),
+            (&[AT, (LEASE.0, "10")], LEASE.0),
+            (&[AT, (LEASE.0, "1.5s")], LEASE.0),
+            (&[AT, (LEASE.0, "18446744073709551615h")], LEASE.0),
+            (&[AT, (GIVE_UP_AFTER.0, "soon")], GIVE_UP_AFTER.0),
         ];
         for (variables, name) in cases {
             let error = of(variables).expect_err(name);
@@ -198,7 +220,8 @@ mod tests {
     #[test]
     fn a_value_that_is_no_text_is_refused() {
         use std::os::unix::ffi::OsStringExt;
-        let read = |name: &str| (name == URL).then(|| OsString::from_vec(vec![0xff]));
-        assert!(builder(read).unwrap_err().to_string().contains(URL));
+        let read = |name: &str| (name == URL.0).then(|| OsString::from_vec(vec![0xff]));
+        let error = builder(|(variable, _)| variable, read).unwrap_err();
+        assert!(error.to_string().contains(URL.0));
     }
 }

@@ -19,6 +19,7 @@ use crate::engine::hold::core::Core;
 use crate::engine::hold::deferred_downgrade::deferrals_ended;
 use crate::engine::hold::local::{KeptLocal, LocalLock};
 use crate::engine::hold::protocol::{Forced, Protocol};
+use crate::engine::hold::registry::known;
 use crate::engine::hold::{Hold, Share};
 use crate::engine::keys::LockName;
 use crate::observe::call::{LockCall, Waited, place_of};
@@ -314,7 +315,8 @@ impl Handle {
         let name = self.name_for("force_unlock")?;
         deferrals_ended(&self.core, self.local(name)).await;
         // Taken before the call is sent: a hold that is granted after its execution is another one.
-        let holds = self.local(name).holds.live_as::<Hold>();
+        let holds = self.local(name).holds.live().into_iter();
+        let holds: Vec<_> = holds.filter_map(known::<Hold>).collect();
         let call = |name: &LockName| self.protocol.force(name, &forced);
         // A repeat finds the lock free if an earlier attempt without an answer has freed it.
         let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);

@@ -6,6 +6,8 @@
 pub(crate) mod attribute;
 pub(crate) mod backoff;
 pub(crate) mod busy;
+#[cfg(feature = "serde")]
+pub(crate) mod config;
 mod environment;
 pub(crate) mod error;
 pub(crate) mod fencing;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2};
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, Value};
+use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
 use super::address::AddressMap;
@@ -72,18 +72,6 @@ pub(crate) enum Opening {
     Eager,
     /// On first use.
     Lazy,
-}
-
-/// Adds the settings that all connections share.
-pub(super) fn with_defaults(info: ConnectionInfo) -> ConnectionInfo {
-    let info = info.set_tcp_settings(tcp_settings());
-    if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-        // Keeps the library's first command here, because its reply carries the reason for a refusal.
-        return info;
-    }
-    // The library would send its own name on each connection, which costs a round trip.
-    let settings = info.redis_settings().clone().set_skip_set_lib_name();
-    info.set_redis_settings(settings)
 }
 
 /// The settings of all connections over TCP.

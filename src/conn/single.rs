@@ -10,7 +10,7 @@ use redis::{ConnectionInfo, ProtocolVersion, Value};
 use super::error_reply::{code, is_unknown_command};
 use super::link::{Link, Purpose, Reachability, SharedProcess};
 use super::network::Network;
-use super::setup::{Setup, with_defaults};
+use super::setup::{Setup, tcp_settings};
 use super::topology::Transport;
 use super::transport::{Commands, Fault, Lane, LinkState, Replies};
 
@@ -39,7 +39,7 @@ pub(crate) struct SingleServer {
 
 impl SingleServer {
     pub(crate) fn new(info: ConnectionInfo, setup: &Setup) -> Self {
-        let info = with_defaults(info);
+        let info = info.set_tcp_settings(tcp_settings());
         let address = format!("{}/{}", info.addr(), info.redis_settings().db());
         // Only RESP3 delivers messages on the connection that subscribed.
         let settings = info.redis_settings().clone();
@@ -56,7 +56,7 @@ impl SingleServer {
             network: setup.network.clone(),
             command: link("command", info.clone(), Purpose::Calls),
             renewal: link("renewal", info.clone(), Purpose::Renewals),
-            confirm: link("confirm", info.clone(), Purpose::Other),
+            confirm: link("confirm", info.clone(), Purpose::Calls),
             behind_push: link("behind-push", info, Purpose::BehindPush),
             push: link("push", push_info, Purpose::Push),
             reachability,

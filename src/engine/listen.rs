@@ -1,7 +1,8 @@
 //! Listening to one channel, for a caller that waits for a condition at the server.
 //!
-//! All listeners of a client to one channel share one subscription. Invariants: a message is a hint and never a fact;
-//! the caller asks the server again after each subscription, because messages before it were missed; when the last
+//! All listeners of a client to one channel share one subscription, and one command makes it. Invariants: a message is
+//! a hint and never a fact; the caller asks the server again after each subscription, because messages before it were
+//! missed; the watchdog task subscribes, so that a caller whose future is not polled delays no other; when the last
 //! listener leaves, the subscription ends in the background.
 
 use std::sync::Arc;
@@ -69,20 +70,30 @@ impl Listener {
     /// the server again.
     pub(crate) async fn subscribe(&self) -> bool {
         let (core, subscription) = (&self.core, &self.subscription);
-        let reply = core.timing.reply;
-        if core.is_closed() || !subscription.may_subscribe(core.clock.now()) {
+        if core.is_closed() || !subscription.may_subscribe(core.clock.now()) || self.is_heard() {
             return false;
         }
-        if subscription.state.lock().since == Some(core.locals.gaps()) {
-            return false;
+        if let Some(subscribing) = subscription.begin_subscribing() {
+            let (core, subscription) = (Arc::clone(core), Arc::clone(subscription));
+            let (route, channel) = (Arc::clone(&self.route), self.channel.clone());
+            let work = async move {
+                make(&core, &subscription, &route, &channel).await;
+                drop(subscribing);
+            };
+            self.core.watchdog.begin(work.boxed());
         }
-        let (route, channel) = (&self.route, &self.channel);
-        let is_subscribed = subscribe(core, subscription, route, channel, reply).await;
-        if !is_subscribed {
-            let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
-            subscription.retry_after(core.clock.now().after(pause));
+        loop {
+            let seen = self.mark();
+            if !subscription.is_subscribing() {
+                return self.is_heard();
+            }
+            self.hint().past(seen).await;
         }
-        is_subscribed
+    }
+
+    /// Whether the server sends the messages of the channel.
+    fn is_heard(&self) -> bool {
+        self.subscription.state.lock().since == Some(self.core.locals.gaps())
     }
 }
 
@@ -107,6 +118,23 @@ impl Drop for Listener {
             Arc::clone(subscription),
         );
         self.core.watchdog.drive(end.boxed());
+    }
+}
+
+/// Subscribes, or sets the time of the next try. Ends with the client.
+async fn make(core: &Core, subscription: &Arc<Subscription>, route: &str, channel: &str) {
+    let closing = core.closing.mark();
+    if core.is_closed() {
+        return;
+    }
+    let is_subscribed = tokio::select! {
+        biased;
+        is_subscribed = subscribe(core, subscription, route, channel, core.timing.reply) => is_subscribed,
+        () = core.closing.past(closing) => return,
+    };
+    if !is_subscribed {
+        let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
+        subscription.retry_after(core.clock.now().after(pause));
     }
 }
 

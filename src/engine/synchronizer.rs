@@ -48,7 +48,6 @@ pub(crate) struct Looks {
 impl Looks {
     /// Begins a look. Subscribes before, unless waits are polled or the deadline has come.
     pub(crate) async fn begin(&self, deadline: Tick) -> Mark {
-        let seen = self.listener.mark();
         let clock = self.core.clock;
         if self.polled.is_none() && clock.now() < deadline {
             tokio::select! {
@@ -57,7 +56,8 @@ impl Looks {
                 () = clock.sleep_until(deadline) => {}
             }
         }
-        seen
+        // After the subscription, whose end gives the hint.
+        self.listener.mark()
     }
 
     /// Ends a look, and waits for an event since its mark, for the next poll, or for the deadline.

@@ -168,6 +168,22 @@ impl fmt::Display for Place {
     }
 }
 
+/// The event with texts of its own: of each variant first the fields that are texts, then the others.
+macro_rules! owned {
+    ($event:expr; $($variant:ident { $($text:ident)* ; $($other:ident)* })*) => {
+        match $event {
+            $(Event::$variant { $($text,)* $($other,)* } => Event::$variant {
+                $($text: own($text),)*
+                $($other,)*
+            },)*
+            Event::ReleaseFailed { lock, error } => Event::ReleaseFailed {
+                lock: lock.map(own),
+                error,
+            },
+        }
+    };
+}
+
 fn own(text: Cow<'_, str>) -> Cow<'static, str> {
     Cow::Owned(text.into_owned())
 }
@@ -176,71 +192,16 @@ impl Event<'_> {
     /// Converts the event into one that can be kept.
     #[must_use]
     pub fn into_owned(self) -> Event<'static> {
-        match self {
-            Event::Lost {
-                lock,
-                holder,
-                reason,
-                held,
-            } => Event::Lost {
-                lock: own(lock),
-                holder: own(holder),
-                reason,
-                held,
-            },
-            Event::RenewalLate { lock, left, lease } => Event::RenewalLate {
-                lock: own(lock),
-                left,
-                lease,
-            },
-            Event::RenewalFailed {
-                lock,
-                left,
-                holds,
-                server,
-                since,
-                error,
-            } => Event::RenewalFailed {
-                lock: own(lock),
-                left,
-                holds,
-                server: own(server),
-                since,
-                error,
-            },
-            Event::ReleaseFailed { lock, error } => Event::ReleaseFailed {
-                lock: lock.map(own),
-                error,
-            },
-            Event::LongWait {
-                lock,
-                waited,
-                busy,
-                waiters,
-                place,
-            } => Event::LongWait {
-                lock: own(lock),
-                waited,
-                busy,
-                waiters,
-                place,
-            },
-            Event::Reconnected { server, lane } => Event::Reconnected {
-                server: own(server),
-                lane,
-            },
-            Event::Failover { holds } => Event::Failover { holds },
-            Event::Freed {
-                lock,
-                holder,
-                reason,
-            } => Event::Freed {
-                lock: own(lock),
-                holder: own(holder),
-                reason: own(reason),
-            },
-            Event::Forced { lock } => Event::Forced { lock: own(lock) },
-            Event::TooManyGroups { group } => Event::TooManyGroups { group: own(group) },
+        owned! { self;
+            Lost { lock holder; reason held }
+            RenewalLate { lock; left lease }
+            RenewalFailed { lock server; left holds since error }
+            LongWait { lock; waited busy waiters place }
+            Reconnected { server; lane }
+            Failover { ; holds }
+            Freed { lock holder reason; }
+            Forced { lock; }
+            TooManyGroups { group; }
         }
     }
 }
@@ -274,7 +235,7 @@ impl fmt::Display for Event<'_> {
                 error,
             } => write!(
                 f,
-                "{holds} hold{} at {server} not renewed since {} ago; the first, lock {lock:?}, is lost in {}: {error}",
+                "{holds} hold{} at {server} not renewed for {}; the first, lock {lock:?}, is lost in {}: {error}",
                 if *holds == 1 { "" } else { "s" },
                 Rounded(*since),
                 Rounded(*left)

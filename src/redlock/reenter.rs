@@ -41,7 +41,7 @@ pub(super) async fn reenter(
     let is_enough = entrances.len() >= request.quorum;
     let mut shares = Vec::new();
     if is_enough && reentry.fence(&entrances, &mut tally).await {
-        // Only when all are ready, so that a call that is left alone meanwhile has entered no member.
+        // Enters when all are ready, so that a call that is left alone before has entered no member.
         shares = enter_all(entrances, &mut tally);
     }
     if shares.len() >= request.quorum {

@@ -14,7 +14,9 @@
 //! process that has not seen the first server. The server is asked for replicas beside its first vote.
 //!
 //! The longest lease is known for this process only; other processes may use longer ones. A lease that is seen in the
-//! way counts until it is over and some time longer (`sightings.rs`). Besides, a round that needs the vote of a
+//! way counts until it is over and some time longer (`sightings.rs`). If it is longer than all known ones, it may have
+//! begun before a server restarted that it was not seen at, so no recently started server has a vote until it is over.
+//! Besides, a round that needs the vote of a
 //! recently started server awaits the votes of all others first, because one of them may know of a holder that this
 //! server has forgotten.
 //! That ends when a majority has granted the lock that has been up for long: then no other majority is possible.
@@ -135,7 +137,7 @@ impl Servers {
             .map(|client| transport(client).address())
     }
 
-    /// The uptime that a server needs for a vote. `None` if the servers forget nothing.
+    /// The least uptime of a server that has a vote. `None` if the servers forget nothing.
     fn min_uptime(&self) -> Option<Duration> {
         let longest = self.longest_lease?;
         let longest = longest.max(self.seen.lock().longest(self.now()));
@@ -145,13 +147,13 @@ impl Servers {
 
     /// Notes a lease of another holder with this time left.
     pub(super) fn observe_lease(&self, remaining: Duration) {
-        self.seen.lock().note(remaining, self.now());
+        let known = self.longest_lease.unwrap_or_default();
+        self.seen.lock().note(remaining, known, self.now());
     }
 
     /// Whether a server may have forgotten a vote whose lease this process has not seen.
     pub(super) fn may_have_forgotten(&self, at: usize) -> bool {
-        let was_started_recently =
-            |process: Process| self.shortfall(&process, RECENT_START).is_some();
+        let was_started_recently = |process: Process| self.uptime(&process) < RECENT_START;
         self.longest_lease.is_some() && self.process(at).is_none_or(was_started_recently)
     }
 
@@ -166,7 +168,7 @@ impl Servers {
             let address = transport(&self.clients[other]).address();
             return Some(VoteOutcome::Duplicate(address.to_owned()));
         }
-        self.shortfall(&process, self.min_uptime()?)
+        self.too_young_process(&process)
     }
 
     /// Checks that a server answers and has no replicas.
@@ -205,13 +207,21 @@ impl Servers {
 
     /// Returns the reason not to ask a server, if it is known to have started too recently.
     pub(super) fn too_young(&self, at: usize) -> Option<VoteOutcome> {
-        self.shortfall(&self.process(at)?, self.min_uptime()?)
+        self.too_young_process(&self.process(at)?)
     }
 
-    fn shortfall(&self, process: &Process, min_uptime: Duration) -> Option<VoteOutcome> {
-        let uptime = process.up_since.until(self.now());
-        let remaining = min_uptime.saturating_sub(uptime);
+    fn too_young_process(&self, process: &Process) -> Option<VoteOutcome> {
+        let uptime = self.uptime(process);
+        let mut remaining = self.min_uptime()?.saturating_sub(uptime);
+        if uptime < RECENT_START {
+            let unknown_until = self.seen.lock().unknown_until();
+            remaining = remaining.max(self.now().until(unknown_until));
+        }
         (!remaining.is_zero()).then_some(VoteOutcome::TooYoung { uptime, remaining })
+    }
+
+    fn uptime(&self, process: &Process) -> Duration {
+        process.up_since.until(self.now())
     }
 
     fn now(&self) -> Tick {

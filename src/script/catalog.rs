@@ -92,7 +92,6 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     grant
     is_dead_reader
     is_on_its_way
-    keep_hold
     keep_token
     lengthen
     mark_place
@@ -100,10 +99,9 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     next_token
     not_held
     open_latch
-    read_again
     read_begins
     read_grant
-    read_leases
+    read_lease
     read_place
     read_refusal
     read_timeout
@@ -150,6 +148,7 @@ scripts! {
     FAIR_WAITERS fair_waiters
     READ_ACQUIRE read_acquire
     WRITE_ACQUIRE write_acquire
+    RW_DOWNGRADE rw_downgrade
     RW_RELEASE rw_release
     RW_INSPECT rw_inspect
     RW_FORCE_UNLOCK rw_force_unlock

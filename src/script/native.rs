@@ -184,9 +184,11 @@ impl Native {
     /// The arguments of the script that replaces this call.
     pub(super) fn script_args(&self) -> Vec<Cow<'_, [u8]>> {
         let args: Vec<&[u8]> = match self {
-            Self::Acquire(restore) => [&plain_args(restore)[..], &[b"0"]].concat(),
+            Self::Acquire(restore) => {
+                vec![payload::holder(word(restore, 3)), word(restore, 2), b"0"]
+            }
             Self::Release(Release { hdel, tell }) => {
-                vec![word(hdel, 2), b"0", b"0", word(tell, 1), word(tell, 0)]
+                vec![word(hdel, 2), word(tell, 1), word(tell, 0)]
             }
             Self::ReleaseAll(all) => {
                 let publish = all.first().map(|first| word(&first.tell, 0));
@@ -198,12 +200,6 @@ impl Native {
         };
         args.into_iter().map(Cow::Borrowed).collect()
     }
-}
-
-/// The holder, count and lease of a first hold, taken from its `RESTORE`.
-fn plain_args(restore: &Cmd) -> [&[u8]; 3] {
-    let dump = word(restore, 3);
-    [payload::holder(dump), b"1", word(restore, 2)]
 }
 
 /// Translates the reply to `RESTORE` into the script's; `None` if the script has to be asked.

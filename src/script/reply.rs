@@ -35,8 +35,6 @@ pub(crate) enum Acquired {
         remaining: Option<Duration>,
         until_ms: u64,
     },
-    /// The hold to re-enter no longer exists.
-    NoSuchHold,
 }
 
 impl Acquired {
@@ -44,7 +42,7 @@ impl Acquired {
     pub(crate) fn remaining(self) -> Option<Duration> {
         match self {
             Self::Elsewhere { remaining } | Self::Queued { remaining, .. } => remaining,
-            Self::Held { .. } | Self::NoSuchHold => None,
+            Self::Held { .. } => None,
         }
     }
 
@@ -52,7 +50,7 @@ impl Acquired {
     pub(crate) fn until_ms(self) -> Option<u64> {
         match self {
             Self::Queued { until_ms, .. } => Some(until_ms),
-            Self::Held { .. } | Self::Elsewhere { .. } | Self::NoSuchHold => None,
+            Self::Held { .. } | Self::Elsewhere { .. } => None,
         }
     }
 }
@@ -103,7 +101,6 @@ impl From<Inspected> for Holder {
 pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
     match value {
         Value::Nil => Ok(Acquired::Held { token: None }),
-        Value::Int(NO_SUCH_HOLD) => Ok(Acquired::NoSuchHold),
         Value::Int(remaining @ PTTL_MIN..) => Ok(Acquired::Elsewhere {
             remaining: span(*remaining),
         }),
@@ -231,12 +228,25 @@ pub(crate) fn permits(value: &Value) -> Result<Option<(i64, Vec<Holder>)>, Error
     )))
 }
 
+/// The bytes of a permit id of Redisson.
+const REDISSON_PERMIT_LEN: usize = 16;
+
 /// Permits of lockset are text. Redisson's are bytes, which it shows as hexadecimal digits.
 fn permit_id(id: &[u8]) -> String {
     match str::from_utf8(id) {
         Ok(text) if text.contains(':') => text.to_owned(),
         _ => id.iter().map(|byte| format!("{byte:02x}")).collect(),
     }
+}
+
+/// The permit with the id that [`permits`] has for it, as the server has it.
+pub(crate) fn permit_member(id: &str) -> Vec<u8> {
+    let digits = id.as_bytes().chunks(2).map(str::from_utf8);
+    let bytes = digits.map(|digits| u8::from_str_radix(digits.ok()?, 16).ok());
+    let bytes: Option<Vec<u8>> = bytes.collect();
+    bytes
+        .filter(|bytes| bytes.len() == REDISSON_PERMIT_LEN)
+        .unwrap_or_else(|| id.as_bytes().to_vec())
 }
 
 pub(crate) fn inspected(value: &Value) -> Result<Option<Inspected>, Error> {
@@ -424,6 +434,14 @@ pub(crate) fn unreadable(value: &Value) -> Error {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_permit_is_found_by_the_id_that_is_shown() {
+        let ours = b"8b2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a:57";
+        for member in [&ours[..], &[0xff; 16], &[0; 16]] {
+            assert_eq!(permit_member(&permit_id(member)), member);
+        }
+    }
+
     fn list(items: &[Value]) -> Value {
         Value::Array(items.to_vec())
     }
@@ -447,7 +465,6 @@ mod tests {
         for no_end in [-1, -2] {
             assert_eq!(read(&Value::Int(no_end)), elsewhere(None));
         }
-        assert_eq!(read(&Value::Int(-3)), Ok(Acquired::NoSuchHold));
         assert_eq!(
             read(&list(&[Value::Int(-1), Value::Int(1_763_000_000_123)])),
             Ok(Acquired::Queued {
@@ -462,7 +479,13 @@ mod tests {
         ] {
             assert!(read(&bad).is_err(), "{bad:?}");
         }
-        for bad in [list(&[]), Value::Int(-7), bulk("x"), Value::Okay] {
+        for bad in [
+            list(&[]),
+            Value::Int(-3),
+            Value::Int(-7),
+            bulk("x"),
+            Value::Okay,
+        ] {
             assert!(read(&bad).is_err(), "{bad:?}");
         }
     }
@@ -486,9 +509,8 @@ mod tests {
                 (remaining, place)
             );
         }
-        for other in [Acquired::Held { token: None }, Acquired::NoSuchHold] {
-            assert_eq!((other.remaining(), other.until_ms()), (None, None));
-        }
+        let held = Acquired::Held { token: None };
+        assert_eq!((held.remaining(), held.until_ms()), (None, None));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::engine::hold::undo::Undo;
 use crate::observe::fact::GrantedBy;
 use crate::script::reply::{self, Permitted};
 use crate::script::{Answer, Call, CallBudget, Executed, Script, catalog, millis};
+use crate::watchdog::Work;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -35,12 +36,10 @@ struct Attempt {
 }
 
 impl ClientSemaphore {
-    /// Makes the background task ask the server for the permits of a request.
-    pub(super) fn ask(&self, state: &mut State, ask: u64, request: u64) {
+    /// The work that asks the server for the permits of a request.
+    pub(super) fn asking(&self, state: &mut State, ask: u64, request: u64) -> Option<Work> {
         let places = Self::places(state, request);
-        let Some(caller) = state.callers.get(&request) else {
-            return;
-        };
+        let caller = state.callers.get(&request)?;
         let (wanted, waiter) = (caller.wanted.clone(), caller.waiter);
         let now = self.core.clock.now();
         let give_up = now.after(wanted.give_up);
@@ -49,16 +48,15 @@ impl ClientSemaphore {
         let ids = (0..wanted.permits)
             .map(|_| self.core.new_holder())
             .collect();
-        if let Some(this) = self.this.upgrade() {
-            let attempt = Attempt {
-                ask,
-                wanted,
-                ids,
-                places: std::iter::once(waiter).chain(places).collect(),
-            };
-            let work = async move { this.attempt(attempt, budget).await };
-            self.core.watchdog.drive(work.boxed());
-        }
+        let this = self.this.upgrade()?;
+        let attempt = Attempt {
+            ask,
+            wanted,
+            ids,
+            places: std::iter::once(waiter).chain(places).collect(),
+        };
+        let work = async move { this.attempt(attempt, budget).await };
+        Some(work.boxed())
     }
 
     /// The waiters for which an attempt of this request takes or keeps places in the server's queue, besides itself.
@@ -152,7 +150,7 @@ impl ClientSemaphore {
             (true, true) => i64::try_from(millis(self.core.timing.heartbeat)).unwrap_or(i64::MAX),
         };
         let mut call = self
-            .script(&catalog::SEMAPHORE_ACQUIRE)
+            .script(&catalog::SEMAPHORE_ACQUIRE, heartbeat != 0)
             .arg(millis(wanted.policy.lease()))
             .arg(wanted.permits)
             .arg(wanted.declared)
@@ -172,21 +170,21 @@ impl ClientSemaphore {
 
     pub(super) fn release_call(&self, waiter: &str, ids: impl Iterator<Item = HolderId>) -> Call {
         let call = self
-            .script(&catalog::SEMAPHORE_RELEASE)
+            .script(&catalog::SEMAPHORE_RELEASE, !waiter.is_empty())
             .arg(self.origin.name.semaphore_channel())
             .arg(self.core.channels().publish())
             .arg(waiter);
         ids.fold(call, |call, id| call.arg(&*id))
     }
 
-    fn script(&self, script: &'static Script) -> Call {
-        let keys = [
-            self.origin.name.key(),
-            &*self.origin.timeouts,
-            &self.origin.name.semaphore_queue_key(),
-            &self.origin.name.semaphore_alive_key(),
-        ];
-        Call::new(script, self.origin.name.key(), &keys)
+    /// Names the keys of the queue only if the call uses them: each key costs the server time.
+    fn script(&self, script: &'static Script, with_queue: bool) -> Call {
+        let (name, timeouts) = (&self.origin.name, &*self.origin.timeouts);
+        if !with_queue {
+            return Call::new(script, name.key(), &[name.key(), timeouts]);
+        }
+        let [queue, alive] = [name.semaphore_queue_key(), name.semaphore_alive_key()];
+        Call::new(script, name.key(), &[name.key(), timeouts, &queue, &alive])
     }
 
     /// Removes a place in the server's queue in the background, behind the attempts that may have made it.
@@ -213,15 +211,11 @@ impl ClientSemaphore {
             .undo_later(Undo::new(call, Lane::Command, lease, until, None));
     }
 
-    /// Makes the background task release permits that have no holder.
-    pub(super) fn release_later(&self, mut held: Held) {
-        let Some(permits) = held.permits.take() else {
-            return;
-        };
+    /// The work that releases permits which have no holder.
+    pub(super) fn releasing(&self, mut held: Held) -> Option<Work> {
+        let permits = held.permits.take()?;
         let (done, policy) = (held.done.take(), held.policy);
-        let Some(this) = self.this.upgrade() else {
-            return;
-        };
+        let this = self.this.upgrade()?;
         let work = async move {
             let core = &this.core;
             let deadline = permits.0.iter().map(|permit| permit.deadline()).min();
@@ -239,7 +233,7 @@ impl ClientSemaphore {
                 drop(done.send(outcome));
             }
         };
-        self.core.watchdog.drive(work.boxed());
+        Some(work.boxed())
     }
 
     fn released(

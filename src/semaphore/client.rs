@@ -28,6 +28,7 @@ use crate::engine::hold::core::Core;
 use crate::engine::keys::LockName;
 use crate::observe::group::Group;
 use crate::observe::observer::CountedWait;
+use crate::watchdog::Work;
 
 /// A request for permits.
 #[derive(Clone, Debug)]
@@ -111,6 +112,25 @@ struct Leave<'a>(&'a ClientSemaphore, u64);
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
         self.0.on(Event::Left(self.1), InHand::Nothing);
+    }
+}
+
+/// When requests to the server begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// In the call that made them, which waits for the server.
+    AtOnce,
+    /// In the background task. An event may come from a drop, or from the end of another request.
+    Later,
+}
+
+impl Start {
+    /// For permits that a guard has returned.
+    fn of(held: &Held) -> Self {
+        match held.done {
+            Some(_) => Self::AtOnce,
+            None => Self::Later,
+        }
     }
 }
 
@@ -215,11 +235,15 @@ impl ClientSemaphore {
         state.callers.insert(id, caller);
         let mut actions = Vec::new();
         state.queue.call(now, request, &mut actions);
-        self.carry_out(state, actions, InHand::Nothing);
+        self.carry_out(state, actions, InHand::Nothing, Start::AtOnce);
         (id, receiver)
     }
 
     pub(super) fn on(&self, event: Event, in_hand: InHand) {
+        self.on_by(event, in_hand, Start::Later);
+    }
+
+    fn on_by(&self, event: Event, in_hand: InHand, by: Start) {
         let now = self.core.clock.now();
         let mut state = self.state.lock();
         if let Event::Left(id) = event
@@ -234,12 +258,17 @@ impl ClientSemaphore {
         {
             self.leave(&caller);
         }
-        self.carry_out(state, actions, in_hand);
+        self.carry_out(state, actions, in_hand, by);
     }
 
-    /// Hands requests to the background task. Returns the results for callers.
-    fn settle(&self, state: &mut State, actions: Vec<Action>, mut in_hand: InHand) -> Vec<Outcome> {
-        let mut outcomes = Vec::new();
+    /// Returns the work to begin, in this order, and the results for callers.
+    fn settle(
+        &self,
+        state: &mut State,
+        actions: Vec<Action>,
+        mut in_hand: InHand,
+    ) -> (Vec<Work>, Vec<Outcome>) {
+        let (mut works, mut outcomes) = (Vec::new(), Vec::new());
         let error = match &in_hand {
             InHand::Error(error) => Some(error.clone()),
             _ => None,
@@ -247,13 +276,12 @@ impl ClientSemaphore {
         for action in actions {
             let (request, outcome) = match action {
                 Action::Ask { ask, request } => {
-                    self.ask(state, ask, request);
+                    works.extend(self.asking(state, ask, request));
                     continue;
                 }
                 Action::Release => {
-                    if let Some((held, _)) = in_hand.take() {
-                        self.release_later(held);
-                    }
+                    let held = in_hand.take().map(|(held, _)| held);
+                    works.extend(held.and_then(|held| self.releasing(held)));
                     continue;
                 }
                 Action::Give { request } => {
@@ -278,12 +306,18 @@ impl ClientSemaphore {
                 outcomes.push((caller, outcome));
             }
         }
-        outcomes
+        (works, outcomes)
     }
 
-    /// Hands requests to the background task, and then wakes callers.
-    fn carry_out(&self, mut state: MutexGuard<'_, State>, actions: Vec<Action>, in_hand: InHand) {
-        let outcomes = self.settle(&mut state, actions, in_hand);
+    /// Begins requests to the server, and then wakes callers.
+    fn carry_out(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        actions: Vec<Action>,
+        in_hand: InHand,
+        by: Start,
+    ) {
+        let (works, outcomes) = self.settle(&mut state, actions, in_hand);
         let wake_at = state.queue.wake_at();
         let begins_watch = wake_at.is_some() && !state.is_watched;
         state.is_watched |= begins_watch;
@@ -297,6 +331,7 @@ impl ClientSemaphore {
             .values()
             .find_map(|caller| caller.wanted.polled);
         drop(state);
+        works.into_iter().for_each(|work| self.begin(work, by));
         if replans {
             self.changed.give();
         }
@@ -323,6 +358,13 @@ impl ClientSemaphore {
         }
     }
 
+    fn begin(&self, work: Work, by: Start) {
+        match by {
+            Start::AtOnce => self.core.watchdog.begin(work),
+            Start::Later => self.core.watchdog.drive(work),
+        }
+    }
+
     pub(super) fn of_this(&self, error: Error) -> Error {
         error.of_lock(self.origin.name.as_str())
     }
@@ -334,11 +376,15 @@ impl Home for ClientSemaphore {
     }
 
     fn returned(&self, terms: Terms, held: Held) {
-        self.on(Event::Returned(terms), InHand::Permits(held));
+        let by = Start::of(&held);
+        self.on_by(Event::Returned(terms), InHand::Permits(held), by);
     }
 
     fn release(&self, held: Held) {
-        self.release_later(held);
+        let by = Start::of(&held);
+        if let Some(work) = self.releasing(held) {
+            self.begin(work, by);
+        }
     }
 
     fn not_held(&self, reason: LostReason) -> Error {

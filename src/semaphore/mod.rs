@@ -33,6 +33,7 @@ use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;
 use crate::engine::acquire::{Queued, Wait};
 use crate::engine::clock::Tick;
+use crate::engine::hold::core::Core;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::observe::call::{LockCall, Waited};
 use crate::observe::events::Place;
@@ -357,6 +358,28 @@ impl Semaphore {
         let call = Call::new(&catalog::SEMAPHORE_INSPECT, name.key(), &keys);
         let read = |answer: &Answer| reply::permits(&answer.value);
         self.site.ask(operation, &call, read).await
+    }
+
+    /// Ends the permit with this id; `false` if there is none.
+    pub(crate) async fn end(&self, operation: &'static str, id: &str) -> Result<bool> {
+        let name = self.site.name(operation)?;
+        let keys = [name.key(), &*name.semaphore_timeouts_key()];
+        let call = Call::new(&catalog::SEMAPHORE_RELEASE, name.key(), &keys)
+            .arg(name.semaphore_channel())
+            .arg(self.site.publish())
+            // No waiter leaves the queue.
+            .arg("")
+            .arg(reply::permit_member(id));
+        // A repeat finds nothing if an earlier attempt without an answer has ended it.
+        let read = |answer: &Answer| {
+            let released = reply::permits_released(&answer.value)?;
+            Ok(released > 0 || answer.repeated)
+        };
+        self.site.ask(operation, &call, read).await
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        self.site.core()
     }
 
     /// Sets how many permits there are in all, and makes the semaphore if it does not exist. One round trip.

@@ -19,6 +19,7 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local_deadline;
+use crate::engine::hold::told::ask_why;
 use crate::engine::keys::LockName;
 use crate::observe::events::Event;
 use crate::observe::fact::Fact;
@@ -171,6 +172,9 @@ impl Permit {
             };
             let observed = self.core.observed();
             observed.note(Fact::Event(lost, self.group.get()));
+            if reason == LostReason::Revoked {
+                ask_why(&self.core, self.origin.name.as_str(), &self.id);
+            }
         }
     }
 

@@ -28,9 +28,11 @@ mod tests;
 use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::runtime::{self, Handle};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::clock::Tick;
@@ -38,13 +40,16 @@ use crate::engine::hint::Hint;
 use crate::script::Scripts;
 pub(crate) use batches::BATCH_HOLDS_MAX;
 pub(crate) use leased::{Due, Leased, RenewalRequest};
-use shared::{Job, Shared, Work};
+pub(crate) use shared::Work;
+use shared::{Job, Shared};
 
 /// The handle of the task. The task ends when the last handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
     jobs: mpsc::UnboundedSender<Job>,
+    /// The runtime of the task.
+    runtime: Option<runtime::Id>,
 }
 
 impl Watchdog {
@@ -56,7 +61,11 @@ impl Watchdog {
         let transport = Arc::clone(&scripts.transport);
         let task = task::run(Arc::clone(&shared), scripts, moved, inbox, reply);
         transport.spawn(task.boxed());
-        Self { shared, jobs }
+        Self {
+            shared,
+            jobs,
+            runtime: current_runtime(),
+        }
     }
 
     /// Adds a hold, which is due at `at`.
@@ -92,6 +101,18 @@ impl Watchdog {
         if self.jobs.send(Job::Drive(work)).is_err() {
             self.shared.pending.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// As [`drive`](Self::drive), for a caller that waits: what `work` sends first leaves before the task has its turn.
+    pub(crate) fn begin(&self, mut work: Work) {
+        // A timer belongs to the runtime on which it was made, and another runtime may end.
+        let is_here = self.runtime.is_some() && self.runtime == current_runtime();
+        let mut context = Context::from_waker(Waker::noop());
+        // The task polls it again, so it misses no wake-up.
+        if is_here && !self.is_gone() && work.as_mut().poll(&mut context).is_ready() {
+            return;
+        }
+        self.drive(work);
     }
 
     /// Makes the task drive `work` to its end, and resolves to its outcome, or to `None` if the task is gone. The work
@@ -145,4 +166,8 @@ impl Watchdog {
     pub(crate) fn pending(&self) -> usize {
         self.shared.pending.load(Ordering::Relaxed)
     }
+}
+
+fn current_runtime() -> Option<runtime::Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
 }

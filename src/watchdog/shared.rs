@@ -12,7 +12,7 @@ use super::schedule::Schedule;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 
-pub(super) type Work = BoxFuture<'static, ()>;
+pub(crate) type Work = BoxFuture<'static, ()>;
 
 pub(super) enum Job {
     /// Drive this to its end.

@@ -1,5 +1,6 @@
 //! Tests renewals under paused time, with a scripted server.
 
+mod begin;
 mod servers;
 mod suspend;
 

@@ -1,4 +1,4 @@
-//! Checks that each mutant on the list still applies, in exactly one place.
+//! Checks that each mutant on the list still applies, in exactly one place, and that the files of cargo-mutants exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -45,5 +45,20 @@ fn every_result_belongs_to_a_listed_mutant() {
         let mutant = mutant.unwrap_or_else(|| panic!("{name} is on no list"));
         assert_eq!(text(result, "check"), text(mutant, "check"), "{name}");
         assert_eq!(text(result, "outcome"), "killed", "{name}");
+    }
+}
+
+#[test]
+fn every_pure_file_is_where_the_script_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let script = std::fs::read_to_string(root.join("scripts/mutants-core")).unwrap();
+    let groups = script.split_once("GROUPS = {").expect("the groups").1;
+    let groups = groups.split_once("\n}\n").expect("their end").0;
+    let files = groups.split(|c: char| !(c.is_ascii_lowercase() || "_/".contains(c)));
+    let files: Vec<&str> = files.filter(|file| file.contains('/')).collect();
+    assert!(files.len() > 30, "{files:?}");
+    for file in files {
+        let path = root.join("src").join(file).with_extension("rs");
+        assert!(path.is_file(), "scripts/mutants-core: {file}");
     }
 }

@@ -10,10 +10,11 @@ fn score_reply(score: f64) -> Reply {
     Reply::Bulk(number::text(score).into_bytes())
 }
 
-/// `ZADD key [XX] score member ..`, without other options.
+/// `ZADD key [XX | GT] score member ..`, without other options.
 pub(super) fn add(store: &mut Store, words: &Words) -> Outcome {
-    let only_known = words.at(2).eq_ignore_ascii_case(b"XX");
-    let first = 2 + usize::from(only_known);
+    let option = |name: &[u8]| words.at(2).eq_ignore_ascii_case(name);
+    let (only_known, only_greater) = (option(b"XX"), option(b"GT"));
+    let first = 2 + usize::from(only_known || only_greater);
     let count = words.len() - first;
     if count == 0 || !count.is_multiple_of(2) {
         return Err(Reply::syntax());
@@ -33,7 +34,11 @@ pub(super) fn add(store: &mut Store, words: &Words) -> Outcome {
     let known = members_mut(store, words.at(1))?;
     let before = known.len();
     for (score, member) in pairs {
-        if !only_known || known.score(member).is_some() {
+        let is_written = match known.score(member) {
+            Some(old) => !only_greater || score > old,
+            None => !only_known,
+        };
+        if is_written {
             known.insert(score, member);
         }
     }

@@ -106,7 +106,6 @@ pub(super) type Scripts = Vec<(&'static str, &'static str)>;
 struct Call {
     keys: Vec<String>,
     holder: String,
-    count: String,
     lease: String,
     channel: String,
     publish: String,
@@ -119,12 +118,9 @@ impl Call {
         vec![self.channel.clone(), self.publish.clone()]
     }
 
-    /// The arguments of a release; of a read-write lock with two counts.
-    fn release(&self, shared: Option<String>) -> Vec<String> {
-        let counts = [self.holder.clone(), self.count.clone()];
-        let counts = counts.into_iter().chain(shared);
-        let all = counts.chain([self.lease.clone()]).chain(self.message());
-        all.collect()
+    /// The arguments of a release.
+    fn release(&self) -> Vec<String> {
+        [std::slice::from_ref(&self.holder), &self.message()].concat()
     }
 }
 
@@ -233,14 +229,10 @@ impl Drawing<'_> {
     }
 
     fn member_release(&mut self, keys: &mut Vec<String>, args: &mut Vec<String>) {
-        let kind = self.one_of(&["plain", "reentrant", "fair", "rw"]);
+        let kind = self.one_of(&["plain", "fair", "rw"]);
         let mut own = self.keys(&kind);
         own.remove(1);
-        args.extend([kind.clone(), self.holder()]);
-        if kind != "plain" {
-            args.extend([self.count(), self.count(), self.lease()]);
-        }
-        args.push(self.channel());
+        args.extend([kind, self.holder(), self.channel()]);
         keys.append(&mut own);
     }
 
@@ -277,7 +269,6 @@ impl Drawing<'_> {
         let mut call = Call {
             keys: self.keys(kind),
             holder: self.holder(),
-            count: self.count(),
             lease: self.lease(),
             channel: self.channel(),
             publish: self.publish(),
@@ -341,17 +332,15 @@ impl Drawing<'_> {
         if name == "reentrant_acquire" {
             let Call {
                 holder,
-                count,
                 lease,
                 retention,
                 ..
             } = call.clone();
-            let args = vec![holder, count, lease, self.count(), retention];
-            return args;
+            return vec![holder, lease, self.count(), retention];
         }
         call.keys.truncate(1);
         match name {
-            "reentrant_release" => call.release(None),
+            "reentrant_release" => call.release(),
             "reentrant_inspect" => vec![],
             "reentrant_force_unlock" => call.message(),
             _ => panic!("{name} is not drawn here"),
@@ -373,16 +362,11 @@ impl Drawing<'_> {
         match name {
             "fair_acquire" => {
                 let (tokens, heartbeat, turn) = (self.flag(), self.heartbeat(), self.on_turn());
-                let Call {
-                    holder,
-                    count,
-                    lease,
-                    ..
-                } = call.clone();
-                let args = [holder, count, lease, tokens, heartbeat, turn];
+                let Call { holder, lease, .. } = call.clone();
+                let args = [holder, lease, tokens, heartbeat, turn];
                 [&args[..], &call.message(), &retention].concat()
             }
-            "fair_release" => [&call.release(None)[..], &retention].concat(),
+            "fair_release" => [&call.release()[..], &retention].concat(),
             "fair_force_unlock" => [&call.message()[..], &retention].concat(),
             _ => panic!("{name} is not drawn here"),
         }
@@ -391,7 +375,6 @@ impl Drawing<'_> {
     fn read_write(&mut self, name: &str, call: &mut Call) -> Vec<String> {
         let Call {
             holder,
-            count,
             lease,
             retention,
             ..
@@ -400,17 +383,26 @@ impl Drawing<'_> {
             "read_acquire" => {
                 call.keys.swap(1, 2);
                 let waited = self.number(&["0", "500", "5000"]);
-                let (flag, new, beat) = (self.flag(), self.flag(), self.heartbeat());
-                return vec![holder, count, lease, flag, new, beat, waited, retention];
+                return vec![
+                    holder,
+                    lease,
+                    self.flag(),
+                    self.heartbeat(),
+                    waited,
+                    retention,
+                ];
             }
             "write_acquire" => {
                 call.keys.swap(1, 2);
-                let (tokens, new, beat) = (self.count(), self.flag(), self.heartbeat());
-                return vec![holder, count, lease, tokens, new, beat, retention];
+                return vec![holder, lease, self.count(), self.heartbeat(), retention];
             }
             "rw_release" => {
                 call.keys.remove(1);
-                return call.release(Some(self.count()));
+                return call.release();
+            }
+            "rw_downgrade" => {
+                call.keys.remove(1);
+                return [&[holder, lease], &call.message()[..]].concat();
             }
             _ => call.keys.truncate(1),
         }
@@ -451,7 +443,9 @@ impl Drawing<'_> {
             // One of Redisson's waits.
             6 if kind == "fair" => vec!["RPUSH", &keys[2], HOLDERS[3]],
             7 if kind == "fair" => vec!["ZADD", &keys[3], "1890000000000", HOLDERS[3]],
+            // One of Redisson's enters again.
             8 if kind == "plain" => vec!["HINCRBY", &keys[0], HOLDERS[2], "1"],
+            8 if kind == "rw" => vec!["HINCRBY", &keys[0], HOLDERS[1], "1"],
             _ => vec!["PEXPIRE", &key, "30000"],
         };
         words.into_iter().map(str::to_owned).collect()

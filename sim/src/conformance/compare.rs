@@ -148,6 +148,9 @@ fn is_reply_like(real: &Value, ours: &Value, bounds: Bounds) -> bool {
 fn cause_and_line(refusal: &ServerError) -> (&str, Option<&str>) {
     let text = refusal.details().unwrap_or_default();
     let (cause, place) = text.split_once(" script: ").unwrap_or((text, ""));
+    // Redis begins this one with more words than Valkey.
+    const NIL: &str = "ommand arguments must be strings or integers";
+    let cause = if cause.ends_with(NIL) { NIL } else { cause };
     (
         cause,
         place.split_once("@user_script:").map(|(_, line)| line),

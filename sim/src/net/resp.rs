@@ -54,9 +54,13 @@ pub(super) fn write(reply: &Reply, is_newer: bool, to: &mut Vec<u8>) {
             to.extend(bytes);
             to.extend(b"\r\n");
         }
-        Reply::Array(items) | Reply::Push(items) => {
-            let is_push = is_newer && matches!(reply, Reply::Push(_));
-            line(if is_push { '>' } else { '*' }, &items.len().to_string());
+        Reply::Array(items) | Reply::Pairs(items) | Reply::Push(items) => {
+            let (sign, count) = match reply {
+                Reply::Push(_) if is_newer => ('>', items.len()),
+                Reply::Pairs(_) if is_newer => ('%', items.len() / 2),
+                _ => ('*', items.len()),
+            };
+            line(sign, &count.to_string());
             items.iter().for_each(|item| write(item, is_newer, to));
         }
     }

@@ -83,7 +83,7 @@ impl Node {
             connection.is_newer = is_newer;
         }
         let proto = if is_newer { 3 } else { 2 };
-        Reply::Array(vec![Reply::bulk(b"proto"), Reply::Int(proto)])
+        Reply::Pairs(vec![Reply::bulk(b"proto"), Reply::Int(proto)])
     }
 
     pub(super) fn role(&self) -> Reply {

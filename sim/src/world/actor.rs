@@ -4,6 +4,7 @@ mod known;
 mod once;
 mod operator;
 mod permits;
+mod rounds;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,6 +173,8 @@ impl Actor {
             Kind::Once => return self.claim(op).await,
             Kind::Permits => return self.take_permits(op).await,
             Kind::Lead => return self.lead(op).await,
+            Kind::Latch => return self.count(op).await,
+            Kind::Barrier => return self.meet(op).await,
         };
         match granted {
             Some(granted) => self.hold(op, asked, granted).await,

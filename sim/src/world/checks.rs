@@ -3,6 +3,8 @@
 //! There is one true clock. A guard counts as valid for as long as it says so itself, and the checks see all guards of
 //! all processes at once, as no real observer can.
 
+mod permits;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -14,8 +16,9 @@ use super::held::{Grant, Held};
 use super::left::{Left, ToBeKept};
 use super::names::lock_names;
 use super::order::Order;
-use super::permits::{Permits, Taken};
+use super::permits::Permits;
 use super::plan::{Kind, LEASE};
+use super::rounds::Rounds;
 use super::trace::Trace;
 use super::wakes::{Wakes, free_max};
 use crate::deployment::{Deployment, Layout};
@@ -55,6 +58,7 @@ pub(super) struct Checks {
     pub(super) forgotten: Forgotten,
     order: Order,
     pub(super) permits: Permits,
+    pub(super) rounds: Rounds,
     trace: Trace,
     pub(super) wakes: Wakes,
     /// Calls that came to their end.
@@ -88,6 +92,7 @@ impl Checks {
             forgotten: Forgotten::default(),
             order: Order::default(),
             permits: Permits::default(),
+            rounds: Rounds::default(),
             trace: Trace::default(),
             wakes: Wakes::new(!has_faults),
             calls: 0,
@@ -127,30 +132,12 @@ impl Checks {
             self.violate(what);
         }
         let tells = self.wakes.is_checked && !self.polls;
-        let wrong = self.permits.done(keys, tells);
+        let of_rounds = self.rounds.done(keys);
+        let wrong = self.permits.done(keys, tells).or(of_rounds);
         if let Some(what) = wrong.filter(|_| !self.leaves_parts) {
             self.violate(what);
         }
         self.look_for_late_wakes(keys, |_| true);
-    }
-
-    /// Permits were given out. Returns the number under which they are known.
-    pub(super) fn permits_granted(&mut self, name: &str, taken: Taken) -> u64 {
-        self.note(|| format!("process {} has {} of {name}", taken.process, taken.count));
-        self.must_be_open(name, Kind::Permits, taken.process);
-        let (number, wrong) = self.permits.granted(name, taken);
-        wrong.into_iter().for_each(|what| self.violate(what));
-        number
-    }
-
-    /// Permits were lost.
-    pub(super) fn permits_lost(&mut self, name: &str, number: u64, reason: LostReason) {
-        self.losses += 1;
-        let is_closed = |process| self.closed.contains_key(&process);
-        let wrong = self
-            .permits
-            .lost(name, number, reason, self.may_fail, is_closed);
-        wrong.into_iter().for_each(|what| self.violate(what));
     }
 
     /// A server has executed a command; its own locks are the ones with `is_here`.

@@ -12,6 +12,7 @@ mod names;
 mod order;
 mod permits;
 mod plan;
+mod rounds;
 mod running;
 mod shutdown;
 mod trace;
@@ -91,6 +92,8 @@ pub struct Report {
     pub claims: u64,
     /// Guards of permits that were given out.
     pub permits: u64,
+    /// Waits for latches and at barriers that ended because the latch was open, or all parties had come.
+    pub rounds: u64,
     /// Replicas that took over.
     pub failovers: u64,
     /// Restarts of a single server that lost its data.
@@ -291,6 +294,7 @@ impl World {
             kept: checks.left.holds,
             claims: checks.left.claimed,
             permits: checks.permits.grants,
+            rounds: checks.rounds.ended,
             failovers: running.failovers,
             restarts: running.restarts,
             denials,

@@ -17,6 +17,8 @@ pub(super) fn names(kind: Kind, lock: usize) -> Vec<String> {
         Kind::Once => vec![format!("once:{lock}")],
         Kind::Permits => vec![format!("permits:{lock}")],
         Kind::Lead => vec![format!("leads:{lock}")],
+        Kind::Latch => vec![format!("latch:{lock}")],
+        Kind::Barrier => vec![format!("barrier:{lock}")],
     }
 }
 

@@ -11,6 +11,7 @@ use super::left::lock_of;
 use super::names::{lock_names, names, semaphore_names};
 use super::permits::Permits;
 use super::plan::{Fault, Kind, LEASE};
+use super::rounds::is_of_rounds;
 use crate::deployment::{Deployment, Layout};
 use crate::process::Process;
 
@@ -30,11 +31,11 @@ pub(super) struct Running {
     pub(super) kept_up: bool,
 }
 
-/// Counters of tokens have lives of their own, and a semaphore stays.
+/// Counters of tokens have lives of their own, and a semaphore stays. So do latches and barriers.
 fn stays(name: &str) -> bool {
     let is_token = name.starts_with("redisson_lock_token:");
     let is_of = |semaphore: &str| name == semaphore || name == format!("{{{semaphore}}}:timeout");
-    is_token || semaphore_names().any(|semaphore| is_of(&semaphore))
+    is_token || is_of_rounds(name) || semaphore_names().any(|semaphore| is_of(&semaphore))
 }
 
 impl Running {

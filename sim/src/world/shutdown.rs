@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::checks::Checks;
 use super::left::lock_of;
+use super::rounds::is_of_rounds;
 use super::running::Running;
 use crate::deployment::{Deployment, Layout};
 use crate::net::State;
@@ -51,7 +52,8 @@ async fn shut_down(
     checks.closed(process);
 }
 
-/// A key that names the client with this id: a place in a queue, or a hold of a lock that is not to stay.
+/// A key that names the client with this id: a place in a queue, or a hold of a lock that is not to stay. What latches
+/// and barriers note of a call stays for a time.
 fn left_of(id: &str, keys: &Store, may_stay: impl Fn(&str) -> bool) -> Option<String> {
     let is_its = |word: &[u8]| word.starts_with(id.as_bytes());
     let names = |key: &str| match keys.get(key.as_bytes()) {
@@ -71,7 +73,7 @@ fn left_of(id: &str, keys: &Store, may_stay: impl Fn(&str) -> bool) -> Option<St
     let mut all = all.map(|key| String::from_utf8_lossy(&key).into_owned());
     all.find(|key| {
         let lock = lock_of(key);
-        let stays = is_hold(key) && may_stay(lock);
+        let stays = is_hold(key) && may_stay(lock) || is_of_rounds(key);
         names(key) && !stays
     })
 }

@@ -23,13 +23,22 @@ use crate::redlock::{RedlockGuard, RedlockLock};
 use crate::reentrant::{ReentrantGuard, ReentrantLock};
 use crate::rwlock::{ReadGuard, ReadSide, WriteGuard, WriteSide};
 
+/// Writes methods of a trait that call the method of the same name of a type.
+macro_rules! forward {
+    ($to:ty: $(fn $name:ident($this:ident: $receiver:ty $(, $given:ident: $kind:ty)*) -> $result:ty;)*) => {
+        $(
+            fn $name($this: $receiver $(, $given: $kind)*) -> $result {
+                <$to>::$name($this $(, $given)*)
+            }
+        )*
+    };
+}
+
 macro_rules! locks {
     ($($lock:ident => $guard:ident,)*) => {
         $(
             impl sealed::Lock for $lock {
-                async fn refused(&self) -> Busy {
-                    $lock::refused(self).await
-                }
+                forward! { $lock: fn refused(self: &Self) -> impl Future<Output = Busy> + Send; }
             }
 
             with_methods!($lock, $guard);
@@ -37,41 +46,20 @@ macro_rules! locks {
             impl Lock for $lock {
                 type Guard = $guard;
 
-                fn name(&self) -> &str {
-                    $lock::name(self)
-                }
-                fn owner(self, owner: &Owner) -> Self {
-                    $lock::owner(self, owner)
-                }
-                fn lease(self, lease: Duration) -> Self {
-                    $lock::lease(self, lease)
-                }
-                fn fixed_lease(self, lease: Duration) -> Self {
-                    $lock::fixed_lease(self, lease)
-                }
-                fn at_least(self, span: Duration) -> Self {
-                    $lock::at_least(self, span)
-                }
-                fn max_hold(self, span: Duration) -> Self {
-                    $lock::max_hold(self, span)
-                }
-                fn fenced(self) -> Self {
-                    $lock::fenced(self)
-                }
-                fn replicated(self, count: u32, within: Duration) -> Self {
-                    $lock::replicated(self, count, within)
-                }
-                fn group(self, name: &str) -> Self {
-                    $lock::group(self, name)
-                }
-                async fn lock(&self) -> Result<$guard> {
-                    $lock::lock(self).await
-                }
-                async fn try_lock(&self) -> Result<Option<$guard>> {
-                    $lock::try_lock(self).await
-                }
-                async fn try_lock_for(&self, wait: Duration) -> Result<Option<$guard>> {
-                    $lock::try_lock_for(self, wait).await
+                forward! { $lock:
+                    fn name(self: &Self) -> &str;
+                    fn owner(self: Self, owner: &Owner) -> Self;
+                    fn lease(self: Self, lease: Duration) -> Self;
+                    fn fixed_lease(self: Self, lease: Duration) -> Self;
+                    fn at_least(self: Self, span: Duration) -> Self;
+                    fn max_hold(self: Self, span: Duration) -> Self;
+                    fn fenced(self: Self) -> Self;
+                    fn replicated(self: Self, count: u32, within: Duration) -> Self;
+                    fn group(self: Self, name: &str) -> Self;
+                    fn lock(self: &Self) -> impl Future<Output = Result<$guard>> + Send;
+                    fn try_lock(self: &Self) -> impl Future<Output = Result<Option<$guard>>> + Send;
+                    fn try_lock_for(self: &Self, wait: Duration) -> impl Future<Output = Result<Option<$guard>>> + Send;
+                    fn busy(self: &Self) -> impl Future<Output = Result<Option<Busy>>> + Send;
                 }
                 async fn with<T, E, F>(
                     &self,
@@ -93,9 +81,6 @@ macro_rules! locks {
                 {
                     $lock::with_completed(self, wait, body).await
                 }
-                async fn busy(&self) -> Result<Option<Busy>> {
-                    $lock::busy(self).await
-                }
             }
         )*
     };
@@ -116,9 +101,7 @@ macro_rules! guards {
     ($($guard:ident: $name:ident,)*) => {
         $(
             impl sealed::Guard for $guard {
-                fn lost_now(&self) -> Option<Lost> {
-                    $guard::lost_now(self)
-                }
+                forward! { $guard: fn lost_now(self: &Self) -> Option<Lost>; }
                 fn lost_lock(&self) -> Boxed<'_, Lost> {
                     Box::pin($guard::lost_lock(self))
                 }
@@ -137,26 +120,18 @@ macro_rules! guards {
             }
 
             impl Guard for $guard {
-                fn name(&self) -> &str {
-                    $guard::name(self)
-                }
-                fn owner(&self) -> &Owner {
-                    $guard::owner(self)
-                }
-                fn holder_id(&self) -> &str {
-                    $guard::holder_id(self)
-                }
-                fn hold_count(&self) -> u32 {
-                    $guard::hold_count(self)
-                }
-                fn fencing_token(&self) -> Option<FencingToken> {
-                    $guard::fencing_token(self)
-                }
-                fn remaining(&self) -> Duration {
-                    $guard::remaining(self)
-                }
-                fn is_lost(&self) -> bool {
-                    $guard::is_lost(self)
+                forward! { $guard:
+                    fn name(self: &Self) -> &str;
+                    fn owner(self: &Self) -> &Owner;
+                    fn holder_id(self: &Self) -> &str;
+                    fn hold_count(self: &Self) -> u32;
+                    fn fencing_token(self: &Self) -> Option<FencingToken>;
+                    fn remaining(self: &Self) -> Duration;
+                    fn is_lost(self: &Self) -> bool;
+                    fn loss(self: &Self) -> Loss;
+                    fn reenter(self: &Self) -> impl Future<Output = Result<Self>> + Send;
+                    fn release(self: Self) -> impl Future<Output = Result<()>> + Send;
+                    fn forget(self: Self) -> ();
                 }
                 fn lost(&self) -> Boxed<'_, LostReason> {
                     Box::pin($guard::lost(self))
@@ -164,23 +139,11 @@ macro_rules! guards {
                 fn recalled(&self) -> Boxed<'_, ()> {
                     Box::pin($guard::recalled(self))
                 }
-                fn loss(&self) -> Loss {
-                    $guard::loss(self)
-                }
                 async fn run<F>(&self, work: F) -> Result<F::Output, Lost>
                 where
                     F: Future<Output: Send> + Send,
                 {
                     $guard::run(self, work).await
-                }
-                async fn reenter(&self) -> Result<Self> {
-                    $guard::reenter(self).await
-                }
-                async fn release(self) -> Result<()> {
-                    $guard::release(self).await
-                }
-                fn forget(self) {
-                    $guard::forget(self);
                 }
             }
 

@@ -19,7 +19,7 @@ use crate::conn::address::Address;
 use crate::conn::error_reply::is_temporary;
 use crate::conn::link::{Link, Purpose};
 use crate::conn::nodes::Nodes;
-use crate::conn::setup::{Setup, with_defaults};
+use crate::conn::setup::{Setup, tcp_settings};
 use crate::conn::transport::{Channels, Fault};
 
 /// Nodes asked at once.
@@ -133,13 +133,13 @@ fn temporary_link(nodes: &Nodes, address: &Address) -> Link {
         disconnected: Arc::default(),
         ..setup.clone()
     };
-    let info = with_defaults(nodes.info(address));
+    let info = nodes.info(address).set_tcp_settings(tcp_settings());
     Link::new(
         info,
         label,
         &setup,
         nodes.at(address).reachability(),
         &Arc::default(),
-        Purpose::Other,
+        Purpose::Calls,
     )
 }

@@ -7,7 +7,7 @@ use redis::{Cmd, RedisError};
 
 use super::shared_process::Generation;
 use super::shared_tick::SharedTick;
-use super::socket::{End, Socket};
+use super::socket::Socket;
 use crate::conn::push::PushState;
 use crate::conn::transport::Replies;
 use crate::engine::clock::{Clock, Tick};
@@ -15,7 +15,6 @@ use crate::engine::clock::{Clock, Tick};
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: Socket,
-    clock: Clock,
     made: Tick,
     /// Of the process behind it.
     generation: Generation,
@@ -39,7 +38,6 @@ impl Connection {
         last_reply.set(made);
         Self {
             socket,
-            clock,
             made,
             generation,
             last_reply,
@@ -89,75 +87,46 @@ impl Connection {
         commands: &[&Cmd],
         limit: Duration,
     ) -> Option<Result<Replies, RedisError>> {
-        match &self.socket.end {
-            End::Wire(wire) => {
-                let commands = commands.iter().copied();
-                wire.send(commands, limit, Replies::take).await
-            }
-            End::Library {
-                connection,
-                in_flight,
-            } => {
-                let replies = async {
-                    let _in_flight = in_flight.add(commands.len());
-                    let mut connection = connection.clone();
-                    if let [command] = commands {
-                        let reply = connection.send_packed_command(command).await;
-                        return reply.map(Replies::One);
-                    }
-                    let mut pipe = redis::pipe();
-                    for command in commands {
-                        pipe.add_command((*command).clone());
-                    }
-                    let replies = connection.send_packed_commands(&pipe, 0, pipe.len());
-                    replies.await.map(Replies::Several)
-                };
-                // Boxed because most calls take the other path.
-                Box::pin(self.clock.within(limit, replies)).await
-            }
-        }
+        let commands = commands.iter().copied();
+        self.socket.wire.send(commands, limit, Replies::take).await
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Waker};
-
-    use redis::IntoConnectionInfo;
+    use redis::{IntoConnectionInfo, ProtocolVersion};
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
     use super::*;
     use crate::conn::link::first_bytes::FirstBytes;
-    use crate::conn::link::socket::{Step, Terms};
+    use crate::conn::link::socket::Terms;
+    use crate::conn::link::wire::WireTerms;
     use crate::conn::network::Network;
 
-    /// A connection at the client library's end, and the time of its last reply.
+    /// A connection, and the time of its last reply.
     async fn connected(listener: &TcpListener) -> (Socket, Arc<PushState>, SharedTick) {
         let url = format!("redis://{}", listener.local_addr().unwrap());
         let info = url.into_connection_info().unwrap();
-        let settings = info.redis_settings().clone().set_skip_set_lib_name();
-        let info = info.set_redis_settings(settings);
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-        let step = Step {
-            clock: Clock::System,
-            limit: Duration::from_secs(5),
-        };
         let push = Arc::new(PushState::new(None));
         let last_reply = SharedTick::default();
+        let wire = WireTerms {
+            clock: Clock::System,
+            protocol: ProtocolVersion::RESP2,
+            silence: Duration::from_secs(5),
+            last_reply: last_reply.clone(),
+            push: Arc::clone(&push),
+            first_bytes: FirstBytes::default(),
+        };
         let terms = Terms {
             info: &info,
             security: &Default::default(),
-            step,
-            first_bytes: &FirstBytes::default(),
-            last_reply: &last_reply,
-            push: &push,
+            limit: Duration::from_secs(5),
+            wire: &wire,
             disconnected: &Arc::default(),
             network: &Network::System,
         };
-        let socket = Socket::connect(terms, config).await.unwrap();
+        let socket = Socket::connect(terms).await.unwrap();
         (socket, push, last_reply)
     }
 
@@ -169,34 +138,6 @@ mod tests {
             last_reply,
             Generation::default(),
         )
-    }
-
-    #[tokio::test]
-    async fn a_command_whose_caller_gave_up_is_not_counted_as_in_flight() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (socket, push, last_reply) = connected(&listener).await;
-        let End::Library { in_flight, .. } = &socket.end else {
-            panic!("the library has it");
-        };
-        let in_flight = Arc::clone(in_flight);
-        let connection = connection(socket, push, last_reply);
-        let ping = redis::cmd("PING");
-        let commands = [&ping; 5];
-        let limit = Duration::from_secs(5);
-        {
-            let mut one = pin!(connection.exchange(&commands[..1], limit));
-            let mut two = pin!(connection.exchange(&commands[..2], limit));
-            let mut five = pin!(connection.exchange(&commands, limit));
-            let mut context = Context::from_waker(Waker::noop());
-            // The server does not reply.
-            assert!(one.as_mut().poll(&mut context).is_pending());
-            assert_eq!(in_flight.count(), 1);
-            assert!(two.as_mut().poll(&mut context).is_pending());
-            assert_eq!(in_flight.count(), 3);
-            assert!(five.as_mut().poll(&mut context).is_pending());
-            assert_eq!(in_flight.count(), 8);
-        }
-        assert_eq!(in_flight.count(), 0);
     }
 
     #[tokio::test]

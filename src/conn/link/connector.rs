@@ -1,13 +1,9 @@
 //! Makes one connection to one server, and diagnoses failures.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
-    RedisError,
-};
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use tokio::runtime::Handle;
 
 use super::connection::Connection;
@@ -17,7 +13,8 @@ use super::reachability::Reachability;
 use super::reconnects::Reconnects;
 use super::shared_process::{Generation, SharedProcess};
 use super::shared_tick::SharedTick;
-use super::socket::{End, Socket, Step, Terms, WireTerms};
+use super::socket::{Socket, Terms};
+use super::wire::WireTerms;
 use crate::conn::address::Address;
 use crate::conn::error_reply::without_arguments;
 use crate::conn::network::Network;
@@ -27,9 +24,6 @@ use crate::conn::tls::{self, Security};
 use crate::conn::transport::{EventHandler, Fault, Reason};
 use crate::engine::clock::Clock;
 use crate::engine::hint::Hint;
-
-/// Commands that may wait for the connection's writer before a sender has to wait.
-const WRITE_QUEUE: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Connector {
@@ -51,9 +45,8 @@ pub(super) struct Connector {
     reconnects: Reconnects,
     /// The client's runtime. Other runtimes may stand still at any time.
     runtime: Handle,
-    /// A connection on our own wire without a reply for this long is silent. `None`: connections use the client
-    /// library.
-    silence: Option<Duration>,
+    /// A connection without a reply for this long is silent.
+    silence: Duration,
     /// Whether a call during a back-off fails at once with the last refusal, because callers of this link can use
     /// another one.
     repeats_refusals: bool,
@@ -75,7 +68,7 @@ pub(super) enum Ended {
 /// The purpose of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Calls of waiting callers, on our own wire where possible.
+    /// Calls of waiting callers.
     Calls,
     /// Renewals. With a short lease each has little time, because the next one has to follow.
     Renewals,
@@ -83,7 +76,6 @@ pub(crate) enum Purpose {
     Push,
     /// Commands that must follow a subscription, where subscriptions have a connection of their own.
     BehindPush,
-    Other,
 }
 
 impl Connector {
@@ -95,13 +87,8 @@ impl Connector {
         process: &Arc<SharedProcess>,
         purpose: Purpose,
     ) -> Self {
-        let db = info.redis_settings().db();
-        let settings = info.redis_settings().clone().set_db(0);
-        let info = info.set_redis_settings(settings);
-        let is_plain = info.redis_settings().protocol() == ProtocolVersion::RESP2;
-        let on_wire = purpose == Purpose::Calls && is_plain;
         Self {
-            silence: on_wire.then_some(setup.silence),
+            silence: setup.silence,
             repeats_refusals: matches!(purpose, Purpose::Push | Purpose::BehindPush),
             endpoint: endpoint(info.addr()).into(),
             info,
@@ -114,7 +101,7 @@ impl Connector {
             disconnected: Arc::clone(&setup.disconnected),
             runtime: setup.runtime.clone(),
             reconnects: Reconnects::new(&label, setup),
-            handshake: Handshake::new(label, db, setup, process),
+            handshake: Handshake::new(label, setup, process),
         }
     }
 
@@ -195,7 +182,6 @@ impl Connector {
         match introduced.await {
             Ok((socket, generation)) => {
                 self.reachability.succeeded(began.until(self.clock.now()));
-                let socket = self.on_wire(socket, &last_reply);
                 let connection = Connection::new(socket, push, self.clock, last_reply, generation);
                 Ok(connection)
             }
@@ -213,76 +199,37 @@ impl Connector {
         first_bytes: &FirstBytes,
         last_reply: &SharedTick,
     ) -> Result<(Socket, Generation), RedisError> {
-        let step = Step {
+        let settings = self.info.redis_settings();
+        let limit = self.reachability.step_timeout(self.step_timeout);
+        let wire = WireTerms {
             clock: self.clock,
-            limit: self.reachability.step_timeout(self.step_timeout),
+            protocol: settings.protocol(),
+            silence: self.silence,
+            last_reply: last_reply.clone(),
+            push: Arc::clone(push),
+            first_bytes: first_bytes.clone(),
         };
         let terms = Terms {
             info: &self.info,
             security: &self.security,
-            step,
-            first_bytes,
-            last_reply,
-            push,
+            limit,
+            wire: &wire,
             disconnected: &self.disconnected,
             network: &self.network,
         };
-        let mut socket = Socket::connect(terms, self.config(push, last_reply)).await?;
-        let generation = match &mut socket.end {
-            End::Library { connection, .. } => self.handshake.run(connection, step).await?,
-            End::Wire(_) => Generation::default(),
-        };
+        let socket = Socket::connect(terms).await?;
+        let generation = self.handshake.run(&socket.wire, settings, limit).await?;
         Ok((socket, generation))
-    }
-
-    /// Moves the connection onto our own wire, if this link uses one.
-    fn on_wire(&self, socket: Socket, last_reply: &SharedTick) -> Socket {
-        let Some(silence) = self.silence else {
-            return socket;
-        };
-        socket.onto_wire(WireTerms {
-            clock: self.clock,
-            silence,
-            last_reply: last_reply.clone(),
-            disconnected: Arc::clone(&self.disconnected),
-            network: self.network.clone(),
-        })
-    }
-
-    fn config(&self, push: &Arc<PushState>, last_reply: &SharedTick) -> AsyncConnectionConfig {
-        // Time-outs are our own: they include connecting, and differ from call to call.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(WRITE_QUEUE);
-        if self.events.is_none() {
-            return config;
-        }
-        let (push, last_reply, clock) = (Arc::clone(push), last_reply.clone(), self.clock);
-        config.set_push_sender(move |info: PushInfo| {
-            if push.receive(&info) {
-                last_reply.set(clock.now());
-            }
-            Ok::<(), Infallible>(())
-        })
     }
 
     /// The reason why connecting failed, in the server's own words if possible.
     fn diagnose(&self, error: RedisError, first_bytes: &FirstBytes) -> Fault {
-        if error.kind() == ErrorKind::AuthenticationFailed {
-            // The client library does not keep the server's words.
-            let what = "authentication failed";
-            let said = first_bytes.refusal().map(|words| {
-                let said = (ErrorKind::AuthenticationFailed, what, words).into();
-                without_arguments(said)
-            });
-            return Fault::Declined(said.unwrap_or(error));
-        }
         // A server that was reached before speaks the protocol. A reply in another protocol comes from a proxy, and
         // the server may come back.
         let was_reached = self.reachability.was_reached();
         let is_tls = tls::advice(&error).is_some() && !(was_reached && tls::may_pass(&error));
-        if error.code().is_some() || is_tls {
+        let is_refused = error.kind() == ErrorKind::AuthenticationFailed;
+        if error.code().is_some() || is_refused || is_tls {
             return Fault::Declined(error);
         }
         let is_cut = error.is_connection_dropped() && !error.is_connection_refusal();

@@ -51,7 +51,7 @@ impl Dialer {
 
     pub(super) fn current(&self) -> Option<Arc<Connection>> {
         let mut current = self.current.lock();
-        current.take_if(|connection| connection.push.is_desynced());
+        current.take_if(|connection| connection.push.has_lost_subscription());
         current.clone()
     }
 

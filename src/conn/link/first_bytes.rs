@@ -3,15 +3,10 @@
 //! A server at its limit of clients replies so and closes the connection, and the close may be noticed first. A
 //! server of another protocol shows it in its first line.
 
-use std::io;
-use std::io::IoSlice;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use parking_lot::Mutex;
 use redis::{ErrorKind, RedisError, Value};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes to record. An error line is shorter: the one of Redis's protected mode takes half of this.
 const RECORDED_MAX: usize = 2048;
@@ -43,14 +38,12 @@ pub(super) enum Meaning {
 }
 
 impl FirstBytes {
-    /// The first line, if it is an error.
-    pub(super) fn refusal(&self) -> Option<String> {
-        let received = self.0.lock();
-        let line = received
-            .strip_prefix(b"-")?
-            .split(|byte| *byte == b'\r')
-            .next()?;
-        Some(String::from_utf8_lossy(line).into_owned())
+    /// Adds bytes. Returns whether no more are needed.
+    pub(super) fn record(&self, bytes: &[u8]) -> bool {
+        let mut received = self.0.lock();
+        let room = RECORDED_MAX - received.len();
+        received.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        received.len() == RECORDED_MAX
     }
 
     pub(super) fn meaning(&self) -> Meaning {
@@ -80,97 +73,6 @@ impl FirstBytes {
     }
 }
 
-/// A stream that records the first bytes.
-#[derive(Debug)]
-pub(super) struct Recorder<S> {
-    stream: S,
-    /// `None` once enough is recorded.
-    first: Option<FirstBytes>,
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Recorder<S> {
-    pub(super) fn new(stream: S, first: FirstBytes) -> Self {
-        Self {
-            stream,
-            first: Some(first),
-        }
-    }
-
-    fn record(&mut self, bytes: &[u8]) {
-        if let Some(FirstBytes(first)) = &self.first {
-            let mut first = first.lock();
-            let room = RECORDED_MAX - first.len();
-            first.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            if first.len() == RECORDED_MAX {
-                drop(first);
-                self.first = None;
-            }
-        }
-    }
-
-    /// After a failed write, reads what the server sent before, because that may contain the reason.
-    fn written(
-        &mut self,
-        context: &mut Context<'_>,
-        written: io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        if written.is_err() && self.first.is_some() {
-            let mut space = [0; RECORDED_MAX];
-            let mut rest = ReadBuf::new(&mut space);
-            let _ = Pin::new(&mut self.stream).poll_read(context, &mut rest);
-            self.record(rest.filled());
-        }
-        Poll::Ready(written)
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Recorder<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
-        if self.first.is_some() {
-            self.record(&buffer.filled()[before..]);
-        }
-        Poll::Ready(read)
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Recorder<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
-        self.written(context, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(context, bytes));
-        self.written(context, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,11 +93,6 @@ mod tests {
         ] {
             assert!(matches!(meaning(nothing), Meaning::Nothing), "{nothing:?}");
         }
-        let refused = FirstBytes(Arc::new(Mutex::new(
-            b"-WRONGPASS no\r\n-NOAUTH no\r\n".to_vec(),
-        )));
-        assert_eq!(refused.refusal().as_deref(), Some("WRONGPASS no"));
-        assert_eq!(FirstBytes::default().refusal(), None);
         let Meaning::Error(full) = meaning(b"-ERR max number of clients reached\r\n") else {
             panic!("the reason is there");
         };
@@ -207,12 +104,12 @@ mod tests {
             "x".repeat(1030)
         );
         let recorded = FirstBytes::default();
-        let mut recorder = Recorder::new(tokio::io::empty(), recorded.clone());
-        recorder.record(denied.as_bytes());
+        assert!(!recorded.record(denied.as_bytes()));
         let Meaning::Error(denied) = recorded.meaning() else {
             panic!("the reason is there");
         };
         assert_eq!(denied.code(), Some("DENIED"));
+        assert!(recorded.record(&[b'x'; RECORDED_MAX]));
         let Meaning::Error(web) = meaning(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n") else {
             panic!("the protocol is another one");
         };

@@ -18,10 +18,12 @@ const DEPTH_MAX: usize = 32;
 const LINE_MAX: usize = 64 * 1024;
 
 /// The size of our longest reply. No more of a server's data is kept.
-pub(super) const REPLY_MAX: usize = 64 * 1024 * 1024;
+pub(super) const REPLY_MAX: usize = 16 * 1024 * 1024;
 
-/// The most parts of a reply. Each takes about 60 bytes after parsing, however short it is.
-const PARTS_MAX: u64 = 1 << 20;
+/// The most parts of a reply. Each takes about 60 bytes after parsing, however short it is, and all are parsed in one
+/// turn, for which other tasks of the thread wait. A queue of a hundred thousand waiters fits, and so does the map of a
+/// cluster that is cut into ten thousand ranges.
+const PARTS_MAX: u64 = 1 << 17;
 
 /// The kind and a number, with the end of the line.
 const HEAD_MAX: usize = 24;

@@ -1,5 +1,5 @@
-//! The exchange on a new connection before its use: it names itself, selects the database, identifies the server, and
-//! kills earlier connections.
+//! The exchange on a new connection before its use: it logs in, selects the database, names itself, identifies the
+//! server, and kills earlier connections.
 //!
 //! Invariants: after it, every command on earlier connections is executed or dead, or
 //! [`Handshake::earlier_commands_settled`] is false until none can arrive. It never kills a connection of another
@@ -8,14 +8,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::join3;
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, ServerError, Value};
+use redis::{Cmd, RedisConnectionInfo, RedisError, ServerError, Value};
 
+use super::greeting;
 use super::shared_process::{Generation, SharedProcess};
-use super::socket::Step;
+use super::wire::Wire;
 use crate::conn::error_reply::{code, is_temporary};
 use crate::conn::process::Process;
 use crate::conn::setup::{Preload, Setup};
@@ -31,8 +32,6 @@ const ELSEWHERE_MAX: usize = 2;
 pub(super) struct Handshake {
     /// Shown by `CLIENT LIST`, so that an operator can identify the connection.
     label: String,
-    /// The database of the commands.
-    db: i64,
     clock: Clock,
     preload: Arc<Preload>,
     /// Notified when the server was restarted.
@@ -64,10 +63,9 @@ struct Kills<'a> {
 }
 
 impl Handshake {
-    pub(super) fn new(label: String, db: i64, setup: &Setup, process: &Arc<SharedProcess>) -> Self {
+    pub(super) fn new(label: String, setup: &Setup, process: &Arc<SharedProcess>) -> Self {
         Self {
             label,
-            db,
             clock: setup.clock,
             preload: Arc::clone(&setup.preload),
             events: Arc::clone(&setup.events),
@@ -87,27 +85,26 @@ impl Handshake {
 
     pub(super) async fn run(
         &self,
-        connection: &mut MultiplexedConnection,
-        step: Step,
+        wire: &Wire,
+        settings: &RedisConnectionInfo,
+        limit: Duration,
     ) -> Result<Generation, RedisError> {
-        let introduced = self.introduce(connection);
-        let (generation, missing) = step.made("answer", introduced).await?;
-        if !missing.is_empty() {
-            // Sent only now, because a server cuts off an unauthenticated client that sends much.
-            let loaded = pipelined(connection, missing);
-            step.made("answer", loaded).await?;
-        }
+        let (generation, missing) = self.introduce(wire, settings, limit).await?;
+        // Sent only now, because a server cuts off an unauthenticated client that sends much.
+        wire.ask(&missing, limit).await?;
         Ok(generation)
     }
 
-    /// Introduces the connection in one write: selects the database, names the connection, asks for its identity and
-    /// the server's uptime, kills what may be left of earlier connections, and checks the preload. Returns the
-    /// missing parts of the preload. Connections without an address of their own are killed in a second write, once
-    /// the server is known to be in the run that assigned their ids. A user without the right to ask gets a
-    /// connection without an identity, or without a process, and loads all of the preload.
+    /// Introduces the connection in one write: logs in, selects the database, names the connection, asks for its
+    /// identity and the server's uptime, kills what may be left of earlier connections, and checks the preload.
+    /// Returns the missing parts of the preload. Connections without an address of their own are killed in a second
+    /// write, once the server is known to be in the run that assigned their ids. A user without the right to ask gets
+    /// a connection without an identity, or without a process, and loads all of the preload.
     async fn introduce(
         &self,
-        connection: &mut MultiplexedConnection,
+        wire: &Wire,
+        settings: &RedisConnectionInfo,
+        limit: Duration,
     ) -> Result<(Generation, Vec<Cmd>), RedisError> {
         let earlier = self.earlier.lock().clone();
         let mut commands = vec![
@@ -115,25 +112,27 @@ impl Handshake {
             command("CLIENT", &["INFO"]),
             command("INFO", &["server"]),
         ];
-        if self.db != 0 {
-            // Selected here, because the client library would drop the code of an error.
-            commands.insert(0, command("SELECT", &[&self.db.to_string()]));
+        let db = settings.db();
+        if db != 0 {
+            commands.insert(0, command("SELECT", &[&db.to_string()]));
         }
         commands.extend(earlier.iter().flatten().filter_map(Identity::kill));
         let expects_node = self.process.expects_node();
         if expects_node {
             commands.push(command("CLUSTER", &["MYID"]));
         }
-        // The check is a separate request. A server cuts off an unauthenticated client that sends a long one, and the
-        // reply to the other request tells the reason.
-        let mut other = connection.clone();
-        let (replies, present) = join(
-            pipelined(connection, commands),
-            pipelined(&mut other, Vec::from_iter(self.preload.check.clone())),
+        // Separate requests: a server may end the connection after it has refused the first, and it cuts off an
+        // unauthenticated client that sends a long command such as the check.
+        let greeting = greeting::greeting(settings);
+        let (greeted, replies, present) = join3(
+            wire.ask(greeting.as_slice(), limit),
+            wire.ask(&commands, limit),
+            wire.ask(self.preload.check.as_slice(), limit),
         )
         .await;
+        greeting::check(greeted?.first())?;
         let mut replies = &replies?[..];
-        if self.db != 0 {
+        if db != 0 {
             let (selected, rest) = replies.split_first().unwrap_or((&Value::Nil, &[]));
             if let Value::ServerError(no) = selected {
                 return Err(no.clone().into());
@@ -151,7 +150,7 @@ impl Handshake {
         let generation = self.note_process(process);
         let same_run = earlier.iter().flatten();
         let same_run = same_run.filter_map(|old| old.kill_in_run(run_id.as_deref()));
-        let by_id = pipelined(connection, same_run.collect()).await?;
+        let by_id = wire.ask(&same_run.collect::<Vec<_>>(), limit).await?;
         let kills = Kills {
             by_address: replies.get(3..).unwrap_or_default(),
             by_id: &by_id,
@@ -234,21 +233,6 @@ fn command(verb: &str, rest: &[&str]) -> Cmd {
     let mut command = redis::cmd(verb);
     command.arg(rest);
     command
-}
-
-/// Sends these in one request. Error replies are returned as values.
-async fn pipelined(
-    connection: &mut MultiplexedConnection,
-    commands: Vec<Cmd>,
-) -> Result<Vec<Value>, RedisError> {
-    let mut pipe = redis::pipe();
-    for command in commands {
-        pipe.add_command(command);
-    }
-    match pipe.len() {
-        0 => Ok(Vec::new()),
-        all => connection.send_packed_commands(&pipe, 0, all).await,
-    }
 }
 
 fn is_no_cluster(said: &str) -> bool {

@@ -9,27 +9,25 @@
 //! ```text
 //! dial.rs         the current connection; one attempt at a time to make another, in its own task
 //! connector.rs    makes one, or says why it cannot; first_bytes.rs: the first bytes of the server
+//! socket.rs       the socket under one; greeting.rs: its first command, which logs in
 //! handshake.rs    the first exchange: names, the kill of earlier connections, the preload
 //! reconnects.rs   reports connections that replace another
 //! reachability.rs the beginning and the limit of the next attempt
-//! loan.rs         a stream lent to the client library until the handshake is done
 //! shared_process.rs  the process behind an address, for all links to it
 //! shared_tick.rs  a time that several tasks share, such as the last reply
-//! wire/           our own end of the command lane: one buffer, replies in order, one timer
-//! paced_read.rs   replies in portions, so that many tasks keep a connection busy
-//! bounded.rs      a bound for replies, which the client library lacks
+//! wire/           our end of a connection: one buffer, replies in order, one timer
+//! pace.rs         pure: portions of replies, so that many tasks keep a connection busy
 //! framing.rs      pure: where replies end, and which are too long
 //! ```
 
-mod bounded;
 mod connection;
 mod connector;
 mod dial;
 mod first_bytes;
 mod framing;
+pub(super) mod greeting;
 mod handshake;
-mod loan;
-mod paced_read;
+mod pace;
 mod reachability;
 mod reconnects;
 mod shared_process;
@@ -50,7 +48,8 @@ pub(super) use self::first_bytes::FirstBytes;
 pub(crate) use self::reachability::Reachability;
 pub(crate) use self::shared_process::SharedProcess;
 pub(super) use self::shared_tick::SharedTick;
-pub(super) use self::socket::{Socket, Step, Terms};
+pub(super) use self::socket::{Socket, Terms};
+pub(super) use self::wire::WireTerms;
 use super::error_reply::code;
 use super::sent;
 use super::setup::Setup;
@@ -122,23 +121,17 @@ impl Link {
         limit: Duration,
     ) -> Result<Replies, Fault> {
         let commands = commands.as_slice();
-        let Some(last) = commands.last() else {
+        if commands.is_empty() {
             return Ok(Replies::Several(Vec::new()));
-        };
+        }
         let (connection, remaining) = self.connection(limit).await?;
         sent::mark();
-        let expected = connection.push.expect(last);
         match connection.exchange(commands, remaining).await {
             Some(Ok(_)) if self.dialer.connector().is_replaced(&connection) => {
                 // What an earlier process at the address did counts for nothing.
                 Err(self.unknown("another server answers at this address by now"))
             }
             Some(Ok(replies)) => {
-                let reply = replies.values().last().unwrap_or(&Value::Nil);
-                if !expected.accepts(last, reply) {
-                    self.dialer.replace(&connection, Ended::Broken);
-                    return Err(self.unknown("the answer to another command"));
-                }
                 for error in replies.errors() {
                     self.replace_if_demoted(&connection, &error);
                 }

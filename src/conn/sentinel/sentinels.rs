@@ -5,27 +5,23 @@
 //! forgotten when it does not reply and no replying sentinel names it.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join3;
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError,
-    Value,
-};
+use redis::{Cmd, ConnectionInfo, ProtocolVersion, RedisError, Value};
 
 use super::deployment::{KnownSentinels, of_one_deployment};
 use super::reply::{Outcome, Peer, Reply};
 use super::view::{View, is_shared_by_most};
 use crate::conn::address::{Address, AddressMap};
-use crate::conn::link::{FirstBytes, SharedTick, Socket, Step, Terms};
+use crate::conn::link::{FirstBytes, SharedTick, Socket, Terms, WireTerms, greeting};
 use crate::conn::network::Network;
 use crate::conn::push::PushState;
 use crate::conn::setup::{Setup, tcp_settings};
 use crate::conn::tls::Security;
+use crate::conn::transport::EventHandler;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 
@@ -61,6 +57,20 @@ struct Settings {
     questions: [Cmd; 4],
     /// Given when a sentinel announces a change.
     announced: Arc<Hint>,
+}
+
+/// Takes announcements. They are hints, so it does not matter which are missed.
+#[derive(Debug)]
+struct Announcements(Arc<Hint>);
+
+impl EventHandler for Announcements {
+    fn message(&self, _channel: &[u8], _message: &[u8]) {
+        self.0.give();
+    }
+
+    fn gap(&self) {}
+
+    fn moved(&self) {}
 }
 
 #[derive(Debug)]
@@ -266,13 +276,8 @@ impl Sentinel {
             Some(connection) => connection,
             none => none.insert(settings.connect(&self.address).await?),
         };
-        let mut connection = library(connection)?.clone();
-        // A pipeline needs one round trip, and returns error replies as values.
-        let mut pipe = redis::pipe();
-        for question in &settings.questions {
-            pipe.add_command(question.clone());
-        }
-        connection.send_packed_commands(&pipe, 0, pipe.len()).await
+        let limit = settings.limits[0];
+        connection.wire.ask(&settings.questions, limit).await
     }
 }
 
@@ -307,53 +312,43 @@ impl Settings {
     }
 
     async fn connect(&self, address: &Address) -> Result<Socket, RedisError> {
-        let announced = Arc::clone(&self.announced);
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_push_sender(move |push: PushInfo| {
-                if push.kind == PushKind::Message {
-                    announced.give();
-                }
-                Ok::<(), Infallible>(())
-            });
         let there = address.connect_like(self.model.addr());
         let info = self.model.clone().set_addr(there);
-        let step = Step {
+        let limit = self.limits[0];
+        let announcements = Announcements(Arc::clone(&self.announced));
+        let wire = WireTerms {
             clock: self.clock,
-            limit: self.limits[0],
+            protocol: info.redis_settings().protocol(),
+            silence: limit,
+            last_reply: SharedTick::default(),
+            push: Arc::new(PushState::new(Some(Arc::new(announcements)))),
+            first_bytes: FirstBytes::default(),
         };
         let terms = Terms {
             info: &info,
             security: &self.security,
-            step,
-            first_bytes: &FirstBytes::default(),
-            last_reply: &SharedTick::default(),
-            // Announcements are hints, so they are not kept.
-            push: &Arc::new(PushState::new(None)),
+            limit,
+            wire: &wire,
             disconnected: &Arc::default(),
             network: &self.network,
         };
-        let socket = Socket::connect(terms, config).await?;
-        let connection = library(&socket)?;
+        let socket = Socket::connect(terms).await?;
+        let greeting = greeting::greeting(info.redis_settings());
         let mut name = redis::cmd("CLIENT");
         name.arg("SETNAME").arg(&self.label);
         let subscribe = |channel| redis::cmd("SUBSCRIBE").arg(channel).to_owned();
         let [promoted, switched] = CHANNELS.map(subscribe);
         // A user may lack the right to one of these. That costs time only.
-        let sent = [name, promoted, switched].map(|command| {
-            let mut connection = connection.clone();
-            async move { connection.send_packed_command(&command).await }
-        });
-        try_join_all(sent).await?;
+        let (greeted, named, subscribed) = join3(
+            socket.wire.ask(greeting.as_slice(), limit),
+            socket.wire.ask(&[name, promoted], limit),
+            socket.wire.ask(&[switched], limit),
+        )
+        .await;
+        greeting::check(greeted?.first())?;
+        named.and(subscribed)?;
         Ok(socket)
     }
-}
-
-/// The client library's end, which it always keeps here.
-fn library(socket: &Socket) -> Result<&MultiplexedConnection, RedisError> {
-    let gone = || (redis::ErrorKind::Client, "the connection is not there").into();
-    socket.library().ok_or_else(gone)
 }
 
 /// Whether the sentinel replied with an error.

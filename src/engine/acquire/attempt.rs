@@ -14,7 +14,7 @@ use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::conn::{Lane, sent};
 use crate::engine::clock::Tick;
-use crate::engine::counts::{Counts, Mode};
+use crate::engine::counts::Mode;
 use crate::engine::few::Few;
 use crate::engine::hold::Share;
 use crate::engine::hold::grant_message::GrantMessage;
@@ -87,18 +87,9 @@ impl<'a> Attempt<'a> {
 
     /// Asks the server for all locks, from the head of the local queue of the lock at `at`. Repeats the command while
     /// there is no answer.
+    ///
+    /// `now` was read just now, before any await.
     pub(super) async fn ask(
-        &mut self,
-        at: usize,
-        lane: Lane,
-        budget: CallBudget,
-    ) -> Result<Outcome> {
-        let now = self.requests.core().clock.now();
-        self.ask_at(now, at, lane, budget).await
-    }
-
-    /// Like [`ask`](Self::ask), with a time that was read just now, before any await.
-    pub(super) async fn ask_at(
         &mut self,
         mut now: Tick,
         at: usize,
@@ -315,12 +306,11 @@ impl<'a> Attempt<'a> {
             mode: request.mode,
             lease: request.policy.lease(),
             tokens: u32::from(request.options.fenced) * (1 + spare_tokens),
-            is_new: true,
             heartbeat: self.heartbeat(member, at, now),
             accepts_handover: self.requests.accept_handover(),
             waited: self.since.until(now),
         };
-        let mut holders = self.holders.each_ref(|request| Counts::one(request.mode));
+        let mut holders = self.holders.each_ref();
         if let [request] = self.requests.all
             && let Some((_, holder)) = holders.next()
         {

@@ -14,7 +14,6 @@ use crate::api::holder::HolderId;
 use crate::api::owner::Owner;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
-use crate::engine::counts::Counts;
 use crate::engine::few::Few;
 use crate::engine::hint::Mark;
 use crate::engine::hold::protocol::{HolderRef, Queue};
@@ -72,16 +71,12 @@ impl<'a> Holders<'a> {
             .zip(self.ids.iter().map(|(_, id)| id))
     }
 
-    /// Each holder, with the counts that it should have.
-    pub(super) fn each_ref(
-        &self,
-        counts: impl Fn(&LockRequest) -> Counts,
-    ) -> impl Iterator<Item = (&'a LockRequest, HolderRef<'_>)> {
-        self.each().map(move |(request, id)| {
+    /// Each request with its holder.
+    pub(super) fn each_ref(&self) -> impl Iterator<Item = (&'a LockRequest, HolderRef<'_>)> {
+        self.each().map(|(request, id)| {
             let holder = HolderRef {
                 name: &request.name,
                 id,
-                counts: counts(request),
                 fenced: request.options.fenced,
                 token_retention: request.core.timing.token_retention,
             };
@@ -150,14 +145,13 @@ impl<'a> Holders<'a> {
     /// The call that releases everything the server has under these ids.
     pub(super) fn release(&self) -> Call {
         let publish = self.requests.core().channels().publish();
-        let mut holders = self.each_ref(|_| Counts::NONE);
+        let mut holders = self.each_ref();
         if let [request] = self.requests.all
             && let Some((_, holder)) = holders.next()
         {
-            return request.protocol.release(&holder, Duration::ZERO, publish);
+            return request.protocol.release(&holder, publish);
         }
-        let parts = holders
-            .map(|(request, holder)| request.protocol.release_as_member(&holder, Duration::ZERO));
+        let parts = holders.map(|(request, holder)| request.protocol.release_as_member(&holder));
         Call::of_parts(&catalog::MULTI_RELEASE, &[publish], parts)
     }
 

@@ -21,6 +21,7 @@ use crate::api::owner::Owner;
 use crate::client::Client;
 use crate::conn::{EventHandler, Lane};
 use crate::engine::hold::undo::QUEUE_MAX;
+use crate::script::catalog::REENTRANT_ACQUIRE;
 use crate::testing::{Answer, Scripted, Sent, done, elsewhere, granted};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -138,11 +139,11 @@ async fn an_attempt_without_an_answer_is_repeated_as_it_is_and_then_undone() {
     assert!(rest.iter().all(|again| again.words == first.words));
     assert!(sent.last().unwrap().at < LEASE / 3 + MS * 1_000);
     tokio::time::sleep(MS * 10).await;
-    // The undo sets the count of the same holder to zero.
+    // The undo releases the same holder.
     let undo = server.sent().pop().unwrap();
     assert_eq!(undo.lane, Lane::Command);
     assert_eq!(undo.script_args()[1], first.script_args()[1]);
-    assert_eq!(undo.script_args()[2], "0");
+    assert!(undo.is_release());
     assert_eq!(client.stats().background, 1);
 }
 
@@ -228,7 +229,7 @@ async fn a_burst_of_what_is_to_be_undone_is_undone() {
 async fn a_holder_id_that_may_still_arrive_is_not_used() {
     let asked = AtomicUsize::new(0);
     let server = Scripted::with_past(false, move |sent| {
-        if sent.script_args().len() < 5 || sent.script_args()[2] == "0" {
+        if sent.is_release() || sent.words[1] != REENTRANT_ACQUIRE.sha() {
             return Answer::Value(done());
         }
         match asked.fetch_add(1, Ordering::Relaxed) {
@@ -243,13 +244,13 @@ async fn a_holder_id_that_may_still_arrive_is_not_used() {
     let holder = |sent: &Sent| sent.script_args()[1].clone();
     let undone: Vec<_> = sent
         .iter()
-        .filter(|sent| sent.lane == Lane::Command && sent.script_args()[2] == "0")
+        .filter(|sent| sent.lane == Lane::Command && sent.is_release())
         .collect();
     assert_eq!(undone.len(), 9, "at once, and eight times within the lease");
     assert!(undone.iter().all(|undo| holder(undo) == holder(&sent[0])));
     let last_asked = sent
         .iter()
-        .rfind(|sent| sent.lane == Lane::Command && sent.script_args()[2] == "1");
+        .rfind(|sent| sent.lane == Lane::Command && !sent.is_release());
     assert_ne!(holder(last_asked.expect("granted")), holder(&sent[0]));
 }
 
@@ -263,7 +264,7 @@ async fn a_grant_that_waits_for_the_subscription_is_released_with_its_future() {
     let server = Scripted::new(|sent| match (sent.is("SUBSCRIBE"), sent.lane) {
         (true, _) => Answer::Late(MS * 50, redis::Value::Nil),
         (_, Lane::Push) => Answer::Value(granted()),
-        _ if sent.is("EVALSHA") && sent.script_args()[2] == "0" => Answer::Value(done()),
+        _ if sent.is_release() => Answer::Value(done()),
         _ => Answer::Value(elsewhere(25_000)),
     });
     let client = Client::over(&server, LEASE);
@@ -276,7 +277,7 @@ async fn a_grant_that_waits_for_the_subscription_is_released_with_its_future() {
         .iter()
         .find(|sent| sent.is("EVALSHA") && sent.lane == Lane::Push);
     let undo = sent.last().unwrap();
-    assert_eq!(undo.script_args()[2], "0", "{sent:?}");
+    assert!(undo.is_release(), "{sent:?}");
     assert_eq!(holder(undo), holder(grant.expect("a grant")));
     assert_eq!(client.stats().holds, 0);
 }
@@ -323,9 +324,9 @@ async fn of_two_grants_the_later_one_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_to_a_closed_client_is_given_back() {
-    let server = Scripted::new(|sent| match sent.script_args()[2].as_str() {
-        "0" => Answer::Value(done()),
-        _ => Answer::Late(MS * 50, granted()),
+    let server = Scripted::new(|sent| match sent.is_release() {
+        true => Answer::Value(done()),
+        false => Answer::Late(MS * 50, granted()),
     });
     let client = Client::over(&server, LEASE);
     let lock = client.lock("x");
@@ -337,7 +338,7 @@ async fn a_grant_to_a_closed_client_is_given_back() {
     assert!(got.expect_err("closed").is_closed());
     let sent = server.sent();
     assert_eq!(sent.len(), 2);
-    assert_eq!(sent[1].script_args()[2], "0");
+    assert!(sent[1].is_release());
     assert_eq!(holder(&sent[1]), holder(&sent[0]));
 }
 
@@ -397,7 +398,7 @@ async fn a_release_whose_answer_was_lost_is_none_of_a_lost_lock() {
     ) -> crate::Result<()> {
         let releases = AtomicUsize::new(0);
         let server = Scripted::new(move |sent| {
-            if sent.script_args()[2] != "0" {
+            if !sent.is_release() {
                 return Answer::Value(granted());
             }
             match releases.fetch_add(1, Ordering::Relaxed) {
@@ -426,9 +427,9 @@ async fn a_release_whose_answer_was_lost_is_none_of_a_lost_lock() {
 /// Work that comes up after a shutdown is done too, while a handle still exists.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_dropped_after_a_shutdown_is_undone() {
-    let server = Scripted::new(|sent| match sent.script_args()[2].as_str() {
-        "0" => Answer::Value(done()),
-        _ => Answer::Late(MS * 500, granted()),
+    let server = Scripted::new(|sent| match sent.is_release() {
+        true => Answer::Value(done()),
+        false => Answer::Late(MS * 500, granted()),
     });
     let client = Client::over(&server, LEASE);
     let lock = client.lock("x");
@@ -441,7 +442,7 @@ async fn an_attempt_that_is_dropped_after_a_shutdown_is_undone() {
     tokio::time::sleep(MS * 10).await;
     let sent = server.sent();
     assert_eq!(sent.len(), before + 1);
-    assert_eq!(sent.last().unwrap().script_args()[2], "0");
+    assert!(sent.last().unwrap().is_release());
     assert_eq!(holder(&sent[0]), holder(sent.last().unwrap()));
     client.shutdown().await.unwrap();
 }
@@ -469,18 +470,18 @@ async fn a_fair_waiter_keeps_its_place_by_asking_and_gives_it_up() {
     let asked: Vec<_> = sent
         .iter()
         .filter(|sent| sent.is("EVALSHA"))
-        .map(|sent| (sent.at.as_millis(), sent.lane, &*sent.script_args()[5]))
+        .map(|sent| (sent.at.as_millis(), sent.lane, sent.is_release()))
         .collect();
     assert_eq!(
         asked,
         [
-            (0, Lane::Command, "1"),
-            (0, Lane::Push, "1"),
-            (1_000, Lane::Push, "1"),
-            (2_000, Lane::Push, "1"),
-            (2_500, Lane::Command, "1"),
+            (0, Lane::Command, false),
+            (0, Lane::Push, false),
+            (1_000, Lane::Push, false),
+            (2_000, Lane::Push, false),
+            (2_500, Lane::Command, false),
             // Leaves the queue.
-            (2_500, Lane::Command, "0"),
+            (2_500, Lane::Command, true),
         ]
     );
     let first = sent[0].script_args();
@@ -488,7 +489,7 @@ async fn a_fair_waiter_keeps_its_place_by_asking_and_gives_it_up() {
         sent.iter()
             .all(|sent| !sent.is("EVALSHA") || sent.script_args()[4] == first[4])
     );
-    assert_eq!(first[8], "3000", "the place is kept for three polls");
+    assert_eq!(first[7], "3000", "the place is kept for three polls");
     let channel = format!("redisson_lock__channel:{{x}}:{}", first[4]);
     let words: Vec<_> = sent.iter().filter(|sent| !sent.is("EVALSHA")).collect();
     assert_eq!(words[0].words, ["SUBSCRIBE", &channel]);
@@ -504,7 +505,7 @@ async fn a_fair_attempt_that_is_not_waited_for_takes_no_place() {
     tokio::time::sleep(MS * 10).await;
     let sent = server.sent();
     assert_eq!(sent.len(), 1, "so there is no place to leave");
-    assert_eq!(sent[0].script_args()[8], "0");
+    assert_eq!(sent[0].script_args()[7], "0");
 }
 
 /// A silent push lane costs the waiter its place, but not the lock.
@@ -512,7 +513,7 @@ async fn a_fair_attempt_that_is_not_waited_for_takes_no_place() {
 async fn a_fair_waiter_comes_back_over_the_other_lane() {
     let server = Scripted::new(|sent| match (sent.lane, sent.is("EVALSHA")) {
         (Lane::Push, _) => Answer::Silence,
-        (_, true) if sent.script_args()[5] == "0" => Answer::Value(done()),
+        (_, true) if sent.is_release() => Answer::Value(done()),
         _ if sent.at > MS * 4_000 => Answer::Value(granted()),
         _ => Answer::Value(elsewhere(500_000)),
     });
@@ -626,10 +627,12 @@ async fn a_multi_lock_that_comes_back_to_a_queue_listens_there() {
 /// The attempt was sent before the deadline and answered after it. The place that it took is released too.
 #[tokio::test(start_paused = true)]
 async fn a_place_that_was_taken_late_is_given_up() {
-    let server = Scripted::new(|sent| match sent.script_args()[5].as_str() {
-        "0" => Answer::Value(done()),
-        _ if sent.at < MS * 50 => Answer::Error("LOADING Redis is loading the dataset in memory"),
-        _ => Answer::Value(elsewhere(25_000)),
+    let server = Scripted::new(|sent| match sent.is_release() {
+        true => Answer::Value(done()),
+        false if sent.at < MS * 50 => {
+            Answer::Error("LOADING Redis is loading the dataset in memory")
+        }
+        false => Answer::Value(elsewhere(25_000)),
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x");
@@ -638,7 +641,7 @@ async fn a_place_that_was_taken_late_is_given_up() {
     let sent = server.sent();
     let (last, asked) = sent.split_last().expect("attempts");
     let taken = asked.last().expect("an attempt").script_args();
-    assert_eq!(taken[8], "3000", "with a place");
-    assert_eq!(last.script_args()[5], "0");
+    assert_eq!(taken[7], "3000", "with a place");
+    assert!(last.is_release());
     assert_eq!(last.script_args()[4], taken[4], "of the same holder");
 }

@@ -116,7 +116,7 @@ async fn once(requests: Requests<'_>) -> Result<Outcome> {
     end_deferrals_for_readers(requests);
     let now = requests.releases_sent_by(budget.deadline, now).await;
     Attempt::single(requests)
-        .ask_at(now, 0, Lane::Command, budget)
+        .ask(now, 0, Lane::Command, budget)
         .await
 }
 
@@ -358,9 +358,7 @@ impl<'a> Waiting<'a> {
             }
         }
         let budget = self.requests.bound.call_budget_until(end);
-        self.attempt
-            .ask_at(now, self.at, Lane::Command, budget)
-            .await
+        self.attempt.ask(now, self.at, Lane::Command, budget).await
     }
 
     /// Decides when to subscribe again after a subscription begun at `began` failed.

@@ -191,7 +191,7 @@ impl<'a> Waiter<'a> {
         let mut again = true;
         loop {
             if self.is_listening(&channel) {
-                return attempt.ask(at, Lane::Push, budget).await;
+                return attempt.ask(core.clock.now(), at, Lane::Push, budget).await;
             }
             let old = subscription.state.lock().channel.clone();
             if let Some(old) = old.filter(|old| *old != channel) {
@@ -200,7 +200,7 @@ impl<'a> Waiter<'a> {
             }
             // `join` polls the subscription first, and so sends it first.
             let subscribed = subscribe(core, subscription, route, &channel, reply);
-            let asking = attempt.ask(at, Lane::Push, budget);
+            let asking = attempt.ask(core.clock.now(), at, Lane::Push, budget);
             match join(subscribed, asking).await {
                 // The subscription found the connection dead, and the attempt made a new connection: subscribe again.
                 (false, Ok(Outcome::Refused { .. })) if again => again = false,

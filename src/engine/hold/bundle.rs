@@ -77,6 +77,10 @@ impl Group for Members {
 }
 
 impl Members {
+    fn now(&self) -> Tick {
+        self.all[0].hold.core.clock.now()
+    }
+
     /// Releases the shares of the other holds because one hold was lost. The server may still have the lost hold. It
     /// is left alone until the guard is gone, and the work under it with it.
     fn fall(&self) {
@@ -84,7 +88,7 @@ impl Members {
         for share in &mut others {
             share.kept_until = Tick::ZERO;
         }
-        release_all_later(others);
+        release_all_later(self.now(), others);
     }
 
     /// The first hold that was lost, or whose share has ended by itself.
@@ -295,7 +299,7 @@ impl Bundle {
     pub(crate) async fn release(self) -> Result<()> {
         let held = self.ensure_held("release");
         self.end_view();
-        let released = release_all(self.0.end(|_| true)).await;
+        let released = release_all(self.0.now(), self.0.end(|_| true)).await;
         held.and(released)
     }
 
@@ -320,7 +324,7 @@ impl Bundle {
 impl Drop for Bundle {
     fn drop(&mut self) {
         self.end_view();
-        release_all_later(self.0.end(|_| true));
+        release_all_later(self.0.now(), self.0.end(|_| true));
         for hold in self.holds() {
             hold.leave_group(Arc::as_ptr(&self.0).cast());
         }

@@ -15,6 +15,7 @@ use super::core::Core;
 use super::event::{DeferredDowngrade, Event};
 use super::handoff::Handoff;
 use super::local::LocalLock;
+use super::registry::known;
 use super::settle::settle_later;
 use super::share_lease::ShareLease;
 use super::shell::Hold;
@@ -26,8 +27,9 @@ use crate::engine::few::Few;
 
 /// Turns write holds that readers of this client have into read holds. True if there were any.
 pub(crate) fn end_deferrals(local: &LocalLock) -> bool {
-    let holds = local.holds.live_as::<Hold>();
-    holds.iter().filter(|hold| hold.end_deferral()).count() > 0
+    let holds = local.holds.live_of_writers().into_iter();
+    let holds = holds.filter_map(known::<Hold>);
+    holds.filter(Hold::end_deferral).count() > 0
 }
 
 /// As [`end_deferrals`], and waits until the downgrade is sent, so that the next request goes behind it.

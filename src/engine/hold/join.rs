@@ -57,6 +57,7 @@ impl Hold {
             return None;
         }
         let owner = Owner::new();
+        self.local.holds.joined(&**self);
         let joined = Event::Joined {
             owner: owner.clone(),
             is_claimed,

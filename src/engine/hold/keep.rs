@@ -32,7 +32,7 @@ impl Hold {
         let number = self.kept_number.get_or_init(|| self.core.new_holder().0);
         let kept_as = HolderId::new(self.core.id(), *number);
         let publish = self.core.channels().publish();
-        let holder = self.holder_ref(Counts::NONE);
+        let holder = self.holder_ref();
         self.protocol.keep(&holder, &kept_as, remaining, publish)
     }
 
@@ -79,8 +79,8 @@ impl Hold {
                 // The hold may be gone, if an earlier request was executed.
                 None => {
                     let publish = self.core.channels().publish();
-                    let holder = self.holder_ref(Counts::NONE);
-                    self.protocol.release(&holder, Duration::ZERO, publish)
+                    let holder = self.holder_ref();
+                    self.protocol.release(&holder, publish)
                 }
             };
             let run = pin!(self.core.scripts.run(Lane::Command, &call, window));

@@ -26,6 +26,7 @@ use super::turns::Turns;
 use crate::api::owner::Owner;
 use crate::conn::EventHandler;
 use crate::engine::clock::{Clock, Tick};
+use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
 use crate::engine::keys::{RECALL_CHANNEL, within_braces};
 use crate::observe::events::Event;
@@ -300,9 +301,9 @@ impl LocalLock {
         self.holds.exclusive_until()
     }
 
-    /// Adds a hold that this owner got.
-    pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>, owner: &Owner) {
-        self.holds.add(hold);
+    /// Adds a hold that this owner got in this mode.
+    pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>, owner: &Owner, mode: Mode) {
+        self.holds.add(hold, owner, mode);
         self.gained.give(owner);
     }
 

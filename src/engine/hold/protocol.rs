@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::api::error::Result;
-use crate::engine::counts::{Counts, Mode};
+use crate::engine::counts::Mode;
 use crate::engine::keys::LockName;
 use crate::observe::fact::CountedKind;
 use crate::script::reply::{self, Acquired, Inspected, Released};
@@ -22,7 +22,7 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// How a share in this mode is counted.
     fn counted(&self, mode: Mode) -> CountedKind;
 
-    /// Takes a free lock, or raises a count of a hold that exists.
+    /// Takes a free lock.
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call;
 
     /// Takes a free lock by a plain command, once. `None` if that is not possible.
@@ -36,9 +36,13 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Lowers the counts of a hold. [`Counts::NONE`] releases it, or removes the place of a holder that only waits.
-    /// Harmless if the holder has neither.
-    fn release(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call;
+    /// Releases a hold, or removes the place of a holder that only waits. Harmless if the holder has neither.
+    fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call;
+
+    /// Turns a write hold into a read hold with at least this lease. A lock without readers has none to leave.
+    fn downgrade(&self, holder: &HolderRef<'_>, _lease: Duration, publish: &str) -> Call {
+        self.release(holder, publish)
+    }
 
     /// Leaves a hold without a guard at the server until `remaining` is over, under the holder id `kept_as`. Harmless
     /// if there is no hold.
@@ -60,7 +64,7 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     ) -> Part<'a>;
 
     /// As [`release`](Self::release), as one part of a script for many locks.
-    fn release_as_member<'a>(&self, holder: &HolderRef<'a>, lease: Duration) -> Part<'a>;
+    fn release_as_member<'a>(&self, holder: &HolderRef<'a>) -> Part<'a>;
 
     /// Releases all that this holder has, on behalf of an operator. Looks first whether there is a lock at all.
     fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call;
@@ -120,12 +124,11 @@ pub(crate) enum Queue {
     Server,
 }
 
-/// A holder id, the lock, and the counts to reach.
+/// A holder id, and the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HolderRef<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) id: &'a str,
-    pub(crate) counts: Counts,
     /// Whether the hold has a fencing token. If so, the user needs access to the counter.
     pub(crate) fenced: bool,
     /// See [`Timing`](super::timing::Timing).
@@ -148,13 +151,10 @@ pub(crate) struct Forced {
 pub(crate) struct AcquireTerms {
     /// How waiters are notified: `PUBLISH` or `SPUBLISH`.
     pub(crate) publish: &'static str,
-    /// The count to raise.
     pub(crate) mode: Mode,
     pub(crate) lease: Duration,
     /// How many fencing tokens are wanted: 0, 1, or more where the hold may pass from task to task.
     pub(crate) tokens: u32,
-    /// Whether it is a new hold, not a re-entry.
-    pub(crate) is_new: bool,
     /// How long the server keeps the place of a refused holder that does not ask again. `None` takes no place.
     pub(crate) heartbeat: Option<Duration>,
     /// Whether the server may make it the holder when its turn comes, without another request.
@@ -167,15 +167,6 @@ impl<'a> Part<'a> {
     /// The short form for a lock with one holder and no token.
     pub(crate) fn acquire_plain(holder: &HolderRef<'a>) -> Self {
         Self::default().key(&**holder.name.key()).word(holder.id)
-    }
-
-    /// The short form of its release.
-    pub(crate) fn release_plain(holder: &HolderRef<'a>, channel: String) -> Self {
-        Self::default()
-            .key(&**holder.name.key())
-            .word("plain")
-            .word(holder.id)
-            .word(channel)
     }
 
     /// The words that the script that takes many locks reads for each lock.
@@ -198,19 +189,11 @@ impl<'a> Part<'a> {
     }
 
     /// The words that the script that releases many holds reads for each hold.
-    pub(crate) fn release(
-        kind: &'static str,
-        holder: &HolderRef<'a>,
-        lease: Duration,
-        channel: String,
-    ) -> Self {
+    pub(crate) fn release(kind: &'static str, holder: &HolderRef<'a>, channel: String) -> Self {
         Self::default()
             .key(&**holder.name.key())
             .word(kind)
             .word(holder.id)
-            .number(holder.counts.exclusive)
-            .number(holder.counts.shared)
-            .number(millis(lease))
             .word(channel)
     }
 }

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
+use crate::engine::counts::Mode;
 
 /// A hold as other tasks that want the lock see it.
 pub(crate) trait LocalHold: Any + Debug + Send + Sync {
@@ -28,11 +29,57 @@ pub(crate) trait LocalHold: Any + Debug + Send + Sync {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct LocalHolds(Mutex<Vec<Weak<dyn LocalHold>>>);
+pub(crate) struct LocalHolds(Mutex<Vec<Entry>>);
+
+/// A hold, and what is known of it without asking it. A lock may have thousands of readers in one client.
+#[derive(Debug)]
+struct Entry {
+    hold: Weak<dyn LocalHold>,
+    has: Has,
+}
+
+#[derive(Debug, PartialEq)]
+enum Has {
+    /// It was granted to a writer: it may exclude others, and its owner changes when it is handed off.
+    Writer,
+    /// It was granted to this reader, and no other has joined.
+    Reader(Owner),
+    Readers,
+}
+
+impl Entry {
+    fn is<H: LocalHold>(&self, hold: *const H) -> bool {
+        std::ptr::addr_eq(self.hold.as_ptr(), hold)
+    }
+
+    fn may_be_of(&self, owner: &Owner) -> bool {
+        match &self.has {
+            Has::Reader(reader) => reader == owner,
+            Has::Writer | Has::Readers => true,
+        }
+    }
+}
 
 impl LocalHolds {
-    pub(crate) fn add(&self, hold: Weak<dyn LocalHold>) {
-        self.0.lock().push(hold);
+    /// Adds a hold that this owner was granted in this mode.
+    pub(crate) fn add(&self, hold: Weak<dyn LocalHold>, owner: &Owner, mode: Mode) {
+        let has = match mode {
+            Mode::Exclusive => Has::Writer,
+            Mode::Shared => Has::Reader(owner.clone()),
+        };
+        self.0.lock().push(Entry { hold, has });
+    }
+
+    /// Notes that another reader is about to join this hold.
+    pub(crate) fn joined<H: LocalHold>(&self, hold: &H) {
+        let mut entries = self.0.lock();
+        // Readers join the latest hold.
+        let joined = entries.iter_mut().rev().find(|entry| entry.is(hold));
+        if let Some(entry) = joined
+            && entry.has != Has::Writer
+        {
+            entry.has = Has::Readers;
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -41,65 +88,63 @@ impl LocalHolds {
 
     /// Removes a hold. True if no other is left.
     pub(crate) fn remove<H: LocalHold>(&self, hold: &H) -> bool {
-        let hold: *const H = hold;
-        let mut holds = self.0.lock();
-        holds.retain(|other| !std::ptr::addr_eq(other.as_ptr(), hold));
-        if holds.is_empty() {
+        let mut entries = self.0.lock();
+        entries.retain(|entry| !entry.is(hold));
+        if entries.is_empty() {
             // Frees the memory that a peak needed.
-            holds.shrink_to(4);
+            entries.shrink_to(4);
         }
-        holds.is_empty()
+        entries.is_empty()
     }
 
     /// A live hold of `owner`. An exclusive hold if there is one.
     pub(crate) fn of_owner<H: LocalHold>(&self, owner: &Owner) -> Option<Arc<H>> {
-        let live = self.live().into_iter().filter(|hold| hold.is_of(owner));
+        let known_of = self.those(|entry| entry.may_be_of(owner)).into_iter();
+        let live = known_of.filter(|hold| hold.is_held() && hold.is_of(owner));
         known(live.max_by_key(|hold| hold.is_exclusive())?)
     }
 
     /// The latest local deadline of the live exclusive holds.
     pub(crate) fn exclusive_until(&self) -> Option<Tick> {
-        let live = self.live().into_iter();
+        let live = self.live_of_writers().into_iter();
         let exclusive = live.filter(|hold| hold.is_exclusive());
         exclusive.map(|hold| hold.deadline()).max()
     }
 
     /// Whether a live hold excludes only writers.
     pub(crate) fn is_read(&self) -> bool {
-        let mut live = self.live().into_iter();
-        live.any(|hold| !hold.is_exclusive())
+        let mut all = self.those(|_| true).into_iter();
+        all.any(|hold| hold.is_held() && !hold.is_exclusive())
     }
 
-    /// All holds except `this`, including holds that have ended.
-    pub(crate) fn others<H: LocalHold>(&self, this: &H) -> Vec<Arc<H>> {
-        let this: *const H = this;
-        let holds = self.0.lock();
-        if let [only] = &**holds
-            && std::ptr::addr_eq(only.as_ptr(), this)
-        {
-            return Vec::new();
-        }
-        let others = holds
-            .iter()
-            .filter(|other| !std::ptr::addr_eq(other.as_ptr(), this));
-        let others: Vec<_> = others.filter_map(Weak::upgrade).collect();
-        drop(holds);
-        others.into_iter().filter_map(known).collect()
+    /// All holds but `this` that a hold in this mode would contradict, including holds that have ended.
+    pub(crate) fn contradicted<H: LocalHold>(&self, this: &H, mode: Mode) -> Vec<Arc<H>> {
+        let others = self.those(|entry| {
+            !entry.is(this) && (mode == Mode::Exclusive || entry.has == Has::Writer)
+        });
+        let mut others: Vec<Arc<H>> = others.into_iter().filter_map(known).collect();
+        others.retain(|hold| mode == Mode::Exclusive || hold.is_exclusive());
+        others
     }
 
-    pub(crate) fn live_as<H: LocalHold>(&self) -> Vec<Arc<H>> {
-        self.live().into_iter().filter_map(known).collect()
-    }
-
-    pub(crate) fn live(&self) -> Vec<Arc<dyn LocalHold>> {
-        let mut holds = self.all();
+    /// The live holds that were granted to writers.
+    pub(crate) fn live_of_writers(&self) -> Vec<Arc<dyn LocalHold>> {
+        let mut holds = self.those(|entry| entry.has == Has::Writer);
         holds.retain(|hold| hold.is_held());
         holds
     }
 
-    fn all(&self) -> Vec<Arc<dyn LocalHold>> {
-        let holds = self.0.lock();
-        holds.iter().filter_map(Weak::upgrade).collect()
+    pub(crate) fn live(&self) -> Vec<Arc<dyn LocalHold>> {
+        let mut holds = self.those(|_| true);
+        holds.retain(|hold| hold.is_held());
+        holds
+    }
+
+    /// Collects holds. They are asked without the mutex, because a hold that ends removes itself.
+    fn those(&self, which: impl Fn(&Entry) -> bool) -> Vec<Arc<dyn LocalHold>> {
+        let entries = self.0.lock();
+        let those = entries.iter().filter(|entry| which(entry));
+        those.filter_map(|entry| entry.hold.upgrade()).collect()
     }
 }
 
@@ -107,4 +152,116 @@ impl LocalHolds {
 pub(crate) fn known<H: LocalHold>(hold: Arc<dyn LocalHold>) -> Option<Arc<H>> {
     let hold: Arc<dyn Any + Send + Sync> = hold;
     hold.downcast().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// A hold of one owner that counts how often it is asked.
+    #[derive(Debug)]
+    struct Asked {
+        owner: Owner,
+        is_exclusive: bool,
+        times: AtomicUsize,
+    }
+
+    impl Asked {
+        fn ask(&self) {
+            self.times.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl LocalHold for Asked {
+        fn is_of(&self, owner: &Owner) -> bool {
+            self.ask();
+            self.owner == *owner
+        }
+
+        fn is_held(&self) -> bool {
+            self.ask();
+            true
+        }
+
+        fn is_exclusive(&self) -> bool {
+            self.ask();
+            self.is_exclusive
+        }
+
+        fn deadline(&self) -> Tick {
+            Tick::NEVER
+        }
+
+        fn close(&self) {}
+    }
+
+    /// This many holds in this mode, each of an owner of its own.
+    fn add(holds: &LocalHolds, count: usize, mode: Mode) -> Vec<Arc<Asked>> {
+        let add_one = |_| {
+            let hold = Arc::new(Asked {
+                owner: Owner::new(),
+                is_exclusive: mode == Mode::Exclusive,
+                times: AtomicUsize::new(0),
+            });
+            let entry: Weak<Asked> = Arc::downgrade(&hold);
+            holds.add(entry, &hold.owner, mode);
+            hold
+        };
+        (0..count).map(add_one).collect()
+    }
+
+    fn times(holds: &[Arc<Asked>]) -> usize {
+        holds
+            .iter()
+            .map(|hold| hold.times.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Each acquire asks these questions: with thousands of readers they must not cost a walk each.
+    #[test]
+    fn readers_are_asked_only_by_their_owner() {
+        let holds = LocalHolds::default();
+        let readers = add(&holds, 1_000, Mode::Shared);
+        assert!(holds.of_owner::<Asked>(&Owner::new()).is_none());
+        assert!(holds.exclusive_until().is_none());
+        assert!(holds.live_of_writers().is_empty());
+        assert!(holds.contradicted(&*readers[0], Mode::Shared).is_empty());
+        assert_eq!(times(&readers), 0);
+        let found = holds.of_owner::<Asked>(&readers[500].owner).unwrap();
+        assert!(Arc::ptr_eq(&found, &readers[500]));
+        assert!(times(&readers) > 0 && times(&readers) == times(&readers[500..=500]));
+    }
+
+    #[test]
+    fn a_hold_that_others_have_joined_is_asked_by_any_owner() {
+        let holds = LocalHolds::default();
+        let readers = add(&holds, 3, Mode::Shared);
+        holds.joined(&*readers[1]);
+        assert!(holds.of_owner::<Asked>(&Owner::new()).is_none());
+        assert!(times(&readers[1..=1]) > 0 && times(&readers) == times(&readers[1..=1]));
+    }
+
+    #[test]
+    fn writers_are_asked_by_any_owner_whoever_was_granted_them() {
+        let holds = LocalHolds::default();
+        let writers = add(&holds, 1, Mode::Exclusive);
+        holds.joined(&*writers[0]);
+        assert_eq!(holds.exclusive_until(), Some(Tick::NEVER));
+        assert!(holds.of_owner::<Asked>(&writers[0].owner).is_some());
+        let readers = add(&holds, 2, Mode::Shared);
+        let all = holds.contradicted(&*readers[0], Mode::Exclusive);
+        assert_eq!(all.len(), 2, "all but the new one");
+        let writer = holds.contradicted(&*readers[0], Mode::Shared);
+        assert!(writer.len() == 1 && Arc::ptr_eq(&writer[0], &writers[0]));
+    }
+
+    #[test]
+    fn the_last_to_go_is_told() {
+        let holds = LocalHolds::default();
+        let readers = add(&holds, 2, Mode::Shared);
+        assert!(!holds.remove(&*readers[1]) && !holds.is_empty());
+        assert!(holds.remove(&*readers[0]) && holds.is_empty());
+    }
 }

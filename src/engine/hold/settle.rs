@@ -15,7 +15,7 @@ use super::event::{Effects, Event};
 use super::release_call::release_call;
 use super::releasing::Releasing;
 use super::shell::{Hold, RawShare};
-use super::told::note_release_failed;
+use super::told::{ask_why, note_release_failed};
 use crate::api::error::Result;
 use crate::api::lost::LostReason;
 use crate::conn::Lane;
@@ -38,7 +38,7 @@ impl RawShare {
         let hold = Arc::clone(&self.hold);
         let now = hold.core.clock.now();
         if let Some(reason) = self.lease.loss_at(now) {
-            self.release_later();
+            self.release_later(now);
             return Err(hold.not_held(DOWNGRADE, reason));
         }
         if let Some(reason) = hold.end_share(Event::ShareDowngraded, now).refused {
@@ -55,25 +55,21 @@ impl RawShare {
     /// Releases the share and waits for the server to agree. `now` was read just before. If this future is dropped,
     /// the watchdog task finishes the release.
     pub(super) fn release(self, now: Tick) -> impl Future<Output = Result<()>> {
-        release_all_at(now, Few::from_buf([self]))
+        release_all(now, Few::from_buf([self]))
     }
 
     /// Releases the share without waiting, as `Drop` does. Never blocks or panics.
-    pub(super) fn release_later(self) {
-        release_all_later(Few::from_buf([self]));
-    }
-
-    /// As [`release_later`](Self::release_later), at a time that was read just before.
-    pub(super) fn release_later_at(self, now: Tick) {
-        release_all_later_at(now, Few::from_buf([self]));
+    pub(super) fn release_later(self, now: Tick) {
+        release_all_later(now, Few::from_buf([self]));
     }
 }
 
 impl Hold {
-    /// Whether one script can name both.
+    /// Whether one script can release both. A downgrade goes alone.
     fn is_beside(&self, other: &Self) -> bool {
-        self.core
-            .is_beside(self.name.key(), &other.core, other.name.key())
+        let ends = |hold: &Self| hold.state().target_counts().is_none();
+        let (key, others_key) = (self.name.key(), other.name.key());
+        self.core.is_beside(key, &other.core, others_key) && ends(self) && ends(other)
     }
 
     /// Waits for the server to agree to a downgrade. If this future is dropped, the watchdog task finishes it.
@@ -133,7 +129,9 @@ impl Hold {
                 self.apply(Event::Lost(reason));
             }
             // Its loss was never reported, and only this caller will learn of it.
-            Some(LostReason::Revoked) if self.state().loss().is_none() => self.ask_why(),
+            Some(LostReason::Revoked) if self.state().loss().is_none() => {
+                ask_why(&self.core, self.name(), self.holder_id());
+            }
             Some(_) => {}
         }
         lost
@@ -141,11 +139,7 @@ impl Hold {
 }
 
 /// Releases shares and waits for the servers to agree.
-pub(super) async fn release_all(shares: Few<RawShare>) -> Result<()> {
-    release_all_at(time_of(&shares), shares).await
-}
-
-async fn release_all_at(now: Tick, shares: Few<RawShare>) -> Result<()> {
+pub(super) async fn release_all(now: Tick, shares: Few<RawShare>) -> Result<()> {
     const OPERATION: &str = "release";
     // Also for shares of which the server need not hear.
     let alive = shares.first().map_or(Ok(()), |share| {
@@ -186,20 +180,10 @@ async fn all_confirmed(holds: Vec<Arc<Hold>>) -> Result<()> {
 }
 
 /// Releases shares without waiting.
-pub(super) fn release_all_later(shares: Few<RawShare>) {
-    release_all_later_at(time_of(&shares), shares);
-}
-
-fn release_all_later_at(now: Tick, shares: Few<RawShare>) {
+pub(super) fn release_all_later(now: Tick, shares: Few<RawShare>) {
     for holds in by_server(end_all(shares, now).to_settle) {
         settle_later(holds);
     }
-}
-
-/// The time by the clock of their clients.
-fn time_of(shares: &[RawShare]) -> Tick {
-    let first = shares.first();
-    first.map_or(Tick::ZERO, |share| share.hold.core.clock.now())
 }
 
 /// The result of ending several shares.
@@ -262,7 +246,7 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
     }
 }
 
-/// Groups holds that one script can name, in order.
+/// Groups holds that one script can release, in order.
 fn by_server(holds: Few<Arc<Hold>>) -> Few<Few<Arc<Hold>>> {
     // Nearly always one group.
     if let Some((first, others)) = holds.split_first()
@@ -397,13 +381,18 @@ async fn settle_begun(
             let state = hold.state();
             let counts = state.target_counts();
             let may_be_gone = counts.is_none() && hold.may_be_released();
-            (!state.is_settled()).then_some((index, &**hold, counts, may_be_gone))
+            // The server is asked for two things only: to end a hold, and to downgrade it.
+            let is_open = !state.is_settled() && counts.exclusive == 0;
+            is_open.then_some((index, &**hold, counts, may_be_gone))
         })
         .collect();
     let Some((_, first, ..)) = open.first() else {
         return Ok(settled);
     };
-    let call = release_call(open.iter().map(|(_, hold, counts, _)| (*hold, *counts)));
+    let call = match open[..] {
+        [(_, hold, counts, _)] if !counts.is_none() => hold.downgrade_call(),
+        _ => release_call(open.iter().map(|(_, hold, ..)| *hold)),
+    };
     let run = pin!(first.core.scripts.run(Lane::Command, &call, budget));
     let released = open.iter().filter(|(_, _, counts, _)| counts.is_none());
     let releasing = Releasing::of(released.map(|(_, hold, ..)| *hold));

@@ -383,7 +383,7 @@ impl Drop for Share {
         if let Some(raw) = self.take_raw() {
             let now = raw.hold.core.clock.now();
             raw.timed(self.timer, self.since, now);
-            raw.release_later_at(now);
+            raw.release_later(now);
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::api::options::Replication;
 use crate::api::owner::Owner;
 use crate::conn::Lane;
 use crate::engine::clock::{Now, Tick};
-use crate::engine::counts::{Counts, Mode};
+use crate::engine::counts::Mode;
 use crate::engine::few::Few;
 use crate::engine::hint::Hint;
 use crate::engine::keys::LockName;
@@ -120,7 +120,7 @@ impl Hold {
         if new.is_joinable {
             local.open_read.put(entry.clone());
         }
-        local.add_hold(entry.clone(), &new.owner);
+        local.add_hold(entry.clone(), &new.owner, new.mode);
         let is_in_doubt = hold.replace_contradicted(new.mode);
         core.watchdog.enrol(hold.number, first_check, entry);
         if new.is_joinable {
@@ -148,10 +148,7 @@ impl Hold {
     /// was just learned of counts, provided that the server agrees. True if the server has to be asked.
     fn replace_contradicted(&self, mode: Mode) -> bool {
         let mut is_in_doubt = false;
-        for other in self.local.holds.others::<Self>(self) {
-            if mode == Mode::Shared && !other.is_exclusive() {
-                continue;
-            }
+        for other in self.local.holds.contradicted(self, mode) {
             let is_known = !self.is_handover && !other.is_handover;
             is_in_doubt |= !is_known;
             if !is_known || other.requested <= self.requested {
@@ -369,11 +366,10 @@ impl Hold {
         self.groups.lock().is_empty()
     }
 
-    pub(super) fn holder_ref(&self, counts: Counts) -> HolderRef<'_> {
+    pub(super) fn holder_ref(&self) -> HolderRef<'_> {
         HolderRef {
             name: &self.name,
             id: &self.holder,
-            counts,
             fenced: self.token().is_some(),
             token_retention: self.core.timing.token_retention,
         }

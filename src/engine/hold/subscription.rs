@@ -3,6 +3,7 @@
 //! Waiters that queue in their client share one subscription for each lock. A waiter that queues at the server has
 //! its own.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -26,8 +27,21 @@ pub(crate) struct Subscription {
     listeners: AtomicUsize,
     /// Whether a subscription was made that no task has been asked to end.
     is_subscribed: AtomicBool,
+    /// Whether a task subscribes on behalf of all listeners.
+    is_subscribing: AtomicBool,
     /// After a failed subscription, no other is tried before this time.
     retry_after: AtomicU64,
+}
+
+/// The work that subscribes on behalf of all listeners, until dropped.
+#[derive(Debug)]
+pub(crate) struct Subscribing(Arc<Subscription>);
+
+impl Drop for Subscribing {
+    fn drop(&mut self) {
+        self.0.is_subscribing.store(false, Ordering::SeqCst);
+        self.0.hint.give();
+    }
 }
 
 /// Whether the server sends us the messages of a channel.
@@ -98,6 +112,16 @@ impl Subscription {
 
     pub(crate) fn is_subscribed(&self) -> bool {
         self.is_subscribed.load(Ordering::Relaxed)
+    }
+
+    /// `None` if a task does it already. Its end gives the hint.
+    pub(crate) fn begin_subscribing(self: &Arc<Self>) -> Option<Subscribing> {
+        let was_begun = self.is_subscribing.swap(true, Ordering::SeqCst);
+        (!was_begun).then(|| Subscribing(Arc::clone(self)))
+    }
+
+    pub(crate) fn is_subscribing(&self) -> bool {
+        self.is_subscribing.load(Ordering::SeqCst)
     }
 
     pub(crate) fn retry_after(&self, at: Tick) {

@@ -87,35 +87,36 @@ impl Hold {
         let observed = self.core.observed();
         observed.note(Fact::Event(lost, self.group.get()));
         if reason == LostReason::Revoked {
-            self.ask_why();
+            ask_why(&self.core, self.name(), self.holder_id());
         }
     }
+}
 
-    /// Reads the reason after another process took the hold away, and reports it to the client's observer.
-    pub(super) fn ask_why(&self) {
-        let (observed, watchdog) = (self.core.observed(), &self.core.watchdog);
-        if !observed.is_on() || watchdog.pending() > ASKED_MAX {
-            return;
-        }
-        let Some(key) = freed_key(self.holder_id()) else {
-            return;
-        };
-        let (scripts, limit) = (self.core.scripts.clone(), self.core.timing.reply);
-        let (name, holder) = (self.name.clone(), self.holder);
-        let asking = async move {
-            let mut get = redis::cmd("GET");
-            get.arg(&key);
-            let asked = scripts.transport.send(Lane::Command, &key, &get, limit);
-            let Ok(Value::BulkString(reason)) = asked.await else {
-                return;
-            };
-            let reason = String::from_utf8_lossy(&reason);
-            scripts.observed.note(Fact::event(Event::Freed {
-                lock: name.as_str().into(),
-                holder: (&*holder).into(),
-                reason,
-            }));
-        };
-        watchdog.drive(asking.boxed());
+/// Reads the reason after another process took this away, and reports it to the client's observer.
+pub(crate) fn ask_why(core: &Core, lock: &str, holder: &str) {
+    let (observed, watchdog) = (core.observed(), &core.watchdog);
+    if !observed.is_on() || watchdog.pending() > ASKED_MAX {
+        return;
     }
+    let Some(key) = freed_key(holder) else {
+        return;
+    };
+    let (scripts, limit) = (core.scripts.clone(), core.timing.reply);
+    let (lock, holder) = (lock.to_owned(), holder.to_owned());
+    let asking = async move {
+        let mut get = redis::cmd("GET");
+        get.arg(&key);
+        let asked = scripts.transport.send(Lane::Command, &key, &get, limit);
+        let Ok(Value::BulkString(reason)) = asked.await else {
+            return;
+        };
+        let reason = String::from_utf8_lossy(&reason);
+        let freed = Event::Freed {
+            lock: lock.into(),
+            holder: holder.into(),
+            reason,
+        };
+        scripts.observed.note(Fact::event(freed));
+    };
+    watchdog.drive(asking.boxed());
 }

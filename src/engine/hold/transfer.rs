@@ -107,7 +107,8 @@ impl HandedOff for Hold {
             lease,
             kept_until: Tick::ZERO,
         };
-        share.release_later();
+        let now = share.hold.core.clock.now();
+        share.release_later(now);
     }
 
     fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff> {

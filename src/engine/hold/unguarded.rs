@@ -12,7 +12,6 @@ use rustc_hash::FxHashMap;
 
 use super::protocol::{HolderRef, Protocol};
 use crate::api::holder::HolderId;
-use crate::engine::counts::Counts;
 use crate::engine::keys::LockName;
 use crate::script::Call;
 
@@ -39,11 +38,10 @@ impl Unguarded {
         let holder = HolderRef {
             name: &self.name,
             id: &self.holder,
-            counts: Counts::NONE,
             fenced: self.fenced,
             token_retention,
         };
-        self.protocol.release(&holder, Duration::ZERO, publish)
+        self.protocol.release(&holder, publish)
     }
 }
 

@@ -109,45 +109,23 @@ fn step(script: &'static str, keys: &'static [&'static str], args: &[&'static st
 }
 
 fn fair(holder: &'static str, on_turn: &'static str) -> Step {
-    step("fair_acquire", &FAIR, &ask_args(holder, "1", on_turn))
+    step("fair_acquire", &FAIR, &ask_args(holder, on_turn))
 }
 
 fn fair_ends(holder: &'static str) -> Step {
-    step("fair_release", &FAIR, &leave_args(holder, "0"))
+    step("fair_release", &FAIR, &leave_args(holder))
 }
 
-fn read(
-    holder: &'static str,
-    count: &'static str,
-    lease: &'static str,
-    is_new: &'static str,
-) -> Step {
-    step(
-        "read_acquire",
-        &RW,
-        &[holder, count, lease, "0", is_new, "0", "0"],
-    )
+fn read(holder: &'static str, lease: &'static str) -> Step {
+    step("read_acquire", &RW, &[holder, lease, "0", "0", "0"])
 }
 
-fn write(
-    holder: &'static str,
-    count: &'static str,
-    is_new: &'static str,
-    heartbeat: &'static str,
-) -> Step {
-    step(
-        "write_acquire",
-        &RW,
-        &[holder, count, "15000", "0", is_new, heartbeat],
-    )
+fn write(holder: &'static str, heartbeat: &'static str) -> Step {
+    step("write_acquire", &RW, &[holder, "15000", "0", heartbeat])
 }
 
-fn rw_keeps(holder: &'static str, writes: &'static str, reads: &'static str) -> Step {
-    step(
-        "rw_release",
-        &RW,
-        &[holder, writes, reads, "10000", "C", "PUBLISH"],
-    )
+fn rw_ends(holder: &'static str) -> Step {
+    step("rw_release", &RW, &[holder, "C", "PUBLISH"])
 }
 
 fn rw_renew(holder: &'static str, lease: &'static str) -> Step {
@@ -187,28 +165,24 @@ fn fair_with_listeners() -> Vec<Step> {
 /// The leases differ widely, so a few milliseconds do not matter.
 fn readers_and_writers() -> Vec<Step> {
     vec![
-        read(U1, "1", "90000", "1").called("read"),
-        read(U2, "1", "60000", "1").called("read, others read"),
-        read(U2, "2", "70000", "0").called("read again"),
-        rw_keeps(U2, "0", "1").called("read release, reads on"),
+        read(U1, "90000").called("read"),
+        read(U2, "60000").called("read, others read"),
         rw_renew(U2, "80000").called("renew a reader"),
-        write(U3, "1", "1", "0").called("write, others read"),
-        write(U3, "1", "1", "3000").called("write, others read, waits"),
-        read(U4, "1", "30000", "1").called("read, a writer waits"),
-        rw_keeps(U3, "0", "0").called("write, gives up waiting"),
+        write(U3, "0").called("write, others read"),
+        write(U3, "3000").called("write, others read, waits"),
+        read(U4, "30000").called("read, a writer waits"),
+        rw_ends(U3).called("write, gives up waiting"),
         // This lease must remain the longest, even if time passes between two calls of a script.
         rw_renew(U1, "95000"),
-        rw_keeps(U1, "0", "0").called("read release, others read on"),
-        rw_keeps(U2, "0", "0").called("read release, the last"),
-        write(U1, "1", "1", "3000").called("write"),
-        write(U1, "2", "0", "0").called("write again"),
-        read(U2, "1", "30000", "1").called("read, held by a writer"),
-        rw_keeps(U1, "1", "0").called("write release, writes on"),
+        rw_ends(U1).called("read release, others read on"),
+        rw_ends(U2).called("read release, the last"),
+        write(U1, "3000").called("write"),
+        read(U2, "30000").called("read, held by a writer"),
         rw_renew(U1, "15000").called("renew a writer"),
-        rw_keeps(U1, "0", "1").called("downgrade"),
-        rw_keeps(U1, "0", "0"),
-        write(U1, "1", "1", "0"),
-        rw_keeps(U1, "0", "0").called("write release"),
+        step("rw_downgrade", &RW, &[U1, "10000", "C", "PUBLISH"]).called("downgrade"),
+        rw_ends(U1),
+        write(U1, "0"),
+        rw_ends(U1).called("write release"),
     ]
 }
 
@@ -221,7 +195,7 @@ fn several_locks_and_tokens() -> Vec<Step> {
         step("multi_release", &["A", "B"], &both).called("multi release, two reentrant locks"),
         step("raise_token", &["T"], &["7"]).called("raise a token"),
         step("raise_token", &["T"], &["6"]).called("raise a token, it is larger"),
-        step("reentrant_acquire", &["A"], &[U1, "1", "30000", "0"]),
+        step("reentrant_acquire", &["A"], &[U1, "30000", "0"]),
         step("take_token", &["A", "T"], &[U1, "0"]).called("take a token for a hold"),
     ]
 }
@@ -231,15 +205,15 @@ fn what_is_kept() -> Vec<Step> {
     let keep = [U9, "1000", "C", "PUBLISH"];
     let kept = |holder| [&[holder], &keep[..]].concat();
     vec![
-        step("reentrant_acquire", &["K"], &[U1, "1", "30000", "0"]),
+        step("reentrant_acquire", &["K"], &[U1, "30000", "0"]),
         step("keep", &["K"], &kept(U1)).called("keep until later"),
         // The fair lock is held by the waiter that it was last handed over to.
         fair(U2, GRANT),
         step("keep", &FAIR[..2], &kept(U4)).called("keep a fair lock until later"),
-        write(U1, "1", "1", "0"),
+        write(U1, "0"),
         step("rw_keep", READER, &kept(U1)).called("keep a writer until later"),
-        rw_keeps(U9, "0", "0"),
-        read(U1, "1", "30000", "1"),
+        rw_ends(U9),
+        read(U1, "30000"),
         step("rw_keep", READER, &kept(U1)).called("keep a reader until later"),
     ]
 }
@@ -247,7 +221,7 @@ fn what_is_kept() -> Vec<Step> {
 fn recalls() -> Vec<Step> {
     let recall = |key| step("recall", key, &["lockset_recall:", "PUBLISH"]);
     vec![
-        step("reentrant_acquire", &["R"], &[U1, "1", "30000", "0"]),
+        step("reentrant_acquire", &["R"], &[U1, "30000", "0"]),
         recall(&["R"]).called("recall"),
         recall(READER).called("recall a reader"),
     ]

@@ -3,8 +3,7 @@
 use redis::Value;
 
 use super::fixture::{
-    DONE, Fixture, HELD, NO_SUCH_HOLD, NOT_HELD, U0, U1, U2, U3, U4, U9, UNKNOWN, User, elsewhere,
-    list, near,
+    DONE, Fixture, HELD, NOT_HELD, U0, U1, U2, U3, U4, U9, UNKNOWN, User, elsewhere, list, near,
 };
 use crate::conn::error_reply::code;
 use crate::script::reply;
@@ -23,16 +22,14 @@ pub(super) const GRANT_FENCED: &str = "grant_fenced";
 /// The call does not wait.
 pub(super) const NO_PLACE: &str = "";
 
-pub(super) fn ask_args<'a>(holder: &'a str, count: &'a str, on_turn: &'a str) -> [&'a str; 8] {
+pub(super) fn ask_args<'a>(holder: &'a str, on_turn: &'a str) -> [&'a str; 7] {
     let heartbeat = if on_turn == NO_PLACE { "0" } else { "3000" };
     let lease = "30000";
-    [
-        holder, count, lease, "0", heartbeat, on_turn, CHANNEL, "PUBLISH",
-    ]
+    [holder, lease, "0", heartbeat, on_turn, CHANNEL, "PUBLISH"]
 }
 
-pub(super) fn leave_args<'a>(holder: &'a str, count: &'a str) -> [&'a str; 5] {
-    [holder, count, "1", CHANNEL, "PUBLISH"]
+pub(super) fn leave_args(holder: &str) -> [&str; 3] {
+    [holder, CHANNEL, "PUBLISH"]
 }
 
 impl Fixture {
@@ -43,7 +40,7 @@ impl Fixture {
 
     /// Asks for the lock and joins the queue. The second value is the time until which the place is kept.
     pub(super) async fn queue_up(&mut self, holder: &str, on_turn: &str) -> (Value, Option<i64>) {
-        let args = ask_args(holder, "1", on_turn);
+        let args = ask_args(holder, on_turn);
         match self.run("fair_acquire", &KEYS, &args).await {
             Value::Array(reply) => {
                 let [remaining, Value::Int(until)] = &*reply else {
@@ -58,13 +55,12 @@ impl Fixture {
     }
 
     pub(super) async fn fair_try(&mut self, holder: &str) -> Value {
-        self.run("fair_acquire", &KEYS, &ask_args(holder, "1", NO_PLACE))
+        self.run("fair_acquire", &KEYS, &ask_args(holder, NO_PLACE))
             .await
     }
 
-    pub(super) async fn fair_release(&mut self, holder: &str, count: &str) -> Value {
-        self.run("fair_release", &KEYS, &leave_args(holder, count))
-            .await
+    pub(super) async fn fair_release(&mut self, holder: &str) -> Value {
+        self.run("fair_release", &KEYS, &leave_args(holder)).await
     }
 
     async fn place(&mut self, waiter: &str, places: &str) -> Value {
@@ -156,14 +152,14 @@ async fn the_fair_trace() {
     assert!(near(fixture.pttl_of(ALIVE).await, 930_000));
     assert!(near(fixture.pttl_of(QUEUE).await, 3_600_000));
     assert!(near(fixture.pttl_of(TIMEOUTS).await, 3_600_000));
-    assert_eq!(fixture.fair_release(U9, "0").await, NOT_HELD, "no holder");
+    assert_eq!(fixture.fair_release(U9).await, NOT_HELD, "no holder");
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
 
     // The reply counts the subscriber of this test.
-    assert_eq!(fixture.fair_release(U0, "0").await, Value::Int(1));
+    assert_eq!(fixture.fair_release(U0).await, Value::Int(1));
     let turn_of = |waiter: &str| vec![format!("{CHANNEL}:{waiter} 0")];
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
-    assert_eq!(fixture.fair_release(U0, "0").await, NOT_HELD);
+    assert_eq!(fixture.fair_release(U0).await, NOT_HELD);
     // A free lock belongs to the head, not to any other caller, waiting or not.
     assert_eq!(fixture.fair(U2).await, UNKNOWN);
     assert_eq!(fixture.fair(U3).await, UNKNOWN);
@@ -184,22 +180,20 @@ async fn the_fair_trace() {
     assert_eq!(after, scores, "nobody's score is shifted");
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
 
-    // A re-entry and a lower count do not touch the queue.
-    let again = ask_args(U1, "2", NO_PLACE);
-    assert_eq!(fixture.run("fair_acquire", &KEYS, &again).await, HELD);
-    assert_eq!(fixture.fair_release(U1, "1").await, DONE);
+    // A repeat does not touch the queue.
+    assert_eq!(fixture.fair_try(U1).await, HELD);
     fixture.in_all_three(&[U2, U3]).await;
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
-    assert_eq!(fixture.fair_release(U1, "0").await, Value::Int(1));
+    assert_eq!(fixture.fair_release(U1).await, Value::Int(1));
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U2));
 
     // The notified head leaves the queue, so the next waiter is notified.
-    assert_eq!(fixture.fair_release(U2, "0").await, DONE);
+    assert_eq!(fixture.fair_release(U2).await, DONE);
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U3));
-    assert_eq!(fixture.fair_release(U2, "0").await, NOT_HELD, "not twice");
+    assert_eq!(fixture.fair_release(U2).await, NOT_HELD, "not twice");
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     assert_eq!(fixture.fair(U3).await, HELD);
-    assert_eq!(fixture.fair_release(U3, "0").await, DONE, "no waiter");
+    assert_eq!(fixture.fair_release(U3).await, DONE, "no waiter");
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
@@ -211,12 +205,12 @@ async fn a_waiter_that_gives_up_behind_the_head_notifies_nobody() {
         fixture.fair(waiter).await;
     }
     // While the lock is held, not even the next waiter is notified. It is notified when the hold ends.
-    assert_eq!(fixture.fair_release(U1, "0").await, DONE);
+    assert_eq!(fixture.fair_release(U1).await, DONE);
     fixture.in_all_three(&[U2]).await;
     fixture.fair(U3).await;
-    fixture.fair_release(U0, "0").await;
+    fixture.fair_release(U0).await;
     fixture.messages(&mut subscriber).await;
-    assert_eq!(fixture.fair_release(U3, "0").await, DONE);
+    assert_eq!(fixture.fair_release(U3).await, DONE);
     fixture.in_all_three(&[U2]).await;
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
 }
@@ -236,27 +230,11 @@ async fn the_next_one_is_told_of_a_lock_that_is_left() {
         assert_eq!(fixture.run("keep", &kept, &args).await, Value::Int(1));
         let turn_of = |waiter: &str| format!("{CHANNEL}:{waiter} 0");
         assert_eq!(fixture.messages(&mut subscriber).await, [turn_of(U1)]);
-        assert_eq!(fixture.fair_release(U1, "0").await, DONE);
+        assert_eq!(fixture.fair_release(U1).await, DONE);
         let expected = if told { vec![turn_of(U2)] } else { vec![] };
         assert_eq!(fixture.messages(&mut subscriber).await, expected, "{lease}");
         fixture.in_all_three(&[U2]).await;
     }
-}
-
-#[tokio::test]
-async fn a_re_entry_of_a_fair_lock_never_creates_a_hold() {
-    let mut fixture = Fixture::new().await;
-    let again = ask_args(U1, "2", GRANT);
-    assert_eq!(
-        fixture.run("fair_acquire", &KEYS, &again).await,
-        NO_SUCH_HOLD
-    );
-    fixture.fair(U2).await;
-    assert_eq!(
-        fixture.run("fair_acquire", &KEYS, &again).await,
-        NO_SUCH_HOLD
-    );
-    assert_eq!(fixture.server.keys().await, ["F"], "and no place");
 }
 
 /// A heartbeat from before the server's clock was set back lasts no longer than any other.
@@ -267,7 +245,7 @@ async fn a_clock_that_is_set_back_keeps_no_dead_head() {
     fixture.fair(U1).await;
     let ahead = (fixture.now().await + 3_600_000).to_string();
     fixture.make(&["ZADD", ALIVE, &ahead, U1]).await;
-    fixture.fair_release(U0, "0").await;
+    fixture.fair_release(U0).await;
     assert_eq!(fixture.fair(U2).await, UNKNOWN, "not its turn yet");
     let left = fixture.score(ALIVE, U1).await - fixture.now().await;
     assert!((0..=3_000).contains(&left), "{left}");
@@ -286,7 +264,7 @@ async fn a_clock_that_is_set_back_keeps_no_dead_for_longer_than_one() {
     for waiter in &waiters[..3] {
         fixture.make(&["ZADD", ALIVE, &ahead, waiter]).await;
     }
-    fixture.fair_release(U0, "0").await;
+    fixture.fair_release(U0).await;
     for waiter in waiters {
         let score: f64 = fixture.ask(&["ZSCORE", ALIVE, waiter]).await;
         let left = score - fixture.now().await as f64;
@@ -309,7 +287,7 @@ async fn the_dead_are_passed_over_and_the_next_is_notified() {
     // No waiter is passed over while the lock is held.
     assert!(elsewhere(&fixture.fair_try(U9).await, 30_000));
     assert_eq!(fixture.queue().await.len(), 5);
-    fixture.fair_release(U0, "0").await;
+    fixture.fair_release(U0).await;
     fixture.in_all_three(&[U2, U3]).await;
     let turn = |waiter: &str| vec![format!("{CHANNEL}:{waiter} 0")];
     assert_eq!(fixture.messages(&mut subscriber).await, turn(U2));
@@ -329,7 +307,7 @@ async fn the_dead_are_passed_over_and_the_next_is_notified() {
     fixture.in_all_three(&[U3, U2]).await;
     fixture.dies(U3).await;
     assert_eq!(fixture.fair(U2).await, HELD);
-    fixture.fair_release(U2, "0").await;
+    fixture.fair_release(U2).await;
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
@@ -377,7 +355,7 @@ async fn a_place_is_made_whole_again_at_the_end_of_the_queue() {
     // A waiter that leaves removes the rest of its place.
     fixture.make(&["ZREM", TIMEOUTS, U1]).await;
     fixture.make(&["ZREM", ALIVE, U1]).await;
-    assert_eq!(fixture.fair_release(U1, "0").await, DONE);
+    assert_eq!(fixture.fair_release(U1).await, DONE);
     fixture.in_all_three(&[U2]).await;
 }
 
@@ -403,7 +381,7 @@ async fn one_call_passes_over_so_many_and_no_more() {
     fixture.fair(U1).await;
     assert_eq!(fixture.queue().await.len(), 501);
     assert_eq!(fixture.fair(U1).await, HELD, "the next call continues");
-    fixture.fair_release(U1, "0").await;
+    fixture.fair_release(U1).await;
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
@@ -430,8 +408,8 @@ async fn a_fair_grant_has_its_token() {
     let mut fixture = Fixture::new().await;
     let [lock, queue, timeouts, alive] = KEYS;
     let keys = [lock, queue, timeouts, alive, TOKEN];
-    let mut args = ask_args(U1, "1", GRANT);
-    args[3] = "1";
+    let mut args = ask_args(U1, GRANT);
+    args[2] = "1";
     let mut last = 0;
     for _ in 0..2 {
         let reply = fixture.run("fair_acquire", &keys, &args).await;
@@ -444,8 +422,8 @@ async fn a_fair_grant_has_its_token() {
         assert_eq!(kept, last.to_string());
     }
     // A refused call uses up no token.
-    args = ask_args(U2, "1", NO_PLACE);
-    args[3] = "1";
+    args = ask_args(U2, NO_PLACE);
+    args[2] = "1";
     assert!(elsewhere(
         &fixture.run("fair_acquire", &keys, &args).await,
         30_000
@@ -461,20 +439,17 @@ async fn a_full_server_lets_fair_waiters_and_holders_go() {
     for waiter in [U0, U1, U2] {
         fixture.fair(waiter).await;
     }
-    let again = ask_args(U0, "2", NO_PLACE);
-    fixture.run("fair_acquire", &KEYS, &again).await;
     let before = fixture.keys().await;
     fixture.fill().await;
-    let args = ask_args(U3, "1", GRANT);
+    let args = ask_args(U3, GRANT);
     let refused = fixture.refused("fair_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
     assert_eq!(fixture.keys().await, before, "nothing is half done");
     let renewed = fixture.run("renew", &["F"], &[U0, "60000"]).await;
     assert_eq!(renewed, list(&[1]));
-    assert_eq!(fixture.fair_release(U0, "1").await, DONE);
-    assert_eq!(fixture.fair_release(U1, "0").await, DONE);
-    assert_eq!(fixture.fair_release(U0, "0").await, DONE);
-    assert_eq!(fixture.fair_release(U2, "0").await, DONE);
+    assert_eq!(fixture.fair_release(U1).await, DONE);
+    assert_eq!(fixture.fair_release(U0).await, DONE);
+    assert_eq!(fixture.fair_release(U2).await, DONE);
     assert_eq!(fixture.queue().await, [""; 0]);
 }
 
@@ -491,7 +466,7 @@ async fn a_foreign_key_beside_a_fair_lock_is_not_touched() {
             }
             fixture.make(&["SET", foreign, "theirs"]).await;
             let before = fixture.keys().await;
-            let args = ask_args(U3, "1", GRANT);
+            let args = ask_args(U3, GRANT);
             let what = format!("{foreign}, held: {held}");
             match fixture.try_fair(&args).await {
                 Ok(reply) => {
@@ -506,7 +481,7 @@ async fn a_foreign_key_beside_a_fair_lock_is_not_touched() {
             let kept: String = fixture.ask(&["GET", foreign]).await;
             assert_eq!(kept, "theirs");
             if held && foreign != "F" {
-                assert_eq!(fixture.fair_release(U0, "0").await, DONE, "{what}");
+                assert_eq!(fixture.fair_release(U0).await, DONE, "{what}");
                 let exists: i64 = fixture.ask(&["EXISTS", "F"]).await;
                 assert_eq!(exists, 0, "{what}: it is free");
             }
@@ -554,20 +529,20 @@ async fn a_missing_right_leaves_no_half_of_a_fair_place() {
         let _: () = fixture.ask(&["FLUSHALL"]).await;
         fixture.fair(U0).await;
         let mut user = fixture.user(&format!("-{right}")).await;
-        anything(&mut user, "fair_acquire", &ask_args(U1, "1", GRANT)).await;
+        anything(&mut user, "fair_acquire", &ask_args(U1, GRANT)).await;
         fixture.a_score_for_each_in_the_queue().await;
-        anything(&mut user, "fair_release", &leave_args(U1, "0")).await;
+        anything(&mut user, "fair_release", &leave_args(U1)).await;
         fixture.a_score_for_each_in_the_queue().await;
         if !["lindex", "lrem", "zrem", "exists", "hdel"].contains(&right) {
             fixture.in_all_three(&[]).await;
         }
         // And for the head of a free lock.
         fixture.fair(U1).await;
-        fixture.fair_release(U0, "0").await;
-        anything(&mut user, "fair_acquire", &ask_args(U1, "1", GRANT)).await;
+        fixture.fair_release(U0).await;
+        anything(&mut user, "fair_acquire", &ask_args(U1, GRANT)).await;
         fixture.a_score_for_each_in_the_queue().await;
         assert_ne!(fixture.pttl_of("F").await, -1, "{right}: a hold for ever");
-        anything(&mut user, "fair_release", &leave_args(U1, "0")).await;
+        anything(&mut user, "fair_release", &leave_args(U1)).await;
         fixture.a_score_for_each_in_the_queue().await;
         if right != "hdel" {
             assert_eq!(fixture.pttl_of("F").await, -2, "{right}: it is free again");

@@ -36,7 +36,7 @@ async fn a_queue_of_ours_ends_an_hour_after_the_last_has_asked() {
     fixture.fair(U1).await;
     fixture.ends_in(HOUR).await;
     // One waiter has taken the lock and one is left: the queue still has an end.
-    fixture.fair_release(U0, "0").await;
+    fixture.fair_release(U0).await;
     assert_eq!(fixture.fair(U1).await, HELD);
     fixture.ends_in(HOUR).await;
     // The queue expired while a waiter was away. It asks again.
@@ -83,9 +83,9 @@ async fn the_last_of_ours_leaves_redissons_without_its_end() {
             fixture.dies(U1).await;
         }
         if way == "gives up" {
-            fixture.fair_release(U1, "0").await;
+            fixture.fair_release(U1).await;
         }
-        let told = fixture.fair_release(U0, "0").await;
+        let told = fixture.fair_release(U0).await;
         assert_eq!(told, Value::Int(0), "nobody listens");
         if way == "its turn" {
             fixture.ends_in(HOUR).await;
@@ -105,9 +105,9 @@ async fn what_is_left_beside_an_empty_queue_ends_as_ours() {
         fixture.fair(holder).await;
     }
     let mut user = fixture.user("-zrem").await;
-    let denied = user.run("fair_release", &KEYS, &leave_args(U1, "0")).await;
+    let denied = user.run("fair_release", &KEYS, &leave_args(U1)).await;
     assert!(denied.is_err(), "{denied:?}");
-    fixture.fair_release(U2, "0").await;
+    fixture.fair_release(U2).await;
     let [queue, scores] = fixture.ends().await;
     assert_eq!(queue, -2);
     assert!(near(scores, HOUR), "{scores}");

@@ -75,13 +75,13 @@ async fn a_release_makes_the_next_one_the_holder_and_says_so() {
     fixture.fair_holds(U0).await;
     let first = fixture.waits(U1).await;
     let second = fixture.waits(U2).await;
-    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    assert_eq!(fixture.fair_release(U0).await, TOLD);
     fixture.was_handed(&mut subscriber, U1, first).await;
     fixture.in_all_three(&[U2]).await;
 
     // The caller lost the answer and repeats the call, which changes nothing.
     let before = fixture.keys().await;
-    assert_eq!(fixture.fair_release(U0, "0").await, NOT_HELD);
+    assert_eq!(fixture.fair_release(U0).await, NOT_HELD);
     assert_eq!(fixture.keys().await, before);
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
 
@@ -94,9 +94,9 @@ async fn a_release_makes_the_next_one_the_holder_and_says_so() {
     assert!(near(fixture.pttl_of(LOCK).await, 30_000));
     fixture.in_all_three(&[U2]).await;
 
-    assert_eq!(fixture.fair_release(U1, "0").await, TOLD);
+    assert_eq!(fixture.fair_release(U1).await, TOLD);
     fixture.was_handed(&mut subscriber, U2, second).await;
-    assert_eq!(fixture.fair_release(U2, "0").await, DONE, "no waiter");
+    assert_eq!(fixture.fair_release(U2).await, DONE, "no waiter");
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
@@ -110,11 +110,11 @@ async fn one_that_gives_up_what_it_was_handed_hands_it_on() {
     for waiter in [U1, U2, U3] {
         untils.push(fixture.waits(waiter).await);
     }
-    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    assert_eq!(fixture.fair_release(U0).await, TOLD);
     fixture.was_handed(&mut subscriber, U1, untils[0]).await;
-    assert_eq!(fixture.fair_release(U1, "0").await, TOLD);
+    assert_eq!(fixture.fair_release(U1).await, TOLD);
     fixture.was_handed(&mut subscriber, U2, untils[1]).await;
-    assert_eq!(fixture.fair_release(U1, "0").await, NOT_HELD, "a repeat");
+    assert_eq!(fixture.fair_release(U1).await, NOT_HELD, "a repeat");
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     assert_eq!(fixture.held_by().await, [U2, "1"]);
 }
@@ -127,18 +127,18 @@ async fn a_head_that_leaves_a_free_lock_hands_it_on() {
     fixture.waits(U1).await;
     let second = fixture.waits(U2).await;
     let third = fixture.waits(U3).await;
-    assert_eq!(fixture.fair_release(U0, "0").await, DONE, "nobody listens");
+    assert_eq!(fixture.fair_release(U0).await, DONE, "nobody listens");
     fixture.in_all_three(&[U1, U2, U3]).await;
     let mut subscriber = fixture.subscriber().await;
-    assert_eq!(fixture.fair_release(U1, "0").await, DONE);
+    assert_eq!(fixture.fair_release(U1).await, DONE);
     fixture.was_handed(&mut subscriber, U2, second).await;
     fixture.in_all_three(&[U3]).await;
     // While the lock is held, no waiter is next.
     fixture.waits(U4).await;
-    assert_eq!(fixture.fair_release(U4, "0").await, DONE);
+    assert_eq!(fixture.fair_release(U4).await, DONE);
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     assert_eq!(fixture.held_by().await, [U2, "1"]);
-    assert_eq!(fixture.fair_release(U2, "0").await, TOLD);
+    assert_eq!(fixture.fair_release(U2).await, TOLD);
     fixture.was_handed(&mut subscriber, U3, third).await;
 }
 
@@ -152,7 +152,7 @@ async fn a_forced_unlock_hands_the_lock_over() {
     let forced = fixture.run("fair_force_unlock", &KEYS, &args).await;
     assert_eq!(forced, Value::Int(1));
     fixture.was_handed(&mut subscriber, U1, first).await;
-    assert_eq!(fixture.fair_release(U0, "0").await, NOT_HELD);
+    assert_eq!(fixture.fair_release(U0).await, NOT_HELD);
     assert_eq!(fixture.held_by().await, [U1, "1"]);
 }
 
@@ -163,7 +163,7 @@ async fn a_head_that_does_not_hear_is_not_made_the_holder() {
     fixture.fair_holds(U0).await;
     fixture.waits(U1).await;
     fixture.waits(U2).await;
-    assert_eq!(fixture.fair_release(U0, "0").await, DONE);
+    assert_eq!(fixture.fair_release(U0).await, DONE);
     assert_eq!(fixture.pttl_of(LOCK).await, -2);
     fixture.in_all_three(&[U1, U2]).await;
     assert_eq!(fixture.fair_try(U2).await, UNKNOWN, "not its turn");
@@ -179,15 +179,15 @@ async fn a_waiter_that_cannot_be_made_the_holder_is_notified_of_its_turn() {
     fixture.queue_up(U1, WAKE).await;
     fixture.waits(U2).await;
     fixture.redisson_waits("r:1", 300_000).await;
-    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    assert_eq!(fixture.fair_release(U0).await, TOLD);
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
     assert_eq!(fixture.pttl_of(LOCK).await, -2);
     fixture.fair_holds(U1).await;
     let soon = (fixture.now().await + 90).to_string();
     fixture.make(&["ZADD", ALIVE, &soon, U2]).await;
-    assert_eq!(fixture.fair_release(U1, "0").await, TOLD);
+    assert_eq!(fixture.fair_release(U1).await, TOLD);
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U2));
-    fixture.fair_release(U2, "0").await;
+    fixture.fair_release(U2).await;
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of("r:1"));
     assert_eq!(fixture.pttl_of(LOCK).await, -2);
     assert_eq!(fixture.queue().await, ["r:1"]);
@@ -206,7 +206,7 @@ async fn a_member_of_a_multi_lock_asks_by_itself() {
     let refused = fixture.run("multi_acquire", &keys, &args).await;
     assert!(matches!(refused, Value::Array(_)), "{refused:?}");
     fixture.in_all_three(&[U1]).await;
-    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    assert_eq!(fixture.fair_release(U0).await, TOLD);
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
     assert_eq!(fixture.pttl_of(LOCK).await, -2);
 }
@@ -218,7 +218,7 @@ async fn the_release_of_a_multi_lock_hands_over() {
     let mut subscriber = fixture.subscriber().await;
     fixture.fair_holds(U0).await;
     let first = fixture.waits(U1).await;
-    let args = ["PUBLISH", "fair", U0, "0", "0", "0", CHANNEL];
+    let args = ["PUBLISH", "fair", U0, CHANNEL];
     let told = fixture.run("multi_release", &KEYS, &args).await;
     assert_eq!(told, Value::Array(vec![TOLD]));
     fixture.was_handed(&mut subscriber, U1, first).await;
@@ -231,10 +231,10 @@ async fn a_token_goes_with_the_lock_if_there_is_a_key_for_it() {
     let mut last = 0;
     for (keys, is_handed) in [(&FENCED[..], true), (&KEYS[..], false)] {
         fixture.fair_holds(U0).await;
-        let mut args = ask_args(U1, "1", GRANT_FENCED);
-        args[3] = "1";
+        let mut args = ask_args(U1, GRANT_FENCED);
+        args[2] = "1";
         fixture.run("fair_acquire", &FENCED, &args).await;
-        let release = leave_args(U0, "0");
+        let release = leave_args(U0);
         assert_eq!(fixture.run("fair_release", keys, &release).await, TOLD);
         let messages = fixture.messages(&mut subscriber).await;
         if is_handed {
@@ -253,13 +253,13 @@ async fn a_token_goes_with_the_lock_if_there_is_a_key_for_it() {
             let asked = fixture.run("fair_acquire", &FENCED, &args).await;
             assert!(token(&asked) > last, "{asked:?}");
         }
-        assert_eq!(fixture.fair_release(U1, "0").await, DONE);
+        assert_eq!(fixture.fair_release(U1).await, DONE);
     }
     assert_eq!(fixture.server.keys().await, [TOKEN]);
     // A waiter that wants no token gets none, even if the releasing holder could supply it.
     fixture.fair_holds(U0).await;
     let until = fixture.waits(U1).await;
-    let release = leave_args(U0, "0");
+    let release = leave_args(U0);
     fixture.run("fair_release", &FENCED, &release).await;
     let kept: u64 = fixture.ask(&["GET", TOKEN]).await;
     fixture.was_handed(&mut subscriber, U1, until).await;
@@ -284,12 +284,12 @@ async fn a_foreign_counter_is_not_touched_and_the_head_is_told() {
         fixture.queue_up(U1, GRANT_FENCED).await;
         fixture.make(foreign).await;
         let before = fixture.keys().await[TOKEN].clone();
-        let release = leave_args(U0, "0");
+        let release = leave_args(U0);
         assert_eq!(fixture.run("fair_release", &FENCED, &release).await, TOLD);
         assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
         assert_eq!(fixture.keys().await[TOKEN], before);
         assert_eq!(fixture.pttl_of(LOCK).await, -2);
-        fixture.fair_release(U1, "0").await;
+        fixture.fair_release(U1).await;
     }
 }
 
@@ -301,7 +301,7 @@ async fn a_lock_that_somebody_else_has_too_is_handed_to_nobody() {
     fixture.fair_holds(U0).await;
     fixture.waits(U1).await;
     fixture.make(&["HSET", LOCK, "stranger", "1"]).await;
-    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    assert_eq!(fixture.fair_release(U0).await, TOLD);
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
     assert_eq!(fixture.held_by().await, ["stranger", "1"]);
 }
@@ -316,13 +316,13 @@ async fn a_clock_that_is_set_back_gives_no_long_lease() {
     fixture.waits(U1).await;
     let ahead = fixture.now().await + 3_600_000;
     fixture.make(&["ZADD", ALIVE, &ahead.to_string(), U1]).await;
-    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    assert_eq!(fixture.fair_release(U0).await, TOLD);
     let messages = fixture.messages(&mut subscriber).await;
     let (_, letter) = handed(&messages).unwrap_or_else(|| panic!("{messages:?}"));
     assert_eq!(letter.lease.as_millis(), 3_000);
     assert!(i64::try_from(letter.until_ms).unwrap() < ahead);
     assert!(near(fixture.pttl_of(LOCK).await, 3_000));
-    fixture.fair_release(U1, "0").await;
+    fixture.fair_release(U1).await;
 
     fixture.fair_holds(U0).await;
     fixture.queue_up(U1, WAKE).await;
@@ -330,7 +330,7 @@ async fn a_clock_that_is_set_back_gives_no_long_lease() {
         .make(&["ZADD", ALIVE, &format!("{ahead}.25"), U1])
         .await;
     for _ in 0..2 {
-        fixture.fair_release(U0, "0").await;
+        fixture.fair_release(U0).await;
         assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
         let score: f64 = fixture.ask(&["ZSCORE", ALIVE, U1]).await;
         assert!(score < ahead as f64);
@@ -345,14 +345,14 @@ async fn a_full_server_hands_over() {
     let mut subscriber = fixture.subscriber().await;
     fixture.fair_holds(U0).await;
     let first = fixture.waits(U1).await;
-    let mut args = ask_args(U2, "1", GRANT_FENCED);
-    args[3] = "1";
+    let mut args = ask_args(U2, GRANT_FENCED);
+    args[2] = "1";
     fixture.run("fair_acquire", &FENCED, &args).await;
     let third = fixture.waits(U3).await;
     fixture.fill().await;
-    assert_eq!(fixture.fair_release(U0, "0").await, TOLD);
+    assert_eq!(fixture.fair_release(U0).await, TOLD);
     fixture.was_handed(&mut subscriber, U1, first).await;
-    let release = leave_args(U1, "0");
+    let release = leave_args(U1);
     assert_eq!(fixture.run("fair_release", &FENCED, &release).await, TOLD);
     let messages = fixture.messages(&mut subscriber).await;
     let (waiter, letter) = handed(&messages).unwrap_or_else(|| panic!("{messages:?}"));
@@ -379,7 +379,7 @@ async fn a_missing_right_hands_over_whole_or_not_at_all() {
             fixture.waits(U2).await;
             let mut user = fixture.user(&format!("-{right}")).await;
             let what = format!("-{right}, {wish}");
-            let release = leave_args(U0, "0");
+            let release = leave_args(U0);
             let released = user.run("fair_release", &FENCED, &release).await;
             assert!(matches!(released, Ok(Value::Int(0 | 1))), "{what}");
             let messages = fixture.messages(&mut subscriber).await;

@@ -16,13 +16,12 @@ const BRACED: [&str; 4] = ["{F}", QUEUE, TIMEOUTS, ALIVE];
 
 impl Fixture {
     async fn asks(&mut self, keys: &[&str], holder: &str, on_turn: &str) -> Value {
-        self.run("fair_acquire", keys, &ask_args(holder, "1", on_turn))
+        self.run("fair_acquire", keys, &ask_args(holder, on_turn))
             .await
     }
 
     async fn leaves(&mut self, keys: &[&str], holder: &str) -> Value {
-        self.run("fair_release", keys, &leave_args(holder, "0"))
-            .await
+        self.run("fair_release", keys, &leave_args(holder)).await
     }
 
     async fn waiters_of(&mut self, keys: &[&str; 4]) -> Vec<String> {

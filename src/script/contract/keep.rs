@@ -38,9 +38,8 @@ impl Fixture {
         fields
     }
 
-    async fn reads(&mut self, holder: &str, count: &str, lease: &str) {
-        let is_new = if count == "1" { "1" } else { "0" };
-        let args = [holder, count, lease, "0", is_new, "0", "0"];
+    async fn reads(&mut self, holder: &str, lease: &str) {
+        let args = [holder, lease, "0", "0", "0"];
         assert_eq!(self.run("read_acquire", &RW, &args).await, HELD);
     }
 }
@@ -49,10 +48,8 @@ impl Fixture {
 async fn a_hold_is_left_for_just_as_long_as_it_is_to_be() {
     let mut fixture = Fixture::new().await;
     let mut heard = fixture.subscriber().await;
-    for count in ["1", "2"] {
-        let args = [U1, count, "30000", "0"];
-        assert_eq!(fixture.run("reentrant_acquire", &["L"], &args).await, HELD);
-    }
+    let args = [U1, "30000", "0"];
+    assert_eq!(fixture.run("reentrant_acquire", &["L"], &args).await, HELD);
     let mut holder = U1;
     for (kept_as, remaining, told) in [(U2, "8000", true), (U3, "60000", false)] {
         let reply = fixture
@@ -94,10 +91,10 @@ async fn a_hold_is_left_for_just_as_long_as_it_is_to_be() {
 #[tokio::test]
 async fn a_repeat_changes_nothing() {
     let mut fixture = Fixture::new().await;
-    let args = [U1, "1", "30000", "0"];
+    let args = [U1, "30000", "0"];
     fixture.run("reentrant_acquire", &["M"], &args).await;
-    fixture.reads(U1, "1", "30000").await;
-    let args = [U1, "1", "30000", "0", "1", "0"];
+    fixture.reads(U1, "30000").await;
+    let args = [U1, "30000", "0", "0"];
     let rw = ["W", "lockset_rw_waiting:{W}"];
     assert_eq!(fixture.run("write_acquire", &rw, &args).await, HELD);
     for (script, key) in [("keep", "M"), ("rw_keep", "L"), ("rw_keep", "W")] {
@@ -113,15 +110,13 @@ async fn a_repeat_changes_nothing() {
     fixture.is_kept_for(&lease_of(U9), 9_000).await;
 }
 
-/// Renewals, entries and releases of the old holder id find nothing.
+/// Renewals, releases and downgrades of the old holder id find nothing.
 #[tokio::test]
 async fn nothing_late_finds_what_is_left() {
     let mut fixture = Fixture::new().await;
-    let args = [U1, "1", "30000", "0"];
+    let args = [U1, "30000", "0"];
     fixture.run("reentrant_acquire", &["M"], &args).await;
-    for count in ["1", "2"] {
-        fixture.reads(U1, count, "30000").await;
-    }
+    fixture.reads(U1, "30000").await;
     let none = Value::Array(vec![Value::Int(0)]);
     fixture.keep("keep", &["M"], [U1, U9], "9000").await;
     fixture.keep("rw_keep", &["L"], [U1, U9], "9000").await;
@@ -130,16 +125,14 @@ async fn nothing_late_finds_what_is_left() {
         let reply = fixture.run(script, &[key], &[U1, "60000"]).await;
         assert_eq!(reply, none, "{script}");
     }
-    let again = [U1, "2", "60000", "0"];
-    let entered = fixture.run("reentrant_acquire", &["M"], &again).await;
-    assert_ne!(entered, HELD);
-    let args = [U1, "0", "1", CHANNEL, "PUBLISH"];
+    let args = [U1, CHANNEL, "PUBLISH"];
     assert_eq!(
         fixture.run("reentrant_release", &["M"], &args).await,
         NOT_HELD
     );
-    let args = [U1, "0", "0", "1", CHANNEL, "PUBLISH"];
     assert_eq!(fixture.run("rw_release", &RW, &args).await, NOT_HELD);
+    let args = [U1, "30000", CHANNEL, "PUBLISH"];
+    assert_eq!(fixture.run("rw_downgrade", &RW, &args).await, NOT_HELD);
     fixture.is_kept_for("M", 9_000).await;
     fixture.is_kept_for("L", 9_000).await;
     assert_eq!(fixture.fields_of("L").await, [U9, "mode"]);
@@ -148,14 +141,12 @@ async fn nothing_late_finds_what_is_left() {
     assert_eq!(leases, [&lease_of(U9)], "the reader's own leases are gone");
 }
 
-/// A writer that also reads is kept as a writer.
 #[tokio::test]
 async fn a_writer_is_left_as_one() {
     let mut fixture = Fixture::new().await;
     let mut heard = fixture.subscriber().await;
-    let args = [U1, "1", "30000", "0", "1", "0"];
+    let args = [U1, "30000", "0", "0"];
     assert_eq!(fixture.run("write_acquire", &RW, &args).await, HELD);
-    fixture.reads(U1, "1", "30000").await;
     let reply = fixture.keep("rw_keep", &["L"], [U1, U9], "9000").await;
     assert_eq!(reply, Value::Int(1));
     assert_eq!(fixture.messages(&mut heard).await, all_told(CHANNEL));
@@ -209,7 +200,7 @@ async fn the_head_of_a_fair_queue_hears_that_it_is_sooner() {
 async fn a_reader_that_is_left_beside_one_it_may_not_look_at_leaves_the_lock_as_long_as_it_is() {
     let mut fixture = Fixture::new().await;
     for (holder, lease) in [(U1, "30000"), (U2, "20000")] {
-        fixture.reads(holder, "1", lease).await;
+        fixture.reads(holder, lease).await;
     }
     let rights = format!("resetkeys ~L ~{{L}}:{U1}:* ~{{L}}:{U9}:*");
     let mut user = fixture.user(&rights).await;
@@ -224,7 +215,7 @@ async fn a_reader_that_is_left_shortens_no_other_lease() {
     let mut fixture = Fixture::new().await;
     let mut heard = fixture.subscriber().await;
     for (holder, lease) in [(U1, "30000"), (U2, "20000")] {
-        fixture.reads(holder, "1", lease).await;
+        fixture.reads(holder, lease).await;
     }
     let reply = fixture.keep("rw_keep", &["L"], [U1, U3], "9000").await;
     assert_eq!(reply, Value::Int(1));
@@ -238,7 +229,7 @@ async fn a_reader_that_is_left_shortens_no_other_lease() {
         DONE
     );
     fixture.is_kept_for("L", 50_000).await;
-    let release = [U2, "0", "0", "1", CHANNEL, "PUBLISH"];
+    let release = [U2, CHANNEL, "PUBLISH"];
     fixture.run("rw_release", &RW, &release).await;
     let messages = fixture.messages(&mut heard).await;
     assert_eq!(messages, [""; 0], "no shorter lease");
@@ -262,7 +253,7 @@ async fn a_reader_that_is_left_shortens_no_other_lease() {
 async fn readers_that_are_all_left_leave_the_lock_for_the_longest_of_them() {
     let mut fixture = Fixture::new().await;
     for holder in [U1, U2] {
-        fixture.reads(holder, "1", "30000").await;
+        fixture.reads(holder, "30000").await;
     }
     assert_eq!(
         fixture.keep("rw_keep", &["L"], [U1, U8], "9000").await,
@@ -279,9 +270,9 @@ async fn those_who_wait_are_told_when_a_shorter_lease_is_left() {
     let mut fixture = Fixture::new().await;
     let mut heard = fixture.subscriber().await;
     for (holder, lease) in [(U1, "30000"), (U2, "2000")] {
-        fixture.reads(holder, "1", lease).await;
+        fixture.reads(holder, lease).await;
     }
-    let release = [U1, "0", "0", "1", CHANNEL, "PUBLISH"];
+    let release = [U1, CHANNEL, "PUBLISH"];
     let reply = fixture.run("rw_release", &RW, &release).await;
     assert_eq!(reply, DONE);
     fixture.is_kept_for("L", 2_000).await;
@@ -293,9 +284,9 @@ async fn those_who_wait_are_told_when_a_shorter_lease_is_left() {
 async fn a_full_server_lets_a_hold_be_left() {
     let mut fixture = Fixture::new().await;
     for holder in [U1, U2] {
-        fixture.reads(holder, "1", "30000").await;
+        fixture.reads(holder, "30000").await;
     }
-    let args = [U1, "1", "30000", "0"];
+    let args = [U1, "30000", "0"];
     assert_eq!(fixture.run("reentrant_acquire", &["M"], &args).await, HELD);
     fixture.fill().await;
     assert_eq!(
@@ -311,7 +302,7 @@ async fn a_full_server_lets_a_hold_be_left() {
 async fn a_reader_that_is_left_does_not_take_the_lease_of_another_from_a_lock_without_one() {
     let mut fixture = Fixture::new().await;
     for (holder, lease) in [(U1, "30000"), (U2, "20000")] {
-        fixture.reads(holder, "1", lease).await;
+        fixture.reads(holder, lease).await;
     }
     fixture.make(&["PERSIST", "L"]).await;
     fixture.keep("rw_keep", &["L"], [U1, U8], "2000").await;

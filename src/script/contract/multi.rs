@@ -90,25 +90,18 @@ fn acquire(members: &[Member], holder: &str, queued: usize) -> (Vec<String>, Vec
     (keys, args)
 }
 
-/// The keys and arguments of the script that sets their counts to this number.
-fn release(members: &[Member], holder: &str, count: &str) -> (Vec<String>, Vec<String>) {
+/// The keys and arguments of the script that releases them.
+fn release(members: &[Member], holder: &str) -> (Vec<String>, Vec<String>) {
     let mut keys = Vec::new();
     let mut args = vec!["PUBLISH".to_owned()];
     for member in members {
         keys.push(member.name.to_owned());
         keys.extend(member.side_keys());
-        if (member.kind, count) == ("plain", "0") {
-            args.extend([member.kind.to_owned(), holder.to_owned(), member.channel()]);
-            continue;
-        }
-        let (kind, writes, reads) = match member.kind {
-            "plain" => ("reentrant", count, "0"),
-            "read" => ("rw", "0", count),
-            "write" => ("rw", count, "0"),
-            kind => (kind, count, "0"),
+        let kind = match member.kind {
+            "read" | "write" => "rw",
+            kind => kind,
         };
-        args.extend([kind, holder, writes, reads, "1000"].map(str::to_owned));
-        args.push(member.channel());
+        args.extend([kind.to_owned(), holder.to_owned(), member.channel()]);
     }
     (keys, args)
 }
@@ -148,8 +141,8 @@ impl Fixture {
             .await
     }
 
-    async fn set_all(&mut self, members: &[Member], holder: &str, count: &str) -> Value {
-        let (keys, args) = release(members, holder, count);
+    async fn release_all(&mut self, members: &[Member], holder: &str) -> Value {
+        let (keys, args) = release(members, holder);
         self.run("multi_release", &words(&keys), &words(&args))
             .await
     }
@@ -208,18 +201,14 @@ async fn the_multi_trace() {
             assert!(near(remaining.unwrap(), 30_000), "{index}");
         }
     }
-    fixture.set_all(&ALL, U2, "0").await;
+    fixture.release_all(&ALL, U2).await;
     fixture.sorted_messages(&mut subscriber).await;
 
-    for _ in 0..2 {
-        assert_eq!(fixture.set_all(&ALL, U1, "1").await, list(&[0; 4]));
-        assert_eq!(fixture.keys().await, first);
-    }
-    assert_eq!(fixture.set_all(&ALL, U9, "0").await, list(&[-1; 4]));
+    assert_eq!(fixture.release_all(&ALL, U9).await, list(&[-1; 4]));
     assert_eq!(fixture.keys().await, first, "no holder");
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     // The fair lock has no waiter to notify.
-    assert_eq!(fixture.set_all(&ALL, U1, "0").await, list(&[1, 0, 1, 1]));
+    assert_eq!(fixture.release_all(&ALL, U1).await, list(&[1, 0, 1, 1]));
     let told = [
         "redisson_lock__channel:{P} 0",
         "redisson_rwlock:{R} 0",
@@ -227,7 +216,7 @@ async fn the_multi_trace() {
         "redisson_rwlock:{W} 1",
     ];
     assert_eq!(fixture.sorted_messages(&mut subscriber).await, told);
-    assert_eq!(fixture.set_all(&ALL, U1, "0").await, list(&[-1; 4]));
+    assert_eq!(fixture.release_all(&ALL, U1).await, list(&[-1; 4]));
     assert_eq!(
         fixture.messages(&mut subscriber).await,
         [""; 0],
@@ -272,7 +261,7 @@ async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
     fixture.taken(WRITE, U2).await;
     assert_eq!(fixture.take_none(&ALL, U1, 0).await.0, 1);
     assert_eq!(fixture.take_none(&[FAIR], U3, 0).await.0, 0);
-    fixture.set_all(&[FAIR], U2, "0").await;
+    fixture.release_all(&[FAIR], U2).await;
     fixture.sorted_messages(&mut subscriber).await;
     assert_eq!(fixture.take_none(&ALL, U1, 2).await.0, 3);
     let waits = WRITE.side_keys();
@@ -289,8 +278,8 @@ async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
     );
     assert!(!fixture.keys().await.contains_key(&WRITE.side_keys()[0]));
     // All are free and it is its turn: no place of it is left.
-    fixture.set_all(&[WRITE], U2, "0").await;
-    fixture.set_all(&[FAIR], U3, "0").await;
+    fixture.release_all(&[WRITE], U2).await;
+    fixture.release_all(&[FAIR], U3).await;
     assert!(matches!(
         fixture.take_all(&ALL, U1, 2).await,
         AcquiredAll::Held { .. }
@@ -393,7 +382,7 @@ async fn a_foreign_key_keeps_no_other_member_from_being_released() {
         let _: () = fixture.ask(&["FLUSHALL"]).await;
         fixture.take_all(&ALL, U1, 0).await;
         fixture.make(&["SET", lost.name, "theirs"]).await;
-        let Value::Array(replies) = fixture.set_all(&ALL, U1, "0").await else {
+        let Value::Array(replies) = fixture.release_all(&ALL, U1).await else {
             panic!("a reply for each");
         };
         for (at, reply) in replies.iter().enumerate() {
@@ -422,10 +411,8 @@ async fn a_full_server_lets_go_of_many() {
         assert_eq!(code(&refused), Some("OOM"), "{refused}");
         assert_eq!(fixture.keys().await, before);
     }
-    let reply = fixture.set_all(&ALL, U1, "1").await;
-    assert_eq!(reply, list(&[0; 4]));
-    assert_eq!(fixture.set_all(&ALL, U1, "0").await, list(&[0; 4]));
-    assert_eq!(fixture.set_all(&others, U3, "0").await, list(&[0, -1]));
+    assert_eq!(fixture.release_all(&ALL, U1).await, list(&[0; 4]));
+    assert_eq!(fixture.release_all(&others, U3).await, list(&[0, -1]));
     assert_eq!(fixture.server.keys().await, ["G"]);
 }
 
@@ -439,10 +426,10 @@ async fn a_missing_right_leaves_no_hold_without_an_end() {
         // The holder is the head of the queue, and a waiting writer.
         fixture.taken(FAIR, U2).await;
         fixture.take_none(&[FAIR], U1, 0).await;
-        fixture.set_all(&[FAIR], U2, "0").await;
+        fixture.release_all(&[FAIR], U2).await;
         fixture.taken(WRITE, U2).await;
         fixture.take_none(&[WRITE], U1, 0).await;
-        fixture.set_all(&[WRITE], U2, "0").await;
+        fixture.release_all(&[WRITE], U2).await;
         let mut user = fixture.user(&format!("-{right}")).await;
         let fenced = ALL.map(|member| Member {
             fenced: true,
@@ -461,7 +448,7 @@ async fn a_missing_right_leaves_no_hold_without_an_end() {
         for member in ALL {
             assert_ne!(fixture.pttl_of(member.name).await, -1, "{right}: for ever");
         }
-        let (keys, args) = release(&ALL, U1, "0");
+        let (keys, args) = release(&ALL, U1);
         let released = user
             .run("multi_release", &words(&keys), &words(&args))
             .await;

@@ -91,7 +91,7 @@ async fn tokens_grow_over_a_purge() {
     fixture.counter(HOUR_US + 1_000_000).await;
     let last: i64 = fixture.ask(&["GET", COUNTER]).await;
     assert_eq!(fixture.purge().await, PURGED);
-    let args = [U2, "1", "30000", "1"];
+    let args = [U2, "30000", "1"];
     let granted = fixture
         .run("reentrant_acquire", &["L", COUNTER], &args)
         .await;

@@ -2,14 +2,14 @@
 
 use redis::Value;
 
-use super::fixture::{DONE, Fixture, HELD, NO_SUCH_HOLD, NOT_HELD, U1, U2, U9, list, near};
+use super::fixture::{Fixture, HELD, NO_SUCH_HOLD, NOT_HELD, U1, U2, U9, list, near};
 use crate::script::reply;
 
 const TOKEN: &str = "redisson_lock_token:{L}";
 
 impl Fixture {
-    async fn acquire(&mut self, holder: &str, count: &str, lease: &str) -> Value {
-        self.run("reentrant_acquire", &["L"], &[holder, count, lease, "0"])
+    async fn acquire(&mut self, holder: &str, lease: &str) -> Value {
+        self.run("reentrant_acquire", &["L"], &[holder, lease, "0"])
             .await
     }
 
@@ -19,7 +19,7 @@ impl Fixture {
 
     /// Reserves this many tokens and returns the first.
     async fn fenced_with(&mut self, holder: &str, tokens: &str) -> u64 {
-        let args = [holder, "1", "30000", tokens];
+        let args = [holder, "30000", tokens];
         let reply = self.run("reentrant_acquire", &["L", TOKEN], &args).await;
         match reply::acquired(&reply).unwrap() {
             reply::Acquired::Held { token: Some(token) } => token.get(),
@@ -27,8 +27,8 @@ impl Fixture {
         }
     }
 
-    async fn release(&mut self, holder: &str, count: &str) -> Value {
-        let args = [holder, count, "1", "redisson_lock__channel:{L}", "PUBLISH"];
+    async fn release(&mut self, holder: &str) -> Value {
+        let args = [holder, "redisson_lock__channel:{L}", "PUBLISH"];
         self.run("reentrant_release", &["L"], &args).await
     }
 
@@ -45,62 +45,44 @@ impl Fixture {
 #[tokio::test]
 async fn the_reentrant_trace() {
     let mut fixture = Fixture::new().await;
-    assert_eq!(fixture.acquire(U1, "1", "30000").await, HELD);
+    assert_eq!(fixture.acquire(U1, "30000").await, HELD);
     assert_eq!(fixture.holds().await, [U1, "1"]);
     assert!(near(fixture.pttl().await, 30_000));
-    match fixture.acquire(U2, "1", "30000").await {
+    match fixture.acquire(U2, "30000").await {
         Value::Int(rest) => assert!(near(rest, 30_000), "{rest}"),
         other => panic!("{other:?}"),
     }
-    // A re-entry with a shorter lease keeps the running lease.
-    assert_eq!(fixture.acquire(U1, "2", "1000").await, HELD);
-    assert_eq!(fixture.holds().await, [U1, "2"]);
+    // A repeat with a shorter lease keeps the running lease.
+    assert_eq!(fixture.acquire(U1, "1000").await, HELD);
+    assert_eq!(fixture.holds().await, [U1, "1"]);
     assert!(near(fixture.pttl().await, 30_000));
-    // A longer lease replaces it, and a repeat changes nothing.
+    // A longer lease replaces it.
     for _ in 0..2 {
-        assert_eq!(fixture.acquire(U1, "3", "60000").await, HELD);
-        assert_eq!(fixture.holds().await, [U1, "3"]);
+        assert_eq!(fixture.acquire(U1, "60000").await, HELD);
+        assert_eq!(fixture.holds().await, [U1, "1"]);
         assert!(near(fixture.pttl().await, 60_000));
     }
-    for _ in 0..2 {
-        assert_eq!(fixture.release(U1, "1").await, DONE);
-        assert_eq!(fixture.holds().await, [U1, "1"]);
-    }
-    assert_eq!(fixture.release(U2, "0").await, NOT_HELD, "a stranger");
+    assert_eq!(fixture.release(U2).await, NOT_HELD, "a stranger");
     let client = redis::Client::open(fixture.server.url()).unwrap();
     let mut listener = client.get_async_pubsub().await.unwrap();
     listener
         .subscribe("redisson_lock__channel:{L}")
         .await
         .unwrap();
-    assert_eq!(
-        fixture.release(U1, "0").await,
-        Value::Int(1),
-        "one subscriber"
-    );
-    assert_eq!(fixture.release(U1, "0").await, NOT_HELD, "a repeat");
+    assert_eq!(fixture.release(U1).await, Value::Int(1), "one subscriber");
+    assert_eq!(fixture.release(U1).await, NOT_HELD, "a repeat");
     assert_eq!(fixture.holds().await, [""; 0]);
     assert_eq!(fixture.server.keys().await, [""; 0]);
-}
-
-#[tokio::test]
-async fn a_re_entry_never_creates_a_hold() {
-    let mut fixture = Fixture::new().await;
-    assert_eq!(fixture.acquire(U1, "2", "30000").await, NO_SUCH_HOLD);
-    assert_eq!(fixture.server.keys().await, [""; 0]);
-    fixture.acquire(U2, "1", "30000").await;
-    assert_eq!(fixture.acquire(U1, "2", "30000").await, NO_SUCH_HOLD);
-    assert_eq!(fixture.holds().await, [U2, "1"]);
 }
 
 /// An operator removed the lease. Our scripts set it again and do not delete the key.
 #[tokio::test]
 async fn a_key_without_a_lease_gets_one_back() {
     let mut fixture = Fixture::new().await;
-    for (verb, lease) in [("acquire", 30_000), ("release", 1), ("renew", 30_000)] {
-        fixture.acquire(U1, "1", "30000").await;
+    for verb in ["acquire", "renew"] {
+        fixture.acquire(U1, "30000").await;
         let _: i64 = fixture.ask(&["PERSIST", "L"]).await;
-        let refused = fixture.refused("reentrant_acquire", &["L"], &[U2, "1", "30000", "0"]);
+        let refused = fixture.refused("reentrant_acquire", &["L"], &[U2, "30000", "0"]);
         let refused = refused.await;
         let code = crate::conn::error_reply::code(&refused);
         assert_eq!(
@@ -109,12 +91,11 @@ async fn a_key_without_a_lease_gets_one_back() {
             "other holders do not see a lock: {refused}"
         );
         match verb {
-            "acquire" => drop(fixture.acquire(U1, "2", "30000").await),
-            "release" => drop(fixture.release(U1, "1").await),
+            "acquire" => drop(fixture.acquire(U1, "30000").await),
             _ => drop(fixture.run("renew", &["L"], &[U1, "30000"]).await),
         }
-        assert!(near(fixture.pttl().await, lease), "{verb}");
-        fixture.release(U1, "0").await;
+        assert!(near(fixture.pttl().await, 30_000), "{verb}");
+        fixture.release(U1).await;
     }
 }
 
@@ -124,7 +105,7 @@ async fn tokens_grow_with_every_answer() {
     let first = fixture.fenced(U1).await;
     let now = fixture.fenced(U1).await;
     assert!(now > first, "a repeated grant gets a larger token");
-    fixture.release(U1, "0").await;
+    fixture.release(U1).await;
     let next = fixture.fenced(U2).await;
     assert!(next > now);
     assert!(next < 1 << 53);
@@ -145,7 +126,7 @@ async fn a_token_is_not_below_the_clock() {
         assert!(token + token_step > now, "{token} at {now}");
         assert!(token + token_step > before, "{token} after {before}");
         before = token;
-        fixture.release(U1, "0").await;
+        fixture.release(U1).await;
         let lost: i64 = fixture.ask(&["DEL", TOKEN]).await;
         assert_eq!(lost, 1);
     }
@@ -159,7 +140,7 @@ async fn tokens_that_come_with_a_grant_are_set_aside() {
     let ahead = "5000000000000001";
     fixture.run("raise_token", &[TOKEN], &[ahead]).await;
     let first = fixture.fenced_with(U1, "17").await;
-    fixture.release(U1, "0").await;
+    fixture.release(U1).await;
     let next = fixture.fenced_with(U2, "1").await;
     assert!(next > first + 16, "{next} after {first} and 16 more");
 }
@@ -172,8 +153,8 @@ async fn a_hold_without_a_token_is_given_one() {
     assert_eq!(missing, NO_SUCH_HOLD);
     assert_eq!(fixture.ask::<i64>(&["EXISTS", "L", TOKEN]).await, 0);
     let first = fixture.fenced_with(U2, "1").await;
-    fixture.release(U2, "0").await;
-    fixture.acquire(U1, "1", "30000").await;
+    fixture.release(U2).await;
+    fixture.acquire(U1, "30000").await;
     let mut last = first;
     for _ in 0..2 {
         let taken = fixture.run("take_token", &["L", TOKEN], &[U1, "0"]).await;
@@ -181,7 +162,7 @@ async fn a_hold_without_a_token_is_given_one() {
         assert!(token > last, "{token} after {last}");
         last = token;
     }
-    fixture.release(U1, "0").await;
+    fixture.release(U1).await;
     let next = fixture.fenced_with(U2, "1").await;
     assert!(next > last, "{next} after {last}");
 }
@@ -191,8 +172,8 @@ async fn a_hold_without_a_token_is_given_one() {
 async fn a_release_without_the_right_to_publish_frees_the_lock() {
     let mut fixture = Fixture::new().await;
     let mut user = fixture.user("-publish").await;
-    fixture.acquire(U1, "1", "30000").await;
-    let args = [U1, "0", "1", "redisson_lock__channel:{L}", "PUBLISH"];
+    fixture.acquire(U1, "30000").await;
+    let args = [U1, "redisson_lock__channel:{L}", "PUBLISH"];
     let released = user.run("reentrant_release", &["L"], &args).await;
     assert_eq!(released.expect("a release"), Value::Int(0));
     assert_eq!(fixture.server.keys().await, [""; 0]);
@@ -205,7 +186,7 @@ async fn renewal_inspection_and_force() {
         fixture.run("reentrant_inspect", &["L"], &[]).await,
         list(&[])
     );
-    fixture.acquire(U1, "1", "1000").await;
+    fixture.acquire(U1, "1000").await;
     let _: Value = fixture.ask(&["RPUSH", "foreign", "x"]).await;
     let args = [U1, "60000", U1, "60000", U1, "60000", U9, "60000"];
     let keys = ["L", "absent", "foreign", "L"];
@@ -258,7 +239,7 @@ async fn a_foreign_token_key_costs_nobody_the_lock() {
     let token = TOKEN;
     for make in [["RPUSH", token, "x"], ["SET", token, "not a number"]] {
         let _: Value = fixture.ask(&make).await;
-        let args = [U1, "1", "30000", "1"];
+        let args = [U1, "30000", "1"];
         let error = fixture
             .refused("reentrant_acquire", &["L", token], &args)
             .await;
@@ -277,7 +258,7 @@ async fn a_foreign_token_key_costs_nobody_the_lock() {
 async fn a_lease_that_is_refused_leaves_no_hold() {
     let mut fixture = Fixture::new().await;
     let mut user = fixture.user("-pexpire").await;
-    let args = [U1, "1", "30000", "0"];
+    let args = [U1, "30000", "0"];
     let error = user.refused("reentrant_acquire", &["L"], &args).await;
     assert_eq!(
         crate::conn::error_reply::advice(&error).0,

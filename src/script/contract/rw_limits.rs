@@ -1,34 +1,31 @@
 //! The read-write lock on full servers, for users with fewer rights, and beside other kinds of locks.
 
 use super::fixture::{DONE, Fixture, NOT_HELD, U1, U2, U3, U8, U9, User, elsewhere, list, near};
-use super::rw::{CHANNEL, KEYS, TOKEN, WAITING, hash, lease_of, settle_args};
+use super::rw::{CHANNEL, KEYS, TOKEN, WAITING, hash, lease_of, release_args};
 use crate::conn::error_reply::code;
 
 #[tokio::test]
 async fn a_full_server_lets_readers_and_writers_go() {
     let mut fixture = Fixture::new().await;
     fixture.try_write(U1).await;
-    fixture.write_again(U1, "2").await;
-    fixture.read_again(U1, "1", "30000").await;
     fixture.write(U2).await;
     let before = fixture.keys().await;
     fixture.fill().await;
-    let args = [U3, "1", "30000", "0", "1", "3000"];
+    let args = [U3, "30000", "0", "3000"];
     let refused = fixture.refused("write_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
     assert_eq!(fixture.keys().await, before, "nothing is half done");
     assert_eq!(fixture.renew_rw(U1, "60000").await, list(&[1]));
-    assert!(near(fixture.pttl_of(&lease_of(U1, 1)).await, 60_000));
-    assert_eq!(fixture.settle(U1, "1", "1").await, DONE);
     // There is no subscriber, so the reply counts none.
-    assert_eq!(fixture.settle(U1, "0", "1").await, DONE);
+    assert_eq!(fixture.downgrade(U1).await, DONE);
+    assert!(near(fixture.pttl_of(&lease_of(U1, 1)).await, 60_000));
     assert_eq!(hash(&fixture.keys().await), [("mode", "read"), (U1, "1")]);
-    assert_eq!(fixture.settle(U2, "0", "0").await, DONE);
-    let args = [U3, "1", "30000", "0", "1", "60000", "0"];
+    assert_eq!(fixture.rw_release(U2).await, DONE);
+    let args = [U3, "30000", "0", "60000", "0"];
     let refused = fixture.refused("read_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
     assert_eq!(hash(&fixture.keys().await), [("mode", "read"), (U1, "1")]);
-    assert_eq!(fixture.settle(U1, "0", "0").await, DONE);
+    assert_eq!(fixture.rw_release(U1).await, DONE);
     assert!(!fixture.keys().await.contains_key("W"));
 }
 
@@ -42,7 +39,7 @@ async fn a_foreign_key_beside_a_read_write_lock_is_not_touched() {
             let value = ["RPUSH", foreign, "theirs"];
             fixture.make(&value).await;
             let before = fixture.keys().await;
-            let args = [U1, "1", "30000", "1", "1", "0"];
+            let args = [U1, "30000", "1", "0", "0"];
             let keys = ["W", WAITING, TOKEN];
             let error = fixture.refused(script, &keys, &args).await;
             assert_eq!(code(&error), Some("WRONGTYPE"), "{foreign}: {error}");
@@ -56,7 +53,7 @@ async fn a_foreign_key_beside_a_read_write_lock_is_not_touched() {
             _ => drop(fixture.try_write(U1).await),
         }
         fixture.make(&["SET", WAITING, "theirs"]).await;
-        assert_eq!(fixture.settle(U1, "0", "0").await, DONE, "{mode}");
+        assert_eq!(fixture.rw_release(U1).await, DONE, "{mode}");
         assert_eq!(fixture.server.keys().await, [WAITING]);
     }
 }
@@ -82,13 +79,13 @@ async fn a_missing_right_leaves_no_half_of_a_read_or_write_hold() {
                     // Another writer waits, and the lock is free.
                     fixture.read(U8, "30000").await;
                     fixture.write(U9).await;
-                    fixture.settle(U8, "0", "0").await;
+                    fixture.rw_release(U8).await;
                 }
-                let args = [U1, "1", "30000", "0", "1", "60000"];
+                let args = [U1, "30000", "0", "60000", "0"];
                 anything(&mut user, script, &args).await;
                 let what = format!("{right}, {script}, {waits}");
                 assert_ne!(fixture.pttl_of("W").await, -1, "{what}: a hold for ever");
-                anything(&mut user, "rw_release", &settle_args(U1, "0", "0")).await;
+                anything(&mut user, "rw_release", &release_args(U1)).await;
                 if hash(&fixture.keys().await).len() == 1 {
                     panic!("{what}: a lock without a holder");
                 }
@@ -116,7 +113,7 @@ async fn kinds_that_share_a_name_exclude_each_other() {
     }
     let error = fixture.refused("rw_inspect", &["W"], &[]).await;
     assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
-    assert_eq!(fixture.settle(U2, "0", "0").await, NOT_HELD);
+    assert_eq!(fixture.rw_release(U2).await, NOT_HELD);
     assert_eq!(fixture.keys().await, before);
 
     for mode in ["read", "write"] {
@@ -126,11 +123,11 @@ async fn kinds_that_share_a_name_exclude_each_other() {
             _ => drop(fixture.try_write(U1).await),
         }
         let before = fixture.keys().await;
-        let args = [U2, "1", "30000", "0"];
+        let args = [U2, "30000", "0"];
         let reply = fixture.run("reentrant_acquire", &["W"], &args).await;
         assert!(elsewhere(&reply, 30_000), "{mode}: {reply:?}");
         let keys = ["W", "queue", "timeouts", "alive"];
-        let args = [U2, "1", "30000", "0", "0", "channel", "PUBLISH"];
+        let args = [U2, "30000", "0", "0", "wake", "channel", "PUBLISH"];
         let reply = fixture.run("fair_acquire", &keys, &args).await;
         assert!(elsewhere(&reply, 30_000), "{mode}: {reply:?}");
         let args = ["channel", "PUBLISH"];
@@ -141,7 +138,7 @@ async fn kinds_that_share_a_name_exclude_each_other() {
             let error = fixture.refused(script, keys, &args).await;
             assert_eq!(code(&error), Some("WRONGTYPE"), "{error}");
         }
-        let args = [U2, "0", "1", "channel", "PUBLISH"];
+        let args = [U2, "channel", "PUBLISH"];
         let reply = fixture.run("reentrant_release", &["W"], &args).await;
         assert_eq!(reply, NOT_HELD);
         let renewed = fixture.run("renew", &["W"], &[U2, "60000"]).await;

@@ -62,6 +62,34 @@ async fn a_late_attempt_takes_no_released_permit_again() {
     assert_eq!(fixture.counted().await, (1, 1));
 }
 
+/// One permit is taken by a shorter way through the script.
+#[tokio::test]
+async fn a_repeat_finds_its_one_permit_taken_and_shortens_no_lease() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1], "2").await, YES);
+    fixture
+        .make(&["ZADD", TIMEOUTS, "99999999999999", U1])
+        .await;
+    for declared in ["2", "0"] {
+        assert_eq!(fixture.take_permits(&[U1], declared).await, YES);
+        assert_eq!(fixture.counted().await, (1, 1));
+        let end: f64 = fixture.ask(&["ZSCORE", TIMEOUTS, U1]).await;
+        assert_eq!(end, 99_999_999_999_999.0);
+    }
+    fixture.expires_there(U1).await;
+    assert_eq!(fixture.take_permits(&[U1], "2").await, YES);
+    let end: f64 = fixture.ask(&["ZSCORE", TIMEOUTS, U1]).await;
+    assert!(end > 1.0, "its lease begins again");
+    assert_eq!(fixture.take_permits(&[U2], "2").await, YES);
+    assert_eq!(fixture.counted().await, (0, 2));
+    assert_eq!(fixture.take_permits(&[U2], "2").await, YES, "a repeat");
+    let refused = fixture.take_permits(&[U3], "2").await;
+    assert_ne!(refused, YES);
+    let other = fixture.take_permits(&[U3], "3").await;
+    assert_eq!(other, Value::Array([-1, 2, 3].map(Value::Int).to_vec()));
+    assert_eq!(fixture.counted().await, (0, 2));
+}
+
 /// The first part of a guard was released, and the late attempt finds the second part taken.
 #[tokio::test]
 async fn a_late_attempt_counts_a_taken_permit_once() {

@@ -46,7 +46,7 @@ async fn a_lazy_client_makes_no_connection_before_the_first_call() {
 #[tokio::test]
 async fn a_lazy_client_behind_sentinels_finds_the_primary_by_itself() {
     let sentinels = Sentinels::shared().await;
-    let builder = Client::builder(&sentinels.url()).lazy().lease(LEASE);
+    let builder = Client::builder(&sentinels.url()).lazy();
     let client = builder.build().await.unwrap();
     let lock = client.lock(unique_name("lock"));
     let guard = within(SOON, lock.lock()).await.unwrap();

@@ -318,6 +318,27 @@ async fn a_dropped_wait_leaves_nothing() {
     assert_eq!(scene.server.keys().await, keys);
 }
 
+/// Each has asked before the subscription, and asks after it.
+#[tokio::test]
+async fn waiters_that_begin_together_subscribe_once() {
+    const WAITERS: u64 = 50;
+    let scene = Scene::new().await;
+    scene.latch.init(1).await.unwrap();
+    scene.server.reset_stats().await;
+    let waiters: Vec<_> = (0..WAITERS).map(|_| scene.waiter()).collect();
+    let mut calls = scene.server.commandstats().await;
+    eventually(SOON, "all have asked twice", async || {
+        calls = scene.server.commandstats().await;
+        calls.get("evalsha") == Some(&(2 * WAITERS))
+    })
+    .await;
+    assert_eq!(calls["subscribe"], 1);
+    scene.theirs.count_down().await.unwrap();
+    for done in within(SOON, join_all(waiters)).await {
+        done.unwrap().unwrap();
+    }
+}
+
 /// It subscribes, and is polled no more.
 #[tokio::test]
 async fn a_wait_that_is_not_polled_delays_no_other() {

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::{
-    Fault, LEASE, Op, Plan, ServerClock, add_readers, add_shutdown, add_terms, faults, ms,
-};
+use super::drawn::{add_readers, add_shutdown, add_terms, faults};
+use super::{Fault, LEASE, Op, Plan, ServerClock, ms};
 use crate::deployment::Layout;
 
 /// After a client has learnt of a failover, every valid guard has its lock at the true primary within this: it

@@ -6,7 +6,8 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::deployed::{Faults, of_network, tasks};
-use super::{Fault, LEASE, Plan, ServerClock, add_shutdown, ms};
+use super::drawn::add_shutdown;
+use super::{Fault, LEASE, Plan, ServerClock, ms};
 use crate::deployment::Layout;
 use crate::rights::Right;
 

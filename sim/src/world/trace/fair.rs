@@ -37,11 +37,6 @@ impl Fair {
         reply: &Reply,
         keys: &Store,
     ) -> Option<Line> {
-        let called = called.filter(|(name, _, args)| {
-            // A hold is entered again, or partly released, without the others.
-            let count: &[u8] = if *name == "fair_acquire" { b"1" } else { b"0" };
-            name.starts_with("fair_") && args.get(1) == Some(&count)
-        });
         let mut line = None;
         if let Some((name @ ("fair_acquire" | "fair_release"), key, args)) = called {
             // The state before the first call is unknown.
@@ -54,7 +49,7 @@ impl Fair {
             lock.look(key, keys);
             if is_known && !matches!(reply, Reply::Error(_)) {
                 let heartbeat = if *name == "fair_acquire" {
-                    args[4]
+                    args[3]
                 } else {
                     b"0"
                 };

@@ -1,6 +1,6 @@
 //! Reentrant locks: each script or plain command that takes one, gives one up or renews it.
 //!
-//! The state of the server is its holder. Re-entries and partial releases concern one holder alone and are left out.
+//! The state of the server is its holder.
 
 use std::collections::BTreeMap;
 
@@ -38,10 +38,10 @@ impl<'a> Call<'a> {
         };
         let is_granted = matches!(reply, Reply::Nil | Reply::Bulk(_));
         match (called, &*command.verb()) {
-            (Some(("reentrant_acquire", key, args)), _) if args[1] == b"1" => {
+            (Some(("reentrant_acquire", key, args)), _) => {
                 vec![one("plain_acquire", *key, Some(args[0]), is_granted)]
             }
-            (Some(("reentrant_release", key, args)), _) if args[1] == b"0" => {
+            (Some(("reentrant_release", key, args)), _) => {
                 vec![one("plain_release", *key, Some(args[0]), false)]
             }
             (Some(("renew", _, args)), _) => {

@@ -58,20 +58,17 @@ impl<'a> Call<'a> {
         };
         let is_granted = matches!(reply, Reply::Nil | Reply::Bulk(_));
         match (*name, &args[..]) {
-            // A hold is entered again without any of the others.
-            ("read_acquire", [holder, b"1", _, _, b"1", heartbeat, waited, ..]) => vec![Self {
+            ("read_acquire", [holder, _, _, heartbeat, waited, ..]) => vec![Self {
                 heartbeat,
                 waited_ms: number::int(waited).unwrap_or(0) as f64,
                 ..one("rw_read", *key, holder, is_granted)
             }],
-            ("write_acquire", [holder, b"1", _, _, b"1", heartbeat, ..]) => vec![Self {
+            ("write_acquire", [holder, _, _, heartbeat, ..]) => vec![Self {
                 heartbeat,
                 ..one("rw_write", *key, holder, is_granted)
             }],
-            ("rw_release", [holder, b"0", b"0", ..]) => {
-                vec![one("rw_release", *key, holder, false)]
-            }
-            ("rw_release", [holder, b"0", b"1", ..]) => {
+            ("rw_release", [holder, ..]) => vec![one("rw_release", *key, holder, false)],
+            ("rw_downgrade", [holder, ..]) => {
                 let is_done = matches!(reply, Reply::Int(0..));
                 vec![one("rw_downgrade", *key, holder, is_done)]
             }

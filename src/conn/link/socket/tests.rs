@@ -2,41 +2,42 @@
 
 use std::time::Duration;
 
-use redis::IntoConnectionInfo;
+use futures_util::FutureExt;
+use redis::{IntoConnectionInfo, ProtocolVersion};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::conn::link::first_bytes::FirstBytes;
+use crate::conn::link::shared_tick::SharedTick;
+use crate::conn::push::PushState;
+use crate::engine::clock::Clock;
 
 const BOUND: Duration = Duration::from_secs(20);
 
 fn info(url: &str) -> ConnectionInfo {
     let info = url.into_connection_info().unwrap();
-    let settings = info.redis_settings().clone().set_skip_set_lib_name();
-    info.set_redis_settings(settings)
-        .set_tcp_settings(crate::conn::setup::tcp_settings())
-}
-
-fn config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new().set_response_timeout(None)
+    info.set_tcp_settings(crate::conn::setup::tcp_settings())
 }
 
 async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
-    let step = Step {
+    let wire = WireTerms {
         clock: Clock::System,
-        limit: BOUND,
+        protocol: ProtocolVersion::RESP2,
+        silence: BOUND,
+        last_reply: SharedTick::default(),
+        push: Arc::new(PushState::new(None)),
+        first_bytes: FirstBytes::default(),
     };
     let terms = Terms {
         info,
         security: &Security::default(),
-        step,
-        first_bytes: &FirstBytes::default(),
-        last_reply: &SharedTick::default(),
-        push: &Arc::new(PushState::new(None)),
+        limit: BOUND,
+        wire: &wire,
         disconnected: &Arc::default(),
         network: &Network::System,
     };
-    Socket::connect(terms, config()).await
+    Socket::connect(terms).await
 }
 
 #[tokio::test]
@@ -52,22 +53,17 @@ async fn it_is_set_up_as_asked_and_closed_with_its_owner() {
 
     let socket = connect(&info).await.unwrap();
     let (mut theirs, _) = listener.accept().await.unwrap();
-    let End::Library { connection, .. } = &socket.end else {
-        panic!("the library introduces it");
-    };
-    let mut asking = connection.clone();
-    let asking = tokio::spawn(async move {
-        let ping = redis::cmd("PING");
-        asking.send_packed_command(&ping).await
-    });
+    let ping = [redis::cmd("PING")];
+    let mut asking = Box::pin(socket.wire.ask(&ping, BOUND));
+    assert!(asking.as_mut().now_or_never().is_none());
     let mut space = [0; 64];
     let read = tokio::time::timeout(BOUND, theirs.read(&mut space)).await;
     assert!(read.expect("a command comes").unwrap() > 0);
-    drop(socket);
+    socket.driver.abort();
     let end = tokio::time::timeout(BOUND, theirs.read(&mut space)).await;
     assert_eq!(end.expect("the end comes").unwrap(), 0);
     let answer = tokio::time::timeout(BOUND, asking).await;
-    let error = answer.expect("it ends").unwrap().unwrap_err();
+    let error = answer.expect("it ends").unwrap_err();
     assert!(error.is_connection_dropped(), "{error}");
 }
 

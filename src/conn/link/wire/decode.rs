@@ -1,7 +1,8 @@
 //! Finds the end of a reply, and parses it.
 //!
 //! The few forms that our commands are answered with are parsed here. The client library parses all others, so every
-//! reply has the value that it would have there. Invariant: a reply is parsed once, when it is complete.
+//! reply has the value that it would have there. Invariants: a reply is parsed once, when it is complete; nothing is
+//! kept of a reply that [`framing`](crate::conn::link::framing) refuses.
 
 use std::mem;
 
@@ -18,9 +19,9 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(protocol: ProtocolVersion) -> Self {
         Self {
-            framing: Framing::new(ProtocolVersion::RESP2),
+            framing: Framing::new(protocol),
             seen: 0,
         }
     }
@@ -58,7 +59,38 @@ fn value(reply: &[u8]) -> Result<Value, RedisError> {
     match reply {
         b"$-1\r\n" => Ok(Value::Nil),
         [b':', digits @ .., b'\r', b'\n'] => Ok(Value::Int(number(digits)?)),
+        [b'*', ..] => match usual(&mut &*reply) {
+            Some(array) => Ok(array),
+            None => redis::parse_redis_value(reply),
+        },
         _ => redis::parse_redis_value(reply),
+    }
+}
+
+/// Takes the first of these values: an array of texts, numbers and arrays of them. `None` if it has any other part.
+fn usual(rest: &mut &[u8]) -> Option<Value> {
+    let end = rest.iter().position(|byte| *byte == b'\r')?;
+    let (line, more) = (&rest[..end], rest.get(end + 2..)?);
+    *rest = more;
+    let (kind, digits) = line.split_first()?;
+    let number = number(digits).ok()?;
+    let count = usize::try_from(number);
+    match (kind, count) {
+        (b':', _) => Some(Value::Int(number)),
+        (b'$', Ok(size)) => {
+            let (text, more) = rest.split_at_checked(size)?;
+            *rest = more.strip_prefix(b"\r\n")?;
+            Some(Value::BulkString(text.to_vec()))
+        }
+        (b'*', Ok(count)) => {
+            // Each part has three bytes or more.
+            let mut parts = Vec::with_capacity(count.min(rest.len() / 3));
+            for _ in 0..count {
+                parts.push(usual(rest)?);
+            }
+            Some(Value::Array(parts))
+        }
+        _ => None,
     }
 }
 
@@ -75,7 +107,7 @@ mod tests {
     use super::*;
 
     fn first(bytes: &[u8]) -> Result<Option<(Value, usize)>, RedisError> {
-        Decoder::new().first(bytes)
+        Decoder::new(ProtocolVersion::RESP2).first(bytes)
     }
 
     /// A reply as a server writes it.
@@ -133,7 +165,7 @@ mod tests {
             cuts in proptest::collection::vec(1..12usize, 1..20),
         ) {
             let bytes = all.concat();
-            let mut decoder = Decoder::new();
+            let mut decoder = Decoder::new(ProtocolVersion::RESP2);
             let (mut come, mut at, mut read) = (0, 0, Vec::new());
             for cut in cuts.iter().cycle() {
                 come = bytes.len().min(come + cut);

@@ -1,9 +1,9 @@
 //! The task behind a connection: writes the callers' commands, reads replies, and detects silence.
 //!
-//! In each turn it writes everything, and then passes on a portion of the replies (see `paced_read.rs`). The callers
+//! In each turn it writes everything, and then passes on a portion of the replies (see `pace.rs`). The callers
 //! that it wakes hand over their next commands before its next turn, which writes them at once. Invariants: the
 //! caller that hands over the first command since its last turn wakes it; the connection counts as silent only if
-//! there is nothing left to read.
+//! there is nothing left to read; a server that never stops sending does not keep it in one turn.
 
 use std::future::Future;
 use std::io;
@@ -13,18 +13,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redis::RedisError;
+use redis::{PushInfo, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::decode::Decoder;
-use super::shared::Shared;
-use crate::conn::link::paced_read::{LATE, few_in_flight, portion_of};
+use super::shared::{Shared, WireTerms};
+use crate::conn::link::first_bytes::FirstBytes;
+use crate::conn::link::pace::{LATE, few_in_flight, portion_of};
 use crate::conn::link::shared_tick::SharedTick;
+use crate::conn::push::PushState;
 use crate::engine::clock::{Clock, Tick};
 
 /// Bytes of the largest read.
 const READ_MAX: usize = 16 * 1024;
+
+/// The most reads in one turn.
+const READS_MAX: usize = 4;
 
 /// The capacity that an empty buffer keeps.
 const KEPT_MAX: usize = 64 * 1024;
@@ -35,6 +40,9 @@ pub(super) struct Driver<S> {
     clock: Clock,
     silence: Duration,
     last_reply: SharedTick,
+    push: Arc<PushState>,
+    /// `None` once they are complete.
+    first_bytes: Option<FirstBytes>,
     /// With fewer commands in flight, everything available is read.
     few: usize,
     outgoing: Buffer,
@@ -48,6 +56,14 @@ pub(super) struct Driver<S> {
     timer: Option<Pin<Box<Sleep>>>,
     /// The callers to wake. Kept for its capacity.
     woken: Vec<Waker>,
+    /// What came without a request, or confirms one.
+    pushed: Vec<Pushed>,
+}
+
+struct Pushed {
+    info: PushInfo,
+    /// Whether it confirms a command.
+    is_asked: bool,
 }
 
 /// Bytes, with the number that have been used.
@@ -82,35 +98,35 @@ enum Read {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Makes a driver. Must be called on the runtime that will run it.
-    pub(super) fn new(
-        stream: S,
-        shared: Arc<Shared>,
-        clock: Clock,
-        silence: Duration,
-        last_reply: SharedTick,
-    ) -> Self {
+    pub(super) fn new(stream: S, shared: Arc<Shared>, terms: WireTerms) -> Self {
         Self {
             stream,
             shared,
-            clock,
-            silence,
-            last_reply,
+            clock: terms.clock,
+            silence: terms.silence,
+            last_reply: terms.last_reply,
+            push: terms.push,
+            first_bytes: Some(terms.first_bytes),
             few: few_in_flight(),
             outgoing: Buffer::default(),
             incoming: Buffer::default(),
-            decoder: Decoder::new(),
+            decoder: Decoder::new(terms.protocol),
             space: vec![0; READ_MAX].into(),
             yielded_at: None,
             timer: None,
             woken: Vec::new(),
+            pushed: Vec::new(),
         }
     }
 
     fn turn(&mut self, context: &mut Context<'_>) -> Result<(), RedisError> {
         let now = self.clock.now();
         let in_flight = self.take_commands(now, context);
-        self.write(context)?;
-        match self.read(now, in_flight, context)? {
+        let written = self.write(context);
+        // After a failed write too, because the server may have said why it ended the connection.
+        let read = self.read(now, in_flight, context)?;
+        written?;
+        match read {
             Read::All => self.watch(now, context),
             Read::Portion => {
                 self.yielded_at = Some(now);
@@ -169,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         } else {
             portion_of(in_flight)
         };
-        loop {
+        for _ in 0..READS_MAX {
             left -= self.pass_on(now, left)?;
             if left == 0 {
                 return Ok(Read::Portion);
@@ -181,6 +197,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 Poll::Pending => return Ok(Read::All),
             }
         }
+        Ok(Read::Portion)
     }
 
     /// Reads what is available. Returns the number of bytes.
@@ -188,6 +205,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         let mut space = ReadBuf::new(&mut self.space);
         let polled = Pin::new(&mut self.stream).poll_read(context, &mut space);
         let read = space.filled();
+        self.first_bytes.take_if(|first| first.record(read));
         let Buffer { bytes, used } = &mut self.incoming;
         if *used > 0 {
             bytes.drain(..mem::take(used));
@@ -204,12 +222,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             let mut state = self.shared.0.lock();
             while requests < most {
                 match self.decoder.first(self.incoming.rest()) {
+                    Ok(Some((Value::Push { kind, data }, length))) => {
+                        self.incoming.use_up(length);
+                        let info = PushInfo { kind, data };
+                        let is_asked = state.unanswered.confirm(&info, &mut self.woken);
+                        self.pushed.push(Pushed { info, is_asked });
+                        let confirmed = usize::from(is_asked);
+                        (replies, requests) = (replies + confirmed, requests + confirmed);
+                    }
                     Ok(Some((value, length))) => {
                         self.incoming.use_up(length);
                         replies += 1;
                         match state.unanswered.reply(value, &mut self.woken) {
-                            Ok(is_last) => requests += usize::from(is_last),
-                            Err(_) => passed = Err(unasked()),
+                            Some(is_last) => requests += usize::from(is_last),
+                            None => passed = Err(unasked()),
                         }
                     }
                     Ok(None) => break,
@@ -222,6 +248,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
         if replies > 0 {
             self.last_reply.set(now);
+        }
+        // Without the mutex, because a message wakes others. Before the callers, who may ask what is subscribed.
+        for Pushed { info, is_asked } in self.pushed.drain(..) {
+            let received = self.push.receive(&info, is_asked);
+            passed = passed.and(received);
         }
         self.woken.drain(..).for_each(Waker::wake);
         passed.map(|()| requests)
@@ -254,6 +285,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
             Ok(()) => Poll::Pending,
             Err(why) => {
                 self.end(why);
+                self.push.report_gap();
                 Poll::Ready(())
             }
         }

@@ -1,8 +1,7 @@
-//! Our own end of a connection: commands in one buffer, replies in order, and one timer for all.
+//! Our end of a connection: commands in one buffer, replies in order, and one timer for all.
 //!
-//! The client library connects and introduces the connection, and then hands the socket over. A call costs a copy of
-//! its bytes and a place in a table. The task that drives the connection knows the oldest command without a reply,
-//! and so detects silence. No call needs its own timer for that.
+//! A call costs a copy of its bytes and a place in a table. The task that drives the connection knows the oldest
+//! command without a reply, and so detects silence. No call needs its own timer for that.
 //!
 //! Invariants: commands are sent in the order in which they were handed over, unless the connection breaks; a caller
 //! on another runtime than the driver's has its own timer, because the driver may stand still.
@@ -14,38 +13,39 @@ mod shared;
 mod unanswered;
 
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, ProtocolVersion, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{self, Handle};
 
 use self::driver::Driver;
 use self::encode::encode;
 use self::shared::Shared;
-use self::unanswered::{Ended, Number};
-use super::shared_tick::SharedTick;
+pub(crate) use self::shared::WireTerms;
+use self::unanswered::{Confirmation, Ended, Number};
 use crate::engine::clock::Clock;
 
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     shared: Arc<Shared>,
     clock: Clock,
     /// A connection without a reply for this long is silent.
     silence: Duration,
     /// The runtime of the driver.
     runtime: runtime::Id,
+    /// Whether a push confirms a command about a subscription.
+    takes_pushes: bool,
 }
 
 impl Wire {
     /// Returns a wire and the future that drives it. Must be called on the runtime that will run the driver.
     pub(super) fn new<S>(
         stream: S,
-        clock: Clock,
-        silence: Duration,
-        last_reply: SharedTick,
+        terms: WireTerms,
     ) -> (Self, impl Future<Output = ()> + Send + 'static)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -53,16 +53,17 @@ impl Wire {
         let shared = Arc::<Shared>::default();
         let wire = Self {
             shared: Arc::clone(&shared),
-            clock,
-            silence,
+            clock: terms.clock,
+            silence: terms.silence,
             runtime: Handle::current().id(),
+            takes_pushes: terms.protocol != ProtocolVersion::RESP2,
         };
-        let driver = Driver::new(stream, shared, clock, silence, last_reply);
+        let driver = Driver::new(stream, shared, terms);
         (wire, driver)
     }
 
-    /// Sends these in one request and waits for the last reply; `None` if it does not arrive within `limit`. Cancel
-    /// safe: the commands stay sent, and their replies are skipped.
+    /// Sends these in one request and waits for the last reply; `None` if it does not arrive within `limit`. Only the
+    /// last may be about a subscription. Cancel safe: the commands stay sent, and their replies are skipped.
     pub(super) async fn send<'a, T>(
         &self,
         commands: impl ExactSizeIterator<Item = &'a Cmd>,
@@ -71,7 +72,7 @@ impl Wire {
     ) -> Option<Result<T, RedisError>> {
         let on_the_wire = limit == self.silence && self.is_here();
         let mut place = Place {
-            shared: &self.shared,
+            wire: self,
             number: None,
         };
         let mut commands = Some(commands);
@@ -92,16 +93,35 @@ impl Wire {
         }
     }
 
+    /// Sends these in one request, and returns their replies, errors among them.
+    pub(crate) async fn ask(
+        &self,
+        commands: &[Cmd],
+        limit: Duration,
+    ) -> Result<Vec<Value>, RedisError> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let replies = self.send(commands.iter(), limit, std::mem::take).await;
+        replies.unwrap_or_else(|| Err(timed_out("answer", limit)))
+    }
+
     /// Whether this is polled on the runtime of the driver.
     fn is_here(&self) -> bool {
         Handle::try_current().is_ok_and(|runtime| runtime.id() == self.runtime)
     }
 }
 
+/// The error for a step that took longer than its limit.
+pub(super) fn timed_out(what: &str, limit: Duration) -> RedisError {
+    let why = format!("no {what} within {limit:?}");
+    io::Error::new(io::ErrorKind::TimedOut, why).into()
+}
+
 /// A place in the table, released on drop. A request takes the mutex twice: when it is handed over, and when its
 /// replies are read.
 struct Place<'a> {
-    shared: &'a Shared,
+    wire: &'a Wire,
     /// `None` before the request is handed over, and after its replies are read.
     number: Option<Number>,
 }
@@ -114,15 +134,21 @@ impl Place<'_> {
         context: &Context<'_>,
     ) -> Poll<Ended<T>> {
         let driver = {
-            let mut state = self.shared.0.lock();
+            let mut state = self.wire.shared.0.lock();
             if let Some(why) = state.unanswered.ended() {
                 return Poll::Ready(Ended::Broken(why.clone()));
             }
             let waker = context.waker().clone();
             let number = state.unanswered.push(commands.len(), proves_silence, waker);
             self.number = Some(number);
+            let mut last = None;
             for command in commands {
                 encode(command, &mut state.bytes);
+                last = Some(command);
+            }
+            if self.wire.takes_pushes {
+                let confirmation = last.and_then(Confirmation::of);
+                state.unanswered.expect(number, confirmation);
             }
             state.driver.take()
         };
@@ -134,7 +160,7 @@ impl Place<'_> {
 
     fn poll<T>(&mut self, read: fn(&mut Vec<Value>) -> T, context: &Context<'_>) -> Poll<Ended<T>> {
         let number = self.number.expect("it was handed over");
-        let mut state = self.shared.0.lock();
+        let mut state = self.wire.shared.0.lock();
         let ended = state.unanswered.poll(number, read, context);
         if let Poll::Ready(Ended::Answered(_)) = ended {
             // The place may already belong to another request.
@@ -147,7 +173,7 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.shared.0.lock().unanswered.leave(number);
+            self.wire.shared.0.lock().unanswered.leave(number);
         }
     }
 }

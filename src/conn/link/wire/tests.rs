@@ -9,10 +9,24 @@ use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::*;
+use crate::conn::link::first_bytes::FirstBytes;
+use crate::conn::link::shared_tick::SharedTick;
+use crate::conn::push::PushState;
 use crate::engine::clock::Tick;
 
 const SILENCE: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(20);
+
+fn terms(silence: Duration) -> WireTerms {
+    WireTerms {
+        clock: Clock::System,
+        protocol: ProtocolVersion::RESP3,
+        silence,
+        last_reply: SharedTick::at(Tick::ZERO),
+        push: Arc::new(PushState::new(None)),
+        first_bytes: FirstBytes::default(),
+    }
+}
 
 struct Fixture {
     wire: Wire,
@@ -24,8 +38,9 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let (ours, server) = tokio::io::duplex(1 << 20);
-        let last_reply = SharedTick::at(Tick::ZERO);
-        let (wire, driver) = Wire::new(ours, Clock::System, SILENCE, last_reply.clone());
+        let terms = terms(SILENCE);
+        let last_reply = terms.last_reply.clone();
+        let (wire, driver) = Wire::new(ours, terms);
         Self {
             wire,
             server,
@@ -209,8 +224,7 @@ async fn of_many_each_gets_its_own_answer() {
     const TASKS: usize = 200;
     const TURNS: usize = 50;
     let (ours, mut server) = tokio::io::duplex(1000);
-    let last_reply = SharedTick::at(Tick::ZERO);
-    let (wire, driver) = Wire::new(ours, Clock::System, LONG, last_reply);
+    let (wire, driver) = Wire::new(ours, terms(LONG));
     tokio::spawn(driver);
     // Answers each `ECHO n` with n.
     let echo = tokio::spawn(async move {
@@ -223,7 +237,7 @@ async fn of_many_each_gets_its_own_answer() {
             }
             pending.extend_from_slice(&space[..count]);
             while let Ok(Some((Value::Array(words), length))) =
-                decode::Decoder::new().first(&pending)
+                decode::Decoder::new(ProtocolVersion::RESP2).first(&pending)
             {
                 pending.drain(..length);
                 let Value::BulkString(word) = &words[1] else {
@@ -261,4 +275,217 @@ async fn of_many_each_gets_its_own_answer() {
     }
     drop(wire);
     echo.abort();
+}
+
+fn subscribe(verb: &str, channel: &str) -> Cmd {
+    let mut command = redis::cmd(verb);
+    command.arg(channel);
+    command
+}
+
+fn pushed(kind: &str, channel: &str) -> String {
+    let (kind_size, size) = (kind.len(), channel.len());
+    format!(">3\r\n${kind_size}\r\n{kind}\r\n${size}\r\n{channel}\r\n:1\r\n")
+}
+
+#[tokio::test]
+async fn a_push_confirms_its_own_command_alone() {
+    for (verb, kind) in [
+        ("SUBSCRIBE", "subscribe"),
+        ("UNSUBSCRIBE", "unsubscribe"),
+        ("SSUBSCRIBE", "ssubscribe"),
+        ("SUNSUBSCRIBE", "sunsubscribe"),
+    ] {
+        let Fixture {
+            wire, mut server, ..
+        } = Fixture::new();
+        let commands = [redis::cmd("A"), subscribe(verb, "a")];
+        let mut waits = pin!(wire.send(commands.iter(), LONG, std::mem::take));
+        poll_once(&mut waits);
+        // A message, the end of another subscription, and a confirmation that comes before the first reply.
+        let other = [
+            pushed("message", "a"),
+            pushed("unsubscribe", "b"),
+            pushed("unsubscribe", "a"),
+        ];
+        server.write_all(other.concat().as_bytes()).await.unwrap();
+        server.write_all(b":1\r\n").await.unwrap();
+        server
+            .write_all(pushed("message", "a").as_bytes())
+            .await
+            .unwrap();
+        tokio::task::yield_now().await;
+        poll_once(&mut waits);
+        server
+            .write_all(pushed(kind, "a").as_bytes())
+            .await
+            .unwrap();
+        let replies = waits.await.unwrap().unwrap();
+        assert_eq!(replies, [Value::Int(1), Value::Okay], "{verb}");
+    }
+}
+
+#[tokio::test]
+async fn a_late_confirmation_is_not_taken_for_another() {
+    let Fixture {
+        wire, mut server, ..
+    } = Fixture::new();
+    let (first, second) = (
+        [subscribe("SSUBSCRIBE", "a")],
+        [subscribe("SUNSUBSCRIBE", "a")],
+    );
+    {
+        let mut left = pin!(wire.send(first.iter(), LONG, std::mem::take));
+        poll_once(&mut left);
+    }
+    let mut waits = pin!(wire.send(second.iter(), LONG, std::mem::take));
+    poll_once(&mut waits);
+    server
+        .write_all(pushed("ssubscribe", "a").as_bytes())
+        .await
+        .unwrap();
+    tokio::task::yield_now().await;
+    poll_once(&mut waits);
+    server
+        .write_all(pushed("sunsubscribe", "a").as_bytes())
+        .await
+        .unwrap();
+    assert_eq!(waits.await.unwrap().unwrap(), [Value::Okay]);
+}
+
+#[tokio::test]
+async fn a_subscription_is_answered_by_its_push_or_an_error() {
+    for (said, is_reply) in [
+        ("-NOPERM no\r\n", true),
+        ("+OK\r\n", false),
+        (":1\r\n", false),
+    ] {
+        let Fixture {
+            wire, mut server, ..
+        } = Fixture::new();
+        let commands = [subscribe("SUBSCRIBE", "a")];
+        let mut waits = pin!(wire.send(commands.iter(), LONG, std::mem::take));
+        poll_once(&mut waits);
+        server.write_all(said.as_bytes()).await.unwrap();
+        assert_eq!(waits.await.unwrap().is_ok(), is_reply, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn subscriptions_that_nobody_asked_for_end_the_connection() {
+    let mut fixture = Fixture::new();
+    fixture.says(pushed("subscribe", "a").as_bytes()).await;
+    fixture.driver.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_reason_that_came_before_a_failed_write_is_read() {
+    let terms = terms(LONG);
+    let first_bytes = terms.first_bytes.clone();
+    let (ours, mut server) = tokio::io::duplex(64);
+    server.write_all(b"-ERR no\r\n").await.unwrap();
+    drop(server);
+    let (wire, driver) = Wire::new(ours, terms);
+    let driver = tokio::spawn(driver);
+    let ping = [redis::cmd("PING")];
+    let answer = wire.ask(&ping, LONG).await;
+    assert!(answer.is_ok() || format!("{:?}", first_bytes.meaning()).contains("ERR"));
+    driver.await.unwrap();
+}
+
+/// A server that answers each read in one write, and counts the writes of the client.
+async fn serve(mut server: DuplexStream) -> (Vec<usize>, usize) {
+    let (mut space, mut unread) = (vec![0; 1 << 16], Vec::new());
+    let (mut executed, mut reads) = (Vec::new(), 0);
+    let mut commands = decode::Decoder::new(ProtocolVersion::RESP2);
+    loop {
+        let read = server.read(&mut space).await.unwrap();
+        if read == 0 {
+            return (executed, reads);
+        }
+        reads += 1;
+        unread.extend_from_slice(&space[..read]);
+        let mut replies = Vec::new();
+        while let Some((Value::Array(words), length)) = commands.first(&unread).unwrap() {
+            unread.drain(..length);
+            let Value::BulkString(number) = &words[1] else {
+                panic!("{words:?}")
+            };
+            let number = std::str::from_utf8(number).unwrap();
+            replies.extend_from_slice(format!(":{number}\r\n").as_bytes());
+            executed.push(number.parse().unwrap());
+        }
+        server.write_all(&replies).await.unwrap();
+    }
+}
+
+/// Lets this many tasks send this many commands each. Returns the commands in the order of their execution, and the
+/// average number of commands in a write.
+async fn exchanged(tasks: usize, times: usize) -> (Vec<usize>, f64) {
+    let (ours, server) = tokio::io::duplex(1 << 20);
+    let (wire, driver) = Wire::new(ours, terms(LONG));
+    let driver = tokio::spawn(driver);
+    let server = tokio::spawn(serve(server));
+    let wire = Arc::new(wire);
+    let asking = (0..tasks).map(|task| {
+        let wire = Arc::clone(&wire);
+        tokio::spawn(async move {
+            for time in 0..times {
+                let number = task * times + time;
+                let mut echo = redis::cmd("ECHO");
+                echo.arg(number);
+                let reply = wire.ask(&[echo], LONG).await.unwrap();
+                assert_eq!(reply, int(number as i64));
+            }
+        })
+    });
+    for task in asking.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    driver.abort();
+    let (executed, writes) = server.await.unwrap();
+    assert_eq!(executed.len(), tasks * times);
+    (executed, (tasks * times) as f64 / writes as f64)
+}
+
+#[tokio::test]
+async fn one_task_has_a_write_for_each_command() {
+    assert_eq!(exchanged(1, 200).await.1, 1.0);
+}
+
+/// Without portions all of them would be in one write here, and the server would wait for it.
+#[tokio::test]
+async fn many_tasks_on_one_thread_share_writes_but_not_all_one() {
+    let (_, in_a_write) = exchanged(64, 100).await;
+    assert!((4.0..24.0).contains(&in_a_write), "{in_a_write}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_on_many_threads_share_writes() {
+    let (_, in_a_write) = exchanged(64, 200).await;
+    assert!(in_a_write >= 2.0, "{in_a_write}");
+}
+
+#[tokio::test]
+async fn commands_are_executed_in_the_order_of_their_first_polls() {
+    let (executed, _) = exchanged(500, 1).await;
+    assert_eq!(executed, (0..500).collect::<Vec<_>>());
+}
+
+/// The task behind a connection goes on in another turn, so others have theirs.
+#[tokio::test]
+async fn a_server_that_never_stops_does_not_keep_the_thread() {
+    let (ours, mut server) = tokio::io::duplex(1 << 20);
+    let (_wire, driver) = Wire::new(ours, terms(LONG));
+    let message = pushed("message", "a").repeat(10_000);
+    server.write_all(message.as_bytes()).await.unwrap();
+    let mut driver = pin!(driver);
+    poll_once(&mut driver);
+    // There is room again for what was read.
+    let mut left = 0;
+    while server.write(b"x").now_or_never().is_some() {
+        left += 1;
+    }
+    let free = (1 << 20) - message.len();
+    assert!(left < free + message.len() / 2, "{left} of {free}");
 }

@@ -1,12 +1,13 @@
 //! The callers that wait for replies on one connection, in the order of their commands.
 //!
 //! Invariants: the n-th reply belongs to the n-th command, even if its caller no longer waits; only its last reply
-//! removes a command from this order. A sent command cannot be taken back.
+//! removes a command from this order. A sent command cannot be taken back. A push is the reply to a command about a
+//! subscription only if it names the same channel, and nothing else but an error is.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-use redis::{RedisError, Value};
+use redis::{Arg, Cmd, PushInfo, PushKind, RedisError, Value};
 
 use crate::engine::clock::Tick;
 
@@ -34,6 +35,40 @@ struct Request {
     replies: Vec<Value>,
     /// Whether a missing answer shows that the connection is silent.
     proves_silence: bool,
+    /// The push that is its last reply, if it is about a subscription.
+    confirmation: Option<Box<Confirmation>>,
+}
+
+/// The push that confirms a command about a subscription.
+#[derive(Debug)]
+pub(super) struct Confirmation {
+    kind: PushKind,
+    channel: Vec<u8>,
+}
+
+impl Confirmation {
+    /// `None` for a command with an ordinary reply.
+    pub(super) fn of(command: &Cmd) -> Option<Box<Self>> {
+        let mut words = command.args_iter().filter_map(|word| match word {
+            Arg::Simple(word) => Some(word),
+            _ => None,
+        });
+        let kind = match words.next()? {
+            b"SUBSCRIBE" => PushKind::Subscribe,
+            b"UNSUBSCRIBE" => PushKind::Unsubscribe,
+            b"SSUBSCRIBE" => PushKind::SSubscribe,
+            b"SUNSUBSCRIBE" => PushKind::SUnsubscribe,
+            _ => return None,
+        };
+        let channel = words.next()?.to_vec();
+        Some(Box::new(Self { kind, channel }))
+    }
+
+    fn is(&self, push: &PushInfo) -> bool {
+        let channel = push.data.first();
+        self.kind == push.kind
+            && matches!(channel, Some(Value::BulkString(channel)) if *channel == self.channel)
+    }
 }
 
 /// The result of a request.
@@ -66,6 +101,7 @@ impl Unanswered {
                 missing: 0,
                 replies: Vec::new(),
                 proves_silence,
+                confirmation: None,
             });
             self.requests.len() - 1
         });
@@ -78,6 +114,24 @@ impl Unanswered {
         self.order.push_back((number, Tick::NEVER));
         self.fresh += 1;
         number
+    }
+
+    /// Sets the push that is the last reply of a request.
+    pub(super) fn expect(&mut self, number: Number, confirmation: Option<Box<Confirmation>>) {
+        self.requests[number].confirmation = confirmation;
+    }
+
+    /// The push that has to be the next reply; `None` if an ordinary reply has to be.
+    fn next_confirmation(&self) -> Option<&Confirmation> {
+        let (number, _) = self.order.front()?;
+        let next = &self.requests[*number];
+        next.confirmation.as_deref().filter(|_| next.missing == 1)
+    }
+
+    /// Assigns a push, if it is the next reply. Returns whether it is.
+    pub(super) fn confirm(&mut self, push: &PushInfo, woken: &mut Vec<Waker>) -> bool {
+        let is_next = self.next_confirmation().is_some_and(|next| next.is(push));
+        is_next && self.answer(Value::Okay, woken).is_some()
     }
 
     /// The number of requests without an answer.
@@ -96,16 +150,23 @@ impl Unanswered {
         self.fresh = 0;
     }
 
-    /// Assigns the next reply. If that ends a request, adds its caller to `woken`. Returns whether it does.
-    pub(super) fn reply(&mut self, value: Value, woken: &mut Vec<Waker>) -> Result<bool, Value> {
-        let Some(&(number, _)) = self.order.front() else {
-            return Err(value);
-        };
+    /// Assigns an ordinary reply. If that ends a request, adds its caller to `woken`. Returns whether it does; `None`
+    /// if it answers no command.
+    pub(super) fn reply(&mut self, value: Value, woken: &mut Vec<Waker>) -> Option<bool> {
+        let is_error = matches!(value, Value::ServerError(_));
+        if self.next_confirmation().is_some() && !is_error {
+            return None;
+        }
+        self.answer(value, woken)
+    }
+
+    fn answer(&mut self, value: Value, woken: &mut Vec<Waker>) -> Option<bool> {
+        let &(number, _) = self.order.front()?;
         let request = &mut self.requests[number];
         request.replies.push(value);
         request.missing -= 1;
         if request.missing > 0 {
-            return Ok(false);
+            return Some(false);
         }
         self.order.pop_front();
         self.silent = self.silent.saturating_sub(1);
@@ -116,7 +177,7 @@ impl Unanswered {
             Wait::Left => self.free(number),
             Wait::Silent | Wait::Answered | Wait::Unused => {}
         }
-        Ok(true)
+        Some(true)
     }
 
     /// The time at which the oldest request becomes silent. Wakes the callers of requests that already are.
@@ -202,6 +263,7 @@ impl Unanswered {
         request.replies.clear();
         // Shrinks a place that held many replies.
         request.replies.shrink_to(2);
+        request.confirmation = None;
         self.unused.push(number);
     }
 }

@@ -12,7 +12,7 @@ use crate::testing::Answer;
 use crate::{LostReason, Owner};
 
 /// The downgrade: a release down to a read hold.
-const TOLD: What = What::Give(1);
+const TOLD: What = What::Downgrade;
 
 /// A reader that took over the hold of the writer before it.
 async fn after_writer(lock: &RwLock) -> ReadGuard {
@@ -46,7 +46,7 @@ async fn readers_and_writers_have_it_in_their_order_without_the_server() {
     let behind = got(behind).await;
     assert_eq!(asked(&server), [What::Write]);
     behind.release().await.unwrap();
-    assert_eq!(asked(&server), [What::Write, What::Give(0)]);
+    assert_eq!(asked(&server), [What::Write, What::Release]);
     let totals = client.stats().totals;
     assert_eq!((totals.read.by_server, totals.read.in_memory), (0, 3));
     assert_eq!((totals.write.by_server, totals.write.in_memory), (1, 1));
@@ -67,7 +67,7 @@ async fn more_join_until_a_writer_waits() {
     drop(got(second).await);
     drop(got(behind).await);
     nothing_is_left(&client).await;
-    assert_eq!(asked(&server), [What::Write, What::Give(0)]);
+    assert_eq!(asked(&server), [What::Write, What::Release]);
 }
 
 /// If they read for longer, readers of other clients may read beside them.
@@ -85,7 +85,7 @@ async fn who_reads_for_longer_has_a_read_hold() {
     assert!(!reading.is_lost(), "it is renewed");
     beside.release().await.unwrap();
     reading.release().await.unwrap();
-    assert_eq!(asked(&server).last(), Some(&What::Give(0)));
+    assert_eq!(asked(&server).last(), Some(&What::Release));
     nothing_is_left(&client).await;
 }
 
@@ -121,7 +121,7 @@ async fn the_turn_of_a_client_ends_while_its_readers_read() {
 #[tokio::test(start_paused = true)]
 async fn while_others_listen_a_writer_releases_as_ever() {
     let (server, client, lock) = scene_where(|_, what| match what {
-        What::Give(_) => Some(Answer::Value(Value::Int(1))),
+        What::Release | What::Downgrade => Some(Answer::Value(Value::Int(1))),
         _ => None,
     });
     // While the handle exists, the client remembers that other clients received its release.
@@ -132,8 +132,8 @@ async fn while_others_listen_a_writer_releases_as_ever() {
     second.release().await.unwrap();
     drop(got(reading).await);
     others().await;
-    let give = What::Give(0);
-    let expected = [What::Write, give, What::Write, give, What::Read(1), give];
+    let give = What::Release;
+    let expected = [What::Write, give, What::Write, give, What::Read, give];
     assert_eq!(asked(&server), expected);
     nothing_is_left(&client).await;
 }
@@ -199,7 +199,7 @@ async fn what_nobody_comes_for_ends_with_its_lease() {
     assert_eq!(client.stats().totals.losses.of(LostReason::Expired), 1);
     let reading = asleep.await.unwrap();
     assert!(!reading.is_lost());
-    assert!(asked(&server).contains(&What::Read(1)), "it asks again");
+    assert!(asked(&server).contains(&What::Read), "it asks again");
     drop(reading);
     nothing_is_left(&client).await;
 }
@@ -222,7 +222,7 @@ async fn a_reader_among_them_cannot_write_and_enters_again_in_memory() {
         assert!(!guard.is_lost());
         guard.release().await.unwrap();
     }
-    assert_eq!(asked(&server).last(), Some(&What::Give(0)));
+    assert_eq!(asked(&server).last(), Some(&What::Release));
     nothing_is_left(&client).await;
 }
 
@@ -254,7 +254,7 @@ async fn who_asks_for_more_than_to_read_has_a_hold_of_its_own() {
         first.release().await.unwrap();
         drop(got(reading).await);
         others().await;
-        let expected = [What::Write, What::Give(0), What::Read(1), What::Give(0)];
+        let expected = [What::Write, What::Release, What::Read, What::Release];
         assert_eq!(asked(&server)[before..], expected, "{other:?}");
     }
     nothing_is_left(&client).await;
@@ -272,7 +272,7 @@ async fn readers_keep_out_no_reader_of_their_client() {
         } else {
             other.try_read().await.unwrap().expect("nobody writes")
         };
-        assert_eq!(asked(&server), [What::Write, TOLD, What::Read(1)]);
+        assert_eq!(asked(&server), [What::Write, TOLD, What::Read]);
         assert!(!reading.is_lost() && !beside.is_lost());
         drop((reading, beside));
         nothing_is_left(&client).await;
@@ -299,7 +299,7 @@ async fn shutdown_gives_back_what_nobody_came_for() {
     assert!((&mut asleep).now_or_never().is_none());
     drop(first);
     client.clone().shutdown().await.unwrap();
-    assert!(asked(&server).contains(&What::Give(0)));
+    assert!(asked(&server).contains(&What::Release));
     assert!(asleep.await.unwrap_err().is_closed());
     nothing_is_left(&client).await;
 }

@@ -25,8 +25,7 @@ use crate::testing::{Answer, Scripted, Sent, done};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Take,
-    /// Releases down to this count.
-    Give(u32),
+    Release,
     Renew,
     /// Asks for a token for a hold without one.
     Token,
@@ -42,7 +41,7 @@ impl What {
         if sha == catalog::REENTRANT_ACQUIRE.sha() {
             Self::Take
         } else if sha == catalog::REENTRANT_RELEASE.sha() {
-            Self::Give(sent.script_args()[2].parse().unwrap())
+            Self::Release
         } else if sha == catalog::RENEW.sha() {
             Self::Renew
         } else if sha == catalog::TAKE_TOKEN.sha() {
@@ -80,7 +79,7 @@ fn generous(
             return answer;
         }
         Answer::Value(match what {
-            What::Take => match args(sent)[3].parse().unwrap() {
+            What::Take => match args(sent)[2].parse().unwrap() {
                 0 => Value::Nil,
                 tokens => {
                     let token = next.fetch_add(tokens, Ordering::Relaxed);
@@ -91,7 +90,7 @@ fn generous(
                 let token = next.fetch_add(1, Ordering::Relaxed);
                 Value::BulkString(token.to_string().into_bytes())
             }
-            What::Give(_) => done(),
+            What::Release => done(),
             What::Renew => Value::Array(vec![Value::Int(1); sent.script_keys()]),
             What::Other => Value::Nil,
         })

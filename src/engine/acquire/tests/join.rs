@@ -22,7 +22,7 @@ async fn who_comes_while_it_is_held_joins_and_the_last_gives_it_back() {
     let second = lock.read_side().lock().await.unwrap();
     let third = lock.try_read().await.unwrap().expect("joins");
     let fourth = lock.try_read_for(MS).await.unwrap().expect("joins");
-    assert_eq!(asked(&server), [What::Read(1)]);
+    assert_eq!(asked(&server), [What::Read]);
     let all = [first, second, third, fourth];
     assert!(all.iter().all(|guard| guard.hold_count() == 1));
     assert!(
@@ -36,10 +36,10 @@ async fn who_comes_while_it_is_held_joins_and_the_last_gives_it_back() {
     drop(second);
     third.release().await.unwrap();
     others().await;
-    assert_eq!(asked(&server), [What::Read(1)]);
+    assert_eq!(asked(&server), [What::Read]);
     assert!(!fourth.is_lost());
     fourth.release().await.unwrap();
-    assert_eq!(asked(&server), [What::Read(1), What::Give(0)]);
+    assert_eq!(asked(&server), [What::Read, What::Release]);
     let read = client.stats().totals.read;
     assert_eq!((read.by_server, read.in_memory), (1, 3));
     nothing_is_left(&client).await;
@@ -58,10 +58,10 @@ async fn readers_that_wait_ask_once() {
     for reader in readers {
         guards.push(got(reader).await);
     }
-    assert_eq!(asked(&server), [What::Read(1)]);
+    assert_eq!(asked(&server), [What::Read]);
     drop(guards);
     nothing_is_left(&client).await;
-    assert_eq!(asked(&server), [What::Read(1), What::Give(0)]);
+    assert_eq!(asked(&server), [What::Read, What::Release]);
 }
 
 /// Each reader has its share before the first of them runs, so the hold is still there for the next.
@@ -71,7 +71,7 @@ async fn readers_that_wait_ask_once_though_each_leaves_at_once() {
     let readers = (0..20).map(|_| async { drop(lock.read().await.unwrap()) });
     futures_util::future::join_all(readers).await;
     nothing_is_left(&client).await;
-    assert_eq!(asked(&server), [What::Read(1), What::Give(0)]);
+    assert_eq!(asked(&server), [What::Read, What::Release]);
     let read = client.stats().totals.read;
     assert_eq!((read.by_server, read.in_memory), (1, 19));
 }
@@ -86,14 +86,14 @@ async fn a_hold_takes_readers_for_so_long_and_so_many() {
     tokio::time::sleep(MS).await;
     let anew = lock.read().await.unwrap();
     assert_ne!(anew.holder_id(), first.holder_id());
-    assert_eq!(asked(&server), [What::Read(1); 2]);
+    assert_eq!(asked(&server), [What::Read; 2]);
     for _ in 0..1024 {
         let joined = lock.read().await.unwrap();
         assert_eq!(joined.holder_id(), anew.holder_id());
     }
     let after = lock.read().await.unwrap();
     assert_ne!(after.holder_id(), anew.holder_id());
-    assert_eq!(asked(&server), [What::Read(1); 3]);
+    assert_eq!(asked(&server), [What::Read; 3]);
     // A closed hold stays with its readers.
     first.release().await.unwrap();
     assert!(!joined.is_lost());
@@ -158,7 +158,7 @@ async fn an_owner_that_joined_enters_again_and_cannot_write() {
     let by_owner = lock.clone().owner(second.owner()).read().await.unwrap();
     assert_eq!((first.hold_count(), second.hold_count()), (1, 3));
     assert_eq!(by_owner.owner(), second.owner());
-    assert_eq!(asked(&server), [What::Read(1)], "it enters in memory");
+    assert_eq!(asked(&server), [What::Read], "it enters in memory");
     for owner in [first.owner(), second.owner()] {
         let writing = lock.clone().owner(owner).write().await;
         assert!(writing.unwrap_err().is_upgrade());
@@ -175,7 +175,7 @@ async fn an_owner_that_joined_enters_again_and_cannot_write() {
     again.release().await.unwrap();
     assert_eq!(by_owner.hold_count(), 1);
     by_owner.release().await.unwrap();
-    assert_eq!(asked(&server).last(), Some(&What::Give(0)));
+    assert_eq!(asked(&server).last(), Some(&What::Release));
     nothing_is_left(&client).await;
 }
 
@@ -201,7 +201,7 @@ async fn nobody_joins_what_is_left_with_another_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_being_released_takes_nobody() {
     let (server, client, lock) = scene_where(|_, what| match what {
-        What::Give(_) => Some(Answer::Late(MS * 100, done())),
+        What::Release | What::Downgrade => Some(Answer::Late(MS * 100, done())),
         _ => None,
     });
     let first = lock.read().await.unwrap();
@@ -210,7 +210,7 @@ async fn a_hold_that_is_being_released_takes_nobody() {
     assert!((&mut release).now_or_never().is_none());
     let second = lock.read().await.unwrap();
     assert_ne!(second.holder_id(), holder);
-    let expected = [What::Read(1), What::Give(0), What::Read(1)];
+    let expected = [What::Read, What::Release, What::Read];
     assert_eq!(asked(&server), expected);
     release.await.unwrap();
     drop(second);
@@ -313,7 +313,7 @@ async fn a_guard_that_is_forgotten_leaves_the_hold_to_its_lease() {
         tokio::time::sleep(LEASE * 2).await;
         assert!(!stays.is_lost(), "it is renewed");
         stays.release().await.unwrap();
-        assert!(!asked(&server).contains(&What::Give(0)));
+        assert!(!asked(&server).contains(&What::Release));
         nothing_is_left(&client).await;
     }
 }
@@ -325,10 +325,10 @@ async fn a_token_is_of_the_owner_that_asked_for_it() {
         let what = What::of(sent);
         let args = || &sent.script_args()[sent.script_keys()..];
         Answer::Value(match what {
-            What::Read(_) if args()[3] != "0" => Value::BulkString(b"7".to_vec()),
+            What::Read if args()[2] != "0" => Value::BulkString(b"7".to_vec()),
             What::Other if is_for_token(sent) => Value::BulkString(b"7".to_vec()),
             What::Renew => Value::Array(vec![Value::Int(1)]),
-            What::Give(_) => done(),
+            What::Release | What::Downgrade => done(),
             _ => Value::Nil,
         })
     });
@@ -357,13 +357,13 @@ async fn who_cannot_join_the_one_that_asks_asks_beside_it() {
         reader(&other).await,
         reader(&other).await,
     ];
-    assert_eq!(asked(&server), [What::Read(1); 2], "one of each");
+    assert_eq!(asked(&server), [What::Read; 2], "one of each");
     tokio::time::sleep(MS * 2).await;
     let mut guards = Vec::new();
     for reader in readers {
         guards.push(got(reader).await);
     }
-    assert_eq!(asked(&server), [What::Read(1); 2]);
+    assert_eq!(asked(&server), [What::Read; 2]);
     assert_eq!(guards[0].holder_id(), guards[1].holder_id());
     assert_eq!(guards[2].holder_id(), guards[3].holder_id());
     drop(guards);
@@ -404,12 +404,12 @@ async fn a_writer_asks_behind_the_release_of_its_readers() {
     let (server, client, lock) = scene();
     let reading = lock.read().await.unwrap();
     let second = writer(&lock).await;
-    assert_eq!(asked(&server), [What::Read(1)], "it would be refused");
+    assert_eq!(asked(&server), [What::Read], "it would be refused");
     reading.release().await.unwrap();
     drop(got(second).await);
     nothing_is_left(&client).await;
-    let give = What::Give(0);
-    assert_eq!(asked(&server), [What::Read(1), give, What::Write, give]);
+    let give = What::Release;
+    assert_eq!(asked(&server), [What::Read, give, What::Write, give]);
     // The readers read for longer, so the server must learn that the writer waits.
     let reading = lock.read().await.unwrap();
     let second = writer(&lock).await;

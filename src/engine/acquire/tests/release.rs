@@ -12,13 +12,13 @@ use crate::testing::{Answer, Scripted, granted};
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_was_released_by_a_shutdown_is_none_that_was_lost() {
     let releases = AtomicUsize::new(0);
-    let server = Scripted::new(move |sent| match sent.script_args()[2].as_str() {
-        "0" => match releases.fetch_add(1, Ordering::SeqCst) {
+    let server = Scripted::new(move |sent| match sent.is_release() {
+        true => match releases.fetch_add(1, Ordering::SeqCst) {
             0 => Answer::Unsent,
             1 => Answer::Value(granted()),
             _ => Answer::Value(redis::Value::Int(-1)),
         },
-        _ => Answer::Value(granted()),
+        false => Answer::Value(granted()),
     });
     let client = Client::over(&server, LEASE);
     let guard = client.lock("x").lock().await.unwrap();

@@ -14,11 +14,10 @@ use crate::testing::{Answer, Scripted, Sent, done};
 /// The purpose of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Acquires up to this number of read holds.
-    Read(u32),
+    Read,
     Write,
-    /// Releases down to this number of read holds.
-    Give(u32),
+    Release,
+    Downgrade,
     Renew,
     Other,
 }
@@ -28,14 +27,15 @@ impl What {
         if !sent.is("EVALSHA") {
             return Self::Other;
         }
-        let args = &sent.script_args()[sent.script_keys()..];
         let sha = &*sent.words[1];
         if sha == catalog::READ_ACQUIRE.sha() {
-            Self::Read(args[1].parse().unwrap())
+            Self::Read
         } else if sha == catalog::WRITE_ACQUIRE.sha() {
             Self::Write
         } else if sha == catalog::RW_RELEASE.sha() {
-            Self::Give(args[2].parse().unwrap())
+            Self::Release
+        } else if sha == catalog::RW_DOWNGRADE.sha() {
+            Self::Downgrade
         } else if sha == catalog::RW_RENEW.sha() {
             Self::Renew
         } else {
@@ -64,7 +64,7 @@ fn generous(
         let what = What::of(sent);
         otherwise(sent, what).unwrap_or_else(|| {
             Answer::Value(match what {
-                What::Give(_) => done(),
+                What::Release | What::Downgrade => done(),
                 What::Renew => Value::Array(vec![Value::Int(1); sent.script_keys()]),
                 What::Other if is_for_token(sent) => Value::BulkString(b"7".to_vec()),
                 _ => Value::Nil,
@@ -90,7 +90,7 @@ pub(super) fn scene() -> (Arc<Scripted>, Client, RwLock) {
 
 /// Delays each read grant.
 pub(super) fn reads_are_slow(_: &Sent, what: What) -> Option<Answer> {
-    matches!(what, What::Read(_)).then(|| Answer::Late(MS, Value::Nil))
+    (what == What::Read).then(|| Answer::Late(MS, Value::Nil))
 }
 
 /// Answers each renewal that the hold is gone.

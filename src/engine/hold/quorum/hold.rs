@@ -17,6 +17,7 @@ use crate::api::fencing::FencingToken;
 use crate::api::lost::LostReason;
 use crate::api::owner::Owner;
 use crate::engine::clock::{Clock, Tick};
+use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::registry::LocalHold;
@@ -78,7 +79,8 @@ impl QuorumHold {
             member.enter_group(this.as_group());
         }
         let entry: Weak<Self> = Arc::downgrade(&this);
-        this.config.local.add_hold(entry, &this.config.owner);
+        let config = &this.config;
+        config.local.add_hold(entry, &config.owner, Mode::Exclusive);
         // A hold may have been lost before it was a member.
         this.check_members();
         (this, guard)

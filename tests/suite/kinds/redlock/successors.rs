@@ -10,6 +10,20 @@ use lockset_testkit::{Proxy, Replicated, Server, eventually, unique_name, within
 use super::{LONG, Nodes, client, clients, held_on_exactly, servers};
 use crate::support::{LEASE, SOON, nothing_left};
 
+/// Waits until the server has been up for this long, by what it reports in whole seconds.
+async fn up_for(server: &Server, seconds: u64) {
+    eventually(SOON * 2, "it is up for long", async || {
+        let mut admin = server.admin().await;
+        let info = redis::cmd("INFO")
+            .arg("server")
+            .query_async(&mut admin)
+            .await;
+        let info: redis::InfoDict = info.unwrap();
+        info.get::<u64>("uptime_in_seconds").unwrap() >= seconds
+    })
+    .await;
+}
+
 /// The standby has been up for as long as the server it replaces, and does not have that server's
 /// data.
 #[tokio::test(flavor = "multi_thread")]
@@ -17,25 +31,18 @@ async fn another_server_at_a_known_address_has_no_vote_for_a_lease() {
     let nodes = Nodes::seasoned(3).await;
     let standby = servers(1);
     let proxy = Proxy::start(nodes.servers[0].addr()).await;
-    let mut all = vec![client(proxy.url(), LEASE).await];
+    let first = client(proxy.url(), LEASE).await;
+    let mut all = vec![first.clone()];
     all.extend(clients(&nodes.servers[1..], LEASE).await);
     let lock = Redlock::new(all).unwrap().lock(unique_name("redlock"));
-    // The server reports its uptime in whole seconds.
-    eventually(SOON * 2, "the standby is up for long", async || {
-        let mut admin = standby[0].admin().await;
-        let info = redis::cmd("INFO")
-            .arg("server")
-            .query_async(&mut admin)
-            .await;
-        let info: redis::InfoDict = info.unwrap();
-        info.get::<u64>("uptime_in_seconds").unwrap() >= 4
-    })
-    .await;
+    up_for(&standby[0], 4).await;
     lock.lock().await.unwrap().release().await.unwrap();
     proxy.lead_to(standby[0].addr());
     proxy.cut();
     nodes.servers[2].kill();
-    let told = within(SOON, lock.try_lock()).await.unwrap_err();
+    // Otherwise its first reply may come too late to be counted.
+    eventually(SOON, "it is connected", async || first.ping().await.is_ok()).await;
+    let told = lock.try_lock().await.expect_err("it has no vote yet");
     assert!(told.is_quorum(), "{told}");
     assert!(told.to_string().contains("may have forgotten"), "{told}");
     eventually(SOON, "it has a vote", async || {
@@ -135,6 +142,8 @@ async fn a_longer_lease_of_another_process_is_noticed() {
         proxy.refuse(true);
     }
     nodes.servers[0].restart();
+    // They come later than that, and see what is left of the lease then.
+    up_for(&nodes.servers[0], 2).await;
     let others = Redlock::new(clients(&nodes.servers, LEASE).await).unwrap();
     let others = others.lock(&name);
     let mut tries = 0;

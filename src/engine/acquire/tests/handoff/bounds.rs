@@ -46,7 +46,7 @@ async fn tasks_in_a_row_have_it_in_order_without_a_command() {
     let seen = crowd(&server, &client, 10, 0).await;
     assert_eq!(seen, [1; 10]);
     nothing_is_left(&client).await;
-    assert_eq!(whats(&server), [What::Take, What::Give(0)]);
+    assert_eq!(whats(&server), [What::Take, What::Release]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,14 +87,14 @@ async fn a_long_hold_is_handed_off_at_most_once() {
 async fn others_who_listen_get_the_time_to_ask() {
     let server = generous(|_, what| {
         let receivers = Value::Int(1);
-        matches!(what, What::Give(_)).then_some(Answer::Value(receivers))
+        (what == What::Release).then_some(Answer::Value(receivers))
     });
     let client = Client::over(&server, LEASE);
     crowd(&server, &client, 100, 0).await;
     let sent = server.sent();
     let turns = sent
         .windows(2)
-        .filter(|pair| What::of(&pair[0]) == What::Give(0) && What::of(&pair[1]) == What::Take);
+        .filter(|pair| What::of(&pair[0]) == What::Release && What::of(&pair[1]) == What::Take);
     let pauses: Vec<_> = turns.map(|pair| pair[1].at - pair[0].at).collect();
     assert!(pauses.len() >= 5);
     // The first attempt may go out before the answer to the release has counted the listeners. After three pauses
@@ -109,7 +109,7 @@ async fn others_who_listen_get_the_time_to_ask() {
 /// beyond the pauses.
 async fn again_and_again(pause: Duration) -> Duration {
     let one_listens =
-        |_: &Sent, what| (what == What::Give(0)).then(|| Answer::Value(Value::Int(1)));
+        |_: &Sent, what| (what == What::Release).then(|| Answer::Value(Value::Int(1)));
     let server = generous(one_listens);
     let client = Client::over(&server, LEASE);
     let lock = client.lock("x");

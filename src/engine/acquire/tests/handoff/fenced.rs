@@ -44,7 +44,7 @@ async fn tokens_grow_from_task_to_task() {
     assert!(token(&guard) > last);
     drop(guard);
     let asked = takes(&server);
-    let asked: Vec<_> = asked.iter().map(|sent| &*args(sent)[3]).collect();
+    let asked: Vec<_> = asked.iter().map(|sent| &*args(sent)[2]).collect();
     assert_eq!(asked.first(), Some(&"1"), "nobody waited");
     assert_eq!(asked.last(), Some(&"1"));
     assert!(asked.contains(&"17"), "{asked:?}");

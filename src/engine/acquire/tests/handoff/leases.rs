@@ -14,7 +14,7 @@ async fn sent_by(server: &Scripted, give: impl Future<Output = ()>) -> Vec<What>
     sent
 }
 
-const THROUGH_THE_SERVER: [What; 2] = [What::Give(0), What::Take];
+const THROUGH_THE_SERVER: [What; 2] = [What::Release, What::Take];
 
 fn silent_renewals(_: &Sent, what: What) -> Option<Answer> {
     (what == What::Renew).then_some(Answer::Silence)
@@ -197,7 +197,7 @@ async fn those_who_want_several_are_not_passed_by() {
     drop(guard);
     others().await;
     assert!(!next.is_finished(), "the other one comes first");
-    assert!(whats(&server).contains(&What::Give(0)));
+    assert!(whats(&server).contains(&What::Release));
     assert!(several.await.unwrap().unwrap().is_none());
     drop(got(next).await);
     nothing_is_left(&client).await;

@@ -22,6 +22,7 @@ struct Sum {
     kept: u64,
     claims: u64,
     permits: u64,
+    rounds: u64,
 }
 
 /// State shared by the threads that run worlds.
@@ -53,6 +54,7 @@ impl Runs {
             sum.kept += report.kept;
             sum.claims += report.claims;
             sum.permits += report.permits;
+            sum.rounds += report.rounds;
             if let Some(violation) = report.violation {
                 self.bad.lock().unwrap().insert(seed, violation);
             }
@@ -78,7 +80,7 @@ fn run_all(first: u64, is_enough: impl Fn(u64, &Sum) -> bool + Sync) {
     if let Some((seed, violation)) = runs.bad.into_inner().unwrap().pop_first() {
         panic!(
             "seed {seed}: {violation}\nsee it by\n  \
-             LOCKSET_SEED={seed} cargo test -p lockset-sim --test world -- --nocapture one_seed"
+             LOCKSET_SEED={seed} cargo test -p lockset-sim --test simulated -- --nocapture world::one_seed"
         );
     }
     let took = began.elapsed();
@@ -94,13 +96,14 @@ fn run_all(first: u64, is_enough: impl Fn(u64, &Sum) -> bool + Sync) {
         kept,
         claims,
         permits,
+        rounds,
     } = sum;
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let a_minute = |count: u64| count as f64 / took.as_secs_f64() * 60.0;
     println!(
         "{worlds} worlds from seed {first}, {operations} operations, {commands} commands, {grants} grants, \
          {joins} of them by joining, {losses} losses, {ended} of them as they were held for long enough, {kept} \
-         holds that stayed, {claims} claims, {permits} grants of permits in {took:.1?} on {cores} cores; \
+         holds that stayed, {claims} claims, {permits} grants of permits, {rounds} waits at latches and barriers in {took:.1?} on {cores} cores; \
          a minute: {:.0} worlds, {:.0} operations, {:.0} commands",
         a_minute(worlds),
         a_minute(operations),
@@ -112,6 +115,7 @@ fn run_all(first: u64, is_enough: impl Fn(u64, &Sum) -> bool + Sync) {
         (kept, "holds that stay"),
         (claims, "claims"),
         (permits, "permits"),
+        (rounds, "waits at latches and barriers"),
     ] {
         assert!(count >= worlds / 10, "{what}: {count}");
     }

@@ -59,7 +59,7 @@ fn run_all((kind, world): Worlds, seeds: Range<u64>) -> Sums {
         if let Some(violation) = report.violation {
             panic!(
                 "{kind} seed {seed}: {violation}\nsee it by\n  LOCKSET_SEED={seed} LOCKSET_WORLD={kind} \
-                 cargo test -p lockset-sim --test deployed -- --nocapture one_seed"
+                 cargo test -p lockset-sim --test simulated -- --nocapture deployed::one_seed"
             );
         }
     }

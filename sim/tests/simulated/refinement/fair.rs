@@ -2,7 +2,7 @@
 
 use lockset_model::lock::{Bounds, Holder, Place, Reply, Request, Rules, Server};
 
-use crate::{Line, Numbers, state_of};
+use super::{Line, Numbers, state_of};
 
 /// A lock as the server has it: who holds it, and who waits, with whether its place is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Two processes that both want a Redlock all the time, at several distances from its servers: each has its share, and
 //! none goes on for long. In virtual time, so that the figures are exact:
 //!
-//! `cargo test --package lockset-sim --test redlock_turns -- --nocapture`
+//! `cargo test --package lockset-sim --test simulated -- --nocapture redlock_turns`
 
 use std::future::Future;
 use std::pin::Pin;

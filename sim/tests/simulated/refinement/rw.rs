@@ -3,7 +3,7 @@
 
 use lockset_model::rwlock::{Holder, Mode, Reader, Reply, Request, Rules, Server, Terms, Waiter};
 
-use crate::{Line, Numbers};
+use super::{Line, Numbers};
 
 /// A lock as the server has it.
 #[derive(Clone, Debug, PartialEq, Eq)]

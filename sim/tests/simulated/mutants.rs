@@ -6,12 +6,12 @@ use lockset_sim::World;
 const MUTANTS: &[(&str, &str, &str)] = &[
     (
         "a lock that is held is granted",
-        "  if hold_count ~= '1' then return -3 end\n  return remaining\nend\nif remaining",
+        "  must_be_lock(lock, remaining)\n  return remaining\nend\nif remaining",
         "end\nif remaining",
     ),
     (
         "a grant has a lease of a tenth of a second",
-        "local leased = redis.pcall('PEXPIRE', lock, ARGV[3])",
+        "local leased = redis.pcall('PEXPIRE', lock, lease)",
         "local leased = redis.pcall('PEXPIRE', lock, 100)",
     ),
     (
@@ -26,7 +26,7 @@ const MUTANTS: &[(&str, &str, &str)] = &[
     ),
     (
         "a reader enters while somebody writes",
-        "if is_new and held[1] ~= 'read' then return remaining, remaining end",
+        "if held[1] ~= 'read' then return remaining, remaining end",
         "",
     ),
     (
@@ -78,6 +78,16 @@ const MUTANTS: &[(&str, &str, &str)] = &[
         "a release of permits notifies nobody",
         "if free and free > 0 then receivers",
         "if false then receivers",
+    ),
+    (
+        "a latch says that it is open while it is not",
+        "return {count or 0, redis.call('GET', KEYS[2]) or ''}",
+        "return {0, ''}",
+    ),
+    (
+        "a party of a barrier does not wait for the others",
+        "if count >= wanted then\n  end_round(round, party, 'passed')",
+        "if count >= 1 then\n  end_round(round, party, 'passed')",
     ),
 ];
 

@@ -149,7 +149,7 @@ fn a_server_that_does_otherwise_is_refused() {
         ("  if not score or score <= now then", "  if true then"),
         // A reentrant lock is granted though it is held, and its release does nothing.
         (
-            "  if hold_count ~= '1' then return -3 end\n  return remaining\nend\nif remaining",
+            "  must_be_lock(lock, remaining)\n  return remaining\nend\nif remaining",
             "end\nif remaining",
         ),
         (
@@ -163,7 +163,7 @@ fn a_server_that_does_otherwise_is_refused() {
         ),
         // A reader enters beside a writer; another one before a writer that waits; one that leaves frees the lock.
         (
-            "if is_new and held[1] ~= 'read' then return remaining, remaining end",
+            "if held[1] ~= 'read' then return remaining, remaining end",
             "",
         ),
         (
@@ -171,8 +171,8 @@ fn a_server_that_does_otherwise_is_refused() {
             "  return false, true",
         ),
         (
-            "others = (fields or redis.call('HLEN', lock)) - 1",
-            "others = 0",
+            "local others = (fields or redis.call('HLEN', lock)) - 1",
+            "local others = 0",
         ),
         // A writer enters beside readers; it does not wait for those whose turn it is.
         ("if left ~= -2 then", "if false then"),

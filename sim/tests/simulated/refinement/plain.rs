@@ -3,7 +3,7 @@
 
 use lockset_model::lock::{Bounds, Holder, Reply, Request, Rules, Server};
 
-use crate::{Line, Numbers, state_of};
+use super::{Line, Numbers, state_of};
 
 /// Why a line is no step of the model.
 pub(super) fn refused(line: &Line<'_>) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Clients that all want one lock, at several distances from the server: how long a hand-over takes, in round
 //! trips, and whether each client has its share. In virtual time, so that the figures are exact:
 //!
-//! `cargo test --package lockset-sim --test turns -- --nocapture`
+//! `cargo test --package lockset-sim --test simulated -- --nocapture turns::`
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,0 +1,13 @@
+//! The engine on simulated servers, in virtual time. One program, because each that links the engine costs half a
+//! minute to build, and because each test works on one processor alone.
+
+mod deployed;
+mod double;
+mod faults;
+mod kept;
+mod mutants;
+mod redlock;
+mod redlock_turns;
+mod refinement;
+mod turns;
+mod world;
