@@ -18,6 +18,8 @@ pub(crate) enum Form {
     Single,
     /// Readers or a writer.
     ReadWrite,
+    /// Permits of a semaphore.
+    Permits,
 }
 
 /// A lock and its holders.
@@ -59,13 +61,29 @@ pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Error> {
     let holders = match lock.write_side().holder().await {
         Ok(Some(writer)) => vec![writer],
         Ok(None) => lock.read_side().holders().await?,
-        Err(error) if error.is_wrong_type() => return Err(not_single),
+        Err(error) if error.is_wrong_type() => {
+            return permits(client, name).await?.ok_or(not_single);
+        }
         Err(error) => return Err(error),
     };
     Ok(Found {
         form: Form::ReadWrite,
         holders,
     })
+}
+
+/// The semaphore of this name, if any of its permits is taken. Without that, its number may be anything.
+async fn permits(client: &Client, name: &str) -> Result<Option<Found>, Error> {
+    let holders = match client.semaphore(name).holders().await {
+        Ok(holders) => holders,
+        Err(error) if error.is_wrong_type() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let found = Found {
+        form: Form::Permits,
+        holders,
+    };
+    Ok((!found.holders.is_empty()).then_some(found))
 }
 
 /// Whether the lock is free, asked with the rights of a user who may only read. A key that is no lock is an
@@ -97,9 +115,16 @@ pub(crate) async fn evict(
     holder: &str,
     reason: &str,
 ) -> Result<bool, Error> {
-    if form == Form::ReadWrite {
-        let lock = client.rw_lock(name);
-        return lock.release_holder_because(holder, reason).await;
+    match form {
+        Form::ReadWrite => {
+            let lock = client.rw_lock(name);
+            return lock.release_holder_because(holder, reason).await;
+        }
+        Form::Permits => {
+            let semaphore = client.semaphore(name);
+            return semaphore.release_holder_because(holder, reason).await;
+        }
+        Form::Single => {}
     }
     // Both kinds have this key, but other waiters to notify.
     let fair = client.fair_lock(name);

@@ -243,6 +243,41 @@ async fn permits_and_leaders_are_listed_and_shown() {
     );
 }
 
+/// The other permits stay taken, and the holder learns why its own was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_is_taken_away_from_its_holder() {
+    let server = Server::start();
+    let (freed, mut reasons) = tokio::sync::mpsc::unbounded_channel();
+    let observer = move |event: &lockset::Event<'_>| {
+        if let lockset::Event::Freed { reason, .. } = event {
+            let _ = freed.send(reason.to_string());
+        }
+    };
+    let client = Client::builder(&server.url()).lease(Duration::from_secs(1));
+    let client = client.observer(observer).build().await.unwrap();
+    let seats = client.semaphore("seats").permits(2);
+    let (taken, kept) = (
+        seats.acquire().await.unwrap(),
+        seats.acquire().await.unwrap(),
+    );
+    let id = taken.holder_ids().next().unwrap().to_owned();
+    let because = |verb: &'static str| [verb, "seats", "--reason", "the host was replaced"];
+    let release = [&because("release")[..], &["--holder", &id]].concat();
+    let said = text(&lockset(&server.url(), &release).await);
+    assert!(said.contains("no longer"), "{said}");
+    assert_eq!(taken.lost().await, lockset::LostReason::Revoked);
+    assert_eq!(reasons.recv().await.unwrap(), "the host was replaced");
+    assert!(!kept.is_lost());
+    assert_eq!(seats.available().await.unwrap(), 1);
+    let again = lockset(&server.url(), &release).await;
+    assert_eq!(again.status.code(), Some(1), "{again:?}");
+    let free = [&because("free")[..], &["--yes"]].concat();
+    let said = text(&lockset(&server.url(), &free).await);
+    assert!(said.contains("freed"), "{said}");
+    assert_eq!(kept.lost().await, lockset::LostReason::Revoked);
+    assert_eq!(seats.available().await.unwrap(), 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_found_by_its_whole_key_too() {
     let server = Server::start();

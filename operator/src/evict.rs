@@ -4,8 +4,8 @@
 use std::future::Future;
 
 use futures_util::future::join_all;
-use lockset::operator::Holds;
-use lockset::{FairLock, ReadSide, ReentrantLock, Result, RwLock, WriteSide};
+use lockset::operator::{Holds, end_permit, leave_reason};
+use lockset::{FairLock, ReadSide, ReentrantLock, Result, RwLock, Semaphore, WriteSide};
 
 /// The most readers that are left a reason.
 const REASONS_MAX: usize = 64;
@@ -16,7 +16,7 @@ mod sealed {
 }
 
 /// Takes the hold of one holder away: of a fair lock, also a place in its queue; of a read-write lock, every read and
-/// write hold of the holder.
+/// write hold of the holder; of a semaphore, one permit.
 pub trait ReleaseHolder: sealed::Sealed {
     /// Takes the lock away from the holder with this id; `false` if it has none.
     ///
@@ -103,6 +103,19 @@ macro_rules! release_holder {
 }
 
 release_holder!(ReentrantLock FairLock RwLock);
+
+impl sealed::Sealed for Semaphore {}
+
+impl ReleaseHolder for Semaphore {
+    async fn release_holder(&self, holder_id: &str) -> Result<bool> {
+        end_permit(self, "release_holder", holder_id).await
+    }
+
+    async fn release_holder_because(&self, holder_id: &str, reason: &str) -> Result<bool> {
+        leave_reason(self, holder_id, reason).await;
+        self.release_holder(holder_id).await
+    }
+}
 
 macro_rules! force_unlock {
     ($($lock:ident)*) => {

@@ -20,10 +20,10 @@ use crate::status;
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  lockset free deploy --reason 'the build host was replaced'\n\n\
-                  To end the hold of one reader among several, use `release`."
+                  Of a semaphore it frees all permits. To end the hold of one reader, or one permit, use `release`."
 )]
 pub(crate) struct Free {
-    /// The name of the lock, of any kind, or its whole key with the prefix.
+    /// The name of the lock, of any kind, or of a semaphore; or its whole key with the prefix.
     name: String,
     /// Why. The program that held the lock learns it (by an observer, its log, or the message of `run`), and it
     /// is part of the answer.

@@ -9,7 +9,7 @@ use crate::found::{evict, find, named};
 use crate::output::{quoted, shown};
 use crate::status;
 
-/// End the hold of one holder, and no other.
+/// End the hold of one holder, or one permit of a semaphore, and no other.
 ///
 /// A holder id is used for one hold only, so this never ends a later one. The holder's work goes on until its
 /// next renewal, when it learns that the lock is lost.
@@ -18,7 +18,7 @@ use crate::status;
     after_help = "Example:\n  lockset release config --holder 8b2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a:57"
 )]
 pub(crate) struct Release {
-    /// The name of the lock, of any kind, or its whole key with the prefix.
+    /// The name of the lock, of any kind, or of a semaphore; or its whole key with the prefix.
     name: String,
     /// The holder id, from `show`, a busy `run` or LOCKSET_HOLDER.
     #[arg(long, value_name = "ID")]

@@ -72,7 +72,7 @@ pub(crate) struct Run {
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     wait: Option<Duration>,
     /// Do not wait at all: neither for the lock nor for a server.
-    #[arg(long = "try")]
+    #[arg(long = "try", alias = "no-wait")]
     attempt: bool,
     /// How long the lock stays taken if this machine dies; renewed every third of it.
     #[arg(long, value_parser = span::read, default_value = "30s", value_name = "SPAN")]

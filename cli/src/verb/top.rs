@@ -13,10 +13,12 @@ use clap::Args;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use lockset_operator::Survey;
 use ratatui::DefaultTerminal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, getpid, kill_process};
+use rustix::stdio::stdin;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use self::model::{Action, Model, Row, State};
 use self::sample::{Sampler, WATCHED_MAX, Wanted, check};
@@ -33,6 +35,9 @@ const NOBODY_LOOKS: &str = "what looks at the locks has ended; this is a defect 
 
 /// The time that the thread of the keys waits for a key before it checks whether the view has ended.
 const KEY_WAIT: Duration = Duration::from_millis(100);
+
+/// How many such times the end of that thread is awaited: its terminal may hang up while it reads.
+const ENDS_MAX: usize = 5;
 
 /// Watch the locks of a server: holders, ages, remaining leases, waiters.
 ///
@@ -172,9 +177,18 @@ async fn on_terminal(
         }
     }
     is_over.store(true, Ordering::Release);
-    // Keys that are pressed after the restore belong to the shell. The thread has nothing that could panic.
-    let _ = reader.join();
-    ratatui::restore();
+    // Keys that are pressed after the restore belong to the shell.
+    for _ in 0..ENDS_MAX {
+        if reader.is_finished() {
+            break;
+        }
+        sleep(KEY_WAIT).await;
+    }
+    // These fail where the terminal is gone. The drop of a terminal would then panic, because it cannot say so.
+    let _ = ratatui::try_restore();
+    if terminal.show_cursor().is_err() {
+        std::mem::forget(terminal);
+    }
     drawn.map(|()| ended_by).map_err(Failure::internal)
 }
 
@@ -186,24 +200,37 @@ fn is_stop(key: KeyEvent) -> bool {
 /// Restores the terminal and stops this process, as Ctrl-Z does outside the raw mode. Returns a new screen once the
 /// process is continued.
 fn stopped() -> Result<DefaultTerminal, Failure> {
-    ratatui::restore();
+    ratatui::try_restore().map_err(Failure::internal)?;
     kill_process(getpid(), Signal::TSTP).map_err(Failure::internal)?;
     ratatui::try_init().map_err(Failure::internal)
 }
 
 /// Reads until the view ends, or the terminal does.
 fn read_keys(keys: &mpsc::UnboundedSender<Event>, is_over: &AtomicBool) {
-    while !is_over.load(Ordering::Acquire) {
-        let event = match event::poll(KEY_WAIT) {
-            Ok(false) => continue,
-            Ok(true) => event::read(),
-            Err(error) => Err(error),
-        };
-        let Ok(event) = event else { return };
-        if keys.send(event).is_err() {
-            return;
+    while !is_over.load(Ordering::Acquire) && !is_gone() {
+        loop {
+            match event::poll(Duration::ZERO) {
+                Ok(false) => break,
+                Ok(true) => {}
+                Err(_) => return,
+            }
+            let Ok(event) = event::read() else { return };
+            if keys.send(event).is_err() {
+                return;
+            }
         }
     }
+}
+
+/// Waits for a key, for a while. Returns whether the terminal is gone: crossterm would read it without end.
+fn is_gone() -> bool {
+    let input = stdin();
+    let mut polled = [PollFd::new(&input, PollFlags::IN)];
+    let limit = Timespec::try_from(KEY_WAIT).ok();
+    // An error is a signal to this process.
+    let _ = poll(&mut polled, limit.as_ref());
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    polled[0].revents().intersects(gone)
 }
 
 fn action(model: &Model, key: KeyEvent) -> Option<Action> {
@@ -297,7 +324,7 @@ mod tests {
         let (_samples, mut inbox) = mpsc::channel(4);
         let view = on_terminal(Instant::now(), &want, &mut inbox);
         let mistake = async {
-            tokio::time::sleep(FRAME * 2).await;
+            sleep(FRAME * 2).await;
             panic!("by mistake");
         };
         let _: (_, ()) = tokio::join!(view, mistake);

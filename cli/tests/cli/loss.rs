@@ -225,7 +225,7 @@ async fn a_command_that_is_faster_than_the_lock_is_to_be_held() {
     let server = Server::start();
     let arguments = ["run", "a", "--at-least", "1m", "--", "true"];
     let first = ended(&mut lockset(&server.url(), &arguments)).await;
-    let second = ["run", "a", "--try", "--", "true"];
+    let second = ["run", "a", "--no-wait", "--", "true"];
     let second = ended(&mut lockset(&server.url(), &second)).await;
     assert_eq!(
         (first.status, second.status),

@@ -141,7 +141,12 @@ impl Running {
 }
 
 pub(crate) fn send(pid: i32, signal: Signal) {
-    kill_process(Pid::from_raw(pid).unwrap(), signal).expect("it is there");
+    try_send(pid, signal).expect("it is there");
+}
+
+/// As [`send`], to a process that may be gone.
+pub(crate) fn try_send(pid: i32, signal: Signal) -> rustix::io::Result<()> {
+    kill_process(Pid::from_raw(pid).unwrap(), signal)
 }
 
 /// State and parent, as the kernel shows them.

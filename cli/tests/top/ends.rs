@@ -59,6 +59,19 @@ async fn by_signals() {
     }
 }
 
+/// No signal tells of it: the program does not belong to the session of the terminal.
+#[tokio::test(flavor = "multi_thread")]
+async fn by_the_end_of_its_terminal() {
+    let server = Server::start();
+    let terminal = Terminal::new();
+    let mut top = terminal.run(&server.url(), &["top"]);
+    terminal.shows("0 locks").await;
+    terminal.hang_up();
+    // It may fail to draw first.
+    let status = ended(&mut top).await;
+    assert!(status >= 0, "it ends by itself: {status}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_away_is_told_before_the_screen_is_taken() {
     let server = Server::start();

@@ -3,10 +3,13 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lockset_testkit::eventually;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use vt100::{Color, Parser};
@@ -40,11 +43,20 @@ pub(crate) async fn ended(Running(child): &mut Running) -> i32 {
         .unwrap_or_else(|| -status.signal().expect("a signal"))
 }
 
+/// Whether there is something to read, after a short wait.
+fn is_readable(file: &File) -> bool {
+    let mut polled = [PollFd::new(file, PollFlags::IN)];
+    let limit = Timespec::try_from(Duration::from_millis(50)).unwrap();
+    poll(&mut polled, Some(&limit)).is_ok_and(|ready| ready > 0)
+}
+
 /// A terminal, of 80 by 24 at first.
 pub(crate) struct Terminal {
     main: File,
     user: File,
     parser: Arc<Mutex<Parser>>,
+    is_over: Arc<AtomicBool>,
+    reader: JoinHandle<()>,
 }
 
 impl Terminal {
@@ -58,15 +70,35 @@ impl Terminal {
         let main = File::from(main);
         let parser = Arc::new(Mutex::new(Parser::new(24, 80, 0)));
         let (mut reading, to) = (main.try_clone().unwrap(), Arc::clone(&parser));
-        std::thread::spawn(move || {
+        let is_over = Arc::<AtomicBool>::default();
+        let reads_no_more = Arc::clone(&is_over);
+        let reader = std::thread::spawn(move || {
             let mut some = [0; 4096];
-            while let Ok(length @ 1..) = reading.read(&mut some) {
+            while !reads_no_more.load(Ordering::Acquire) {
+                if !is_readable(&reading) {
+                    continue;
+                }
+                let Ok(length @ 1..) = reading.read(&mut some) else {
+                    return;
+                };
                 to.lock().unwrap().process(&some[..length]);
             }
         });
-        let terminal = Self { main, user, parser };
+        let terminal = Self {
+            main,
+            user,
+            parser,
+            is_over,
+            reader,
+        };
         terminal.resize(24, 80);
         terminal
+    }
+
+    /// As when the window is closed.
+    pub(crate) fn hang_up(self) {
+        self.is_over.store(true, Ordering::Release);
+        self.reader.join().unwrap();
     }
 
     /// As when the window is made smaller or larger.
