@@ -8,7 +8,7 @@ use syn::{Block, Expr, ItemFn, Signature, Stmt, TraitItemFn, Type, parse_quote_s
 use crate::locks::{Kind, Locks, Member};
 use crate::options::{Options, Wait};
 use crate::shape::Body;
-use crate::values::{Busy, Fenced, Group, Time};
+use crate::values::{Busy, Fenced, Group, Replicated, Time};
 use crate::{client, refused};
 
 /// The function with its lock; or what is wrong, and the item as it was, so that nothing else is reported.
@@ -62,7 +62,10 @@ impl<'a> Expansion<'a> {
             Some(path) => quote!(#path::__private),
             None => quote_spanned!(at=> ::lockset::__private),
         };
-        let client = client::find(options.client.as_ref(), signature, &private)?;
+        let client = match options.locks {
+            Locks::Redlock(..) => TokenStream::new(),
+            _ => client::find(options.client.as_ref(), signature, &private)?,
+        };
         Ok(Self {
             options,
             private,
@@ -109,6 +112,12 @@ impl<'a> Expansion<'a> {
                 let fair = (member.kind == Kind::Fair).then(|| quote_spanned!(at=> .fair()));
                 quote_spanned!(at=> #client.semaphore(#key).permits(#permits) #fair)
             }
+            Locks::Redlock(member, redlock) => {
+                let at = ours(member.key.span());
+                let key = member.key.tokens(private);
+                quote_spanned!(at=> #private::redlock(&#redlock).lock(#key))
+            }
+            Locks::Each(kind, names) => self.each(*kind, names),
             Locks::All(members) => {
                 let client_once = quote_spanned!(at=> __lockset_client);
                 let members = members.iter().map(|member| {
@@ -133,13 +142,38 @@ impl<'a> Expansion<'a> {
             let option = syn::Ident::new(&option.to_string(), at);
             quote_spanned!(at=> .#option(#time))
         });
+        let replicated = self.options.replicated.as_ref();
+        let replicated = replicated.map(|Replicated { count, within }| {
+            let within = self.time(within);
+            quote_spanned!(at=> .replicated(#count, #within))
+        });
         let owner = self.options.owner.as_ref();
         let owner = owner.map(|owner| quote_spanned!(at=> .owner(#owner)));
         let fenced = self.options.fenced.as_ref();
         let fenced = fenced.map(|_| quote_spanned!(at=> .fenced()));
         let group = self.options.group.as_ref();
         let group = group.map(|Group(name)| quote_spanned!(at=> .group(#name)));
-        quote_spanned!(at=> #handle #(#spans)* #owner #fenced #group)
+        quote_spanned!(at=> #handle #(#spans)* #replicated #owner #fenced #group)
+    }
+
+    /// The locks of a list of names.
+    fn each(&self, kind: Kind, names: &Expr) -> TokenStream {
+        let (private, client, at) = (&self.private, &self.client, self.at);
+        let (client_once, name) = (
+            quote_spanned!(at=> __lockset_client),
+            quote_spanned!(at=> __lockset_name),
+        );
+        let handle = handle_of(&client_once, kind, &name, at);
+        quote_spanned! {at=>
+            match #private::each(#client, #names, |__lockset_client, __lockset_name| {
+                #private::Member::from(#handle)
+            }) {
+                ::core::result::Result::Ok(__lockset_lock) => __lockset_lock,
+                ::core::result::Result::Err(__lockset_error) => {
+                    return #private::failed(__lockset_error);
+                }
+            }
+        }
     }
 
     /// An expression for the guard, which returns if there is none.
@@ -220,8 +254,11 @@ impl<'a> Expansion<'a> {
 
 fn handle(client: &TokenStream, member: &Member, private: &TokenStream) -> TokenStream {
     let at = ours(member.key.span());
-    let key = member.key.tokens(private);
-    match member.kind {
+    handle_of(client, member.kind, &member.key.tokens(private), at)
+}
+
+fn handle_of(client: &TokenStream, kind: Kind, key: &TokenStream, at: Span) -> TokenStream {
+    match kind {
         Kind::Reentrant => quote_spanned!(at=> #client.lock(#key)),
         Kind::Fair => quote_spanned!(at=> #client.fair_lock(#key)),
         Kind::Read => quote_spanned!(at=> #client.rw_lock(#key).read_side()),

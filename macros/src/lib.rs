@@ -3,7 +3,8 @@
 //! Use it as `lockset::locked`, with the feature `macros` of lockset. Its documentation is there too.
 //!
 //! ```text
-//! options.rs  what is written in the attribute; words.rs: its words, and what to write instead of others
+//! options.rs  what is written in the attribute; read.rs: so far; agree.rs: does it go together
+//! words.rs    the words of options, and what to write instead of others
 //! locks.rs    which locks; key.rs: "order:{order.id}"; values.rs: other values; duration.rs: "1m 30s"
 //! refused.rs  functions and arguments that cannot work, and what to write
 //! shape.rs    where the body stands: in an async function, or in a future that it returns
@@ -14,12 +15,14 @@
 //! Invariant: the generated code names nothing but `::lockset::__private`, and no local variable that the body
 //! could see, except those that the attribute binds.
 
+mod agree;
 mod client;
 mod duration;
 mod expand;
 mod key;
 mod locks;
 mod options;
+mod read;
 mod refused;
 mod shape;
 #[cfg(test)]

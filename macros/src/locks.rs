@@ -10,6 +10,10 @@ use crate::words::fail;
 pub(crate) enum Locks {
     One(Member),
     All(Vec<Member>),
+    /// A list of names, all of one kind.
+    Each(Kind, Box<Expr>),
+    /// On the servers of a `Redlock`.
+    Redlock(Member, Box<Expr>),
     /// A semaphore, and how many permits it has.
     Permits(Member, Box<Expr>),
 }
@@ -30,8 +34,12 @@ pub(crate) enum Kind {
 impl Locks {
     pub(crate) fn members(&self) -> &[Member] {
         match self {
-            Self::One(member) | Self::Permits(member, _) => std::slice::from_ref(member),
+            Self::One(member) | Self::Permits(member, _) | Self::Redlock(member, _) => {
+                std::slice::from_ref(member)
+            }
             Self::All(members) => members,
+            // Its names are no keys of the attribute.
+            Self::Each(..) => &[],
         }
     }
 }
@@ -67,6 +75,35 @@ pub(crate) fn members(name: &Ident, input: ParseStream<'_>) -> syn::Result<Vec<M
         return Err(fail(name.span(), format!("`all` of no locks; {HOW}")));
     }
     Ok(members)
+}
+
+/// `each(&names)`, or `each(fair &names)`
+pub(crate) fn each(name: &Ident, input: ParseStream<'_>) -> syn::Result<(Kind, Expr)> {
+    const HOW: &str = "write `each(&names)`, or `each(read &names)`";
+    if !input.peek(syn::token::Paren) {
+        return Err(fail(
+            name.span(),
+            format!("`each` needs a list of names; {HOW}"),
+        ));
+    }
+    let inside;
+    parenthesized!(inside in input);
+    let ahead = inside.fork();
+    let kind = ahead.call(Ident::parse_any).ok();
+    let kind = kind.and_then(|word| Kind::named(&word));
+    // A word alone is the list.
+    let kind = kind.filter(|_| !ahead.is_empty() && !ahead.peek(Token![.]));
+    if kind.is_some() {
+        Ident::parse_any(&inside)?;
+    }
+    if inside.is_empty() {
+        return Err(fail(name.span(), format!("`each` of no list; {HOW}")));
+    }
+    let names = inside.parse()?;
+    if !inside.is_empty() {
+        return Err(inside.error(format!("one list of names is expected; {HOW}")));
+    }
+    Ok((kind.unwrap_or(Kind::Reentrant), names))
 }
 
 fn member(input: ParseStream<'_>, how: &str) -> syn::Result<Member> {

@@ -10,9 +10,30 @@ use syn::parse::{Parse, ParseStream};
 use syn::{Expr, Ident, LitStr, Path, Token};
 
 use crate::key::Key;
-use crate::locks::{Kind, Locks, Member, members};
-use crate::values::{Busy, Fenced, Group, Permits, Time, local, path, unusable};
-use crate::words::{ALL, example, fail, instead_of};
+use crate::locks::{Kind, Locks, Member, each, members};
+use crate::read::Read;
+use crate::values::{Busy, Fenced, Group, Permits, Replicated, Time, local, path, unusable};
+use crate::words::{ALL, beside_permits, example, fail, instead_of};
+
+/// The options of the form `name = value`.
+const WITH_A_VALUE: &[&str] = &[
+    "client",
+    "wait",
+    "busy",
+    "lease",
+    "fixed_lease",
+    "at_least",
+    "max_hold",
+    "sticky",
+    "give_up_after",
+    "redlock",
+    "owner",
+    "fenced",
+    "guard",
+    "group",
+    "permits",
+    "crate",
+];
 
 /// The attribute as it was written.
 pub(crate) struct Options {
@@ -20,8 +41,9 @@ pub(crate) struct Options {
     pub(crate) client: Option<Expr>,
     pub(crate) wait: Wait,
     pub(crate) busy: Busy,
-    /// `lease`, `fixed_lease`, `at_least` and `max_hold`, by the methods of handles.
+    /// `lease`, `sticky` and other spans, by the methods of handles.
     pub(crate) spans: Vec<(Ident, Time)>,
+    pub(crate) replicated: Option<Replicated>,
     pub(crate) owner: Option<Expr>,
     pub(crate) fenced: Option<Fenced>,
     pub(crate) guard: Option<Ident>,
@@ -38,26 +60,6 @@ pub(crate) enum Wait {
     Forever,
     Never,
     For(Time),
-}
-
-/// While it is read.
-#[derive(Default)]
-struct Read {
-    seen: Vec<String>,
-    key: Option<Member>,
-    all: Option<Vec<Member>>,
-    kind: Option<(Kind, Ident)>,
-    client: Option<Expr>,
-    wait: Option<Time>,
-    never: Option<Span>,
-    busy: Option<Busy>,
-    spans: Vec<(Ident, Time)>,
-    owner: Option<Expr>,
-    fenced: Option<Fenced>,
-    guard: Option<Ident>,
-    group: Option<Group>,
-    permits: Option<(Ident, Permits)>,
-    krate: Option<Path>,
 }
 
 impl Parse for Options {
@@ -115,6 +117,8 @@ impl Read {
         match word.as_str() {
             "try" => self.never = Some(name.span()),
             "all" => self.all = Some(members(&name, input)?),
+            "each" => self.each = Some(each(&name, input)?),
+            "replicated" => self.replicated = Some(Replicated::parse(&name, input)?),
             "fenced" if !input.peek(Token![=]) => self.fenced = Some(Fenced { token: None }),
             _ => return self.value(&name, input),
         }
@@ -130,22 +134,7 @@ impl Read {
                 format!("`{word}` is no option; {instead}"),
             ));
         }
-        let known = [
-            "client",
-            "wait",
-            "busy",
-            "lease",
-            "fixed_lease",
-            "at_least",
-            "max_hold",
-            "owner",
-            "fenced",
-            "guard",
-            "group",
-            "permits",
-            "crate",
-        ];
-        if !known.contains(&word.as_str()) {
+        if !WITH_A_VALUE.contains(&word.as_str()) {
             return Err(fail(
                 name.span(),
                 format!("`{word}` is no option; the options are {ALL}"),
@@ -161,6 +150,7 @@ impl Read {
         match word.as_str() {
             "client" => self.client = Some(input.parse()?),
             "owner" => self.owner = Some(input.parse()?),
+            "redlock" => self.redlock = Some((name.clone(), input.parse()?)),
             "busy" => self.busy = Some(input.parse()?),
             "wait" => {
                 let time = input.parse()?;
@@ -204,11 +194,19 @@ impl Read {
         Ok(())
     }
 
-    fn finish(self, whole: Span) -> syn::Result<Options> {
+    fn finish(mut self, whole: Span) -> syn::Result<Options> {
         self.agree()?;
-        let locks = match (self.key, self.all) {
+        if let Some((name, redlock)) = self.redlock.take() {
+            let locks = self.on_a_redlock(&name, redlock)?;
+            return self.options(locks);
+        }
+        if let Some((kind, names)) = self.each.take() {
+            let locks = self.of_each(kind, names)?;
+            return self.options(locks);
+        }
+        let locks = match (self.key.take(), self.all.take()) {
             (Some(mut key), None) => {
-                if let Some((kind, name)) = self.kind {
+                if let Some((kind, name)) = self.kind.take() {
                     if key.kind != Kind::Reentrant {
                         return Err(fail(
                             name.span(),
@@ -217,7 +215,7 @@ impl Read {
                     }
                     key.kind = kind;
                 }
-                match self.permits {
+                match self.permits.take() {
                     Some((name, _)) if matches!(key.kind, Kind::Read | Kind::Write) => {
                         return Err(beside_permits(
                             &name,
@@ -229,7 +227,7 @@ impl Read {
                     None => Locks::One(key),
                 }
             }
-            (None, Some(members)) => match self.kind {
+            (None, Some(members)) => match self.kind.take() {
                 Some((_, name)) => {
                     return Err(fail(
                         name.span(),
@@ -253,6 +251,11 @@ impl Read {
                 ));
             }
         };
+        self.options(locks)
+    }
+
+    fn options(self, locks: Locks) -> syn::Result<Options> {
+        self.agree_with_sticky(&locks)?;
         let wait = match (self.wait, self.never, &self.busy) {
             (Some(time), _, _) => Wait::For(time),
             // `busy` without `wait` does not wait.
@@ -265,6 +268,7 @@ impl Read {
             wait,
             busy: self.busy.unwrap_or(Busy::Error),
             spans: self.spans,
+            replicated: self.replicated,
             owner: self.owner,
             fenced: self.fenced,
             guard: self.guard,
@@ -272,84 +276,4 @@ impl Read {
             krate: self.krate,
         })
     }
-
-    /// Whether what is written goes together.
-    fn agree(&self) -> syn::Result<()> {
-        if let Some((name, _)) = &self.permits {
-            self.agree_with_permits(name)?;
-        }
-        if let (true, Some(never)) = (self.wait.is_some(), self.never) {
-            return Err(fail(
-                never,
-                "`try` asks once and `wait` waits; write one of them",
-            ));
-        }
-        let span = |word: &str| self.spans.iter().find(|(name, _)| name == word);
-        if let (Some(_), Some((name, _))) = (span("lease"), span("fixed_lease")) {
-            return Err(fail(
-                name.span(),
-                "`lease` is renewed and `fixed_lease` is not; write one of them",
-            ));
-        }
-        if let (Some((name, Time::Fixed(least))), Some((_, Time::Fixed(most)))) =
-            (span("at_least"), span("max_hold"))
-            && least > most
-        {
-            return Err(fail(
-                name.span(),
-                "`at_least` is longer than `max_hold`; a hold cannot be both",
-            ));
-        }
-        if let (Some(guard), Some(Fenced { token: Some(token) })) = (&self.guard, &self.fenced)
-            && guard == token
-        {
-            return Err(fail(
-                guard.span(),
-                format!("`{guard}` is the name of the token and of the guard; choose two"),
-            ));
-        }
-        Ok(())
-    }
-
-    fn agree_with_permits(&self, name: &Ident) -> syn::Result<()> {
-        let has = |word: &str| self.spans.iter().any(|(name, _)| name == word);
-        let beside = [
-            (
-                "all(..)",
-                self.all.is_some(),
-                "a semaphore cannot be one of several locks",
-            ),
-            (
-                "fenced",
-                self.fenced.is_some(),
-                "several callers hold permits at once, so no token orders them",
-            ),
-            (
-                "owner",
-                self.owner.is_some(),
-                "permits have no owner, and each call takes its own",
-            ),
-            (
-                "at_least",
-                has("at_least"),
-                "a released permit is free at once",
-            ),
-            (
-                "max_hold",
-                has("max_hold"),
-                "a permit is renewed until the body ends; for a bound write `fixed_lease`",
-            ),
-        ];
-        match beside.iter().find(|(_, is_there, _)| *is_there) {
-            Some((word, _, why)) => Err(beside_permits(name, word, why)),
-            None => Ok(()),
-        }
-    }
-}
-
-fn beside_permits(name: &Ident, word: &str, why: &str) -> syn::Error {
-    fail(
-        name.span(),
-        format!("`{word}` beside `permits`: {why}; leave one of them out"),
-    )
 }

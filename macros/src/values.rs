@@ -39,6 +39,49 @@ pub(crate) struct Fenced {
     pub(crate) token: Option<Ident>,
 }
 
+/// `replicated(1, "500ms")`: how many replicas have to confirm a grant, and for how long it waits for them.
+pub(crate) struct Replicated {
+    pub(crate) count: Expr,
+    pub(crate) within: Time,
+}
+
+impl Replicated {
+    pub(crate) fn parse(name: &Ident, input: ParseStream<'_>) -> syn::Result<Self> {
+        const HOW: &str = "write `replicated(1, \"500ms\")`";
+        let missing = |span| {
+            fail(
+                span,
+                format!("`replicated` needs a number and a time; {HOW}"),
+            )
+        };
+        if !input.peek(syn::token::Paren) {
+            return Err(missing(name.span()));
+        }
+        let inside;
+        syn::parenthesized!(inside in input);
+        let count: Expr = inside.parse().map_err(|_| missing(name.span()))?;
+        if let Expr::Lit(literal) = &count
+            && let Lit::Int(number) = &literal.lit
+            && number.base10_digits() == "0"
+        {
+            return Err(fail(
+                count.span(),
+                "0 replicas confirm nothing; leave `replicated` out",
+            ));
+        }
+        if !inside.peek(Token![,]) {
+            return Err(missing(name.span()));
+        }
+        inside.parse::<Token![,]>()?;
+        let within = inside.parse()?;
+        inside.parse::<Option<Token![,]>>()?;
+        if !inside.is_empty() {
+            return Err(inside.error(HOW));
+        }
+        Ok(Self { count, within })
+    }
+}
+
 /// `permits = 3`, or an expression: how many a semaphore has.
 pub(crate) struct Permits(pub(crate) Expr);
 

@@ -2,10 +2,11 @@
 
 use std::fmt::Display;
 
-use proc_macro2::Span;
+use proc_macro2::{Ident, Span};
 
-pub(crate) const ALL: &str = "`client`, `wait`, `try`, `busy`, `lease`, `fixed_lease`, `at_least`, `max_hold`, `owner`, \
-                   `fenced`, `guard`, `group`, `permits`, `fair`, `read`, `write`, `all(..)` and `crate`";
+pub(crate) const ALL: &str = "`client`, `wait`, `try`, `busy`, `lease`, `fixed_lease`, `at_least`, `max_hold`, \
+                   `sticky`, `give_up_after`, `replicated(..)`, `owner`, `fenced`, `guard`, `group`, `permits`, `redlock`, \
+                   `fair`, `read`, `write`, `all(..)`, `each(..)` and `crate`";
 
 pub(crate) fn example(option: &str) -> &'static str {
     match option {
@@ -16,6 +17,8 @@ pub(crate) fn example(option: &str) -> &'static str {
         "guard" => "g",
         "group" => "\"orders\"",
         "permits" => "3",
+        "redlock" => "self.quorum",
+        "sticky" => "\"20ms\"",
         "crate" => "path::to::lockset",
         "lease" | "fixed_lease" => "\"30s\"",
         "at_least" | "max_hold" => "\"14m\"",
@@ -48,4 +51,11 @@ pub(crate) fn instead_of(word: &str) -> Option<&'static str> {
 
 pub(crate) fn fail(span: Span, message: impl Display) -> syn::Error {
     syn::Error::new(span, message)
+}
+
+pub(crate) fn beside_permits(name: &Ident, word: &str, why: &str) -> syn::Error {
+    fail(
+        name.span(),
+        format!("`{word}` beside `permits`: {why}; leave one of them out"),
+    )
 }

@@ -16,6 +16,7 @@ use crate::api::traits::{Guard, Lock};
 use crate::client::Client;
 pub use crate::multilock::Member;
 use crate::multilock::MultiLock;
+use crate::redlock::Redlock;
 use crate::semaphore::{Semaphore, SemaphoreGuard};
 
 /// The return type of a function with `#[locked]`: a `Result` whose error can report why there was no lock.
@@ -172,6 +173,26 @@ pub fn client_of<T: HasClient + ?Sized>(receiver: &T) -> &Client {
 /// As [`MultiLock::new`].
 pub fn all<const N: usize>(members: [Member; N]) -> Result<MultiLock> {
     MultiLock::new(members)
+}
+
+/// Makes the lock of `each(..)`.
+///
+/// # Errors
+/// As [`MultiLock::new`].
+pub fn each<N: AsRef<str>>(
+    client: &Client,
+    names: impl IntoIterator<Item = N>,
+    member: impl Fn(&Client, &str) -> Member,
+) -> Result<MultiLock> {
+    let names = names.into_iter();
+    let members: Vec<Member> = names.map(|name| member(client, name.as_ref())).collect();
+    MultiLock::new(members)
+}
+
+/// Returns the `Redlock` of `redlock = EXPR`.
+#[must_use]
+pub fn redlock(redlock: &Redlock) -> &Redlock {
+    redlock
 }
 
 /// Makes a span of time of the attribute.

@@ -43,6 +43,10 @@ fn options_beside_permits() {
         (r#""x", permits = 3, owner = &me"#, "`owner` beside"),
         (r#""x", permits = 3, at_least = "1m""#, "`at_least` beside"),
         (r#""x", permits = 3, max_hold = "1m""#, "`max_hold` beside"),
+        (
+            r#""x", permits = 3, replicated(1, "1s")"#,
+            "`replicated(..)` beside",
+        ),
     ] {
         let source = format!(
             "#[locked({options})] async fn ship(locks: &Client) -> Result<(), Error> {{ Ok(()) }}"
@@ -60,6 +64,108 @@ fn options_beside_permits() {
             "{message}"
         );
     }
+}
+
+/// Each has one error, at `sticky`, which says why.
+#[test]
+fn sticky_where_it_has_no_effect() {
+    for (options, why) in [
+        (r#"fair "x", sticky = "5ms""#, "waiters of other processes"),
+        (r#""x", read, sticky = "5ms""#, "readers share"),
+        (r#"all("x", "y"), sticky = "5ms""#, "several locks"),
+        (r#"each(&names), sticky = "5ms""#, "several locks"),
+        (r#""x", permits = 3, sticky = "5ms""#, "a released permit"),
+        (r#""x", redlock = q, sticky = "5ms""#, "each grant of a"),
+        (
+            r#""x", fixed_lease = "9s", sticky = "5ms""#,
+            "a fixed lease",
+        ),
+    ] {
+        let source = format!(
+            "#[locked({options})] async fn ship(locks: &Client) -> Result<(), Error> {{ Ok(()) }}"
+        );
+        let (options, item) = parts(&source);
+        let error = try_locked(options, item).expect_err(&source);
+        let message = error.to_string();
+        assert!(message.contains(why), "{message}");
+        assert_eq!(
+            error.span().source_text().as_deref(),
+            Some("sticky"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn lists_replicas_and_redlocks() {
+    check(&[
+        (
+            on_a_function!(r#"each"#),
+            "each",
+            "`each` needs a list of names; write `each(&names)`",
+        ),
+        (on_a_function!(r#"each()"#), "each", "`each` of no list"),
+        (
+            on_a_function!(r#""x", each(&names)"#),
+            "\"x\"",
+            "a key beside `each(..)`",
+        ),
+        (
+            on_a_function!(r#"each(&names), read"#),
+            "read",
+            "`each(read &names)`",
+        ),
+        (
+            on_a_function!(r#"each(&names), permits = 3"#),
+            "permits",
+            "`each(..)` beside `permits`",
+        ),
+        (
+            on_a_function!(r#"all("x"), each(&names)"#),
+            "&names",
+            "`all(..)` and `each(..)`",
+        ),
+        (
+            on_a_function!(r#""x", replicated"#),
+            "replicated",
+            "write `replicated(1, \"500ms\")`",
+        ),
+        (
+            on_a_function!(r#""x", replicated(1)"#),
+            "replicated",
+            "a number and a time",
+        ),
+        (
+            on_a_function!(r#""x", replicated(0, "1s")"#),
+            "0",
+            "0 replicas confirm nothing",
+        ),
+        (
+            on_a_function!(r#""x", redlock"#),
+            "redlock",
+            "`redlock` needs a value: `redlock = self.quorum`",
+        ),
+        (
+            on_a_function!(r#"redlock = quorum"#),
+            "redlock",
+            "the key is missing",
+        ),
+        (
+            on_a_function!(r#""x", redlock = quorum, client = locks"#),
+            "redlock",
+            "`client` beside `redlock`: it has clients of its own",
+        ),
+        (
+            on_a_function!(r#"fair "x", redlock = quorum"#),
+            "redlock",
+            "its locks are of one kind",
+        ),
+        (
+            on_a_function!(r#"all("x"), redlock = quorum"#),
+            "redlock",
+            "`all(..)` beside `redlock`",
+        ),
+    ]);
 }
 
 #[test]

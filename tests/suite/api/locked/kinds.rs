@@ -1,12 +1,13 @@
 //! Each kind of lock with the attribute, and what the body can access.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lockset::{Client, Owner, locked};
-use lockset_testkit::within;
+use lockset_testkit::{Server, within};
 
 use super::{Failed, is_held, start};
 use crate::support::{SOON, client, hold_counts, nothing_left};
@@ -338,4 +339,85 @@ async fn an_invalid_name_is_an_error_of_the_function() {
         let error = among_others(&client, name).await.unwrap_err().lock();
         assert!(error.is_invalid(), "{error}");
     }
+}
+
+#[locked(each(write names), give_up_after = "5s", guard = g)]
+async fn rename(_locks: &Client, names: &[String], server: &Server) -> Result<Vec<String>, Failed> {
+    assert_eq!(hold_counts(server, names).await, [1, 1, 1]);
+    Ok(g.names().into_iter().map(str::to_owned).collect())
+}
+
+#[tokio::test]
+async fn all_locks_of_a_list_are_held() {
+    let (server, client) = start().await;
+    let names = ["a", "b", "c"].map(str::to_owned);
+    let held = rename(&client, &names, &server).await.unwrap();
+    assert_eq!(held, names);
+    let none = rename(&client, &[], &server).await.unwrap_err();
+    assert!(
+        matches!(&none, Failed::Lock(error) if error.is_invalid()),
+        "{none:?}"
+    );
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_grant_without_replicas_is_none() {
+    #[locked("x", replicated(1, "50ms"))]
+    async fn confirmed(_locks: &Client) -> Result<(), Failed> {
+        panic!("no replica has confirmed it");
+    }
+
+    let (server, client) = start().await;
+    let error = confirmed(&client).await.unwrap_err().lock();
+    assert!(error.is_not_replicated(), "{error}");
+    nothing_left(&server).await;
+}
+
+struct Quorum {
+    quorum: lockset::Redlock,
+}
+
+impl Quorum {
+    #[locked("x", redlock = self.quorum, try, busy = skip)]
+    async fn alone(&self, inside: impl Future<Output = ()>) -> Result<Option<()>, Failed> {
+        inside.await;
+        Ok(Some(()))
+    }
+}
+
+#[tokio::test]
+async fn a_redlock_excludes() {
+    let (server, client) = start().await;
+    let quorum = lockset::Redlock::builder([client])
+        .persistent_nodes()
+        .build()
+        .unwrap();
+    let app = Quorum { quorum };
+    let inside = async {
+        let other = app.alone(std::future::ready(())).await.unwrap();
+        assert!(other.is_none(), "it is held");
+    };
+    assert!(app.alone(inside).await.unwrap().is_some());
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_sticky_lock_needs_the_server_once() {
+    #[locked("x", sticky = "5s")]
+    async fn count(_locks: &Client, counted: &mut u32) -> Result<(), Failed> {
+        *counted += 1;
+        Ok(())
+    }
+
+    let (server, client) = start().await;
+    let mut counted = 0;
+    for _ in 0..3 {
+        count(&client, &mut counted).await.unwrap();
+    }
+    assert_eq!(counted, 3);
+    assert!(is_held(&client, "x").await, "it stays with the client");
+    assert_eq!(client.stats().totals.reentrant.in_memory, 2);
+    client.shutdown().await.unwrap();
+    nothing_left(&server).await;
 }
