@@ -119,7 +119,8 @@ impl Side {
         let holder = |who: usize| format!("01234567-89ab-cdef-0123-456789abcdef:{who}");
         let channel = |who: usize| format!("{}:{}", redisson::channel(name), holder(who));
         let told = Arc::new(Semaphore::new(0));
-        let subscriber = redisson::subscriber(url, &channel(me), Arc::clone(&told)).await;
+        let subscriber =
+            redisson::subscriber(url, &channel(me), redisson::wakes(&told, |_| 1)).await;
         let mut command = Floor::connect(url, Nagle::Off).await;
         let (acquire, release) = match kind {
             Kind::Redisson => (redisson::FAIR_ACQUIRE, redisson::FAIR_RELEASE),
@@ -158,7 +159,7 @@ impl Side {
                 guard.release().await.expect("a hold that was kept");
             }
             Self::Peer(peer) if peer.kind == Kind::Floor => {
-                let mut tell = redisson::script(&peer.release, &[]);
+                let mut tell = redisson::script::<&str>(&peer.release, &[]);
                 tell.arg(&peer.other);
                 peer.command.ask(&tell).await;
             }

@@ -16,7 +16,9 @@ use lockset_testkit::Server;
 use redis::{Cmd, Connection, ConnectionLike as _, Pipeline, Value};
 
 use support::arguments::{Arguments, Effort};
+use support::floor::TAKE_ONE;
 use support::ours::Hold;
+use support::redisson::PermitId;
 use support::rounds::{figure, report_least, rounds};
 use support::{LEASE, ours, place, redisson};
 
@@ -29,6 +31,12 @@ const LOCKS: usize = 5_000;
 
 /// Commands in one write, and holds in one renewal.
 const BATCH: usize = 100;
+
+/// The permits of a semaphore, and the count of a latch.
+const PERMITS: u32 = 8;
+
+/// The floor of a count-down.
+const COUNT_DOWN_ONLY: &str = "return redis.call('DECR', KEYS[1])";
 
 const COMPARE_AND_DELETE: &str = include_str!("support/compare_and_delete.lua");
 
@@ -72,8 +80,6 @@ impl Way {
 enum Verb {
     Acquire,
     AcquireHeld,
-    Enter,
-    Leave,
     Renew,
     Release,
     AcquirePlain,
@@ -90,14 +96,15 @@ enum Verb {
     Release3,
     Acquire10,
     Release10,
+    PermitAcquire,
+    PermitRelease,
+    CountDown,
 }
 
 impl Verb {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::Acquire,
         Self::AcquireHeld,
-        Self::Enter,
-        Self::Leave,
         Self::Renew,
         Self::Release,
         Self::AcquirePlain,
@@ -114,14 +121,15 @@ impl Verb {
         Self::Release3,
         Self::Acquire10,
         Self::Release10,
+        Self::PermitAcquire,
+        Self::PermitRelease,
+        Self::CountDown,
     ];
 
     fn label(self) -> &'static str {
         match self {
             Self::Acquire => "acquire, by script",
             Self::AcquireHeld => "acquire, held elsewhere",
-            Self::Enter => "enter again",
-            Self::Leave => "release, still held",
             Self::Renew => "renew, one of a batch of 100",
             Self::Release => "release, by script",
             Self::AcquirePlain => "acquire",
@@ -138,6 +146,9 @@ impl Verb {
             Self::Release3 => "multi release, all 3",
             Self::Acquire10 => "multi acquire, all 10",
             Self::Release10 => "multi release, all 10",
+            Self::PermitAcquire => "permit acquire",
+            Self::PermitRelease => "permit release",
+            Self::CountDown => "latch count-down",
         }
     }
 
@@ -207,6 +218,11 @@ impl Bench {
             redisson::READ_RELEASE,
             redisson::WRITE_ACQUIRE,
             redisson::WRITE_RELEASE,
+            redisson::PERMIT_ACQUIRE,
+            redisson::PERMIT_RELEASE,
+            redisson::COUNT_DOWN,
+            TAKE_ONE,
+            COUNT_DOWN_ONLY,
         ];
         for text in of_lockset.chain(others) {
             bench.look::<String>(&["SCRIPT", "LOAD", text]);
@@ -223,6 +239,9 @@ impl Bench {
                 continue;
             };
             let times = locks / verb.members();
+            if matches!(verb, Verb::PermitAcquire | Verb::CountDown) {
+                self.count_up(times);
+            }
             let batches: Vec<(Vec<u8>, usize)> = (0..times)
                 .step_by(BATCH)
                 .map(|first| self.batch(way, verb, first..(first + BATCH).min(times)))
@@ -257,6 +276,17 @@ impl Bench {
         cells
     }
 
+    /// Makes semaphores or latches of the names of locks.
+    fn count_up(&mut self, times: usize) {
+        let mut pipeline = Pipeline::new();
+        for lock in 0..times {
+            pipeline.set(name(lock), PERMITS).ignore();
+        }
+        pipeline
+            .query::<()>(&mut self.observer)
+            .expect("an answer to the bench's own command");
+    }
+
     /// One write: what `verb` sends this many times, and how many replies that makes.
     fn batch(&mut self, way: Way, verb: Verb, times: Range<usize>) -> (Vec<u8>, usize) {
         let mut pipeline = Pipeline::new();
@@ -265,7 +295,7 @@ impl Bench {
         let names: Vec<(String, String)> = locks
             .map(|lock| {
                 let holder = format!("{}:{}", self.id, 1_000_000 + lock);
-                (format!("lock:{lock:011}"), holder)
+                (name(lock), holder)
             })
             .collect();
         if verb == Verb::Renew {
@@ -299,15 +329,13 @@ impl Bench {
         let hold = holds[0];
         vec![match verb {
             Verb::AcquirePlain => hold.restore(),
-            Verb::Acquire => hold.acquire(1),
+            Verb::Acquire => hold.acquire(),
             Verb::AcquireHeld => {
                 let holder = &self.stranger();
-                Hold { holder, ..hold }.acquire(1)
+                Hold { holder, ..hold }.acquire()
             }
-            Verb::Enter => hold.acquire(2),
             Verb::AcquireFenced => hold.acquire_fenced(),
-            Verb::Leave => hold.release(1),
-            Verb::Release => hold.release(0),
+            Verb::Release => hold.release(),
             Verb::Renew => unreachable!("it is of many holds"),
             Verb::FairAcquire => hold.fair_acquire(0),
             Verb::FairRelease => hold.fair_release(),
@@ -315,6 +343,9 @@ impl Bench {
             Verb::WriteAcquire => hold.write_acquire(),
             Verb::ReadRelease | Verb::WriteRelease => hold.rw_release(),
             Verb::Acquire3 | Verb::Acquire10 => ours::multi_acquire(holds),
+            Verb::PermitAcquire => hold.permit_acquire(PERMITS),
+            Verb::PermitRelease => hold.permit_release(),
+            Verb::CountDown => hold.count_down(),
             Verb::ReleasePlain | Verb::ReleaseFenced | Verb::Release3 | Verb::Release10 => {
                 return ours::multi_release(holds);
             }
@@ -324,7 +355,7 @@ impl Bench {
     fn of_redisson(&mut self, verb: Verb, Hold { key, holder }: Hold<'_>) -> Vec<Cmd> {
         let latch = redisson::latch(key, &redisson::latch_id());
         let command = match verb {
-            Verb::Acquire | Verb::AcquirePlain | Verb::Enter | Verb::Acquire3 | Verb::Acquire10 => {
+            Verb::Acquire | Verb::AcquirePlain | Verb::Acquire3 | Verb::Acquire10 => {
                 return vec![redisson::acquire(self.sha(redisson::ACQUIRE), key, holder)];
             }
             Verb::AcquireHeld => {
@@ -360,9 +391,19 @@ impl Bench {
                 let sha = self.sha(redisson::WRITE_RELEASE);
                 redisson::write_release(sha, key, holder, &latch)
             }
+            Verb::PermitAcquire => {
+                let sha = self.sha(redisson::PERMIT_ACQUIRE);
+                return vec![redisson::permit_acquire(sha, key, &permit_id(holder))];
+            }
+            Verb::PermitRelease => {
+                let sha = self.sha(redisson::PERMIT_RELEASE);
+                return vec![redisson::permit_release(sha, key, &permit_id(holder))];
+            }
+            Verb::CountDown => {
+                return vec![redisson::count_down(self.sha(redisson::COUNT_DOWN), key)];
+            }
             Verb::Renew => unreachable!("it is of many holds"),
-            Verb::Leave
-            | Verb::Release
+            Verb::Release
             | Verb::ReleasePlain
             | Verb::ReleaseFenced
             | Verb::Release3
@@ -380,6 +421,16 @@ impl Bench {
             set.arg(key).arg(holder);
             set.arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
             return set;
+        }
+        match verb {
+            Verb::PermitAcquire => return redisson::script(self.sha(TAKE_ONE), &[key]),
+            Verb::CountDown => return redisson::script(self.sha(COUNT_DOWN_ONLY), &[key]),
+            Verb::PermitRelease => {
+                let mut give = redis::cmd("INCR");
+                give.arg(key);
+                return give;
+            }
+            _ => {}
         }
         let mut release = redisson::script(self.sha(COMPARE_AND_DELETE), &[key]);
         release.arg(holder);
@@ -450,11 +501,7 @@ fn expected(way: Way, verb: Verb) -> Option<fn(&Value) -> bool> {
         },
         (
             Way::Lockset | Way::Redisson,
-            Verb::Acquire
-            | Verb::Enter
-            | Verb::FairAcquire
-            | Verb::ReadAcquire
-            | Verb::WriteAcquire,
+            Verb::Acquire | Verb::FairAcquire | Verb::ReadAcquire | Verb::WriteAcquire,
         ) => |reply| *reply == Value::Nil,
         (Way::Lockset, Verb::AcquirePlain) => |reply| *reply == Value::Okay,
         // A hold was there, without subscribers.
@@ -464,13 +511,21 @@ fn expected(way: Way, verb: Verb) -> Option<fn(&Value) -> bool> {
         (Way::Redisson, Verb::AcquirePlain) => |reply| *reply == Value::Nil,
         (Way::Lockset, Verb::AcquireHeld) => |reply| matches!(reply, Value::Int(1..)),
         (Way::Lockset, Verb::AcquireFenced) => |reply| matches!(reply, Value::BulkString(_)),
+        (Way::Lockset, Verb::PermitAcquire | Verb::CountDown) => |reply| *reply == Value::Int(1),
+        (Way::Lockset, Verb::PermitRelease) => |reply| starts_with(reply, 1),
+        (Way::Redisson, Verb::PermitAcquire) => {
+            |reply| matches!(reply, Value::BulkString(word) if word == b"OK")
+        }
+        (Way::Redisson, Verb::CountDown) => |reply| *reply == Value::Nil,
+        (Way::Floor, Verb::PermitAcquire | Verb::PermitRelease | Verb::CountDown) => {
+            |reply| matches!(reply, Value::Int(0..))
+        }
         (Way::Lockset, Verb::Acquire3 | Verb::Acquire10) => |reply| *reply == Value::Int(0),
         (Way::Lockset, _) => |reply| *reply == Value::Int(0),
         (Way::Redisson, Verb::Acquire3 | Verb::Acquire10) => |reply| *reply == Value::Nil,
         (Way::Redisson, Verb::AcquireHeld) => |reply| matches!(reply, Value::Int(1..)),
         (Way::Redisson, Verb::AcquireFenced) => |reply| starts_with(reply, -1),
         // An unlock that left the lock held or freed it, and a latch that was deleted.
-        (Way::Redisson, Verb::Leave) => |reply| matches!(reply, Value::Int(0 | 1)),
         (Way::Redisson, _) => |reply| *reply == Value::Int(1),
         (Way::Floor, Verb::Acquire | Verb::AcquirePlain) => |reply| *reply == Value::Okay,
         (Way::Floor, Verb::AcquireHeld) => |reply| *reply == Value::Nil,
@@ -481,6 +536,16 @@ fn expected(way: Way, verb: Verb) -> Option<fn(&Value) -> bool> {
 
 fn starts_with(reply: &Value, status: i64) -> bool {
     matches!(reply, Value::Array(items) if items.first() == Some(&Value::Int(status)))
+}
+
+fn name(lock: usize) -> String {
+    format!("lock:{lock:011}")
+}
+
+/// The last 16 bytes of a holder id, which differ between locks.
+fn permit_id(holder: &str) -> PermitId {
+    let last = holder.as_bytes().last_chunk();
+    *last.expect("a holder id is longer")
 }
 
 fn sha(text: &str) -> String {
@@ -538,7 +603,7 @@ fn print_table(ways: &[Cells; 3]) {
     println!();
 }
 
-const CYCLES: [(&str, Verb, Verb); 8] = [
+const CYCLES: [(&str, Verb, Verb); 9] = [
     ("acquire + release, by script", Verb::Acquire, Verb::Release),
     ("acquire + release", Verb::AcquirePlain, Verb::ReleasePlain),
     (
@@ -551,6 +616,7 @@ const CYCLES: [(&str, Verb, Verb); 8] = [
     ("write cycle", Verb::WriteAcquire, Verb::WriteRelease),
     ("multi cycle of 3", Verb::Acquire3, Verb::Release3),
     ("multi cycle of 10", Verb::Acquire10, Verb::Release10),
+    ("permit cycle", Verb::PermitAcquire, Verb::PermitRelease),
 ];
 
 fn cycle(cells: &Cells, acquire: Verb, release: Verb) -> Option<f64> {

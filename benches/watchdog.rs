@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::{StreamExt, stream};
 use lockset::{Client, ReentrantGuard};
 use lockset_testkit::Server;
 use tokio::runtime::Runtime;
@@ -20,7 +21,7 @@ use support::arguments::{Arguments, Effort};
 use support::floor::{Floor, Nagle};
 use support::place::cpu;
 use support::rounds::{report, rounds};
-use support::{Flavour, in_a_task, place, redisson};
+use support::{Flavour, TAKERS, in_a_task, place, redisson};
 
 /// The number of holds, their lease, and the rounds. A third of a lease passes before anything is renewed; the first is
 /// short, so that a round is.
@@ -37,9 +38,6 @@ const BATCH: usize = 100;
 
 /// A batch that takes the server longer than this holds up others.
 const BATCH_TIME_MAX: Duration = Duration::from_millis(1);
-
-/// Holds are taken by this many tasks.
-const TAKERS: usize = 64;
 
 fn main() {
     let arguments = Arguments::of_this_run();
@@ -193,24 +191,11 @@ fn lockset(runtime: &Runtime, server: &Arc<Server>, load: Load, beside: bool) ->
 }
 
 async fn take(client: &Client, holds: usize) -> Vec<ReentrantGuard> {
-    let takers: Vec<_> = (0..TAKERS)
-        .map(|taker| {
-            let client = client.clone();
-            tokio::spawn(async move {
-                let mut guards = Vec::new();
-                for hold in (taker..holds).step_by(TAKERS) {
-                    let lock = client.lock(format!("watchdog:{hold}"));
-                    guards.push(lock.lock().await.expect("the lock"));
-                }
-                guards
-            })
-        })
-        .collect();
-    let mut guards = Vec::new();
-    for taker in takers {
-        guards.extend(taker.await.expect("no task panics"));
-    }
-    guards
+    let takes = (0..holds).map(|hold| {
+        let lock = client.lock(format!("watchdog:{hold}"));
+        async move { lock.lock().await.expect("the lock") }
+    });
+    stream::iter(takes).buffer_unordered(TAKERS).collect().await
 }
 
 fn redisson(runtime: &Runtime, server: &Arc<Server>, load: Load, beside: bool) -> Renewing {

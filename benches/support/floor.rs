@@ -15,13 +15,11 @@ use tokio::net::TcpStream;
 
 use super::LEASE;
 use super::ours::Hold;
-use paced_read::{InFlight, PacedRead};
-
-/// The library's own.
-#[path = "../../src/conn/link/paced_read.rs"]
-mod paced_read;
+use super::paced_read::{InFlight, PacedRead};
 
 const COMPARE_AND_DELETE: &str = include_str!("compare_and_delete.lua");
+
+pub(crate) const TAKE_ONE: &str = include_str!("take_one.lua");
 
 /// lockset's limit for a reply with the default lease.
 const REPLY_MAX: Duration = Duration::from_secs(1);
@@ -143,15 +141,43 @@ impl FloorLock {
             key: &self.key,
             holder: &self.owner,
         };
-        let taken = self.floor.ask(&hold.acquire(1)).await;
+        let taken = self.floor.ask(&hold.acquire()).await;
         assert_eq!(taken, Value::Nil, "nobody else wants it");
-        let told = self.floor.ask(&hold.release(0)).await;
+        let told = self.floor.ask(&hold.release()).await;
         assert_eq!(told, Value::Int(0), "it is held until it is released");
     }
 
     pub(crate) async fn cycle(&mut self) {
         assert!(self.try_acquire().await, "nobody else wants it");
         self.release().await;
+    }
+}
+
+/// A semaphore without leases, holders and waiters.
+#[derive(Clone, Debug)]
+pub(crate) struct FloorPermits {
+    floor: Floor,
+    key: Arc<str>,
+    take: Arc<str>,
+}
+
+impl FloorPermits {
+    pub(crate) async fn connect(url: &str, nagle: Nagle, key: &str, permits: u32) -> Self {
+        let mut floor = Floor::connect(url, nagle).await;
+        floor.ask(redis::cmd("SET").arg(key).arg(permits)).await;
+        let take = floor.load(TAKE_ONE).await;
+        let key = key.into();
+        Self { floor, key, take }
+    }
+
+    pub(crate) async fn cycle(&mut self) {
+        let mut take = redis::cmd("EVALSHA");
+        take.arg(&*self.take).arg(1).arg(&*self.key);
+        let left = self.floor.ask(&take).await;
+        assert!(matches!(left, Value::Int(0..)), "one is free");
+        let mut give = redis::cmd("INCR");
+        give.arg(&*self.key);
+        assert!(matches!(self.floor.ask(&give).await, Value::Int(1..)));
     }
 }
 

@@ -8,6 +8,7 @@
 pub(crate) mod arguments;
 pub(crate) mod floor;
 pub(crate) mod ours;
+mod paced_read;
 pub(crate) mod place;
 pub(crate) mod redisson;
 pub(crate) mod rounds;
@@ -16,6 +17,9 @@ use std::time::Duration;
 
 use lockset::Client;
 use tokio::runtime::{Builder, Runtime};
+
+/// How many of many holds are taken at a time.
+pub(crate) const TAKERS: usize = 64;
 
 /// The lease of every lock in a bench.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);

@@ -18,7 +18,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::LEASE;
-use super::redisson::{channel, script};
+use super::redisson::{channel, latch_channel, permit_timeouts, permits_channel, script};
 
 /// The default of the library.
 const TOKEN_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -31,10 +31,9 @@ pub(crate) struct Hold<'a> {
 }
 
 impl Hold<'_> {
-    /// Takes it or enters it again, up to this count.
-    pub(crate) fn acquire(self, hold_count: u32) -> Cmd {
+    pub(crate) fn acquire(self) -> Cmd {
         let mut call = script(catalog::REENTRANT_ACQUIRE.sha(), &[self.key]);
-        self.bid(&mut call, hold_count, false);
+        self.bid(&mut call, false);
         call
     }
 
@@ -57,15 +56,15 @@ impl Hold<'_> {
     pub(crate) fn acquire_fenced(self) -> Cmd {
         let keys = [self.key, &self.helper("redisson_lock_token")];
         let mut call = script(catalog::REENTRANT_ACQUIRE.sha(), &keys);
-        self.bid(&mut call, 1, true);
+        self.bid(&mut call, true);
         call.arg(TOKEN_RETENTION.as_millis() as u64);
         call
     }
 
-    pub(crate) fn release(self, hold_count: u32) -> Cmd {
+    pub(crate) fn release(self) -> Cmd {
         let mut call = script(catalog::REENTRANT_RELEASE.sha(), &[self.key]);
-        call.arg(self.holder).arg(hold_count);
-        call.arg(lease()).arg(channel(self.key)).arg("PUBLISH");
+        call.arg(self.holder);
+        call.arg(channel(self.key)).arg("PUBLISH");
         call
     }
 
@@ -74,7 +73,7 @@ impl Hold<'_> {
         let [queue, timeouts, alive] = self.queue();
         let keys = [self.key, &queue, &timeouts, &alive];
         let mut call = script(catalog::FAIR_ACQUIRE.sha(), &keys);
-        self.bid(&mut call, 1, false);
+        self.bid(&mut call, false);
         call.arg(heartbeat_ms).arg("grant");
         call.arg(channel(self.key)).arg("PUBLISH");
         call
@@ -84,26 +83,26 @@ impl Hold<'_> {
         let [queue, timeouts, alive] = self.queue();
         let keys = [self.key, &queue, &timeouts, &alive];
         let mut call = script(catalog::FAIR_RELEASE.sha(), &keys);
-        call.arg(self.holder).arg(0);
-        call.arg(lease()).arg(channel(self.key)).arg("PUBLISH");
+        call.arg(self.holder);
+        call.arg(channel(self.key)).arg("PUBLISH");
         call
     }
 
     pub(crate) fn read_acquire(self) -> Cmd {
         let keys = [self.key, &self.helper("lockset_rw_waiting")];
         let mut call = script(catalog::READ_ACQUIRE.sha(), &keys);
-        self.bid(&mut call, 1, false);
-        // New, would not wait, has not waited.
-        call.arg(1).arg(0).arg(0);
+        self.bid(&mut call, false);
+        // It would not wait, and has not waited.
+        call.arg(0).arg(0);
         call
     }
 
     pub(crate) fn write_acquire(self) -> Cmd {
         let keys = [self.key, &self.helper("lockset_rw_waiting")];
         let mut call = script(catalog::WRITE_ACQUIRE.sha(), &keys);
-        self.bid(&mut call, 1, false);
-        // New, and would not wait.
-        call.arg(1).arg(0);
+        self.bid(&mut call, false);
+        // It would not wait.
+        call.arg(0);
         call
     }
 
@@ -111,13 +110,44 @@ impl Hold<'_> {
     pub(crate) fn rw_release(self) -> Cmd {
         let keys = [self.key, &self.helper("lockset_rw_waiting")];
         let mut call = script(catalog::RW_RELEASE.sha(), &keys);
-        call.arg(self.holder).arg(0).arg(0).arg(lease());
+        call.arg(self.holder);
         call.arg(self.helper("redisson_rwlock")).arg("PUBLISH");
         call
     }
 
-    fn bid(self, call: &mut Cmd, hold_count: u32, fenced: bool) {
-        call.arg(self.holder).arg(hold_count);
+    /// Takes one of a semaphore's permits, with the holder as its id.
+    pub(crate) fn permit_acquire(self, declared: u32) -> Cmd {
+        let mut call = script(catalog::SEMAPHORE_ACQUIRE.sha(), &self.permit_keys());
+        call.arg(lease()).arg(1).arg(declared);
+        call.arg(permits_channel(self.key)).arg("PUBLISH");
+        // It takes no place in a queue.
+        call.arg(0).arg(self.holder);
+        call
+    }
+
+    pub(crate) fn permit_release(self) -> Cmd {
+        let mut call = script(catalog::SEMAPHORE_RELEASE.sha(), &self.permit_keys());
+        call.arg(permits_channel(self.key)).arg("PUBLISH");
+        call.arg("").arg(self.holder);
+        call
+    }
+
+    /// Counts a latch down, with the holder as the id of the call.
+    pub(crate) fn count_down(self) -> Cmd {
+        let done = format!("lockset_latch_done:{{{}}}:{}", self.key, self.holder);
+        let keys = [self.key, &done, &self.helper("lockset_latch_opened")];
+        let mut call = script(catalog::LATCH_COUNT_DOWN.sha(), &keys);
+        call.arg(self.holder).arg(lease()).arg(lease());
+        call.arg(latch_channel(self.key)).arg("PUBLISH");
+        call
+    }
+
+    fn permit_keys(self) -> [String; 2] {
+        [self.key.to_owned(), permit_timeouts(self.key)]
+    }
+
+    fn bid(self, call: &mut Cmd, fenced: bool) {
+        call.arg(self.holder);
         call.arg(lease()).arg(u8::from(fenced));
     }
 

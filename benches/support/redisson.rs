@@ -1,7 +1,7 @@
 //! Redisson's way to lock, over the same Redis library as lockset.
 //!
 //! The scripts are written from the facts of Redisson's wire format, with equal keys, calls and replies in equal order.
-//! The test kit has the scripts of fair and read-write locks. A waiter subscribes to the channel of the lock. A message
+//! Those of plain, fair and read-write locks are the test kit's. A waiter subscribes to the channel of the lock. A message
 //! wakes one waiter of each client, which asks again; without a message, it asks when the lease it was given has run
 //! out. Kinder than the original in two ways: there is no Java, and a client is subscribed beforehand.
 
@@ -15,10 +15,10 @@ use tokio::sync::Semaphore;
 use super::LEASE;
 use super::floor::{self, Floor, Nagle};
 
-pub(crate) const ACQUIRE: &str = include_str!("redisson/acquire.lua");
 pub(crate) const ACQUIRE_FENCED: &str = include_str!("redisson/acquire_fenced.lua");
-pub(crate) const RELEASE: &str = include_str!("redisson/release.lua");
-pub(crate) const RENEW: &str = include_str!("redisson/renew.lua");
+pub(crate) const PERMIT_ACQUIRE: &str = include_str!("redisson/permit_acquire.lua");
+pub(crate) const PERMIT_RELEASE: &str = include_str!("redisson/permit_release.lua");
+pub(crate) const COUNT_DOWN: &str = include_str!("redisson/count_down.lua");
 
 /// A script of the test kit's peer, after the pieces it calls.
 macro_rules! of_the_peer {
@@ -27,6 +27,9 @@ macro_rules! of_the_peer {
     };
 }
 
+pub(crate) const ACQUIRE: &str = of_the_peer!("lock_acquire");
+pub(crate) const RELEASE: &str = of_the_peer!("latch", "lock_release");
+pub(crate) const RENEW: &str = of_the_peer!("lock_renew");
 pub(crate) const FAIR_ACQUIRE: &str = of_the_peer!("fair_queue", "fair_acquire");
 pub(crate) const FAIR_RELEASE: &str = of_the_peer!("latch", "fair_queue", "fair_release");
 pub(crate) const READ_ACQUIRE: &str = of_the_peer!("read_acquire");
@@ -65,7 +68,7 @@ pub(crate) struct RedissonLock {
 impl RedissonClient {
     pub(crate) async fn connect(url: &str, key: &str) -> Arc<Self> {
         let woken = Arc::new(Semaphore::new(0));
-        let subscriber = subscriber(url, &channel(key), Arc::clone(&woken)).await;
+        let subscriber = subscriber(url, &channel(key), wakes(&woken, |_| 1)).await;
         let mut command = Floor::connect(url, Nagle::Off).await;
         Arc::new(Self {
             acquire: command.load(ACQUIRE).await,
@@ -87,15 +90,25 @@ impl RedissonClient {
     }
 }
 
-/// A connection that listens to a channel, and counts what comes.
+/// Adds as many as a message says.
+pub(crate) fn wakes(
+    woken: &Arc<Semaphore>,
+    many: fn(&[u8]) -> usize,
+) -> impl Fn(&[u8]) + Send + Sync + use<> {
+    let woken = Arc::clone(woken);
+    move |message| woken.add_permits(many(message))
+}
+
+/// A connection that listens to a channel.
 pub(crate) async fn subscriber(
     url: &str,
     channel: &str,
-    heard: Arc<Semaphore>,
+    heard: impl Fn(&[u8]) + Send + Sync + 'static,
 ) -> MultiplexedConnection {
     let config = floor::config().set_push_sender(move |push: PushInfo| {
-        if push.kind == PushKind::Message {
-            heard.add_permits(1);
+        if let (PushKind::Message, Some(Value::BulkString(message))) = (push.kind, push.data.last())
+        {
+            heard(message);
         }
         Ok::<(), std::convert::Infallible>(())
     });
@@ -140,6 +153,107 @@ impl RedissonLock {
     }
 }
 
+/// The client of one semaphore whose permits have leases. A clone is one more thread of it.
+#[derive(Clone, Debug)]
+pub(crate) struct RedissonPermits {
+    command: Floor,
+    /// Kept open: messages come on it.
+    _subscriber: Arc<MultiplexedConnection>,
+    key: Arc<str>,
+    acquire: Arc<str>,
+    release: Arc<str>,
+    /// Wake-ups that no waiter has taken yet.
+    woken: Arc<Semaphore>,
+}
+
+/// The id of a permit.
+pub(crate) type PermitId = [u8; 16];
+
+impl RedissonPermits {
+    pub(crate) async fn connect(url: &str, key: &str, permits: u32) -> Self {
+        let woken = Arc::new(Semaphore::new(0));
+        // As many threads as there are permits, says the message.
+        let many = |message: &[u8]| {
+            let free = std::str::from_utf8(message).ok();
+            free.and_then(|free| free.parse().ok()).unwrap_or(0)
+        };
+        let subscriber = subscriber(url, &permits_channel(key), wakes(&woken, many)).await;
+        let mut command = Floor::connect(url, Nagle::Off).await;
+        command.ask(redis::cmd("SET").arg(key).arg(permits)).await;
+        Self {
+            acquire: command.load(PERMIT_ACQUIRE).await,
+            release: command.load(PERMIT_RELEASE).await,
+            command,
+            _subscriber: Arc::new(subscriber),
+            key: key.into(),
+            woken,
+        }
+    }
+
+    pub(crate) async fn acquire(&mut self) -> PermitId {
+        loop {
+            let id = fastrand::u128(..).to_be_bytes();
+            let call = permit_acquire(&self.acquire, &self.key, &id);
+            let wait = match self.command.ask(&call).await {
+                Value::BulkString(word) if word == b"OK" => return id,
+                Value::BulkString(word) => ends_in(&word),
+                _ => LEASE,
+            };
+            let woken = Arc::clone(&self.woken);
+            if let Ok(Ok(permit)) = tokio::time::timeout(wait, woken.acquire()).await {
+                permit.forget();
+            }
+        }
+    }
+
+    pub(crate) async fn release(&mut self, id: PermitId) {
+        let call = permit_release(&self.release, &self.key, &id);
+        assert_eq!(self.command.ask(&call).await, Value::Int(1));
+    }
+}
+
+/// The time until a lease ends, from `:` and its end.
+fn ends_in(word: &[u8]) -> Duration {
+    let end = std::str::from_utf8(word).ok();
+    let end: Option<u64> = end.and_then(|end| end.strip_prefix(':')?.parse().ok());
+    Duration::from_millis(end.unwrap_or(0).saturating_sub(now()))
+}
+
+/// What Redisson writes for a lease that does not end.
+const NEVER: u64 = 922_337_203_685_477;
+
+pub(crate) fn permit_acquire(sha: &str, key: &str, id: &PermitId) -> Cmd {
+    let mut call = script(sha, &[key, &permit_timeouts(key), &permits_channel(key)]);
+    let now = now();
+    call.arg(1).arg(now + LEASE.as_millis() as u64);
+    call.arg(now).arg(NEVER).arg("PUBLISH").arg(id);
+    call
+}
+
+pub(crate) fn permit_release(sha: &str, key: &str, id: &PermitId) -> Cmd {
+    let mut call = script(sha, &[key, &permits_channel(key), &permit_timeouts(key)]);
+    call.arg(id).arg(1).arg(now()).arg("PUBLISH");
+    call
+}
+
+pub(crate) fn count_down(sha: &str, key: &str) -> Cmd {
+    let mut call = script(sha, &[key, &latch_channel(key)]);
+    call.arg(0).arg("PUBLISH");
+    call
+}
+
+pub(crate) fn latch_channel(key: &str) -> String {
+    format!("redisson_countdownlatch__channel__{{{key}}}")
+}
+
+pub(crate) fn permits_channel(key: &str) -> String {
+    format!("redisson_sc:{{{key}}}")
+}
+
+pub(crate) fn permit_timeouts(key: &str) -> String {
+    format!("{{{key}}}:timeout")
+}
+
 pub(crate) fn acquire(sha: &str, key: &str, holder: &str) -> Cmd {
     let mut call = script(sha, &[key]);
     call.arg(LEASE.as_millis() as u64).arg(holder);
@@ -154,8 +268,8 @@ pub(crate) fn acquire_fenced(sha: &str, key: &str, holder: &str) -> Cmd {
 
 pub(crate) fn release(sha: &str, key: &str, holder: &str, latch: &str) -> Cmd {
     let mut call = script(sha, &[key, &channel(key), latch]);
-    call.arg(0).arg(LEASE.as_millis() as u64).arg(holder);
-    call.arg("PUBLISH").arg(LATCH_MILLIS);
+    call.arg(LEASE.as_millis() as u64).arg(holder);
+    call.arg(LATCH_MILLIS);
     call
 }
 
@@ -248,11 +362,11 @@ pub(crate) fn latch_id() -> String {
     format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..))
 }
 
-pub(crate) fn script(sha: &str, keys: &[&str]) -> Cmd {
+pub(crate) fn script<K: AsRef<str>>(sha: &str, keys: &[K]) -> Cmd {
     let mut call = redis::cmd("EVALSHA");
     call.arg(sha).arg(keys.len());
     for key in keys {
-        call.arg(key);
+        call.arg(key.as_ref());
     }
     call
 }

@@ -58,7 +58,7 @@ async fn endless_replies_are_bounded_in_memory_over_tls() {
     // One case per bound.
     let named = [
         "a line without end",
-        "a text of 60 MB",
+        "a text of 16 MB",
         "messages",
         "confirmations",
     ];

@@ -14,7 +14,7 @@ use crate::relay::Nonsense;
 use crate::{ALONE, SOON, endless, short};
 
 /// One reply at most, and the client library's parsed copy.
-const MEMORY_MAX: usize = 200 << 20;
+const MEMORY_MAX: usize = 80 << 20;
 
 fn speak(mut client: TcpStream, nonsense: &Nonsense) -> std::io::Result<()> {
     let mut asked = [0; 4096];

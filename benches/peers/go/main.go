@@ -40,6 +40,10 @@ func main() {
 			fmt.Println("lacks no fair lock")
 		case "rw":
 			fmt.Println("lacks no read-write lock")
+		case "permits":
+			fmt.Println("lacks no semaphore")
+		case "latch":
+			fmt.Println("lacks no latch")
 		default:
 			fmt.Println(newJob(words).run(rs))
 		}

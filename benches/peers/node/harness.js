@@ -74,6 +74,10 @@ async function serve(words) {
       return 'lacks no fair lock';
     case 'rw':
       return 'lacks no read-write lock';
+    case 'permits':
+      return 'lacks no semaphore';
+    case 'latch':
+      return 'lacks no latch';
     default:
       return run(words);
   }

@@ -86,6 +86,10 @@ def main():
             say("lacks no fair lock")
         elif words[0] == "rw":
             say("lacks no read-write lock")
+        elif words[0] == "permits":
+            say("lacks no semaphore")
+        elif words[0] == "latch":
+            say("lacks no latch")
         else:
             Job(client, *words).run()
 

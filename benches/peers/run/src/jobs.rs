@@ -23,7 +23,7 @@ pub(crate) struct Job {
     pub(crate) reads: u8,
 }
 
-pub(crate) const JOBS: [Job; 9] = [
+pub(crate) const JOBS: [Job; 14] = [
     Job {
         name: "uncontended",
         title: "one task, a lock of its own",
@@ -104,6 +104,51 @@ pub(crate) const JOBS: [Job; 9] = [
         tasks: 32,
         work: 1000,
         reads: 90,
+    },
+    Job {
+        name: "crowdread0",
+        title: "4 processes of 16 tasks, 95 % reads",
+        kind: "rw",
+        processes: 4,
+        tasks: 16,
+        work: 0,
+        reads: 95,
+    },
+    Job {
+        name: "crowdread1",
+        title: "4 processes of 16 tasks, 95 % reads, 1 ms of work",
+        kind: "rw",
+        processes: 4,
+        tasks: 16,
+        work: 1000,
+        reads: 95,
+    },
+    Job {
+        name: "permits",
+        title: "64 tasks, 8 permits",
+        kind: "permits",
+        processes: 1,
+        tasks: 64,
+        work: 0,
+        reads: 0,
+    },
+    Job {
+        name: "crowdpermits",
+        title: "4 processes of 16 tasks, 8 permits",
+        kind: "permits",
+        processes: 4,
+        tasks: 16,
+        work: 0,
+        reads: 0,
+    },
+    Job {
+        name: "latch",
+        title: "16 tasks count a latch down",
+        kind: "latch",
+        processes: 1,
+        tasks: 16,
+        work: 0,
+        reads: 0,
     },
 ];
 

@@ -27,10 +27,28 @@ type Jobs = &'static [&'static str];
 
 const ALONE: Jobs = &["uncontended"];
 const TOGETHER: Jobs = &[
-    "spread", "hot0", "hot1", "crowd4", "crowd8", "fair", "rw99", "rw90",
+    "spread",
+    "hot0",
+    "hot1",
+    "crowd4",
+    "crowd8",
+    "fair",
+    "rw99",
+    "rw90",
+    "crowdread0",
+    "crowdread1",
+    "permits",
+    "crowdpermits",
+    "latch",
 ];
 const HOT: Jobs = &["hot0", "hot1"];
-const CROWDS: Jobs = &["crowd4", "crowd8"];
+const CROWDS: Jobs = &[
+    "crowd4",
+    "crowd8",
+    "crowdread0",
+    "crowdread1",
+    "crowdpermits",
+];
 const FAIR: Jobs = &["fair"];
 const COUNTED: Jobs = &[
     "uncontended",
@@ -40,6 +58,10 @@ const COUNTED: Jobs = &[
     "crowd8",
     "fair",
     "rw99",
+    "crowdread0",
+    "permits",
+    "crowdpermits",
+    "latch",
 ];
 
 #[rustfmt::skip]

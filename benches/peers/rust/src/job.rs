@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::inside::Inside;
-use super::{Kind, Peer, PeerLock};
+use super::{Kind, PERMITS, Peer, PeerLock};
 
 /// `kind name tasks ms work_us reads`: see `benches/peers/README.md`.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ impl Job {
 
     /// Runs it, and says what came of it.
     pub(crate) async fn run<P: Peer>(&self, peer: &P) -> String {
+        let kind = self.kind();
+        peer.prepare(kind, &self.name).await;
         let mut seats = Vec::new();
         for task in 0..self.tasks {
             match self.locks(peer, task) {
@@ -52,15 +54,17 @@ impl Job {
                 Err(lack) => return format!("lacks {lack}"),
             }
         }
-        let inside = Arc::new(Inside::default());
+        let is_permit = kind == Kind::Permit;
+        let inside = Arc::new(Inside::of(is_permit.then_some(PERMITS)));
         let start = Instant::now();
         let shift = Shift {
             start,
             end: start + self.time,
             work: self.work,
             reads: self.reads,
+            shares: is_permit,
             // On locks of their own all may be inside.
-            inside: (self.kind != "spread").then(|| Arc::clone(&inside)),
+            inside: (self.kind != "spread" && kind != Kind::CountDown).then(|| Arc::clone(&inside)),
         };
         let tasks = seats
             .into_iter()
@@ -77,17 +81,24 @@ impl Job {
         answer
     }
 
+    /// Of a turn that is no read.
+    fn kind(&self) -> Kind {
+        match &*self.kind {
+            "fair" => Kind::Fair,
+            "rw" => Kind::Write,
+            "permits" => Kind::Permit,
+            "latch" => Kind::CountDown,
+            _ => Kind::Exclusive,
+        }
+    }
+
     /// The lock of a task that writes, and of one that reads.
     fn locks<P: Peer>(&self, peer: &P, task: usize) -> Result<Locks<P::Lock>, &'static str> {
         let name = match &*self.kind {
             "spread" => format!("{}:{task}", self.name),
             _ => self.name.clone(),
         };
-        let kind = match &*self.kind {
-            "fair" => Kind::Fair,
-            "rw" => Kind::Write,
-            _ => Kind::Exclusive,
-        };
+        let kind = self.kind();
         let exclusive = peer.lock(kind, &name, None)?;
         let shared = match kind {
             Kind::Write => Some(peer.lock(Kind::Read, &name, None)?),
@@ -109,6 +120,8 @@ struct Shift {
     end: Instant,
     work: Duration,
     reads: u8,
+    /// Whether others may be inside in each turn.
+    shares: bool,
     inside: Option<Arc<Inside>>,
 }
 
@@ -121,23 +134,23 @@ impl Shift {
                 Some(shared) if reads => shared,
                 _ => &mut locks.exclusive,
             };
-            self.turn(lock, reads, &mut log).await;
+            self.turn(lock, reads || self.shares, &mut log).await;
         }
         log
     }
 
-    async fn turn<L: PeerLock>(&self, lock: &mut L, reads: bool, log: &mut Log) {
+    async fn turn<L: PeerLock>(&self, lock: &mut L, shares: bool, log: &mut Log) {
         let asked = self.now();
         let guard = persist(lock, &mut log.failures).await;
         let granted = self.now();
-        self.inside.iter().for_each(|inside| inside.enter(reads));
+        self.inside.iter().for_each(|inside| inside.enter(shares));
         if !self.work.is_zero() {
             let work = self.work;
             // tokio's own timer is too coarse for a millisecond.
             let slept = tokio::task::spawn_blocking(move || std::thread::sleep(work));
             slept.await.expect("sleeping does not panic");
         }
-        self.inside.iter().for_each(|inside| inside.leave(reads));
+        self.inside.iter().for_each(|inside| inside.leave(shares));
         let worked = self.now();
         lock.release(guard).await;
         let _ = write!(log.turns, " {asked},{granted},{worked},{}", self.now());

@@ -19,11 +19,26 @@ pub enum Kind {
     Fair,
     Read,
     Write,
+    /// A permit of a semaphore with [`PERMITS`].
+    Permit,
+    /// A latch: each turn counts it down, and it does not open.
+    CountDown,
 }
+
+/// The permits of the semaphore of a job.
+pub const PERMITS: u32 = 8;
+
+/// No run counts a latch down so often.
+pub const COUNT: u32 = 1_000_000_000;
 
 /// A library under comparison, connected.
 pub trait Peer: Send + Sync + 'static {
     type Lock: PeerLock;
+
+    /// Makes a semaphore or a latch of this name, unless it is there.
+    fn prepare(&self, _: Kind, _name: &str) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 
     /// A lock of this name, or what the library lacks for it.
     ///

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use lockset::{
-    Client, FairGuard, FairLock, ReadGuard, ReadSide, ReentrantGuard, ReentrantLock, WriteGuard,
-    WriteSide,
+    Client, FairGuard, FairLock, Latch, ReadGuard, ReadSide, ReentrantGuard, ReentrantLock,
+    Semaphore, SemaphoreGuard, WriteGuard, WriteSide,
 };
-use peers_rust::{Kind, Peer, PeerLock, serve};
+use peers_rust::{COUNT, Kind, PERMITS, Peer, PeerLock, serve};
 
 #[tokio::main]
 async fn main() {
@@ -26,6 +26,13 @@ struct Lockset(Client);
 impl Peer for Lockset {
     type Lock = Lock;
 
+    async fn prepare(&self, kind: Kind, name: &str) {
+        if kind == Kind::CountDown {
+            let made = self.0.latch(name).init(COUNT).await;
+            made.expect("the server takes a latch");
+        }
+    }
+
     fn lock(&self, kind: Kind, name: &str, lease: Option<Duration>) -> Result<Lock, &'static str> {
         let client = &self.0;
         Ok(match (kind, lease) {
@@ -34,6 +41,8 @@ impl Peer for Lockset {
             (Kind::Fair, _) => Lock::Fair(client.fair_lock(name)),
             (Kind::Read, _) => Lock::Read(client.rw_lock(name).read_side()),
             (Kind::Write, _) => Lock::Write(client.rw_lock(name).write_side()),
+            (Kind::Permit, _) => Lock::Permit(client.semaphore(name).permits(PERMITS)),
+            (Kind::CountDown, _) => Lock::CountDown(client.latch(name)),
         })
     }
 }
@@ -43,6 +52,8 @@ enum Lock {
     Fair(FairLock),
     Read(ReadSide),
     Write(WriteSide),
+    Permit(Semaphore),
+    CountDown(Latch),
 }
 
 enum Guard {
@@ -50,6 +61,8 @@ enum Guard {
     Fair(FairGuard),
     Read(ReadGuard),
     Write(WriteGuard),
+    Permit(SemaphoreGuard),
+    Counted,
 }
 
 impl PeerLock for Lock {
@@ -61,6 +74,8 @@ impl PeerLock for Lock {
             Self::Fair(lock) => lock.lock().await.map(Guard::Fair),
             Self::Read(lock) => lock.lock().await.map(Guard::Read),
             Self::Write(lock) => lock.lock().await.map(Guard::Write),
+            Self::Permit(semaphore) => semaphore.acquire().await.map(Guard::Permit),
+            Self::CountDown(latch) => latch.count_down().await.map(|()| Guard::Counted),
         };
         guard.map_err(|error| error.to_string())
     }
@@ -71,6 +86,8 @@ impl PeerLock for Lock {
             Guard::Fair(guard) => guard.release().await,
             Guard::Read(guard) => guard.release().await,
             Guard::Write(guard) => guard.release().await,
+            Guard::Permit(guard) => guard.release().await,
+            Guard::Counted => Ok(()),
         };
         released.expect("a hold that was kept");
     }

@@ -32,6 +32,8 @@ impl Peer for Rslock {
             }),
             Kind::Fair => Err("no fair lock"),
             Kind::Read | Kind::Write => Err("no read-write lock"),
+            Kind::Permit => Err("no semaphore"),
+            Kind::CountDown => Err("no latch"),
         }
     }
 }

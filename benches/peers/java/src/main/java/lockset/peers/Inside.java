@@ -7,18 +7,24 @@ final class Inside {
     /** A writer counts as this many, so that one number says it all. */
     private static final long WRITER = 1L << 32;
 
+    /** How many may be inside that share. */
+    private final long most;
     private final AtomicLong now = new AtomicLong();
     private final AtomicLong violations = new AtomicLong();
 
-    void enter(boolean reading) {
-        long others = now.getAndAdd(reading ? 1 : WRITER);
-        if (others >= WRITER || (!reading && others > 0)) {
+    Inside(long permits) {
+        most = permits > 0 ? permits : WRITER;
+    }
+
+    void enter(boolean sharing) {
+        long others = now.getAndAdd(sharing ? 1 : WRITER);
+        if (others >= most || (!sharing && others > 0)) {
             violations.incrementAndGet();
         }
     }
 
-    void leave(boolean reading) {
-        now.addAndGet(reading ? -1 : -WRITER);
+    void leave(boolean sharing) {
+        now.addAndGet(sharing ? -1 : -WRITER);
     }
 
     long violations() {

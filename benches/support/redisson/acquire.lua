@@ -1,8 +1,0 @@
--- Redisson's RLock: take a free lock or enter one's own, otherwise return its remaining lease. KEYS lock; ARGV
--- lease_ms, holder. Reply nil: acquired.
-if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
-  redis.call('hincrby', KEYS[1], ARGV[2], 1)
-  redis.call('pexpire', KEYS[1], ARGV[1])
-  return nil
-end
-return redis.call('pttl', KEYS[1])
