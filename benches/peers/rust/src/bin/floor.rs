@@ -109,7 +109,7 @@ struct FloorLock {
 
 impl FloorLock {
     async fn number(&mut self, script: impl Fn(&Scripts) -> &redis::Script) -> i64 {
-        let mut call = script(&self.scripts).key(&self.name);
+        let call = script(&self.scripts).key(&self.name);
         let left = call.invoke_async(&mut self.connection);
         left.await.expect("a reply")
     }

@@ -28,7 +28,7 @@ impl Peer for Lockset {
 
     async fn prepare(&self, kind: Kind, name: &str) {
         if kind == Kind::CountDown {
-            let made = self.0.latch(name).init(COUNT).await;
+            let made = self.0.latch(name).init(COUNT.into()).await;
             made.expect("the server takes a latch");
         }
     }
