@@ -49,6 +49,8 @@ const CROWDS: Jobs = &[
     "crowdread1",
     "crowdpermits",
 ];
+const ALIKE: Jobs = &["crowd4", "crowd8"];
+const LONGEST: Jobs = &["hot0", "hot1", "crowdread0", "crowdread1", "crowdpermits"];
 const FAIR: Jobs = &["fair"];
 const COUNTED: Jobs = &[
     "uncontended",
@@ -69,10 +71,10 @@ const ROWS: [(&str, Jobs, Against); 12] = [
     ("lock + unlock, p50", ALONE, Floor(|of| of.cycle_p50)),
     ("grants/s", TOGETHER, Floor(|of| of.rate)),
     ("wait p50", HOT, Floor(wait_p50)),
-    ("wait p99, in the floor's p50", HOT, FloorsWait(|of| of.wait_p99)),
-    ("longest wait, in the floor's p50", HOT, FloorsWait(|of| of.wait_max)),
+    ("wait p99, in the floor's p50", LONGEST, FloorsWait(|of| of.wait_p99)),
+    ("longest wait, in the floor's p50", LONGEST, FloorsWait(|of| of.wait_max)),
     ("least share of a process", CROWDS, Nothing(|of| of.least_share)),
-    ("longest wait, in median waits", CROWDS, Nothing(Figures::longest_in_medians)),
+    ("longest wait, in median waits", ALIKE, Nothing(Figures::longest_in_medians)),
     ("evenness", HOT, Nothing(|of| of.jain)),
     ("grants out of turn", FAIR, Percent(|of| of.overtook * 100.0)),
     ("commands sent, each grant", COUNTED, Nothing(|of| of.cost.sent)),
