@@ -326,10 +326,10 @@ impl ClientSemaphore {
         let is_contended = state.queue.is_contended();
         let was_contended = std::mem::replace(&mut state.is_contended, is_contended);
         let replans = state.is_watched && !begins_watch && is_sooner;
-        let polled = state
-            .callers
-            .values()
-            .find_map(|caller| caller.wanted.polled);
+        let polled = begins_watch.then(|| {
+            let mut callers = state.callers.values();
+            callers.find_map(|caller| caller.wanted.polled)
+        });
         drop(state);
         works.into_iter().for_each(|work| self.begin(work, by));
         if replans {
@@ -338,7 +338,9 @@ impl ClientSemaphore {
         if is_contended && !was_contended {
             self.contended.give();
         }
-        if begins_watch && let Some(this) = self.this.upgrade() {
+        if let Some(polled) = polled
+            && let Some(this) = self.this.upgrade()
+        {
             let watch = Self::watch(Arc::downgrade(&this), polled);
             self.core.watchdog.drive_while_needed(watch.boxed());
         }

@@ -106,11 +106,22 @@ struct Waiting {
     request: Request,
     /// Whether the last attempt, at the deadline, has been made.
     is_last: bool,
+    /// Whether an attempt is under way.
+    is_asked: bool,
+}
+
+impl Waiting {
+    fn is_timed(&self) -> bool {
+        self.request.deadline != Tick::NEVER
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Queue {
+    /// In the order of their ids.
     waiting: VecDeque<Waiting>,
+    /// How many of them have a deadline. Without one, no event looks at all of them.
+    timed: usize,
     asks: Vec<Ask>,
     next_ask: u64,
     newest: u64,
@@ -136,18 +147,20 @@ impl Queue {
 
     /// The waiting requests without an attempt under way, in order.
     pub(super) fn unasked(&self) -> impl Iterator<Item = u64> {
-        self.requests().filter(|request| !self.is_asked(*request))
+        let unasked = self.waiting.iter().filter(|waiting| !waiting.is_asked);
+        unasked.map(|waiting| waiting.request.id)
     }
 
     /// When [`Event::Timer`] is due. `Tick::NEVER` if a reply or a message comes next, and `None` if no task need wake
     /// the queue.
     pub(super) fn wake_at(&self) -> Option<Tick> {
-        let first = self.waiting.front()?.request.id;
+        let first = self.waiting.front()?;
         // The reply to an attempt comes first.
-        let is_due = |waiting: &&Waiting| !waiting.is_last && !self.is_asked(waiting.request.id);
-        let deadlines = self.waiting.iter().filter(is_due);
+        let is_due = |waiting: &&Waiting| !waiting.is_last && !waiting.is_asked;
+        let timed = (self.timed > 0).then(|| self.waiting.iter().filter(is_due));
+        let deadlines = timed.into_iter().flatten();
         let deadline = deadlines.map(|waiting| waiting.request.deadline).min();
-        let may_ask = self.is_contended && self.asks.len() < ASKS_MAX && !self.is_asked(first);
+        let may_ask = self.is_contended && self.asks.len() < ASKS_MAX && !first.is_asked;
         let asks = may_ask.then_some(self.ask_at);
         let wake_at = deadline.into_iter().chain(asks).min();
         let wake_at = wake_at.unwrap_or(Tick::NEVER);
@@ -168,10 +181,13 @@ impl Queue {
             // The first request asks at once, and takes a place in the server's queue for this one.
             self.wake(now);
         }
-        self.waiting.push_back(Waiting {
+        let waiting = Waiting {
             is_last: request.deadline <= now,
+            is_asked: false,
             request,
-        });
+        };
+        self.timed += usize::from(waiting.is_timed());
+        self.waiting.push_back(waiting);
         self.advance(now, out);
     }
 
@@ -179,7 +195,7 @@ impl Queue {
         match event {
             Event::Left(request) => {
                 if let Some(at) = self.position(request) {
-                    self.waiting.remove(at);
+                    self.remove(at);
                     self.ask_at = now;
                 }
             }
@@ -227,7 +243,7 @@ impl Queue {
             return;
         };
         if self.waiting[at].is_last {
-            self.waiting.remove(at);
+            self.remove(at);
             out.push(Action::Refuse {
                 request: ask.request,
             });
@@ -249,14 +265,11 @@ impl Queue {
         let Some(ask) = self.take_ask(ask) else {
             return;
         };
-        let asks = &self.asks;
-        self.waiting.retain(|Waiting { request, .. }| {
-            let is_asked = asks.iter().any(|other| other.request == request.id);
-            let fails = request.id == ask.request || (all && !is_asked && request.id <= ask.newest);
+        self.retain(|waiting| {
+            let id = waiting.request.id;
+            let fails = id == ask.request || (all && !waiting.is_asked && id <= ask.newest);
             if fails {
-                out.push(Action::Fail {
-                    request: request.id,
-                });
+                out.push(Action::Fail { request: id });
             }
             !fails
         });
@@ -281,7 +294,7 @@ impl Queue {
     }
 
     fn give(&mut self, at: usize, out: &mut Vec<Action>) {
-        if let Some(waiting) = self.waiting.remove(at) {
+        if let Some(waiting) = self.remove(at) {
             out.push(Action::Give {
                 request: waiting.request.id,
             });
@@ -290,27 +303,15 @@ impl Queue {
 
     /// Refuses the requests whose time is over, and asks for those whose turn it is.
     fn advance(&mut self, now: Tick, out: &mut Vec<Action>) {
-        let first = self.waiting.front().map(|waiting| waiting.request.id);
-        let asks = &self.asks;
-        let is_contended = self.is_contended;
-        self.waiting.retain(|Waiting { request, is_last }| {
-            let is_asked = asks.iter().any(|ask| ask.request == request.id);
-            let has_its_turn = Some(request.id) == first || (*is_last && !is_contended);
-            let is_over = request.deadline <= now && !is_asked && !has_its_turn;
-            if is_over {
-                out.push(Action::Refuse {
-                    request: request.id,
-                });
-            }
-            !is_over
-        });
+        if self.timed > 0 {
+            self.refuse_overdue(now, out);
+        }
         if let Some(first) = self.waiting.front_mut()
             && first.request.deadline <= now
             && !first.is_last
         {
             // The server is asked once more at the deadline.
-            let id = first.request.id;
-            if !self.asks.iter().any(|ask| ask.request == id) {
+            if !first.is_asked {
                 first.is_last = true;
                 self.ask(0, out);
             }
@@ -321,14 +322,31 @@ impl Queue {
             if self.is_contended && (at > 0 || now < self.ask_at) {
                 break;
             }
-            if !self.is_asked(self.waiting[at].request.id) {
+            if !self.waiting[at].is_asked {
                 self.ask(at, out);
             }
             at += 1;
         }
     }
 
+    fn refuse_overdue(&mut self, now: Tick, out: &mut Vec<Action>) {
+        let first = self.waiting.front().map(|waiting| waiting.request.id);
+        let is_contended = self.is_contended;
+        self.retain(|waiting| {
+            let request = &waiting.request;
+            let has_its_turn = Some(request.id) == first || (waiting.is_last && !is_contended);
+            let is_over = request.deadline <= now && !waiting.is_asked && !has_its_turn;
+            if is_over {
+                out.push(Action::Refuse {
+                    request: request.id,
+                });
+            }
+            !is_over
+        });
+    }
+
     fn ask(&mut self, at: usize, out: &mut Vec<Action>) {
+        self.waiting[at].is_asked = true;
         let request = &self.waiting[at].request;
         let ask = Ask {
             id: self.next_ask,
@@ -345,18 +363,32 @@ impl Queue {
         self.asks.push(ask);
     }
 
-    fn is_asked(&self, request: u64) -> bool {
-        self.asks.iter().any(|ask| ask.request == request)
-    }
-
     fn take_ask(&mut self, id: u64) -> Option<Ask> {
         let at = self.asks.iter().position(|ask| ask.id == id)?;
-        Some(self.asks.remove(at))
+        let ask = self.asks.remove(at);
+        if let Some(at) = self.position(ask.request) {
+            self.waiting[at].is_asked = false;
+        }
+        Some(ask)
     }
 
     fn position(&self, request: u64) -> Option<usize> {
-        let mut waiting = self.waiting.iter();
-        waiting.position(|waiting| waiting.request.id == request)
+        let found = self
+            .waiting
+            .binary_search_by_key(&request, |waiting| waiting.request.id);
+        found.ok()
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Waiting> {
+        let waiting = self.waiting.remove(at)?;
+        self.timed -= usize::from(waiting.is_timed());
+        Some(waiting)
+    }
+
+    fn retain(&mut self, keeps: impl FnMut(&Waiting) -> bool) {
+        self.waiting.retain(keeps);
+        let timed = self.waiting.iter().filter(|waiting| waiting.is_timed());
+        self.timed = timed.count();
     }
 }
 

@@ -90,6 +90,31 @@ async fn a_repeat_finds_its_one_permit_taken_and_shortens_no_lease() {
     assert_eq!(fixture.counted().await, (0, 2));
 }
 
+#[tokio::test]
+async fn one_free_permit_is_not_taken_by_a_caller_that_declares_another_number() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1], "2").await, YES);
+    let other = fixture.take_permits(&[U2], "3").await;
+    assert_eq!(other, Value::Array([-1, 2, 3].map(Value::Int).to_vec()));
+    assert_eq!(fixture.counted().await, (1, 1));
+}
+
+#[tokio::test]
+async fn a_renewal_takes_no_permit_that_ended() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1, U2], "2").await, YES);
+    fixture.release_permits(&[U1]).await;
+    let renewed = fixture
+        .run(
+            "semaphore_renew",
+            &[TIMEOUTS, TIMEOUTS],
+            &[U1, "60000", U2, "60000"],
+        )
+        .await;
+    assert_eq!(renewed, Value::Array([0, 1].map(Value::Int).to_vec()));
+    assert_eq!(fixture.counted().await, (1, 1));
+}
+
 /// The first part of a guard was released, and the late attempt finds the second part taken.
 #[tokio::test]
 async fn a_late_attempt_counts_a_taken_permit_once() {
