@@ -195,7 +195,7 @@ impl Queue {
         match event {
             Event::Left(request) => {
                 if let Some(at) = self.position(request) {
-                    self.remove(at);
+                    self.waiting.remove(at);
                     self.ask_at = now;
                 }
             }
@@ -243,7 +243,7 @@ impl Queue {
             return;
         };
         if self.waiting[at].is_last {
-            self.remove(at);
+            self.waiting.remove(at);
             out.push(Action::Refuse {
                 request: ask.request,
             });
@@ -265,7 +265,7 @@ impl Queue {
         let Some(ask) = self.take_ask(ask) else {
             return;
         };
-        self.retain(|waiting| {
+        self.waiting.retain(|waiting| {
             let id = waiting.request.id;
             let fails = id == ask.request || (all && !waiting.is_asked && id <= ask.newest);
             if fails {
@@ -294,7 +294,7 @@ impl Queue {
     }
 
     fn give(&mut self, at: usize, out: &mut Vec<Action>) {
-        if let Some(waiting) = self.remove(at) {
+        if let Some(waiting) = self.waiting.remove(at) {
             out.push(Action::Give {
                 request: waiting.request.id,
             });
@@ -332,7 +332,7 @@ impl Queue {
     fn refuse_overdue(&mut self, now: Tick, out: &mut Vec<Action>) {
         let first = self.waiting.front().map(|waiting| waiting.request.id);
         let is_contended = self.is_contended;
-        self.retain(|waiting| {
+        self.waiting.retain(|waiting| {
             let request = &waiting.request;
             let has_its_turn = Some(request.id) == first || (waiting.is_last && !is_contended);
             let is_over = request.deadline <= now && !waiting.is_asked && !has_its_turn;
@@ -343,6 +343,9 @@ impl Queue {
             }
             !is_over
         });
+        // Others have left since the last time.
+        let timed = self.waiting.iter().filter(|waiting| waiting.is_timed());
+        self.timed = timed.count();
     }
 
     fn ask(&mut self, at: usize, out: &mut Vec<Action>) {
@@ -377,18 +380,6 @@ impl Queue {
             .waiting
             .binary_search_by_key(&request, |waiting| waiting.request.id);
         found.ok()
-    }
-
-    fn remove(&mut self, at: usize) -> Option<Waiting> {
-        let waiting = self.waiting.remove(at)?;
-        self.timed -= usize::from(waiting.is_timed());
-        Some(waiting)
-    }
-
-    fn retain(&mut self, keeps: impl FnMut(&Waiting) -> bool) {
-        self.waiting.retain(keeps);
-        let timed = self.waiting.iter().filter(|waiting| waiting.is_timed());
-        self.timed = timed.count();
     }
 }
 

@@ -437,6 +437,18 @@ impl World {
         );
         assert_eq!(waits.len(), self.open.len(), "each open call waits");
         assert!(waits.is_sorted(), "in the order of arrival");
+        let Queue {
+            waiting,
+            asks,
+            timed,
+            ..
+        } = &self.queue;
+        for waiting in waiting {
+            let is_asked = asks.iter().any(|ask| ask.request == waiting.request.id);
+            assert_eq!(waiting.is_asked, is_asked, "the flag says what is asked");
+        }
+        let with_deadline = waiting.iter().filter(|waiting| waiting.is_timed());
+        assert_eq!(*timed, with_deadline.count(), "as many as have a deadline");
         let has_event = self.queue.wake_at().is_some() || !self.asks.is_empty();
         assert!(
             waits.is_empty() || has_event,
