@@ -16,6 +16,7 @@
   Reply    nil held now | text held now, with this token
            remaining_ms (-1: unknown) held elsewhere, or not its turn
            {remaining_ms, until_ms} the same, with a place in the queue that is kept until then
+           {remaining_ms, until_ms, ahead} the same, the place is new and directly behind this waiter or holder
 ]]
 local lock, queue, timeouts, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, lease, heartbeat_ms = ARGV[1], ARGV[2], tonumber(ARGV[4])
@@ -32,12 +33,12 @@ if left == -2 and ARGV[3] ~= '1' and redis.pcall('EXISTS', queue) == 0 then
   return
 end
 -- uses: fair_refusal, fair_enqueue, fair_dequeue, grant, next_token, keep_token
-local why, remaining, head, to_wake = fair_refusal(lock, queue, timeouts, alive, holder, left)
+local why, remaining, head, to_wake, held_by = fair_refusal(lock, queue, timeouts, alive, holder, left)
 if to_wake then redis.pcall(ARGV[7], ARGV[6] .. ':' .. to_wake, '0') end
 if why then
   if heartbeat_ms > 0 then
     local q = { lock = lock, queue = queue, timeouts = timeouts, alive = alive }
-    return { why, fair_enqueue(q, holder, heartbeat_ms, ARGV[5], remaining) }
+    return { why, fair_enqueue(q, holder, heartbeat_ms, ARGV[5], remaining, held_by) }
   end
   return why
 end

@@ -11,6 +11,7 @@
   ARGV[2]  channel    where waiters listen, before :waiter
   ARGV[3]  publish    PUBLISH or SPUBLISH
   ARGV[4]  retention  ms for which the counter of the tokens is kept; 0: for ever
+  ARGV[i]  used       from 5: waiters that had the lock under this hold; they leave the queue
   Reply    how many connections received that it is theirs, or their turn
            -1 neither held nor waited for
 ]]
@@ -18,4 +19,6 @@ local q = {
   lock = KEYS[1], queue = KEYS[2], timeouts = KEYS[3], alive = KEYS[4],
   channel = ARGV[2], publish = ARGV[3], token = KEYS[5], retention = ARGV[4],
 }
-return fair_release_hold(q, ARGV[1])
+local used = {}
+for i = 5, #ARGV do used[#used + 1] = ARGV[i] end
+return fair_release_hold(q, ARGV[1], unpack(used))

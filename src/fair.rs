@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::api::error::Result;
 use crate::api::guard::guard_methods;
 use crate::api::handle::{Handle, holder_methods, option_methods, verb_methods};
+use crate::api::holder::HolderId;
 use crate::client::Client;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
@@ -170,6 +171,17 @@ impl Protocol for FairProtocol {
         } else {
             call
         }
+    }
+
+    fn release_places(&self, holder: &HolderRef<'_>, publish: &str, places: &[HolderId]) -> Call {
+        let mut call = self.release(holder, publish);
+        if places.is_empty() {
+            return call;
+        }
+        if !holder.fenced {
+            call = call.arg(holder.token_retention);
+        }
+        places.iter().fold(call, |call, place| call.arg(&**place))
     }
 
     fn force(&self, name: &LockName, forced: &Forced) -> Call {

@@ -1,10 +1,11 @@
--- A waiter whose turn has come, or never will, leaves the queue. If only Redisson's are left, the queue is
+-- Waiters whose turn has come, or never will, leave the queue. If only Redisson's are left, the queue is
 -- not to end as one of ours does; a user who may not check that leaves it as it is. Returns how many keys
--- knew the waiter.
-local function fair_dequeue(queue, timeouts, alive, waiter)
-  -- Remove the place first: a waiter in the queue without a score blocks Redisson for ever.
-  local known = redis.call('LREM', queue, 1, waiter)
-  known = known + redis.call('ZREM', timeouts, waiter) + redis.call('ZREM', alive, waiter)
+-- knew them.
+local function fair_dequeue(queue, timeouts, alive, ...)
+  local known = 0
+  -- Remove the places first: a waiter in the queue without a score blocks Redisson for ever.
+  for _, waiter in ipairs({ ... }) do known = known + redis.call('LREM', queue, 1, waiter) end
+  known = known + redis.call('ZREM', timeouts, ...) + redis.call('ZREM', alive, ...)
   if redis.pcall('EXISTS', queue, alive) == 1 and redis.pcall('EXISTS', queue) == 1 then
     -- A key that is not there stays so.
     local year_ms = 365 * 24 * 3600 * 1000

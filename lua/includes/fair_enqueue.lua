@@ -1,24 +1,25 @@
 -- uses: server_ms, mark_place, fair_expire_queue
 
 -- Puts a waiter at the end of the queue, or leaves it where it is, and notes its heartbeat. Returns until
--- when that lasts.
+-- when that lasts, and for a new place who stands directly before it: another waiter, or `held_by`.
 --
 -- Its score is what Redisson would give it: the lease that runs, and 300 s for each place in the queue;
 -- and no less than the score of the waiter before it. When a Redisson waiter is served or stops waiting, it subtracts
 -- its wait, 300 s by default, from all scores behind it, and so leaves this one in the future. We never shift scores
 -- ourselves, so a grant costs the same however long the queue is.
-local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining)
+local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining, held_by)
   local redisson_wait_ms = 300 * 1000
   local now = server_ms()
   local score = tonumber(redis.call('ZSCORE', q.timeouts, holder))
   local length, scores = redis.call('LLEN', q.queue), redis.call('ZCARD', q.timeouts)
   -- If there are more scores than places, a place was removed: perhaps this one.
   local is_queued = score and (scores <= length or redis.call('LPOS', q.queue, holder))
-  local places, before, was_here = 2, 0, false
+  local places, before, was_here, ahead = 2, 0, false, nil
   if not is_queued then
     places = length + 1
     was_here = redis.call('ZSCORE', q.alive, holder) or length > scores
     local last = length > 0 and redis.call('LINDEX', q.queue, -1)
+    ahead = last or held_by
     before = last and tonumber(redis.call('ZSCORE', q.timeouts, last)) or 0
     -- A score of an unbounded wait is no usable number of ms.
     local year_ms = 365 * 24 * 3600 * 1000
@@ -51,5 +52,5 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining)
   -- Push last: a waiter in the queue without a score blocks Redisson for ever.
   length = redis.call('RPUSH', q.queue, holder)
   fair_expire_queue(q.queue, q.timeouts, q.alive, length, scores + 1)
-  return alive_until
+  return alive_until, ahead
 end

@@ -1,10 +1,10 @@
 -- uses: refusal, fair_head
 
 -- Like `refusal`, for a fair lock: a free one goes to the head of its queue. Third: that head, if it is this holder;
--- fourth: another waiter that became the head in this call, for the caller to wake.
+-- fourth: another waiter that became the head in this call, for the caller to wake. Fifth: who has the lock.
 local function fair_refusal(lock, queue, timeouts, alive, holder, left)
-  local why, remaining = refusal(lock, holder, left)
-  if why or remaining ~= -2 then return why, remaining end
+  local why, remaining, held_by = refusal(lock, holder, left)
+  if why or remaining ~= -2 then return why, remaining, nil, nil, held_by end
   local head, is_new = fair_head(lock, queue, timeouts, alive)
   if not head or head == holder then return nil, remaining, head end
   -- The head's next call is at an unknown time, so the caller must poll.

@@ -8,7 +8,7 @@ use std::time::Duration;
 const BYTES_MAX: usize = 63;
 
 /// A holder id: Redisson's `uuid:number`. Held by value, as each hold has a new one.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct HolderId {
     bytes: [u8; BYTES_MAX],
     length: u8,
@@ -39,6 +39,16 @@ impl HolderId {
 }
 
 impl HolderId {
+    /// An id that the server sent. `None` if it is longer than those of clients of lockset.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let mut bytes = [0; BYTES_MAX];
+        bytes
+            .get_mut(..text.len())?
+            .copy_from_slice(text.as_bytes());
+        let length = u8::try_from(text.len()).ok()?;
+        Some(Self { bytes, length })
+    }
+
     /// The text as bytes, for callers that need no `str`.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]

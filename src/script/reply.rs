@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
-use crate::api::holder::Holder;
+use crate::api::holder::{Holder, HolderId};
 use crate::conn::value::{shown, text};
 use crate::engine::counts::Mode;
 use crate::engine::few::Few;
@@ -29,12 +29,20 @@ pub(crate) enum Acquired {
     Elsewhere {
         remaining: Option<Duration>,
     },
-    /// Another holder has it, and this one has a place in the queue, kept until this time of the server's clock in
-    /// ms.
+    /// Another holder has it, and this one has a place in the queue.
     Queued {
         remaining: Option<Duration>,
-        until_ms: u64,
+        place: Queued,
     },
+}
+
+/// A place in the queue at the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queued {
+    /// Until when it is kept, in ms of the server's clock.
+    pub(crate) until_ms: u64,
+    /// The waiter or the holder directly ahead of it, if the place is new.
+    pub(crate) ahead: Option<HolderId>,
 }
 
 impl Acquired {
@@ -46,10 +54,9 @@ impl Acquired {
         }
     }
 
-    /// The time until which the place in the queue is kept.
-    pub(crate) fn until_ms(self) -> Option<u64> {
+    pub(crate) fn place(self) -> Option<Queued> {
         match self {
-            Self::Queued { until_ms, .. } => Some(until_ms),
+            Self::Queued { place, .. } => Some(place),
             Self::Held { .. } | Self::Elsewhere { .. } => None,
         }
     }
@@ -65,7 +72,7 @@ pub(crate) enum AcquiredAll {
         member: usize,
         remaining: Option<Duration>,
         /// As in [`Acquired::Queued`], for a single lock.
-        until_ms: Option<u64>,
+        place: Option<Queued>,
     },
 }
 
@@ -105,9 +112,17 @@ pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
             remaining: span(*remaining),
         }),
         Value::Array(items) => match &**items {
-            [Value::Int(remaining @ PTTL_MIN..), Value::Int(until_ms)] => Ok(Acquired::Queued {
+            [
+                Value::Int(remaining @ PTTL_MIN..),
+                Value::Int(until_ms),
+                ahead @ ..,
+            ] if ahead.len() <= 1 => Ok(Acquired::Queued {
                 remaining: span(*remaining),
-                until_ms: u64::try_from(*until_ms).map_err(|_| unreadable(value))?,
+                place: Queued {
+                    until_ms: u64::try_from(*until_ms).map_err(|_| unreadable(value))?,
+                    // A longer one is none of ours.
+                    ahead: ahead.first().and_then(text).and_then(HolderId::read),
+                },
             }),
             _ => Err(unreadable(value)),
         },
@@ -139,7 +154,7 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, E
             Ok(member) if (1..=locks).contains(&member) => Ok(AcquiredAll::Elsewhere {
                 member: member - 1,
                 remaining: span(int(items.get(1))?),
-                until_ms: None,
+                place: None,
             }),
             _ => Err(unreadable(value)),
         },
@@ -465,17 +480,24 @@ mod tests {
         for no_end in [-1, -2] {
             assert_eq!(read(&Value::Int(no_end)), elsewhere(None));
         }
-        assert_eq!(
-            read(&list(&[Value::Int(-1), Value::Int(1_763_000_000_123)])),
-            Ok(Acquired::Queued {
-                remaining: None,
-                until_ms: 1_763_000_000_123,
-            })
-        );
+        let (until_ms, long) = (1_763_000_000_123, "x".repeat(64));
+        for (words, ahead) in [
+            (&[][..], None),
+            (&["a:1"], HolderId::read("a:1")),
+            (&[&*long], None),
+        ] {
+            let mut reply = vec![Value::Int(-1), Value::Int(1_763_000_000_123)];
+            reply.extend(words.iter().map(|word| bulk(word)));
+            let place = Queued { until_ms, ahead };
+            let remaining = None;
+            let queued = Ok(Acquired::Queued { remaining, place });
+            assert_eq!(read(&Value::Array(reply)), queued, "{words:?}");
+        }
         for bad in [
             list(&[Value::Int(5)]),
             list(&[Value::Int(-3), Value::Int(5)]),
             list(&[Value::Int(5), Value::Int(-5)]),
+            list(&[Value::Int(5), Value::Int(5), bulk("a"), bulk("b")]),
         ] {
             assert!(read(&bad).is_err(), "{bad:?}");
         }
@@ -493,24 +515,21 @@ mod tests {
     #[test]
     fn a_refusal_says_for_how_long_it_is_held_and_a_place_until_when_it_is_kept() {
         let remaining = Some(Duration::from_millis(5));
-        let until_ms = 7;
-        for (refusal, place) in [
+        let place = Queued {
+            until_ms: 7,
+            ahead: None,
+        };
+        for (refusal, expected) in [
             (Acquired::Elsewhere { remaining }, None),
-            (
-                Acquired::Queued {
-                    remaining,
-                    until_ms,
-                },
-                Some(until_ms),
-            ),
+            (Acquired::Queued { remaining, place }, Some(place)),
         ] {
             assert_eq!(
-                (refusal.remaining(), refusal.until_ms()),
-                (remaining, place)
+                (refusal.remaining(), refusal.place()),
+                (remaining, expected)
             );
         }
         let held = Acquired::Held { token: None };
-        assert_eq!((held.remaining(), held.until_ms()), (None, None));
+        assert_eq!((held.remaining(), held.place()), (None, None));
     }
 
     #[test]
@@ -526,7 +545,7 @@ mod tests {
             Ok(AcquiredAll::Elsewhere {
                 member,
                 remaining: remaining.map(Duration::from_millis),
-                until_ms: None,
+                place: None,
             })
         };
         let [zero, one, two, three] = [0, 1, 2, 3].map(Value::Int);

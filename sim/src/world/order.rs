@@ -38,11 +38,15 @@ impl Order {
             let lock = self.locks.entry(key.into()).or_default();
             match (name, reply) {
                 ("fair_acquire", Reply::Array(refused)) => {
-                    if let [_, Reply::Int(until_ms)] = refused[..] {
+                    if let [_, Reply::Int(until_ms), ..] = refused[..] {
                         lock.refused(args[0], until_ms, now_ms);
                     }
                 }
-                ("fair_release", _) => lock.waiting.retain(|waits| *waits.holder != *args[0]),
+                // Behind the holder and three words stand those who had the lock in turn.
+                ("fair_release", _) => lock.waiting.retain(|waits| {
+                    let is_over = |place: &&[u8]| *waits.holder == **place;
+                    !args.iter().take(1).chain(args.iter().skip(4)).any(is_over)
+                }),
                 _ => {}
             }
         }

@@ -12,15 +12,16 @@ use super::holders::{Grant, Holders};
 use super::request::{LockRequest, Outcome, Requests};
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
+use crate::api::holder::HolderId;
 use crate::conn::{Lane, sent};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::few::Few;
-use crate::engine::hold::Share;
 use crate::engine::hold::grant_message::GrantMessage;
 use crate::engine::hold::handoff::HANDOFFS_MAX;
 use crate::engine::hold::protocol::{AcquireTerms, HolderRef, Queue};
-use crate::script::reply::{self, Acquired, AcquiredAll};
+use crate::engine::hold::{Share, local_deadline};
+use crate::script::reply::{self, Acquired, AcquiredAll, Queued};
 use crate::script::{Call, CallBudget, Executed, Failure, catalog, millis};
 
 /// The acquire command of a call, under one holder id for each lock.
@@ -33,6 +34,8 @@ pub(super) struct Attempt<'a> {
     waits_until: Option<Tick>,
     /// The place in the server's queue, where the server may hand the lock over.
     place: Option<ServerPlace>,
+    /// The place or hold directly ahead of that place, if the server said so.
+    ahead: Option<HolderId>,
 }
 
 /// A reply, and the command that it answers.
@@ -65,6 +68,7 @@ impl<'a> Attempt<'a> {
             since: requests.bound.start(),
             waits_until,
             place: None,
+            ahead: None,
         }
     }
 
@@ -80,7 +84,7 @@ impl<'a> Attempt<'a> {
 
     /// Undoes the attempt at the server in the background, and goes on under new holder ids.
     pub(super) fn start_over(&mut self) {
-        self.place = None;
+        (self.place, self.ahead) = (None, None);
         let undone = std::mem::replace(&mut self.holders, Holders::new(self.requests));
         drop(undone);
     }
@@ -105,7 +109,7 @@ impl<'a> Attempt<'a> {
                 now = self.requests.core().clock.now();
                 continue;
             }
-            let (member, remaining, until_ms) = match self.read(&reply.value)? {
+            let (member, remaining, place) = match self.read(&reply.value)? {
                 AcquiredAll::Held { tokens } => {
                     return self
                         .confirm_and_hold(at, reply.grant, &tokens, lane, budget)
@@ -114,10 +118,10 @@ impl<'a> Attempt<'a> {
                 AcquiredAll::Elsewhere {
                     member,
                     remaining,
-                    until_ms,
-                } => (member, remaining, until_ms),
+                    place,
+                } => (member, remaining, place),
             };
-            self.note_refusal(at, member, &reply, until_ms);
+            self.note_refusal(at, member, &reply, place);
             if reply.is_repeated && self.requests.all.len() > 1 {
                 // The first command may have been granted and one of its locks lost since. Then the server still has
                 // the others.
@@ -172,14 +176,19 @@ impl<'a> Attempt<'a> {
     }
 
     /// Notes the place that the attempt has at the server, now that the lock at `member` was refused.
-    fn note_refusal(&mut self, at: usize, member: usize, reply: &Reply, until_ms: Option<u64>) {
+    fn note_refusal(&mut self, at: usize, member: usize, reply: &Reply, place: Option<Queued>) {
         self.holders.answered();
         self.requests.all[member].local.note_refusal(reply.asked);
-        if let Some(until_ms) = until_ms {
+        if let Some(Queued { until_ms, ahead }) = place {
             self.place = Some(ServerPlace {
                 poll: reply.grant,
                 until_ms,
             });
+            self.ahead = match ahead {
+                Some(_) => ahead,
+                // The place is the one that it had, unless that is in a reply which never came.
+                None => self.ahead.filter(|_| !reply.is_repeated),
+            };
         }
         let has_place = self.heartbeat(member, at, reply.asked).is_some();
         // The script has removed a place at another lock, and has kept a place at this lock.
@@ -249,6 +258,23 @@ impl<'a> Attempt<'a> {
         let token = message.token.filter(|_| request.options.fenced);
         self.place = None;
         Some(self.holders.make_holds(grant, &[token]))
+    }
+
+    /// What stands directly ahead of the place at the server, the place, and until when the server keeps it at least.
+    pub(super) fn place_behind(&self) -> Option<(HolderId, HolderId, Tick)> {
+        let (ahead, place) = (self.ahead?, self.place?);
+        if self.is_in_doubt() {
+            return None;
+        }
+        let (request, id) = self.holders.each().next()?;
+        let kept_until = local_deadline(place.poll.sent, request.core.timing.heartbeat);
+        Some((ahead, *id, kept_until))
+    }
+
+    /// Notes that a hold of this client has the place now, and takes it out of the queue when it ends.
+    pub(super) fn place_used(&mut self) {
+        (self.place, self.ahead) = (None, None);
+        self.holders.gone();
     }
 
     /// How long the server keeps the place that a refused attempt takes. `None` if the attempt takes no place: it is
@@ -346,7 +372,7 @@ impl<'a> Attempt<'a> {
                     other => AcquiredAll::Elsewhere {
                         member: 0,
                         remaining: other.remaining(),
-                        until_ms: other.until_ms(),
+                        place: other.place(),
                     },
                 }),
             many => reply::acquired_all(value, many.len()),

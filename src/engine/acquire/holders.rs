@@ -103,6 +103,7 @@ impl<'a> Holders<'a> {
                     name: request.name.clone(),
                     holder: *holder,
                     fenced: request.options.fenced,
+                    places: Vec::new(),
                     lease: request.policy.lease(),
                 };
                 request.core.note_unguarded(*number, unguarded);

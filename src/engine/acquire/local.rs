@@ -240,7 +240,7 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
 }
 
 /// The terms that a hold must meet to be handed off to this request.
-fn handoff_request(request: &LockRequest) -> HandoffRequest {
+pub(super) fn handoff_request(request: &LockRequest) -> HandoffRequest {
     HandoffRequest {
         owner: request.options.owner.clone(),
         policy: request.policy,

@@ -7,7 +7,7 @@
 //! ```text
 //! request.rs      the request of a call, and its outcome
 //! wait.rs         the loop: local ways in, attempt, plan, sleep until a hint or a timer, again
-//!   letting.rs      waiters that go first
+//!   letting.rs      waiters that go first; following.rs: the queue at the server, within this client
 //! local.rs        ways without the server: a hand-off, a sticky hold, an owner's own hold, a reader's join
 //! attempt.rs      one attempt; holders.rs: its holder ids, and the undo of a grant that is not taken
 //! confirm.rs      a grant that replicas have to confirm first

@@ -1,6 +1,7 @@
 //! Tests the wait engine under paused time, with a scripted server.
 
 mod deferred_downgrade;
+mod following;
 mod futures;
 mod handoff;
 mod handover;

@@ -11,6 +11,7 @@
 //! - a call never waits for one lock while it holds another or heads its queue;
 //! - a future that is dropped anywhere in here leaves no hold, no queue place and no subscription behind.
 
+mod following;
 mod letting;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use crate::conn::Lane;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
+use crate::engine::hold::followers::Following;
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::silence::Silence;
@@ -416,8 +418,15 @@ impl<'a> Waiting<'a> {
         }
         (self.has_recalled, self.has_retried) = (false, false);
         self.sleeps = self.sleeps.saturating_add(1);
+        let mut following = self.follow();
         loop {
-            match self.waiter.wait(marks, self.place.as_ref(), time).await {
+            let woken = self.waiter.wait(marks, self.place.as_ref(), time).await;
+            if !matches!(woken, Woken::Gained)
+                && let Some(handoff) = following.take().and_then(Following::end)
+            {
+                return self.take_over_place(handoff);
+            }
+            match woken {
                 Woken::HandedOff => self.lane = Lane::Command,
                 Woken::Hint => {
                     let channel = self.attempt.channel(self.at);

@@ -13,11 +13,14 @@ use super::local::wait_for_owner;
 use super::request::{LockRequest, Outcome};
 use super::subscribe::{LINGER, unsubscribe_later, unsubscribe_meanwhile};
 use crate::api::error::Result;
+use crate::api::holder::HolderId;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
+use crate::engine::hold::followers::Follower;
 use crate::engine::hold::gained::OwnersWaiter;
 use crate::engine::hold::grant_message::GrantMessage;
+use crate::engine::hold::handoff::HandoffRequest;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::subscribing::subscribe;
@@ -82,6 +85,23 @@ impl<'a> Waiter<'a> {
 
     fn gained(&self) -> Option<&Hint> {
         self.gained.as_ref().map(OwnersWaiter::hint)
+    }
+
+    /// This waiter, for the list of those that may be handed the lock. `None` if it queues in its client.
+    pub(super) fn follower(
+        &self,
+        place: HolderId,
+        kept_until: Tick,
+        request: HandoffRequest,
+    ) -> Option<Follower> {
+        let waiter = Arc::clone(self.own.as_ref()?);
+        Some(Follower {
+            place,
+            kept_until,
+            request,
+            waiter,
+            handoff: None,
+        })
     }
 
     pub(crate) fn marks(&self) -> Marks {

@@ -133,6 +133,8 @@ pub(super) struct NextOwner {
     /// The lease of its share before the hand-off, and after it.
     pub(super) before: ShareLease,
     pub(super) after: ShareLease,
+    /// Its place in the queue at the server, which the hold takes with it.
+    pub(super) place: Option<HolderId>,
 }
 
 /// A write hold that readers take over, before the server hears of the downgrade.

@@ -77,11 +77,7 @@ impl Hold {
             let call = match remaining {
                 Some(remaining) => self.keep_call(remaining),
                 // The hold may be gone, if an earlier request was executed.
-                None => {
-                    let publish = self.core.channels().publish();
-                    let holder = self.holder_ref();
-                    self.protocol.release(&holder, publish)
-                }
+                None => self.release_script(),
             };
             let run = pin!(self.core.scripts.run(Lane::Command, &call, window));
             let releasing = Releasing::of(std::iter::once(self));

@@ -12,6 +12,7 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use redis::Cmd;
 
+use super::followers::Followers;
 use super::gained::Gained;
 use super::handoff::{Handoff, HandoffRequest};
 use super::open_read::OpenRead;
@@ -75,6 +76,8 @@ pub(crate) struct LocalLock {
     pub(crate) subscription: Arc<Subscription>,
     /// Wakes the waiters of an owner when another of its tasks gets the lock.
     pub(crate) gained: Gained,
+    /// The waiters that may be handed a lock that queues at the server.
+    pub(crate) followers: Followers,
     /// The holds of this client on the lock.
     pub(crate) holds: LocalHolds,
     /// The number of handles that keep it for their next call.
@@ -162,6 +165,7 @@ impl Locals {
                 .map(|other| Arc::clone(&other.subscription))
                 .unwrap_or_default(),
             gained: Gained::default(),
+            followers: Followers::default(),
             holds: LocalHolds::default(),
             open_read: OpenRead::default(),
             kept: AtomicUsize::new(0),

@@ -32,6 +32,7 @@
 //! queue.rs        the local queue, which skips a head that is not polled; queue/places.rs: its places
 //!   cohort.rs       the waiters that would share one grant
 //! handoff.rs      the hand-off, and its limit in a row
+//! followers.rs    waiters of this client that follow each other in a queue at the server
 //! turns.rs        turns between clients: how long this one goes on, and when it asks again
 //! silence.rs      since when the server is silent; bound.rs: the limits of one call
 //! undo.rs         attempts still to be undone; unguarded.rs: holds without a guard
@@ -43,6 +44,7 @@ pub(crate) mod bundle;
 pub(crate) mod core;
 pub(crate) mod deferred_downgrade;
 mod event;
+pub(crate) mod followers;
 pub(crate) mod gained;
 pub(crate) mod grant_message;
 pub(crate) mod handoff;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use crate::api::error::Result;
+use crate::api::holder::HolderId;
 use crate::engine::counts::Mode;
 use crate::engine::keys::LockName;
 use crate::observe::fact::CountedKind;
@@ -38,6 +39,11 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
 
     /// Releases a hold, or removes the place of a holder that only waits. Harmless if the holder has neither.
     fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call;
+
+    /// As [`release`](Self::release), of a hold that other waiters had in turn. Their places are removed too.
+    fn release_places(&self, holder: &HolderRef<'_>, publish: &str, _places: &[HolderId]) -> Call {
+        self.release(holder, publish)
+    }
 
     /// Turns a write hold into a read hold with at least this lease. A lock without readers has none to leave.
     fn downgrade(&self, holder: &HolderRef<'_>, _lease: Duration, publish: &str) -> Call {

@@ -20,7 +20,7 @@ pub(super) fn release_call<'a>(holds: impl Iterator<Item = &'a Hold>) -> Call {
     if let [hold] = holds[..] {
         return match hold.tell_plain() {
             Some(tell) => Call::release_plain(hold.name.key(), &hold.holder, tell),
-            None => hold.protocol.release(&hold.holder_ref(), hold.publish()),
+            None => hold.release_script(),
         };
     }
     let first = holds[0];
@@ -45,6 +45,14 @@ impl Hold {
     fn tell_plain(&self) -> Option<Arc<Cmd>> {
         let tell = || self.protocol.tell_plain(&self.name, self.publish());
         self.local.tell.get_or_init(|| tell().map(Arc::new)).clone()
+    }
+
+    /// Releases the whole hold by a script.
+    pub(super) fn release_script(&self) -> Call {
+        let places = self.state().places().to_vec();
+        let holder = self.holder_ref();
+        self.protocol
+            .release_places(&holder, self.publish(), &places)
     }
 
     /// Turns this write hold into a read hold with the lease that it has.

@@ -65,9 +65,12 @@ impl RawShare {
 }
 
 impl Hold {
-    /// Whether one script can release both. A downgrade goes alone.
+    /// Whether one script can release both. A downgrade goes alone, and so does a hold with used places.
     fn is_beside(&self, other: &Self) -> bool {
-        let ends = |hold: &Self| hold.state().target_counts().is_none();
+        let ends = |hold: &Self| {
+            let state = hold.state();
+            state.target_counts().is_none() && state.places().is_empty()
+        };
         let (key, others_key) = (self.name.key(), other.name.key());
         self.core.is_beside(key, &other.core, others_key) && ends(self) && ends(other)
     }

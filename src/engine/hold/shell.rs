@@ -13,6 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::bound::Bound;
 use super::core::Core;
 use super::event::{Effects, Event, NewHold, NextStep, ReleaseStep};
+use super::handoff::HandoffBudget;
 use super::local::LocalLock;
 use super::member::Group;
 use super::protocol::{HolderRef, Protocol};
@@ -62,6 +63,8 @@ pub(crate) struct Hold {
     pub(super) may_be_released: AtomicBool,
     /// The operations that change it at the server.
     pub(super) operations: Operations,
+    /// How often it was handed on in the queue at the server, and since when.
+    pub(super) passes: Mutex<HandoffBudget>,
     /// Signalled when the hold ends or its deadline moves.
     pub(super) changed: Hint,
     /// The groups to notify if it is lost.
@@ -106,6 +109,7 @@ impl Hold {
             kept_number: OnceLock::new(),
             state: Mutex::new(state),
             operations: Operations::default(),
+            passes: Mutex::default(),
             changed: Hint::default(),
             may_be_released: AtomicBool::new(false),
             groups: Mutex::default(),
@@ -329,6 +333,7 @@ impl Hold {
             name: self.name.clone(),
             holder: self.holder,
             fenced: state.token().is_some(),
+            places: state.places().to_vec(),
             lease: state.lease(),
         }
     }

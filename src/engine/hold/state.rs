@@ -21,6 +21,7 @@ use super::server_lease::ServerLease;
 use super::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
 use super::sticky_span::StickySpan;
 use crate::api::fencing::FencingToken;
+use crate::api::holder::HolderId;
 use crate::api::lost::LostReason;
 use crate::api::owner::Owner;
 use crate::engine::clock::{Now, Tick};
@@ -72,6 +73,10 @@ pub(super) struct State {
     downgrade_due: Option<Tick>,
     /// It was handed over and has not had its full lease yet: no renewal is due before this time.
     grace_end: Option<Tick>,
+    /// The lease that it had when it was handed over, until it has its full lease.
+    handed_over: Option<Duration>,
+    /// The places at the server of the tasks that it was handed on to, in order. They end with it.
+    places: Vec<HolderId>,
     token: Option<FencingToken>,
     /// Later tokens that the server reserves for this hold.
     spare_tokens: Range<u64>,
@@ -129,6 +134,8 @@ impl State {
             readers,
             downgrade_due: None,
             grace_end: new.handover.map(|_| now.after(grace)),
+            handed_over: new.handover,
+            places: Vec::new(),
             token: new.token,
             spare_tokens: new.spare_tokens.clone(),
             doubted_since: None,
@@ -346,7 +353,7 @@ impl State {
             return false;
         }
         self.deadline = self.deadline.max(local_deadline(sent, lease));
-        self.grace_end = None;
+        (self.grace_end, self.handed_over) = (None, None);
         true
     }
 
@@ -465,6 +472,11 @@ impl State {
     /// No lease that was ever requested lasts longer at the server.
     pub(super) fn server_end(&self) -> Tick {
         self.at_server.end()
+    }
+
+    /// The places at the server that end with it.
+    pub(super) fn places(&self) -> &[HolderId] {
+        &self.places
     }
 
     pub(super) fn lease(&self) -> Duration {

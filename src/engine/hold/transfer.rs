@@ -5,11 +5,14 @@
 //! is under way. A hand-off changes nothing at the server, and never uses a token twice.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::event::{Event, NextOwner};
-use super::handoff::{HandedOff, Handoff, HandoffRequest};
+use super::handoff::{HANDOFFS_MAX, HandedOff, Handoff, HandoffRequest};
+use super::protocol::Queue;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
+use crate::api::holder::HolderId;
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -18,6 +21,9 @@ impl Hold {
     /// Hands the caller's share on to the head of the local queue. True if the head has it now.
     pub(super) fn hand_on(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
         // Tasks that come from here on ask behind the release.
+        if self.protocol.queue() == Queue::Server {
+            return self.loss_of(lease).is_none() && self.hand_to_follower(lease);
+        }
         let is_last = mode == Mode::Exclusive || self.state().is_last_of_deferred();
         if !is_last || !self.local.queue.is_wanted(Mode::Exclusive) || self.loss_of(lease).is_some()
         {
@@ -34,7 +40,7 @@ impl Hold {
         let mut owner = None;
         let is_handed_off = local.queue.hand_off(|request| {
             owner.clone_from(&request.owner);
-            self.hand_off_to(request, lease, |now| local.try_spend_handoff(now))
+            self.hand_off_to(request, lease, None, |now| local.try_spend_handoff(now))
         });
         if is_handed_off && let Some(owner) = owner {
             local.gained.give(&owner);
@@ -53,17 +59,46 @@ impl Hold {
         }
         let _nothing_under_way = self.begin_operation()?;
         // Its span is the bound for the sake of others.
-        let handoff = self.hand_off_to(request, lease, |_| true)?;
+        let handoff = self.hand_off_to(request, lease, None, |_| true)?;
         if let Some(owner) = &request.owner {
             self.local.gained.give(owner);
         }
         Some(handoff)
     }
 
+    /// Hands the hold off to the waiter directly behind it in the queue at the server, if that is one of this client.
+    /// Nobody is passed over, and the release takes the used places out of the queue.
+    fn hand_to_follower(self: &Arc<Self>, lease: ShareLease) -> bool {
+        let Some(_nothing_under_way) = self.begin_operation() else {
+            return false;
+        };
+        let ahead = {
+            let state = self.state();
+            if state.token().is_some() {
+                return false;
+            }
+            *state.places().last().unwrap_or(&self.holder)
+        };
+        let local = &self.local;
+        let mut owner = None;
+        let now = self.core.clock.now();
+        let is_handed_off = local.followers.hand_off(&ahead, now, |request, place| {
+            owner.clone_from(&request.owner);
+            let near = Duration::ZERO;
+            let may_go_on = |now| self.passes.lock().try_spend(now, near, HANDOFFS_MAX);
+            self.hand_off_to(request, lease, Some(place), may_go_on)
+        });
+        if is_handed_off && let Some(owner) = owner {
+            local.gained.give(&owner);
+        }
+        is_handed_off
+    }
+
     fn hand_off_to(
         self: &Arc<Self>,
         request: &HandoffRequest,
         lease: ShareLease,
+        place: Option<HolderId>,
         may_go_on: impl FnOnce(Tick) -> bool,
     ) -> Option<Handoff> {
         let now = self.core.clock.now();
@@ -83,6 +118,7 @@ impl Hold {
             give_up: request.give_up,
             before: lease,
             after,
+            place,
         };
         self.apply_to(state, now, Event::HandedOff(next));
         Some(Handoff::new(

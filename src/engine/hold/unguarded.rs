@@ -29,6 +29,8 @@ pub(crate) struct Unguarded {
     pub(crate) name: LockName,
     pub(crate) holder: HolderId,
     pub(crate) fenced: bool,
+    /// Used places that end with it.
+    pub(crate) places: Vec<HolderId>,
     pub(crate) lease: Duration,
 }
 
@@ -41,7 +43,7 @@ impl Unguarded {
             fenced: self.fenced,
             token_retention,
         };
-        self.protocol.release(&holder, publish)
+        self.protocol.release_places(&holder, publish, &self.places)
     }
 }
 

@@ -43,7 +43,7 @@ impl Fixture {
         let args = ask_args(holder, on_turn);
         match self.run("fair_acquire", &KEYS, &args).await {
             Value::Array(reply) => {
-                let [remaining, Value::Int(until)] = &*reply else {
+                let [remaining, Value::Int(until), ..] = &*reply else {
                     panic!("{reply:?}");
                 };
                 assert_eq!(self.score(ALIVE, holder).await, *until);

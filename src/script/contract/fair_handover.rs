@@ -10,6 +10,7 @@ use super::fixture::{
     DONE, Fixture, HELD, NOT_HELD, Subscriber, U0, U1, U2, U3, U4, U9, UNKNOWN, elsewhere, near,
 };
 use crate::engine::hold::grant_message::GrantMessage;
+use crate::script::reply;
 
 const LOCK: &str = KEYS[0];
 const FENCED: [&str; 5] = [KEYS[0], KEYS[1], KEYS[2], KEYS[3], TOKEN];
@@ -193,6 +194,91 @@ async fn a_waiter_that_cannot_be_made_the_holder_is_notified_of_its_turn() {
     assert_eq!(fixture.queue().await, ["r:1"]);
 }
 
+impl Fixture {
+    /// Who stands directly ahead of a waiter, as the reply to its call says.
+    async fn ahead_of(&mut self, waiter: &str) -> Option<String> {
+        let reply = self
+            .run("fair_acquire", &KEYS, &ask_args(waiter, GRANT))
+            .await;
+        let acquired = reply::acquired(&reply).expect("a reply");
+        let place = acquired.place().expect("a place");
+        place.ahead.map(|ahead| ahead.to_string())
+    }
+
+    /// Ends a hold under which these waiters had the lock in turn.
+    async fn release_with(&mut self, holder: &str, used: &[&str]) -> Value {
+        let args = [&leave_args(holder)[..], &["0"], used].concat();
+        self.run("fair_release", &KEYS, &args).await
+    }
+}
+
+#[tokio::test]
+async fn the_reply_to_a_new_place_says_who_stands_directly_ahead() {
+    let mut fixture = Fixture::new().await;
+    fixture.fair_holds(U0).await;
+    assert_eq!(
+        fixture.ahead_of(U1).await.as_deref(),
+        Some(U0),
+        "the holder"
+    );
+    assert_eq!(fixture.ahead_of(U2).await.as_deref(), Some(U1));
+    for waiter in [U1, U2] {
+        assert_eq!(fixture.ahead_of(waiter).await, None, "it has its place");
+    }
+    fixture.redisson_waits("r:1", 300_000).await;
+    assert_eq!(fixture.ahead_of(U3).await.as_deref(), Some("r:1"));
+    // A free lock, whose head does not come.
+    assert_eq!(fixture.fair_release(U0).await, DONE);
+    assert_eq!(fixture.ahead_of(U4).await.as_deref(), Some(U3));
+    // One that comes back is behind the last.
+    fixture.dies(U1).await;
+    fixture.fair_try(U9).await;
+    assert_eq!(fixture.ahead_of(U1).await.as_deref(), Some(U4));
+}
+
+#[tokio::test]
+async fn places_that_were_used_under_a_hold_end_with_it() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.fair_holds(U0).await;
+    for waiter in [U1, U2] {
+        fixture.waits(waiter).await;
+    }
+    let third = fixture.waits(U3).await;
+    assert_eq!(fixture.release_with(U0, &[U1, U2]).await, TOLD);
+    fixture.was_handed(&mut subscriber, U3, third).await;
+    let before = fixture.keys().await;
+    assert_eq!(
+        fixture.release_with(U0, &[U1, U2]).await,
+        NOT_HELD,
+        "a repeat"
+    );
+    assert_eq!(fixture.keys().await, before);
+    // Places that are gone by now, and nobody behind them.
+    assert_eq!(fixture.release_with(U3, &[U1, U9]).await, DONE);
+    assert_eq!(fixture.server.keys().await, [""; 0]);
+}
+
+/// Somebody freed the lock, and the server handed it over to a waiter that had it already.
+#[tokio::test]
+async fn a_hold_that_was_taken_away_frees_what_the_used_places_got() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    fixture.fair_holds(U0).await;
+    let first = fixture.waits(U1).await;
+    fixture.waits(U2).await;
+    let third = fixture.waits(U3).await;
+    assert_eq!(fixture.fair_release(U0).await, TOLD);
+    fixture.was_handed(&mut subscriber, U1, first).await;
+    let late = fixture.release_with(U0, &[U1, U2]).await;
+    assert_eq!(late, NOT_HELD, "its caller has to learn of it");
+    let messages = fixture.messages(&mut subscriber).await;
+    let (told, letter) = handed(&messages[messages.len() - 1..]).expect("a grant");
+    assert_eq!((told, i64::try_from(letter.until_ms)), (U3, Ok(third)));
+    assert_eq!(fixture.held_by().await, [U3, "1"]);
+    fixture.in_all_three(&[]).await;
+}
+
 /// A waiter for several locks needs the other members too.
 #[tokio::test]
 async fn a_member_of_a_multi_lock_asks_by_itself() {
@@ -267,8 +353,8 @@ async fn a_token_goes_with_the_lock_if_there_is_a_key_for_it() {
 }
 
 fn token(reply: &Value) -> u64 {
-    match crate::script::reply::acquired(reply) {
-        Ok(crate::script::reply::Acquired::Held { token: Some(token) }) => token.get(),
+    match reply::acquired(reply) {
+        Ok(reply::Acquired::Held { token: Some(token) }) => token.get(),
         other => panic!("{other:?}"),
     }
 }

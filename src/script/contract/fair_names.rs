@@ -90,11 +90,15 @@ async fn the_fraction_of_a_heartbeat_says_what_is_wanted_and_for_which_lock() {
         assert_eq!(fixture.asks(keys, U0, NO_PLACE).await, HELD);
         for (on_turn, wish) in [(GRANT, 0.0), (WAKE, 0.25), (GRANT_FENCED, 0.5)] {
             let asked = fixture.asks(keys, U1, on_turn).await;
-            let Ok(Acquired::Queued { until_ms, .. }) = reply::acquired(&asked) else {
+            let Ok(Acquired::Queued { place, .. }) = reply::acquired(&asked) else {
                 panic!("{asked:?}")
             };
             let score: f64 = fixture.ask(&["ZSCORE", ALIVE, U1]).await;
-            assert_eq!(score, until_ms as f64 + wish + of_the_lock, "{on_turn}");
+            assert_eq!(
+                score,
+                place.until_ms as f64 + wish + of_the_lock,
+                "{on_turn}"
+            );
         }
     }
 }

@@ -45,6 +45,16 @@ impl Fair {
             // Both scripts have the same keys.
             lock.queue = command.at(4).into();
             lock.alive = command.at(6).into();
+            // A release with used places is, for the model, one of a queue without them.
+            let used = args.get(4..).filter(|_| *name == "fair_release");
+            let used = used.unwrap_or_default();
+            let is_used = |waiter: &Bytes| used.iter().any(|place| **waiter == **place);
+            lock.waiting.retain(|(waiter, _)| !is_used(waiter));
+            let is_holders = lock
+                .holder
+                .as_ref()
+                .is_some_and(|(holder, _)| **holder == *args[0]);
+            let is_known = is_known && (used.is_empty() || is_holders);
             let before = lock.shown(keys);
             lock.look(key, keys);
             if is_known && !matches!(reply, Reply::Error(_)) {

@@ -23,7 +23,10 @@ impl State {
         let wanted = policy.lease();
         policy.is_renewed()
             && lease.renewed() == Some(wanted)
-            && self.has_half_left(now, wanted)
+            && self.has_half_left(
+                now,
+                self.handed_over.map_or(wanted, |given| given.min(wanted)),
+            )
             && (!fenced || !self.spare_tokens.is_empty())
             && self.is_one_certain_share(now)
     }
@@ -79,6 +82,7 @@ impl State {
         // The watchdog might not check it before the end that it had.
         self.is_check_put_off = next.before != next.after;
         self.owner = next.owner;
+        self.places.extend(next.place);
         self.readers = Readers::default();
         self.is_unclaimed = true;
         self.has_guard = false;

@@ -533,6 +533,7 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
             give_up: REPLY,
             before,
             after,
+            place: None,
         }),
     );
     assert_eq!(state.deadline(), secs(120), "the maximum of the next guard");
@@ -560,6 +561,7 @@ fn a_hand_off_that_changes_the_end_of_a_hold_brings_its_renewal_forward() {
         give_up: REPLY,
         before,
         after: ShareLease::of(policy, now, now),
+        place: None,
     };
     state.apply(now, Event::HandedOff(next));
     let accepted = state.apply(now, Event::HandoffAccepted(Mode::Exclusive));
@@ -753,6 +755,7 @@ fn a_deferred_downgrade_is_none_if_a_writer_is_next() {
             give_up: REPLY,
             before: renewed(),
             after: renewed(),
+            place: None,
         }),
     );
     state.apply(secs(100), Event::HandoffAccepted(Mode::Exclusive));
@@ -1089,6 +1092,7 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
             give_up: LEASE,
             before: renewed(),
             after: renewed(),
+            place: None,
         })
     };
     state.apply(secs(101), handed_off(true));
@@ -1410,6 +1414,7 @@ impl Model {
                     give_up: REPLY,
                     before,
                     after,
+                    place: None,
                 })
             }
             22 | 23 => Event::GuardMade {

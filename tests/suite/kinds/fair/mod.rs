@@ -1,6 +1,7 @@
 //! The promises of the fair lock: the order of its queue, and the waiters in it.
 
 mod cost;
+mod following;
 mod handover;
 mod mistakes;
 mod order;

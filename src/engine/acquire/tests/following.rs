@@ -1,0 +1,292 @@
+//! Tests waiters that follow each other in a queue at the server and hand the lock on in memory, with a scripted server
+//! that keeps the queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::Value;
+
+use super::rw::others;
+use super::{LEASE, MS};
+use crate::client::Client;
+use crate::conn::{EventHandler, Lane};
+use crate::fair::{FairGuard, FairLock};
+use crate::testing::{Answer, Scripted, Sent, done, each, granted, queued};
+
+/// The end of each place by the server's clock.
+const KEPT_UNTIL: u64 = 1_763_000_000_000;
+
+fn in_a_queue() -> Arc<Scripted> {
+    Scripted::new(queue())
+}
+
+/// The first one that asks has the lock, and the others queue behind it.
+fn queue() -> impl Fn(&Sent) -> Answer + Send + Sync + 'static {
+    let queue = Mutex::new(Vec::<String>::new());
+    move |sent: &Sent| {
+        if sent.lane == Lane::Renewal {
+            return Answer::Value(each(1, 1));
+        }
+        if !is_attempt(sent) {
+            return Answer::Value(if sent.is_release() {
+                done()
+            } else {
+                Value::Nil
+            });
+        }
+        let mut queue = queue.lock();
+        let me = holder(sent);
+        let last = queue.last().cloned();
+        if queue.contains(&me) {
+            return Answer::Value(queued(25_000, KEPT_UNTIL));
+        }
+        queue.push(me);
+        Answer::Value(match (last, queued(25_000, KEPT_UNTIL)) {
+            (Some(last), Value::Array(mut refused)) => {
+                refused.push(Value::BulkString(last.into()));
+                Value::Array(refused)
+            }
+            _ => granted(),
+        })
+    }
+}
+
+fn is_attempt(sent: &Sent) -> bool {
+    sent.is("EVALSHA") && !sent.is_release()
+}
+
+fn holder(sent: &Sent) -> String {
+    sent.script_args()[sent.script_keys()].clone()
+}
+
+/// The holder of each release, and the used places in it.
+fn releases(server: &Scripted) -> Vec<(String, Vec<String>)> {
+    let sent = server.sent();
+    let releases = sent.iter().filter(|sent| sent.is_release());
+    let releases = releases.map(|sent| {
+        let words = &sent.script_args()[sent.script_keys()..];
+        (
+            words[0].clone(),
+            words.iter().skip(4).cloned().collect::<Vec<_>>(),
+        )
+    });
+    releases.collect()
+}
+
+type Waiter = tokio::task::JoinHandle<crate::Result<FairGuard>>;
+
+/// A waiter that has its place before this returns.
+async fn wait_for(lock: &FairLock) -> Waiter {
+    let lock = lock.clone();
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    others().await;
+    waiter
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_that_stand_directly_behind_get_it_in_order_without_a_command() {
+    let server = in_a_queue();
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let mut guard = lock.lock().await.unwrap();
+    let holder = guard.holder_id().to_owned();
+    let mut waiters = Vec::new();
+    for _ in 0..4 {
+        waiters.push(wait_for(&lock).await);
+    }
+    let asked = server.sent().len();
+    for waiter in waiters {
+        guard.release().await.unwrap();
+        guard = waiter.await.unwrap().unwrap();
+        assert_eq!(guard.holder_id(), holder, "the hold stays the same");
+    }
+    let sent = server.sent();
+    assert!(
+        !sent[asked..].iter().any(|sent| sent.is("EVALSHA")),
+        "{sent:#?}"
+    );
+    guard.release().await.unwrap();
+    let released = releases(&server);
+    let [(by, used)] = &released[..] else {
+        panic!("{released:?}");
+    };
+    assert_eq!((by, used.len()), (&holder, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_handed_on_sixteen_times_under_one_hold() {
+    let server = in_a_queue();
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let guard = lock.lock().await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..20 {
+        let waiter = wait_for(&lock).await;
+        waiters.push(tokio::spawn(async move {
+            waiter.await.unwrap().unwrap().release().await.unwrap();
+        }));
+    }
+    guard.release().await.unwrap();
+    others().await;
+    let finished = waiters.iter().filter(|waiter| waiter.is_finished());
+    assert_eq!(finished.count(), 16);
+    assert_eq!(releases(&server)[0].1.len(), 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_ends_after_five_milliseconds() {
+    let server = in_a_queue();
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let mut guard = lock.lock().await.unwrap();
+    let waiters = [
+        wait_for(&lock).await,
+        wait_for(&lock).await,
+        wait_for(&lock).await,
+    ];
+    let [second, third, fourth] = waiters;
+    guard.release().await.unwrap();
+    guard = second.await.unwrap().unwrap();
+    tokio::time::sleep(MS * 5).await;
+    guard.release().await.unwrap();
+    guard = third.await.unwrap().unwrap();
+    tokio::time::sleep(MS).await;
+    guard.release().await.unwrap();
+    others().await;
+    assert!(!fourth.is_finished());
+    assert_eq!(releases(&server)[0].1.len(), 2);
+}
+
+/// One behind it may be the next at the server, so the lock goes there.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_left_is_followed_by_nobody() {
+    let server = in_a_queue();
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let guard = lock.lock().await.unwrap();
+    let left = wait_for(&lock).await;
+    let behind = wait_for(&lock).await;
+    left.abort();
+    others().await;
+    guard.release().await.unwrap();
+    others().await;
+    assert!(!behind.is_finished());
+    let released = releases(&server);
+    assert_eq!(released.len(), 2, "the place, and the hold");
+    assert!(released.iter().all(|(_, used)| used.is_empty()));
+}
+
+/// A guard that nobody takes out is handed on, and its place is released with the hold.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_dropped_with_the_lock_hands_it_on() {
+    let server = in_a_queue();
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let guard = lock.lock().await.unwrap();
+    let dropped = wait_for(&lock).await;
+    let last = wait_for(&lock).await;
+    guard.release().await.unwrap();
+    // It has not been polled since.
+    dropped.abort();
+    let guard = last.await.unwrap().unwrap();
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    let of_the_hold = releases(&server).pop().unwrap();
+    assert_eq!(of_the_hold.1.len(), 2);
+}
+
+/// The server may have passed over a waiter whose polls get no answer.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_may_have_ended_is_not_used() {
+    let queue = queue();
+    let server = Scripted::new(move |sent| {
+        let is_poll = is_attempt(sent) && sent.at >= MS * 500;
+        if is_poll {
+            Answer::Silence
+        } else {
+            queue(sent)
+        }
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let guard = lock.lock().await.unwrap();
+    let waiter = wait_for(&lock).await;
+    tokio::time::sleep(MS * 3_100).await;
+    guard.release().await.unwrap();
+    others().await;
+    assert!(!waiter.is_finished());
+    assert!(releases(&server).iter().all(|(_, used)| used.is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_more_than_a_plain_request_is_handed_nothing() {
+    let plain: fn(FairLock) -> FairLock = |lock| lock;
+    for (wish, is_handed) in [
+        (plain, true),
+        (|lock| lock.fenced(), false),
+        (|lock| lock.fixed_lease(LEASE), false),
+        (|lock| lock.lease(LEASE / 2), false),
+        (|lock| lock.at_least(MS), false),
+    ] {
+        let server = in_a_queue();
+        let client = Client::over(&server, LEASE);
+        let lock = client.fair_lock("x");
+        let guard = lock.lock().await.unwrap();
+        let waiter = wait_for(&wish(lock)).await;
+        guard.release().await.unwrap();
+        others().await;
+        assert_eq!(waiter.is_finished(), is_handed);
+    }
+}
+
+/// The task that has the hold now learns of its loss, and its release frees what the server gave to a used place.
+#[tokio::test(start_paused = true)]
+async fn a_lost_hold_is_lost_for_whoever_has_it() {
+    let queue = queue();
+    let server = Scripted::new(move |sent| {
+        if sent.lane == Lane::Renewal {
+            return Answer::Value(each(0, 1));
+        }
+        queue(sent)
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let guard = lock.lock().await.unwrap();
+    let next = wait_for(&lock).await;
+    guard.release().await.unwrap();
+    let guard = next.await.unwrap().unwrap();
+    tokio::time::sleep(LEASE / 2).await;
+    assert!(guard.is_lost());
+    guard.release().await.unwrap_err();
+    others().await;
+    let released = releases(&server);
+    assert_eq!(released.len(), 1);
+    assert_eq!(released[0].1.len(), 1);
+}
+
+/// A lock that the server handed over has a short lease, and is handed on within the first half of it.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_handed_over_is_handed_on() {
+    let server = in_a_queue();
+    // Another client has the lock.
+    let stranger = Client::over(&server, LEASE);
+    let held = stranger.fair_lock("x").lock().await.unwrap();
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let (first, second) = (wait_for(&lock).await, wait_for(&lock).await);
+    held.release().await.unwrap();
+    let sent = server.sent();
+    let channel = sent.iter().find(|sent| sent.is("SUBSCRIBE")).unwrap();
+    let message = format!("{KEPT_UNTIL} 2900 - x");
+    let locals = &client.core().locals;
+    locals.message(channel.words[1].as_bytes(), message.as_bytes());
+    let guard = first.await.unwrap().unwrap();
+    let holder = guard.holder_id().to_owned();
+    guard.release().await.unwrap();
+    let guard = second.await.unwrap().unwrap();
+    assert_eq!(guard.holder_id(), holder);
+    assert!(guard.remaining() > Duration::from_secs(1));
+    tokio::time::sleep(MS * 200).await;
+    assert!(guard.remaining() > LEASE / 2, "it is renewed");
+}

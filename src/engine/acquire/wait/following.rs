@@ -1,0 +1,47 @@
+//! Follows another task of this client in the queue at the server: the waiter directly behind it may be handed the lock
+//! in memory.
+//!
+//! Only a plain request does, whose hold is renewed and may end at any time: no fencing token, no replicas, no minimum
+//! hold time and no stay with the client.
+
+use super::{Step, Waiting};
+use crate::api::error::Result;
+use crate::engine::acquire::local::{handoff_request, take_over};
+use crate::engine::acquire::request::Outcome;
+use crate::engine::hold::followers::Following;
+use crate::engine::hold::handoff::Handoff;
+
+impl<'a> Waiting<'a> {
+    /// Lists this waiter, which rests now, behind the place or hold directly ahead of it.
+    pub(super) fn follow(&self) -> Option<Following<'a>> {
+        let [request] = self.requests.all else {
+            return None;
+        };
+        let options = &request.options;
+        let is_plain = request.policy.is_renewed()
+            && !options.fenced
+            && options.replication.is_none()
+            && options.at_least.is_none()
+            && request.sticky().is_zero();
+        if !is_plain {
+            return None;
+        }
+        let (ahead, place, kept_until) = self.attempt.place_behind()?;
+        let follower = self
+            .waiter
+            .follower(place, kept_until, handoff_request(request))?;
+        Some(request.local.followers.follow(ahead, follower))
+    }
+
+    /// Takes the lock that the task ahead handed on. If it is lost by now, the place is gone with it.
+    pub(super) fn take_over_place(&mut self, handoff: Handoff) -> Result<Step> {
+        let share = take_over(self.request(), handoff)?;
+        let Some(share) = share else {
+            self.attempt.start_over();
+            return Ok(Step::Again);
+        };
+        self.silence().ends();
+        self.attempt.place_used();
+        Ok(Step::Ended(Outcome::granted(share)))
+    }
+}
