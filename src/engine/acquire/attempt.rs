@@ -242,6 +242,7 @@ impl<'a> Attempt<'a> {
         let scripts = &self.requests.core().scripts;
         let release = self.holders.release();
         if scripts.run(lane, &release, budget).await.is_ok() {
+            self.holders.wake_follower();
             self.holders.gone();
         }
     }

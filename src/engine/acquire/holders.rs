@@ -140,6 +140,15 @@ impl<'a> Holders<'a> {
             && request.protocol.queue() == Queue::Server
         {
             request.queued.note(self.ids[at].0);
+            request.local.followers.enter(&self.ids[at].1);
+        }
+    }
+
+    /// Has the waiter behind the place at the server ask by itself, now that this one leaves.
+    pub(super) fn wake_follower(&self) {
+        if let Some(at) = self.queued_at {
+            let followers = &self.requests.all[at].local.followers;
+            followers.leave(&self.ids[at].1);
         }
     }
 
@@ -231,6 +240,7 @@ impl Drop for Holders<'_> {
         if unanswered.is_some() || self.queued_at.is_some() {
             self.undo_later(unanswered.unwrap_or(Lane::Command));
         }
+        self.wake_follower();
         self.forget();
     }
 }

@@ -408,17 +408,22 @@ impl<'a> Waiting<'a> {
             recall(self.request(), self.local());
         }
         self.waiter.rest(marks, self.place.as_ref(), time);
+        let mut following = self.follow();
+        let is_woken = following.as_ref().is_some_and(Following::is_woken);
         if self.lane != Lane::Push
+            && !is_woken
             && self.waiter.may_subscribe(deadline)
             && !self.waiter.is_listening(&self.attempt.channel(self.at))
         {
             // Asks once more, behind the subscription: a release in between would be missed.
             self.lane = Lane::Push;
-            return Ok(Step::Again);
+            return match following.and_then(Following::end) {
+                Some(handoff) => self.take_over_place(handoff),
+                None => Ok(Step::Again),
+            };
         }
         (self.has_recalled, self.has_retried) = (false, false);
         self.sleeps = self.sleeps.saturating_add(1);
-        let mut following = self.follow();
         loop {
             let woken = self.waiter.wait(marks, self.place.as_ref(), time).await;
             if !matches!(woken, Woken::Gained)

@@ -93,12 +93,14 @@ impl<'a> Waiter<'a> {
         place: HolderId,
         kept_until: Tick,
         request: HandoffRequest,
+        channel: &str,
     ) -> Option<Follower> {
         let waiter = Arc::clone(self.own.as_ref()?);
         Some(Follower {
             place,
             kept_until,
             request,
+            is_listening: self.is_listening(channel),
             waiter,
             handoff: None,
         })

@@ -4,20 +4,30 @@
 //! follower. The order is the server's, because nobody can come between two places. Invariants: a waiter is listed
 //! only while it rests with a place that the server keeps. While it asks, it is handed nothing. A handed-off value is
 //! taken out by its task, or dropped with its entry, and never under the mutex.
+//!
+//! While the one ahead is here, a follower need not listen to the server: it is woken when that one ends or leaves, and
+//! asks behind it.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::handoff::{Handoff, HandoffRequest};
 use super::subscription::Subscription;
 use crate::api::holder::HolderId;
 use crate::engine::clock::Tick;
 
-/// The followers, by the place or hold that each stands directly behind.
 #[derive(Debug, Default)]
-pub(crate) struct Followers(Mutex<FxHashMap<HolderId, Follower>>);
+pub(crate) struct Followers(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The followers, by the place or hold that each stands directly behind.
+    behind: FxHashMap<HolderId, Follower>,
+    /// The places and holds of this client. Of a hold with used places the last of these.
+    here: FxHashSet<HolderId>,
+}
 
 /// A waiter with a place at the server.
 #[derive(Debug)]
@@ -26,6 +36,8 @@ pub(crate) struct Follower {
     /// Until when the server keeps the place, at least.
     pub(crate) kept_until: Tick,
     pub(crate) request: HandoffRequest,
+    /// Whether the server's messages reach it.
+    pub(crate) is_listening: bool,
     /// Its hint wakes the waiter.
     pub(crate) waiter: Arc<Subscription>,
     pub(crate) handoff: Option<Handoff>,
@@ -40,11 +52,27 @@ pub(crate) struct Following<'a> {
 }
 
 impl Followers {
+    /// Notes a place or hold of this client.
+    pub(crate) fn enter(&self, id: &HolderId) {
+        self.0.lock().here.insert(*id);
+    }
+
+    /// Notes that a place or hold ends. Its follower asks behind the command that ends it.
+    pub(crate) fn leave(&self, id: &HolderId) {
+        let mut state = self.0.lock();
+        state.here.remove(id);
+        if let Some(next) = state.behind.get(id)
+            && !next.is_listening
+        {
+            next.waiter.hint.give();
+        }
+    }
+
     /// Lists a waiter that stands directly behind `ahead`.
     pub(crate) fn follow(&self, ahead: HolderId, follower: Follower) -> Following<'_> {
         let place = follower.place;
         // One that was listed before has lost its place.
-        let replaced = self.0.lock().insert(ahead, follower);
+        let replaced = self.0.lock().behind.insert(ahead, follower);
         drop(replaced);
         Following {
             followers: self,
@@ -61,33 +89,41 @@ impl Followers {
         now: Tick,
         offer: impl FnOnce(&HandoffRequest, HolderId) -> Option<Handoff>,
     ) -> bool {
-        let mut followers = self.0.lock();
-        let Some(next) = followers.get_mut(ahead) else {
+        let mut state = self.0.lock();
+        let Some(next) = state.behind.get_mut(ahead) else {
             return false;
         };
         if next.handoff.is_some() || now >= next.kept_until {
             return false;
         }
         next.handoff = offer(&next.request, next.place);
-        if next.handoff.is_some() {
-            next.waiter.hint.give();
+        if next.handoff.is_none() {
+            return false;
         }
-        next.handoff.is_some()
+        next.waiter.hint.give();
+        state.here.remove(ahead);
+        true
     }
 }
 
 impl Following<'_> {
+    /// Whether the one ahead is of this client, and has not left.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.followers.0.lock().here.contains(&self.ahead)
+    }
+
     /// Ends the entry. Returns what the waiter was handed.
     pub(crate) fn end(self) -> Option<Handoff> {
         self.remove()?.handoff.take()
     }
 
     fn remove(&self) -> Option<Follower> {
-        let mut followers = self.followers.0.lock();
-        let is_own = followers
-            .get(&self.ahead)
-            .is_some_and(|listed| listed.place == self.place);
-        is_own.then(|| followers.remove(&self.ahead)).flatten()
+        let behind = &mut self.followers.0.lock().behind;
+        let listed = behind.get(&self.ahead)?;
+        if listed.place != self.place {
+            return None;
+        }
+        behind.remove(&self.ahead)
     }
 }
 

@@ -16,7 +16,7 @@ use super::event::{Effects, Event, NewHold, NextStep, ReleaseStep};
 use super::handoff::HandoffBudget;
 use super::local::LocalLock;
 use super::member::Group;
-use super::protocol::{HolderRef, Protocol};
+use super::protocol::{HolderRef, Protocol, Queue};
 use super::registry::LocalHold;
 use super::share_lease::ShareLease;
 use super::state::State;
@@ -125,6 +125,9 @@ impl Hold {
             local.open_read.put(entry.clone());
         }
         local.add_hold(entry.clone(), &new.owner, new.mode);
+        if protocol.queue() == Queue::Server {
+            local.followers.enter(&new.holder);
+        }
         let is_in_doubt = hold.replace_contradicted(new.mode);
         core.watchdog.enrol(hold.number, first_check, entry);
         if new.is_joinable {
@@ -198,6 +201,7 @@ impl Hold {
         if effects.is_over {
             self.core.watchdog.withdraw(self.number);
             self.local.remove_hold(self);
+            self.wake_follower();
         } else if let Some(at) = effects.check_at {
             self.core.watchdog.shift(self.number, at);
         }

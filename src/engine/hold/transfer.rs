@@ -12,6 +12,7 @@ use super::handoff::{HANDOFFS_MAX, HandedOff, Handoff, HandoffRequest};
 use super::protocol::Queue;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
+use super::state::State;
 use crate::api::holder::HolderId;
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
@@ -77,7 +78,7 @@ impl Hold {
             if state.token().is_some() {
                 return false;
             }
-            *state.places().last().unwrap_or(&self.holder)
+            self.last_place(&state)
         };
         let local = &self.local;
         let mut owner = None;
@@ -92,6 +93,19 @@ impl Hold {
             local.gained.give(&owner);
         }
         is_handed_off
+    }
+
+    /// The place at the server that the present owner came from.
+    fn last_place(&self, state: &State) -> HolderId {
+        *state.places().last().unwrap_or(&self.holder)
+    }
+
+    /// Has the waiter behind it ask the server, now that it has ended.
+    pub(super) fn wake_follower(&self) {
+        if self.protocol.queue() == Queue::Server {
+            let last = self.last_place(&self.state());
+            self.local.followers.leave(&last);
+        }
     }
 
     fn hand_off_to(

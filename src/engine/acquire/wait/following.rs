@@ -27,9 +27,8 @@ impl<'a> Waiting<'a> {
             return None;
         }
         let (ahead, place, kept_until) = self.attempt.place_behind()?;
-        let follower = self
-            .waiter
-            .follower(place, kept_until, handoff_request(request))?;
+        let (wish, channel) = (handoff_request(request), self.attempt.channel(self.at));
+        let follower = self.waiter.follower(place, kept_until, wish, &channel)?;
         Some(request.local.followers.follow(ahead, follower))
     }
 

@@ -68,7 +68,8 @@ async fn commands_of_a_turn(behind: usize) -> Option<BTreeMap<String, u64>> {
     let scene = Scene::new().await;
     let client = patient_client(&scene.server.url()).await;
     let lock = scene.lock_of(&client);
-    let held = lock.lock().await.unwrap();
+    let stranger = patient_client(&scene.server.url()).await;
+    let held = scene.lock_of(&stranger).lock().await.unwrap();
     let waiter = wait_for(&lock);
     scene.queued(1).await;
     listening(&scene.server).await;
@@ -77,6 +78,7 @@ async fn commands_of_a_turn(behind: usize) -> Option<BTreeMap<String, u64>> {
     held.release().await.unwrap();
     done(waiter).await.release().await.unwrap();
     idle(&client).await;
+    idle(&stranger).await;
     let mut commands = scene.server.commandstats().await;
     commands.retain(|name, _| {
         let looks = ["info", "config|resetstat", "client|setname"];

@@ -75,7 +75,7 @@ async fn waiters_survive_a_deleted_queue() {
         let scene = Scene::new().await;
         let ours = client(&scene.server.url()).await;
         let lock = scene.lock_of(&ours);
-        let held = lock.lock().await.unwrap();
+        let held = scene.lock().await.lock().await.unwrap();
         let waiters: Vec<_> = (0..5).map(|_| wait_for(&lock)).collect();
         scene.queued(5).await;
         let (queue, timeouts) = (scene.queue_key(), scene.timeouts_key());

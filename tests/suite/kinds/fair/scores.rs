@@ -21,20 +21,26 @@ const PLACE: i64 = 300_000;
 #[tokio::test]
 async fn scores_do_not_drift() {
     let scene = Scene::new().await;
-    let ours = patient_client(&scene.server.url()).await;
-    let lock = scene.lock_of(&ours);
-    let mut held = lock.lock().await.unwrap();
+    // Two clients in turn, so that no place is used in memory.
+    let [ours, others] = [
+        patient_client(&scene.server.url()).await,
+        patient_client(&scene.server.url()).await,
+    ];
+    let locks = [scene.lock_of(&ours), scene.lock_of(&others)];
+    let mut held = locks[1].lock().await.unwrap();
     let mut waiters = VecDeque::new();
-    for _ in 0..3 {
-        waiters.push_back(wait_for(&lock));
+    for place in 0..3 {
+        waiters.push_back(wait_for(&locks[place % 2]));
+        scene.queued(place + 1).await;
     }
-    scene.queued(3).await;
     for round in 0..30 {
+        let lock = &locks[(round + 1) % 2];
         // Short waits that time out, and a queue that is never empty.
-        let wait = Duration::from_millis(round % 3);
+        let wait = Duration::from_millis(round as u64 % 3);
         assert!(lock.try_lock_for(wait).await.unwrap().is_none());
-        waiters.push_back(wait_for(&lock));
-        idle_but(&ours, 4).await;
+        waiters.push_back(wait_for(lock));
+        idle_but(&ours, 2).await;
+        idle_but(&others, 2).await;
         scene.queued(4).await;
         held.release().await.unwrap();
         held = done(waiters.pop_front().expect("three")).await;
@@ -52,6 +58,7 @@ async fn scores_do_not_drift() {
         done(waiter).await.release().await.unwrap();
     }
     idle(&ours).await;
+    idle(&others).await;
     nothing_left(&scene.server).await;
 }
 
@@ -110,7 +117,11 @@ async fn ours_outlive_any_number_of_their_shifts() {
 async fn ours_outlive_shifts_of_an_hour() {
     let scene = Scene::new().await;
     let peer = Redisson::connect(&scene.server).await;
-    let client = patient_client(&scene.server.url()).await;
+    // Two, so that no place is used in memory.
+    let clients = [
+        patient_client(&scene.server.url()).await,
+        patient_client(&scene.server.url()).await,
+    ];
     let wait = Duration::from_secs(3_600);
     let acquired = peer.fair_acquire(&scene.name, 0, LEASE, wait).await;
     assert_eq!(acquired, None);
@@ -121,7 +132,7 @@ async fn ours_outlive_shifts_of_an_hour() {
             0 | 1 => {
                 peer.fair_acquire(&scene.name, place + 1, LEASE, wait).await;
             }
-            _ => ours.push(our_turn(&scene, &client)),
+            _ => ours.push(our_turn(&scene, &clients[place as usize % 2])),
         }
         scene.queued(place as usize + 1).await;
     }
@@ -147,7 +158,9 @@ async fn ours_outlive_shifts_of_an_hour() {
     assert_eq!(turns, [&queue[2..4], &queue[6..8]].concat());
     peer.fair_give_up(&scene.name, 99, wait).await;
     let _: i64 = scene.ask(&["DEL", HELD]).await;
-    idle(&client).await;
+    for client in &clients {
+        idle(client).await;
+    }
     nothing_left(&scene.server).await;
 }
 
