@@ -50,6 +50,10 @@ impl Client {
 /// That hold starts with a short lease, the rest of the waiter's place; a renewal 100 ms later makes it a full lease
 /// ([`FairGuard::remaining`] shows it). So a waiter that has just died delays the others for seconds, not for a lease.
 ///
+/// **Tasks of one client** that stand directly behind each other in the queue hand the lock on in memory, in that order,
+/// up to 16 times and for up to 5 ms. The holder id stays that of the first of them, and the others stay in
+/// [`waiters`](Self::waiters) until the last of them releases.
+///
 /// **Blocking code.** A section that blocks the only thread of its runtime for a second or more right after a handover
 /// may lose the lock, because the renewal cannot be sent. Move such work to
 /// [`spawn_blocking`](tokio::task::spawn_blocking), or use a [fixed lease](Self::fixed_lease). Locks with a fixed lease

@@ -366,7 +366,11 @@ impl Drawing<'_> {
                 let args = [holder, lease, tokens, heartbeat, turn];
                 [&args[..], &call.message(), &retention].concat()
             }
-            "fair_release" => [&call.release()[..], &retention].concat(),
+            "fair_release" => {
+                let used = self.draw.usize(..3);
+                let used: Vec<_> = (0..used).map(|_| self.holder()).collect();
+                [&call.release()[..], &retention, &used].concat()
+            }
             "fair_force_unlock" => [&call.message()[..], &retention].concat(),
             _ => panic!("{name} is not drawn here"),
         }

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use lockset_testkit::within;
 use redis::aio::Monitor;
 
-use super::fair::{GRANT, NO_PLACE, WAKE, ask_args, leave_args};
+use super::fair::{CHANNEL, GRANT, NO_PLACE, WAKE, ask_args, leave_args};
 use super::file;
 use super::fixture::{Fixture, U1, U2, U3, U4, U9};
 
@@ -159,6 +159,15 @@ fn fair_with_listeners() -> Vec<Step> {
         fair_ends(U2).called("fair, the head gives up, the next one is handed it"),
         fair(U4, GRANT),
         fair_ends(U3).called("fair release, the next one is handed it"),
+        fair(U2, GRANT),
+        fair(U3, GRANT),
+        step(
+            "fair_release",
+            &FAIR,
+            &[U4, CHANNEL, "PUBLISH", "0", U2, U3],
+        )
+        .called("fair release, two places were used, nobody waits"),
+        fair(U4, NO_PLACE),
     ]
 }
 

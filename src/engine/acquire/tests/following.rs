@@ -290,3 +290,60 @@ async fn a_lock_that_was_handed_over_is_handed_on() {
     tokio::time::sleep(MS * 200).await;
     assert!(guard.remaining() > LEASE / 2, "it is renewed");
 }
+
+/// The one ahead wakes it, so it needs no message.
+#[tokio::test(start_paused = true)]
+async fn a_follower_subscribes_only_when_it_waits_for_long() {
+    let server = in_a_queue();
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let guard = lock.lock().await.unwrap();
+    let waiters = [wait_for(&lock).await, wait_for(&lock).await];
+    let subscribed = || {
+        let sent = server.sent();
+        sent.iter().filter(|sent| sent.is("SUBSCRIBE")).count()
+    };
+    assert_eq!((server.sent().len(), subscribed()), (3, 0));
+    tokio::time::sleep(MS * 1_100).await;
+    assert_eq!(subscribed(), 2);
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_asks_behind_the_release_of_one_that_hands_nothing_on() {
+    let server = in_a_queue();
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let guard = lock.clone().fixed_lease(LEASE).lock().await.unwrap();
+    let _waiter = wait_for(&lock).await;
+    let before = server.sent().len();
+    guard.release().await.unwrap();
+    others().await;
+    let sent = server.sent();
+    let [release, ask, ..] = &sent[before..] else {
+        panic!("{sent:#?}");
+    };
+    assert!(release.is_release() && is_attempt(ask));
+    assert_eq!((release.lane, ask.lane), (Lane::Command, Lane::Command));
+    // Now nobody of this client is ahead of it.
+    assert!(sent.last().is_some_and(is_attempt));
+    assert!(sent.iter().any(|sent| sent.is("SUBSCRIBE")));
+}
+
+/// The waiter ahead leaves, so the next one has to hear of its turn from the server.
+#[tokio::test(start_paused = true)]
+async fn a_follower_of_one_that_left_listens_to_the_server() {
+    let server = in_a_queue();
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let _guard = lock.lock().await.unwrap();
+    let ahead = wait_for(&lock).await;
+    let _waiter = wait_for(&lock).await;
+    ahead.abort();
+    others().await;
+    let sent = server.sent();
+    assert!(sent.iter().any(|sent| sent.is("SUBSCRIBE")), "{sent:#?}");
+}
