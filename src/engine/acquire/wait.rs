@@ -34,7 +34,6 @@ use crate::conn::Lane;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
-use crate::engine::hold::followers::Following;
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::silence::Silence;
@@ -409,27 +408,20 @@ impl<'a> Waiting<'a> {
         }
         self.waiter.rest(marks, self.place.as_ref(), time);
         let mut following = self.follow();
-        let is_woken = following.as_ref().is_some_and(Following::is_woken);
-        if self.lane != Lane::Push
-            && !is_woken
-            && self.waiter.may_subscribe(deadline)
-            && !self.waiter.is_listening(&self.attempt.channel(self.at))
-        {
+        if self.must_subscribe(following.as_ref()) {
             // Asks once more, behind the subscription: a release in between would be missed.
             self.lane = Lane::Push;
-            return match following.and_then(Following::end) {
-                Some(handoff) => self.take_over_place(handoff),
-                None => Ok(Step::Again),
-            };
+            let handed = self.end_following(following.take())?;
+            return Ok(handed.unwrap_or(Step::Again));
         }
         (self.has_recalled, self.has_retried) = (false, false);
         self.sleeps = self.sleeps.saturating_add(1);
         loop {
             let woken = self.waiter.wait(marks, self.place.as_ref(), time).await;
             if !matches!(woken, Woken::Gained)
-                && let Some(handoff) = following.take().and_then(Following::end)
+                && let Some(step) = self.end_following(following.take())?
             {
-                return self.take_over_place(handoff);
+                return Ok(step);
             }
             match woken {
                 Woken::HandedOff => self.lane = Lane::Command,

@@ -195,7 +195,7 @@ async fn a_waiter_that_cannot_be_made_the_holder_is_notified_of_its_turn() {
 }
 
 impl Fixture {
-    /// Who stands directly ahead of a waiter, as the reply to its call says.
+    /// Returns the waiter or holder that stands directly ahead, from the reply to a call.
     async fn ahead_of(&mut self, waiter: &str) -> Option<String> {
         let reply = self
             .run("fair_acquire", &KEYS, &ask_args(waiter, GRANT))
@@ -254,7 +254,7 @@ async fn places_that_were_used_under_a_hold_end_with_it() {
         "a repeat"
     );
     assert_eq!(fixture.keys().await, before);
-    // Places that are gone by now, and nobody behind them.
+    // These places are gone by now.
     assert_eq!(fixture.release_with(U3, &[U1, U9]).await, DONE);
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }

@@ -177,7 +177,7 @@ async fn a_waiter_that_left_is_followed_by_nobody() {
     assert!(released.iter().all(|(_, used)| used.is_empty()));
 }
 
-/// A guard that nobody takes out is handed on, and its place is released with the hold.
+/// The lock goes to the next one, and the place is released with the hold.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_dropped_with_the_lock_hands_it_on() {
     let server = in_a_queue();
@@ -328,7 +328,7 @@ async fn a_follower_asks_behind_the_release_of_one_that_hands_nothing_on() {
     };
     assert!(release.is_release() && is_attempt(ask));
     assert_eq!((release.lane, ask.lane), (Lane::Command, Lane::Command));
-    // Now nobody of this client is ahead of it.
+    // The one ahead has left.
     assert!(sent.last().is_some_and(is_attempt));
     assert!(sent.iter().any(|sent| sent.is("SUBSCRIBE")));
 }

@@ -6,10 +6,10 @@
 
 use super::{Step, Waiting};
 use crate::api::error::Result;
+use crate::conn::Lane;
 use crate::engine::acquire::local::{handoff_request, take_over};
 use crate::engine::acquire::request::Outcome;
 use crate::engine::hold::followers::Following;
-use crate::engine::hold::handoff::Handoff;
 
 impl<'a> Waiting<'a> {
     /// Lists this waiter, which rests now, behind the place or hold directly ahead of it.
@@ -32,15 +32,30 @@ impl<'a> Waiting<'a> {
         Some(request.local.followers.follow(ahead, follower))
     }
 
-    /// Takes the lock that the task ahead handed on. If it is lost by now, the place is gone with it.
-    pub(super) fn take_over_place(&mut self, handoff: Handoff) -> Result<Step> {
+    /// Whether the waiter has to subscribe before it sleeps: it does not listen, and the one ahead is not of this
+    /// client.
+    pub(super) fn must_subscribe(&self, following: Option<&Following<'_>>) -> bool {
+        self.lane != Lane::Push
+            && !following.is_some_and(Following::is_woken)
+            && self.waiter.may_subscribe(self.deadline())
+            && !self.waiter.is_listening(&self.attempt.channel(self.at))
+    }
+
+    /// Takes the lock that the task ahead handed on, if it did. If that is lost by now, the place is gone with it.
+    pub(super) fn end_following(
+        &mut self,
+        following: Option<Following<'_>>,
+    ) -> Result<Option<Step>> {
+        let Some(handoff) = following.and_then(Following::end) else {
+            return Ok(None);
+        };
         let share = take_over(self.request(), handoff)?;
         let Some(share) = share else {
             self.attempt.start_over();
-            return Ok(Step::Again);
+            return Ok(Some(Step::Again));
         };
         self.silence().ends();
         self.attempt.place_used();
-        Ok(Step::Ended(Outcome::granted(share)))
+        Ok(Some(Step::Ended(Outcome::granted(share))))
     }
 }

@@ -73,6 +73,7 @@ impl State {
     }
 
     pub(super) fn has_half_left(&self, now: Tick, lease: Duration) -> bool {
+        let lease = self.handed_over.map_or(lease, |given| given.min(lease));
         now.until(self.deadline) >= lease / 2
     }
 

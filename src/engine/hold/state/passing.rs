@@ -23,10 +23,7 @@ impl State {
         let wanted = policy.lease();
         policy.is_renewed()
             && lease.renewed() == Some(wanted)
-            && self.has_half_left(
-                now,
-                self.handed_over.map_or(wanted, |given| given.min(wanted)),
-            )
+            && self.has_half_left(now, wanted)
             && (!fenced || !self.spare_tokens.is_empty())
             && self.is_one_certain_share(now)
     }
