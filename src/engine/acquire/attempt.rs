@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::confirm::{Confirmed, confirm};
 use super::handover::ServerPlace;
 use super::holders::{Grant, Holders};
-use super::request::{LockRequest, Outcome, Requests};
+use super::request::{Attempted, LockRequest, Requests};
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::HolderId;
@@ -21,7 +21,7 @@ use crate::engine::hold::grant_message::GrantMessage;
 use crate::engine::hold::handoff::HANDOFFS_MAX;
 use crate::engine::hold::protocol::{AcquireTerms, HolderRef, Queue};
 use crate::engine::hold::{Share, local_deadline};
-use crate::script::reply::{self, Acquired, AcquiredAll, Queued};
+use crate::script::reply::{self, Acquired, AcquiredAll, QueueNumber};
 use crate::script::{Call, CallBudget, Executed, Failure, catalog, millis};
 
 /// The acquire command of a call, under one holder id for each lock.
@@ -99,7 +99,7 @@ impl<'a> Attempt<'a> {
         at: usize,
         lane: Lane,
         budget: CallBudget,
-    ) -> Result<Outcome> {
+    ) -> Result<Attempted> {
         loop {
             let reply = self.send(now, at, lane, budget).await?;
             if !reply.is_settled {
@@ -129,7 +129,7 @@ impl<'a> Attempt<'a> {
                 self.start_over();
                 self.requests.releases_sent(budget.deadline).await;
             }
-            return Ok(Outcome::refused(member, remaining));
+            return Ok(Attempted::refused(member, remaining));
         }
     }
 
@@ -176,10 +176,16 @@ impl<'a> Attempt<'a> {
     }
 
     /// Notes the place that the attempt has at the server, now that the lock at `member` was refused.
-    fn note_refusal(&mut self, at: usize, member: usize, reply: &Reply, place: Option<Queued>) {
+    fn note_refusal(
+        &mut self,
+        at: usize,
+        member: usize,
+        reply: &Reply,
+        place: Option<QueueNumber>,
+    ) {
         self.holders.answered();
         self.requests.all[member].local.note_refusal(reply.asked);
-        if let Some(Queued { until_ms, ahead }) = place {
+        if let Some(QueueNumber { until_ms, ahead }) = place {
             self.place = Some(ServerPlace {
                 poll: reply.grant,
                 until_ms,
@@ -205,7 +211,7 @@ impl<'a> Attempt<'a> {
         tokens: &[Option<FencingToken>],
         lane: Lane,
         budget: CallBudget,
-    ) -> Result<Outcome> {
+    ) -> Result<Attempted> {
         if let Some(replication) = self.requests.replication() {
             let confirming = confirm(self.requests, &self.holders, replication, grant.sent);
             // Boxed here and below: it is rare and large.
@@ -222,7 +228,7 @@ impl<'a> Attempt<'a> {
                 Confirmed::Ended => {
                     self.start_over();
                     self.requests.releases_sent(budget.deadline).await;
-                    return Ok(Outcome::refused(at, Some(Duration::ZERO)));
+                    return Ok(Attempted::refused(at, Some(Duration::ZERO)));
                 }
                 // Dropping the attempt undoes it. Waiting could take long, because the server may be silent.
                 Confirmed::Unknown(error) => return Err(error),
@@ -234,7 +240,7 @@ impl<'a> Attempt<'a> {
             return Err(self.requests.closed());
         }
         self.place = None;
-        Ok(Outcome::Granted(self.holders.make_holds(grant, tokens)))
+        Ok(Attempted::Granted(self.holders.make_holds(grant, tokens)))
     }
 
     /// Releases a grant that is not handed out, and waits until the server has done so.

@@ -106,7 +106,7 @@ impl<'a> Holders<'a> {
                     places: Vec::new(),
                     lease: request.policy.lease(),
                 };
-                request.core.note_unguarded(*number, unguarded);
+                request.core.add_unguarded(*number, unguarded);
             }
         }
         &self.was_sent
@@ -212,7 +212,7 @@ impl<'a> Holders<'a> {
     fn forget(&mut self) {
         if std::mem::take(&mut self.is_known) {
             for (number, _) in &self.ids {
-                self.requests.core().settle_unguarded(*number);
+                self.requests.core().remove_unguarded(*number);
             }
         }
     }

@@ -64,7 +64,7 @@ impl Followers {
         if let Some(next) = state.behind.get(id)
             && !next.is_listening
         {
-            next.waiter.hint.give();
+            next.waiter.hint.notify();
         }
     }
 
@@ -100,7 +100,7 @@ impl Followers {
         if next.handoff.is_none() {
             return false;
         }
-        next.waiter.hint.give();
+        next.waiter.hint.notify();
         state.here.remove(ahead);
         true
     }

@@ -4,14 +4,14 @@
 //! Only a plain request does, whose hold is renewed and may end at any time: no fencing token, no replicas, no minimum
 //! hold time and no stay with the client.
 
-use super::{Step, Waiting};
+use super::{Step, WaitLoop};
 use crate::api::error::Result;
 use crate::conn::Lane;
 use crate::engine::acquire::local::{handoff_request, take_over};
-use crate::engine::acquire::request::Outcome;
+use crate::engine::acquire::request::Attempted;
 use crate::engine::hold::followers::Following;
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitLoop<'a> {
     /// Lists this waiter, which rests now, behind the place or hold directly ahead of it.
     pub(super) fn follow(&self) -> Option<Following<'a>> {
         let [request] = self.requests.all else {
@@ -54,8 +54,8 @@ impl<'a> Waiting<'a> {
             self.attempt.start_over();
             return Ok(Some(Step::Again));
         };
-        self.silence().ends();
+        self.silence().end();
         self.attempt.place_used();
-        Ok(Some(Step::Ended(Outcome::granted(share))))
+        Ok(Some(Step::Ended(Attempted::granted(share))))
     }
 }
