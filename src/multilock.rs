@@ -21,7 +21,7 @@ use crate::api::handle::{Handle, option_methods};
 use crate::api::lost::LostReason;
 use crate::api::options::Options;
 use crate::api::owner::Owner;
-use crate::engine::acquire::{self, LockRequest, Wait};
+use crate::engine::acquire::{self, LockRequest, WaitLimit};
 use crate::engine::hold::Share;
 use crate::engine::hold::bundle::Bundle;
 use crate::fair::FairLock;
@@ -282,7 +282,9 @@ impl MultiLock {
     /// # Ok(()) }
     /// ```
     pub async fn lock(&self) -> Result<MultiGuard> {
-        self.acquire("lock", Wait::Forever).await.map(Wait::forever)
+        self.acquire("lock", WaitLimit::Forever)
+            .await
+            .map(WaitLimit::forever)
     }
 
     /// Acquires all members if all are free, or held by the same owner. `None`: one is not, and none is
@@ -294,7 +296,7 @@ impl MultiLock {
     /// # Errors
     /// As for [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
-        self.acquire("try_lock", Wait::Never).await
+        self.acquire("try_lock", WaitLimit::Never).await
     }
 
     /// Acquires all members, waiting at most `wait` for all of them together. `None`: they did not become
@@ -307,7 +309,8 @@ impl MultiLock {
     /// As for [`lock`](Self::lock), with the limits of [`ReentrantLock::try_lock_for`].
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>> {
         let deadline = self.0.members[0].core().clock.now().after(wait);
-        self.acquire("try_lock_for", Wait::Until(deadline)).await
+        self.acquire("try_lock_for", WaitLimit::Until(deadline))
+            .await
     }
 
     /// Returns the holder in the way at the first member that is held, and how long its lease lasts without a renewal.
@@ -336,7 +339,11 @@ impl MultiLock {
         busy.unwrap_or_else(|| Busy::new(self.name()))
     }
 
-    async fn acquire(&self, operation: &'static str, wait: Wait) -> Result<Option<MultiGuard>> {
+    async fn acquire(
+        &self,
+        operation: &'static str,
+        wait: WaitLimit,
+    ) -> Result<Option<MultiGuard>> {
         if one_server::has_twins(&self.0.members) {
             Box::pin(one_server::check_connected(&self.0.members, operation)).await?;
         }

@@ -39,7 +39,7 @@ impl Client {
 /// A handle: cheap to make and to clone, it holds nothing. Its options apply to the locks acquired through it.
 ///
 /// Waiters of one client are served first come, first served. They hand the lock off in memory, at most 16 times and
-/// for 5 ms in a row, or for a round trip to the server if that is longer (50 ms at most). Then the client stands back
+/// for 5 ms in a row, or for a round trip to the server if that is longer (50 ms at most). Then the client backs off
 /// until each other client that waits has had its turn: one task of one client, against 64 tasks of another that never
 /// pause, gets about one grant in ten. There is no order between the waiters of different clients: for that use a
 /// [`FairLock`](crate::FairLock).

@@ -12,12 +12,12 @@ use crate::api::holder::Holder;
 use crate::api::options::{Options, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;
-use crate::engine::acquire::{self, LockRequest, Queued, Wait};
+use crate::engine::acquire::{self, LockRequest, QueueNumber, WaitLimit};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::deferred_downgrade::deferrals_ended;
-use crate::engine::hold::local::{KeptLocal, LocalLock};
+use crate::engine::hold::local::{CachedLock, LocalLock};
 use crate::engine::hold::protocol::{Forced, Protocol};
 use crate::engine::hold::registry::known;
 use crate::engine::hold::{Hold, Share};
@@ -35,7 +35,7 @@ pub(crate) struct Handle {
     /// An invalid name is reported by the first call that uses it.
     name: Result<LockName>,
     /// The client's state of the lock, from the first call on.
-    local: OnceLock<KeptLocal>,
+    local: OnceLock<CachedLock>,
     pub(crate) options: Options,
     protocol: &'static dyn Protocol,
     mode: Mode,
@@ -127,7 +127,7 @@ impl Handle {
     fn local(&self, name: &LockName) -> &Arc<LocalLock> {
         let kind = self.protocol.kind();
         let local = || self.core.locals.get_or_insert(kind, name.key());
-        self.local.get_or_init(|| KeptLocal::new(local())).get()
+        self.local.get_or_init(|| CachedLock::new(local())).get()
     }
 
     /// How many calls of this client wait for the lock.
@@ -156,19 +156,19 @@ impl Handle {
             policy,
             mode: self.mode,
             operation,
-            queued: Queued::default(),
+            queued: QueueNumber::default(),
         })
     }
 
     /// Acquires the lock, however long that takes.
     pub(crate) async fn acquire(&self, operation: &'static str) -> Result<Share> {
-        let acquired = self.acquire_within(operation, |_| Wait::Forever).await;
-        acquired.map(Wait::forever)
+        let acquired = self.acquire_within(operation, |_| WaitLimit::Forever).await;
+        acquired.map(WaitLimit::forever)
     }
 
     /// Acquires the lock if it is free.
     pub(crate) async fn try_acquire(&self, operation: &'static str) -> Result<Option<Share>> {
-        self.acquire_within(operation, |_| Wait::Never).await
+        self.acquire_within(operation, |_| WaitLimit::Never).await
     }
 
     /// Acquires the lock if it becomes free within this time.
@@ -177,7 +177,7 @@ impl Handle {
         operation: &'static str,
         wait: Duration,
     ) -> Result<Option<Share>> {
-        let until = |began: Tick| Wait::Until(began.after(wait));
+        let until = |began: Tick| WaitLimit::Until(began.after(wait));
         self.acquire_within(operation, until).await
     }
 
@@ -185,7 +185,7 @@ impl Handle {
     async fn acquire_within(
         &self,
         operation: &'static str,
-        wait: impl FnOnce(Tick) -> Wait,
+        wait: impl FnOnce(Tick) -> WaitLimit,
     ) -> Result<Option<Share>> {
         // Read once: the limits and the measurements of the call all begin at this instant.
         let began = self.core.clock.now();

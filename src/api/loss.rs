@@ -147,7 +147,7 @@ impl Loss {
             tokio::select! {
                 biased;
                 _ = losable.lost() => {}
-                () = self.0.ended.past(mark) => {}
+                () = self.0.ended.changed_since(mark) => {}
             }
             if let Some(reason) = self.reason() {
                 return reason;
@@ -186,7 +186,7 @@ impl LossCell {
         let before = std::mem::replace(guard, losable());
         drop(of);
         drop(before);
-        view.ended.give();
+        view.ended.notify();
     }
 
     /// Fixes the state when the guard is gone. Only the first call counts.
@@ -204,7 +204,7 @@ impl LossCell {
         drop(of);
         // It may be the last reference that keeps a client alive.
         drop(guard);
-        view.ended.give();
+        view.ended.notify();
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
-    given: AtomicU64,
+    count: AtomicU64,
     /// How many of the hints came as messages of the server.
     messages: AtomicU64,
     /// How many tasks wait, as most hints have no waiter. A waiter counts itself before it looks, and a hint is counted
@@ -19,16 +19,16 @@ pub(crate) struct Hint {
 }
 
 /// Counts as waiting until dropped.
-struct Waits<'a>(&'a AtomicUsize);
+struct WaiterCount<'a>(&'a AtomicUsize);
 
-impl<'a> Waits<'a> {
+impl<'a> WaiterCount<'a> {
     fn begin(waiters: &'a AtomicUsize) -> Self {
         waiters.fetch_add(1, Ordering::SeqCst);
         Self(waiters)
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for WaiterCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -41,20 +41,20 @@ pub(crate) struct Mark(u64);
 impl Hint {
     /// Returns the mark for a wait. Take it before looking, so that a change after the look ends the wait.
     pub(crate) fn mark(&self) -> Mark {
-        Mark(self.given.load(Ordering::SeqCst))
+        Mark(self.count.load(Ordering::SeqCst))
     }
 
-    pub(crate) fn give(&self) {
-        self.given.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn notify(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             self.waiting.notify_waiters();
         }
     }
 
     /// Gives a hint that came as a message.
-    pub(crate) fn give_message(&self) {
+    pub(crate) fn notify_by_message(&self) {
         self.messages.fetch_add(1, Ordering::Release);
-        self.give();
+        self.notify();
     }
 
     /// How many messages have come.
@@ -63,8 +63,8 @@ impl Hint {
     }
 
     /// Resolves once a hint was given after `mark`. Cancel safe.
-    pub(crate) async fn past(&self, mark: Mark) {
-        let _waits = Waits::begin(&self.waiters);
+    pub(crate) async fn changed_since(&self, mark: Mark) {
+        let _waits = WaiterCount::begin(&self.waiters);
         loop {
             let woken = self.waiting.notified();
             tokio::pin!(woken);
@@ -90,17 +90,17 @@ mod tests {
     async fn a_hint_given_before_the_wait_is_not_missed() {
         let hint = Hint::default();
         let mark = hint.mark();
-        hint.give();
-        assert!(hint.past(mark).now_or_never().is_some());
-        assert!(hint.past(hint.mark()).now_or_never().is_none());
+        hint.notify();
+        assert!(hint.changed_since(mark).now_or_never().is_some());
+        assert!(hint.changed_since(hint.mark()).now_or_never().is_none());
     }
 
     #[tokio::test]
     async fn one_hint_wakes_everybody_who_waits() {
         let hint = Hint::default();
         let mark = hint.mark();
-        let both = async { tokio::join!(hint.past(mark), hint.past(mark)) };
-        tokio::join!(both, async { hint.give() });
+        let both = async { tokio::join!(hint.changed_since(mark), hint.changed_since(mark)) };
+        tokio::join!(both, async { hint.notify() });
     }
 
     /// One thread gives the hint while another begins to wait.
@@ -110,8 +110,9 @@ mod tests {
         for round in 0..2_000 {
             let mark = hint.mark();
             let giver = Arc::clone(&hint);
-            let giving = tokio::spawn(async move { giver.give() });
-            let waited = tokio::time::timeout(Duration::from_secs(20), hint.past(mark)).await;
+            let giving = tokio::spawn(async move { giver.notify() });
+            let waited =
+                tokio::time::timeout(Duration::from_secs(20), hint.changed_since(mark)).await;
             assert!(waited.is_ok(), "round {round}");
             giving.await.unwrap();
         }

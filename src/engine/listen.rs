@@ -60,8 +60,8 @@ impl Listener {
         }
         tokio::select! {
             biased;
-            () = self.hint().past(mark) => {}
-            () = self.core.closing.past(closing) => {}
+            () = self.hint().changed_since(mark) => {}
+            () = self.core.closing.changed_since(closing) => {}
             () = self.core.clock.sleep_until(at) => {}
         }
     }
@@ -87,7 +87,7 @@ impl Listener {
             if !subscription.is_subscribing() {
                 return self.is_heard();
             }
-            self.hint().past(seen).await;
+            self.hint().changed_since(seen).await;
         }
     }
 
@@ -130,7 +130,7 @@ async fn make(core: &Core, subscription: &Arc<Subscription>, route: &str, channe
     let is_subscribed = tokio::select! {
         biased;
         is_subscribed = subscribe(core, subscription, route, channel, core.timing.reply) => is_subscribed,
-        () = core.closing.past(closing) => return,
+        () = core.closing.changed_since(closing) => return,
     };
     if !is_subscribed {
         let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;

@@ -33,7 +33,7 @@ impl Operations {
             if !self.is_under_way.load(Ordering::Acquire) {
                 return;
             }
-            self.ended.past(mark).await;
+            self.ended.changed_since(mark).await;
         }
     }
 }
@@ -41,7 +41,7 @@ impl Operations {
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
         self.0.is_under_way.store(false, Ordering::Release);
-        self.0.ended.give();
+        self.0.ended.notify();
     }
 }
 

@@ -226,7 +226,7 @@ async fn until_closed<F: Future>(
     mut work: std::pin::Pin<&mut F>,
 ) -> Option<F::Output> {
     let closing = core.closing.mark();
-    let mut closed = pin!(core.closing.past(closing));
+    let mut closed = pin!(core.closing.changed_since(closing));
     poll_fn(|context| {
         if core.is_closed() || closed.as_mut().poll(context).is_ready() {
             return Poll::Ready(None);

@@ -16,16 +16,16 @@ use crate::api::error::Result;
 use crate::api::holder::HolderId;
 use crate::api::options::Options;
 use crate::conn::Lane;
-use crate::engine::acquire::{LockRequest, Wait};
+use crate::engine::acquire::{LockRequest, WaitLimit};
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::observe::events::{Event, Place};
-use crate::observe::fact::{CountedKind, Fact, Outcome};
+use crate::observe::fact::{CallOutcome, CountedKind, Fact};
 use crate::observe::guard::{GuardTimer, HoldTimer};
 use crate::observe::observer::Observed;
 #[cfg(feature = "tracing")]
 use crate::observe::trace;
-use crate::observe::waits::NotedWait;
+use crate::observe::waits::WaitToken;
 use crate::script::reply;
 
 /// A call for a lock.
@@ -47,7 +47,7 @@ impl LockCall<'_> {
     /// Drives the call, and reports it to the observer of the client if it waits for long.
     pub(crate) async fn told_if_long<T, P, B>(
         self,
-        wait: Wait,
+        wait: WaitLimit,
         waited: Waited<impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
         mut call: Pin<&mut impl Future<Output = T>>,
     ) -> T
@@ -56,7 +56,7 @@ impl LockCall<'_> {
         B: Future<Output = Busy>,
     {
         let core = self.core;
-        if matches!(wait, Wait::Never) || !core.observed().is_on() {
+        if matches!(wait, WaitLimit::Never) || !core.observed().is_on() {
             return call.await;
         }
         // Most calls do not wait at all, and few for long.
@@ -92,7 +92,7 @@ impl LockCall<'_> {
     }
 
     /// Lists the call as waiting, to be woken at `due`.
-    fn note_wait(&self, due: Tick, waker: &Waker) -> NotedWait {
+    fn note_wait(&self, due: Tick, waker: &Waker) -> WaitToken {
         let (core, waits) = (self.core, &self.core.observed().waits);
         let lock = FxBuildHasher.hash_one(self.name);
         let (waiting, is_unwatched) = waits.enter(lock, self.began, due, waker);
@@ -147,9 +147,9 @@ impl LockCall<'_> {
         #[cfg(not(feature = "tracing"))]
         let ended = call.await;
         let timed = match &ended {
-            Ok(Some(got)) => end.note(Outcome::Granted, || granted(got)),
-            Ok(None) => end.note(Outcome::Refused, || None),
-            Err(_) => end.note(Outcome::Error, || None),
+            Ok(Some(got)) => end.note(CallOutcome::Granted, || granted(got)),
+            Ok(None) => end.note(CallOutcome::Refused, || None),
+            Err(_) => end.note(CallOutcome::Error, || None),
         };
         (ended, timed)
     }
@@ -179,7 +179,7 @@ impl CallEnd<'_> {
     #[inline]
     fn note(
         &mut self,
-        outcome: Outcome,
+        outcome: CallOutcome,
         at: impl FnOnce() -> Option<Tick>,
     ) -> Option<(HoldTimer, Tick)> {
         self.is_noted = true;
@@ -199,7 +199,7 @@ impl CallEnd<'_> {
             outcome,
             took,
         });
-        let is_granted = outcome == Outcome::Granted;
+        let is_granted = outcome == CallOutcome::Granted;
         is_granted.then_some((HoldTimer { kind, group }, ended?))
     }
 }
@@ -207,7 +207,7 @@ impl CallEnd<'_> {
 impl Drop for CallEnd<'_> {
     fn drop(&mut self) {
         if !self.is_noted {
-            self.note(Outcome::Cancelled, || None);
+            self.note(CallOutcome::Cancelled, || None);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::engine::clock::Tick;
 use crate::observe::events::Event;
-use crate::observe::fact::{CountedKind, Fact, GrantedBy, Outcome, is_late};
+use crate::observe::fact::{CallOutcome, CountedKind, Fact, GrantedBy, is_late};
 use crate::observe::group::{ByGroup, Group};
 use crate::observe::totals::{Grants, Losses, REASONS, Reconnects, Renewals, RoundTrips, Totals};
 
@@ -76,7 +76,7 @@ fn place(fact: &Fact<'_>) -> Option<(usize, Group)> {
         Fact::CallEnded {
             kind,
             group,
-            outcome: Outcome::Refused,
+            outcome: CallOutcome::Refused,
             ..
         } if kind != CountedKind::Redlock => (REFUSALS, group),
         Fact::WaitBegan(group) => (WAITS, group),
@@ -307,7 +307,7 @@ mod tests {
             counts.note(&Fact::CallEnded {
                 kind,
                 group,
-                outcome: Outcome::Refused,
+                outcome: CallOutcome::Refused,
                 took: None,
             });
         }

@@ -23,7 +23,7 @@ pub(crate) enum Fact<'a> {
     CallEnded {
         kind: CountedKind,
         group: Group,
-        outcome: Outcome,
+        outcome: CallOutcome,
         took: Option<Duration>,
     },
     /// A guard that a call got ended its part in the hold.
@@ -91,7 +91,7 @@ pub(crate) enum GrantedBy {
 
 /// How a call for a lock ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum CallOutcome {
     Granted,
     Refused,
     Error,

@@ -19,7 +19,7 @@ use crate::observe::group::Group;
 use crate::observe::meter::Meter;
 #[cfg(feature = "tracing")]
 use crate::observe::trace;
-use crate::observe::waits::Waits;
+use crate::observe::waits::LongWaits;
 
 /// The most events that wait for a slow observer. Later ones are dropped, and counted.
 const EVENTS_MAX: usize = 1024;
@@ -70,7 +70,7 @@ pub(crate) struct Observed {
     /// Notified when there is something to publish.
     counted: Notify,
     /// Waiting calls, if long waits are reported.
-    pub(crate) waits: Arc<Waits>,
+    pub(crate) waits: Arc<LongWaits>,
     /// The channel to the observer's thread, if there is one.
     events: Option<SyncSender<Event<'static>>>,
 }

@@ -20,7 +20,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
-pub(crate) struct Waits {
+pub(crate) struct LongWaits {
     state: Mutex<State>,
     /// Wakes the watch for a call that is due before all others.
     sooner: Notify,
@@ -51,7 +51,7 @@ struct Call {
     waker: Waker,
 }
 
-impl Waits {
+impl LongWaits {
     /// Lists a call for this lock that began then and has to wait. It is woken at `due`. Returns true if no task
     /// watches: then the caller has to start [`watch`](Self::watch).
     #[must_use]
@@ -61,7 +61,7 @@ impl Waits {
         began: Tick,
         due: Tick,
         waker: &Waker,
-    ) -> (NotedWait, bool) {
+    ) -> (WaitToken, bool) {
         let call = Call {
             lock,
             began,
@@ -87,7 +87,7 @@ impl Waits {
             self.sooner.notify_one();
         }
         let waits = Arc::clone(self);
-        (NotedWait { waits, place }, is_unwatched)
+        (WaitToken { waits, place }, is_unwatched)
     }
 
     /// Wakes calls once they have waited for long, until none is left.
@@ -131,7 +131,7 @@ impl Waits {
 
 /// A task's watch. If it ends too early, the next call has to start another.
 struct Watch {
-    waits: Arc<Waits>,
+    waits: Arc<LongWaits>,
     is_over: bool,
 }
 
@@ -145,12 +145,12 @@ impl Drop for Watch {
 
 /// A waiting call, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct NotedWait {
-    waits: Arc<Waits>,
+pub(crate) struct WaitToken {
+    waits: Arc<LongWaits>,
     place: usize,
 }
 
-impl NotedWait {
+impl WaitToken {
     /// Whether it has waited for long. If not, `waker` is woken when it has.
     pub(crate) fn is_long(&self, waker: &Waker) -> bool {
         let mut state = self.waits.state.lock();
@@ -180,7 +180,7 @@ impl NotedWait {
     }
 }
 
-impl Drop for NotedWait {
+impl Drop for WaitToken {
     fn drop(&mut self) {
         let mut state = self.waits.state.lock();
         let call = state.calls[self.place].take();
@@ -201,7 +201,7 @@ mod tests {
     use futures_util::FutureExt;
 
     /// Waits until the wait is long, and returns how long it was.
-    async fn wait_long(waits: &Arc<Waits>, clock: Clock) -> (Duration, bool) {
+    async fn wait_long(waits: &Arc<LongWaits>, clock: Clock) -> (Duration, bool) {
         let (began, mut entered) = (clock.now(), None);
         let is_unwatched = poll_fn(|context| {
             let (waiting, is_unwatched) = entered.get_or_insert_with(|| {
@@ -218,7 +218,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_who_wait_for_long_are_woken_by_one_watch() {
-        let (clock, waits) = (Clock::of_runtime(), Arc::<Waits>::default());
+        let (clock, waits) = (Clock::of_runtime(), Arc::<LongWaits>::default());
         let later = async {
             clock.sleep_until(clock.now().after(LONG_WAIT / 2)).await;
             wait_long(&waits, clock).await
@@ -242,7 +242,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_ends_when_nobody_is_left_and_the_next_call_needs_another() {
-        let (clock, waits) = (Clock::of_runtime(), Arc::<Waits>::default());
+        let (clock, waits) = (Clock::of_runtime(), Arc::<LongWaits>::default());
         let enter = || waits.enter(0, clock.now(), clock.now().after(LONG_WAIT), Waker::noop());
         let (short, is_unwatched) = enter();
         assert!(is_unwatched && !short.is_long(Waker::noop()));
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_waits_for_one_lock_are_reported_once_in_a_while() {
-        let waits = Arc::<Waits>::default();
+        let waits = Arc::<LongWaits>::default();
         let at = |seconds| Tick::ZERO.after(Duration::from_secs(seconds));
         let enter = |lock, began| waits.enter(lock, at(began), at(began + 1), Waker::noop()).0;
         let calls = [enter(7, 2), enter(7, 1), enter(8, 5)];
@@ -287,7 +287,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_is_due_before_the_others_is_woken_in_time() {
-        let (clock, waits) = (Clock::of_runtime(), Arc::<Waits>::default());
+        let (clock, waits) = (Clock::of_runtime(), Arc::<LongWaits>::default());
         let began = clock.now();
         let patient = waits.enter(0, began, began.after(LONG_WAIT * 60), Waker::noop());
         assert!(patient.1);

@@ -18,14 +18,16 @@ use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::Tally;
 use crate::api::error::{Error, Result};
 use crate::api::owner::Owner;
-use crate::engine::acquire::{self, LockRequest, Marks, Subscriber, Turn, Wait, Waiter, Woken};
+use crate::engine::acquire::{
+    self, LockRequest, Marks, Subscriber, Turn, WaitLimit, Waiter, Woken,
+};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::quorum::{QuorumConfig, QuorumHold, QuorumShare};
-use crate::engine::hold::reenter::Entry;
+use crate::engine::hold::reenter::LeaseSource;
 use crate::observe::events::Place;
 
 /// The head pauses for at least this long, unless it is notified.
@@ -65,25 +67,25 @@ struct Head<'a> {
 
 impl Acquisition {
     /// Acquires the lock. `None`: it did not become free in time.
-    pub(super) async fn run(&self, wait: Wait) -> Result<Option<QuorumShare>> {
+    pub(super) async fn run(&self, wait: WaitLimit) -> Result<Option<QuorumShare>> {
         self.queue_request.ensure_open()?;
         let bound = acquire::bound(&self.request.requests, wait, self.clock().now());
         if let Some(share) = self.reenter_own(&bound).await? {
             return Ok(Some(share));
         }
-        if let Wait::Never = wait {
+        if let WaitLimit::Never = wait {
             return self.run_single_round().await;
         }
         let place = self.local.queue.push(Mode::Exclusive, None);
         self.queue_request.queued.note(place.number());
-        self.local.wanted.give();
+        self.local.wanted.notify();
         let waiter = Waiter::new(&self.queue_request, &self.local);
         let notified = Hint::default();
         let refused = Hint::default();
         let subscribers: Vec<_> = self.request.requests.iter().map(Subscriber::new).collect();
         let listening = async {
             // A call for a free lock does not subscribe.
-            refused.past(refused.mark()).await;
+            refused.changed_since(refused.mark()).await;
             join_all(subscribers.iter().map(|each| each.listen(&notified))).await;
         };
         let head = Head {
@@ -151,7 +153,7 @@ impl Acquisition {
 
     /// Waits while this process holds the lock `until` then. The end and the loss of that hold give a hint.
     async fn wait_for_own(&self, head: &Head<'_>, marks: Marks, until: Tick) -> Step {
-        self.local.silence.ends();
+        self.local.silence.end();
         let now = self.clock().now();
         let deadline = head.deadline();
         if now >= deadline {
@@ -167,11 +169,11 @@ impl Acquisition {
     async fn run_round(&self, head: &mut Head<'_>, marks: Marks) -> Result<Step> {
         let (clock, silence) = (self.clock(), &self.local.silence);
         let deadline = head.deadline();
-        if self.stand_back(head, marks).await {
+        if self.back_off(head, marks).await {
             return Ok(Step::Again);
         }
         let began = clock.now();
-        let (since, why) = silence.asks(began, head.bound);
+        let (since, why) = silence.begin_asking(began, head.bound);
         if why.is_some() {
             return Err(self.silent(why));
         }
@@ -179,7 +181,7 @@ impl Acquisition {
         head.place.begin_attempt();
         let tally = match self.request.round().await {
             Ok(grant) => {
-                silence.ends();
+                silence.end();
                 self.note_answer(began, LocalLock::begin_turn);
                 return Ok(Step::Done(Some(self.establish(grant))));
             }
@@ -187,24 +189,24 @@ impl Acquisition {
         };
         let now = clock.now();
         if !tally.lacks_voters() {
-            silence.ends();
+            silence.end();
             self.note_answer(began, |member, _| member.reset_handoffs());
             if now >= deadline {
                 return Ok(Step::Done(None));
             }
         } else if now >= end.min(deadline) || tally.lacks_voters_for_good() {
             let error = self.request.error(&tally);
-            silence.failed(&error);
+            silence.note_error(&error);
             return Err(error);
         }
-        head.refused.give();
+        head.refused.notify();
         self.pause(head, marks, began.until(now), &tally).await;
         Ok(Step::Again)
     }
 
-    /// After the turn of this process, stands back until the others have had theirs, as far as a majority of the
+    /// After the turn of this process, backs off until the others have had theirs, as far as a majority of the
     /// servers shows. Returns whether it has to look again: its owner may have got the lock, or its client be closed.
-    async fn stand_back(&self, head: &Head<'_>, mut marks: Marks) -> bool {
+    async fn back_off(&self, head: &Head<'_>, mut marks: Marks) -> bool {
         let mut now = self.clock().now();
         let ends = self.members().map(|member| member.end_turn(now));
         if !ends.fold(false, |is_back, ends| is_back | ends) {
@@ -214,18 +216,18 @@ impl Acquisition {
         let limit = now.after(now.until(head.deadline()) / 2);
         loop {
             let mark = head.notified.mark();
-            let until = self.members().map(|member| member.stands_back(now));
+            let until = self.members().map(|member| member.back_off_end(now));
             let mut until: Vec<Tick> = until.map(|until| until.unwrap_or(now)).collect();
             until.sort_unstable();
             let until = until[self.request.quorum - 1].min(limit);
             if until <= now {
                 return false;
             }
-            head.refused.give();
+            head.refused.notify();
             head.waiter.rest(marks, Some(head.place), until);
             tokio::select! {
                 biased;
-                () = head.notified.past(mark) => {}
+                () = head.notified.changed_since(mark) => {}
                 woken = head.waiter.wait(marks, None, until) => match woken {
                     Woken::Gained => return true,
                     Woken::Timer => return false,
@@ -268,7 +270,7 @@ impl Acquisition {
             .await;
         tokio::select! {
             biased;
-            () = head.notified.past(mark) => {}
+            () = head.notified.changed_since(mark) => {}
             _ = head.waiter.wait(marks, None, until.min(deadline)) => {}
         }
     }
@@ -311,7 +313,7 @@ impl Acquisition {
         let Some(hold) = self.local.holds.of_owner::<QuorumHold>(owner) else {
             return Ok(None);
         };
-        let entry = Entry::Asked(self.request.requests[0].policy);
+        let entry = LeaseSource::Asked(self.request.requests[0].policy);
         reenter(&self.request, &hold, entry, Some(bound)).await
     }
 

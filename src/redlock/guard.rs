@@ -8,7 +8,7 @@ use crate::api::error::Result;
 use crate::api::guard::guard_methods;
 use crate::api::lost::LostReason;
 use crate::engine::hold::quorum::QuorumShare;
-use crate::engine::hold::reenter::Entry;
+use crate::engine::hold::reenter::LeaseSource;
 use crate::observe::guard::GuardTimer;
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.
@@ -76,7 +76,7 @@ impl RedlockShare {
         if let Some(reason) = self.loss() {
             return Err(hold.not_held("reenter", reason));
         }
-        let entry = Entry::Like(self.lease());
+        let entry = LeaseSource::Like(self.lease());
         let share = reenter(&self.request, hold, entry, None).await?;
         let share = share.ok_or_else(|| {
             let reason = hold.loss().unwrap_or(LostReason::Revoked);

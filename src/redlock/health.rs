@@ -111,7 +111,7 @@ impl Health {
         let health = &self.servers[server];
         health.asked.store(0, Ordering::Relaxed);
         if health.is_down.swap(false, Ordering::AcqRel) {
-            health.up.give();
+            health.up.notify();
         }
     }
 
@@ -120,11 +120,11 @@ impl Health {
         let health = &self.servers[server];
         let mark = health.up.mark();
         if health.is_down() {
-            return health.up.past(mark).await;
+            return health.up.changed_since(mark).await;
         }
         tokio::select! {
             biased;
-            () = health.up.past(mark) => {}
+            () = health.up.changed_since(mark) => {}
             () = self.clients[server].core().clock.sleep_until(end) => {}
         }
     }
@@ -149,7 +149,7 @@ async fn probe(health: Weak<Health>, server: usize) {
         let is_up = core.is_closed()
             || tokio::select! {
                 biased;
-                () = core.closing.past(closing) => true,
+                () = core.closing.changed_since(closing) => true,
                 // An answer that refuses is reported to calls that ask.
                 answer = client.is_served() => !answer.is_err_and(|error| error.is_io()),
             };

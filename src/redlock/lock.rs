@@ -14,7 +14,7 @@ use crate::api::busy::Busy;
 use crate::api::error::Result;
 use crate::api::handle::option_methods;
 use crate::api::holder::Holder;
-use crate::engine::acquire::Wait;
+use crate::engine::acquire::WaitLimit;
 use crate::observe::call::{LockCall, Waited};
 use crate::observe::fact::CountedKind;
 
@@ -75,7 +75,9 @@ impl RedlockLock {
     /// # Ok(()) }
     /// ```
     pub async fn lock(&self) -> Result<RedlockGuard> {
-        self.take("lock", Wait::Forever).await.map(Wait::forever)
+        self.take("lock", WaitLimit::Forever)
+            .await
+            .map(WaitLimit::forever)
     }
 
     /// Acquires the lock if it is free, or held by the same owner. `None`: others hold it, or contenders split the
@@ -88,7 +90,7 @@ impl RedlockLock {
     /// # Errors
     /// As for [`lock`](Self::lock), after one round.
     pub async fn try_lock(&self) -> Result<Option<RedlockGuard>> {
-        self.take("try_lock", Wait::Never).await
+        self.take("try_lock", WaitLimit::Never).await
     }
 
     /// Acquires the lock, waiting at most `wait`. `None`: it did not become free in time. Makes a last
@@ -101,7 +103,7 @@ impl RedlockLock {
     /// As for [`lock`](Self::lock); also if too few servers have a vote at the deadline.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<RedlockGuard>> {
         let deadline = self.0.members[0].core().clock.now().after(wait);
-        self.take("try_lock_for", Wait::Until(deadline)).await
+        self.take("try_lock_for", WaitLimit::Until(deadline)).await
     }
 
     /// Whether the lock is held on a majority of the servers, by any holders. One round trip; the answer may be
@@ -180,7 +182,7 @@ impl RedlockLock {
         busy.unwrap_or_else(|| Busy::new(self.name()))
     }
 
-    async fn take(&self, operation: &'static str, wait: Wait) -> Result<Option<RedlockGuard>> {
+    async fn take(&self, operation: &'static str, wait: WaitLimit) -> Result<Option<RedlockGuard>> {
         let acquisition = self.acquisition(operation)?;
         let core = self.0.members[0].core();
         // Pinned here, because moving a future into another one doubles its size.

@@ -15,7 +15,7 @@ use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::quorum::{QuorumHold, QuorumShare};
-use crate::engine::hold::reenter::{self, Entrance, Entry};
+use crate::engine::hold::reenter::{self, Entrance, LeaseSource};
 
 /// Asks all servers of the hold at once, and waits for a majority of all, within the limit of the call. `None` if the
 /// hold is lost or over, also because another task of its owner has released it in the meantime: then the caller has to
@@ -25,10 +25,11 @@ use crate::engine::hold::reenter::{self, Entrance, Entry};
 pub(super) async fn reenter(
     request: &QuorumRequest,
     hold: &Arc<QuorumHold>,
-    entry: Entry,
+    entry: LeaseSource,
     bound: Option<&Bound>,
 ) -> Result<Option<QuorumShare>> {
-    let asks_for_token = matches!(entry, Entry::Asked(_)) && request.requests[0].options.fenced;
+    let asks_for_token =
+        matches!(entry, LeaseSource::Asked(_)) && request.requests[0].options.fenced;
     let reentry = Reentry {
         request,
         hold,
@@ -46,8 +47,8 @@ pub(super) async fn reenter(
     }
     if shares.len() >= request.quorum {
         let kept_until = match entry {
-            Entry::Asked(_) => request.requests[0].kept_until(),
-            Entry::Like(_) => Tick::ZERO,
+            LeaseSource::Asked(_) => request.requests[0].kept_until(),
+            LeaseSource::Like(_) => Tick::ZERO,
         };
         let shares = shares.into_iter();
         let shares =
@@ -65,7 +66,7 @@ pub(super) async fn reenter(
 struct Reentry<'a> {
     request: &'a QuorumRequest,
     hold: &'a Arc<QuorumHold>,
-    entry: Entry,
+    entry: LeaseSource,
     /// Whether the hold needs a token, because it has none yet.
     fenced: bool,
     bound: Option<&'a Bound>,

@@ -157,8 +157,8 @@ impl RejoinTask {
             }
             tokio::select! {
                 biased;
-                () = self.changed.past(marks.0) => {}
-                () = core.closing.past(marks.1) => {}
+                () = self.changed.changed_since(marks.0) => {}
+                () = core.closing.changed_since(marks.1) => {}
             }
         }
     }

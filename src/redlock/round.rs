@@ -16,7 +16,7 @@ use super::servers::Servers;
 use super::tally::{Tally, VoteOutcome};
 use crate::api::error::Error;
 use crate::api::fencing::FencingToken;
-use crate::engine::acquire::{self, LockRequest, Outcome};
+use crate::engine::acquire::{self, Attempted, LockRequest};
 use crate::engine::clock::Clock;
 use crate::engine::hold::Share;
 
@@ -169,12 +169,12 @@ impl QuorumRequest {
         // Sent together.
         let (attempted, has_replicas) = join(attempt, self.has_unconfirmed_replicas(server)).await;
         let answer = match attempted {
-            Ok(Some(Outcome::Granted(_))) if has_replicas => (VoteOutcome::HasReplicas, None),
-            Ok(Some(Outcome::Granted(mut shares))) => match self.servers.disqualified(server) {
+            Ok(Some(Attempted::Granted(_))) if has_replicas => (VoteOutcome::HasReplicas, None),
+            Ok(Some(Attempted::Granted(mut shares))) => match self.servers.disqualified(server) {
                 Some(reason) => (reason, None),
                 None => (VoteOutcome::Granted, shares.pop()),
             },
-            Ok(Some(Outcome::Refused { remaining, .. })) => {
+            Ok(Some(Attempted::Refused { remaining, .. })) => {
                 self.servers.observe_lease(remaining.unwrap_or_default());
                 (VoteOutcome::HeldElsewhere(remaining), None)
             }

@@ -21,7 +21,7 @@ use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
 use crate::api::lost::LostReason;
 use crate::api::options::LeasePolicy;
-use crate::engine::acquire::Queued;
+use crate::engine::acquire::QueueNumber;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::engine::hold::core::Core;
@@ -157,7 +157,7 @@ impl ClientSemaphore {
         &self,
         wanted: Wanted,
         deadline: Tick,
-        queued: &Queued,
+        queued: &QueueNumber,
     ) -> Result<Option<Held>> {
         let (operation, core) = (wanted.operation, &self.core);
         let closing = core.closing.mark();
@@ -181,10 +181,10 @@ impl ClientSemaphore {
                     let gone = || self.of_this(core.closed(operation));
                     return outcome.map_err(|_| gone())?;
                 }
-                () = self.contended.past(contended), if may_wait && waits.is_none() => {
+                () = self.contended.changed_since(contended), if may_wait && waits.is_none() => {
                     waits = Some(begin());
                 }
-                () = core.closing.past(closing) => return Err(self.of_this(core.closed(operation))),
+                () = core.closing.changed_since(closing) => return Err(self.of_this(core.closed(operation))),
                 () = core.clock.sleep_until(check) => {
                     core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
                 }
@@ -333,10 +333,10 @@ impl ClientSemaphore {
         drop(state);
         works.into_iter().for_each(|work| self.begin(work, by));
         if replans {
-            self.changed.give();
+            self.changed.notify();
         }
         if is_contended && !was_contended {
-            self.contended.give();
+            self.contended.notify();
         }
         if let Some(polled) = polled
             && let Some(this) = self.this.upgrade()

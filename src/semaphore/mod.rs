@@ -31,7 +31,7 @@ use crate::api::error::Result;
 use crate::api::holder::Holder;
 use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;
-use crate::engine::acquire::{Queued, Wait};
+use crate::engine::acquire::{QueueNumber, WaitLimit};
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
@@ -246,7 +246,7 @@ impl Semaphore {
             options: &self.options,
             began: core.clock.now(),
         };
-        let queued = Queued::default();
+        let queued = QueueNumber::default();
         let call = pin!(semaphore.acquire(wanted, deadline, &queued));
         let place = || {
             let place = queued.number().and_then(|id| semaphore.place_of(id));
@@ -254,9 +254,9 @@ impl Semaphore {
         };
         let waited = Waited(|| semaphore.waiters(), place, || self.refused());
         let wait = if waits {
-            Wait::Until(deadline)
+            WaitLimit::Until(deadline)
         } else {
-            Wait::Never
+            WaitLimit::Never
         };
         let call = pin!(lock_call.told_if_long(wait, waited, call));
         let Some((held, timer)) = lock_call.guarded(call).await? else {

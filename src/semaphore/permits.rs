@@ -18,8 +18,8 @@ use crate::api::options::LeasePolicy;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
+use crate::engine::hold::facts::ask_why;
 use crate::engine::hold::local_deadline;
-use crate::engine::hold::told::ask_why;
 use crate::engine::keys::LockName;
 use crate::observe::events::Event;
 use crate::observe::fact::Fact;
@@ -162,7 +162,7 @@ impl Permit {
         let is_first = self.state.lock().end.replace(end).is_none();
         debug_assert!(is_first || end != End::Released, "released twice");
         self.core.watchdog.withdraw(self.number);
-        self.changed.give();
+        self.changed.notify();
         if let (true, End::Lost(reason)) = (is_first, end) {
             let lost = Event::Lost {
                 lock: self.origin.name.as_str().into(),
@@ -203,8 +203,8 @@ impl Permit {
             let is_held = self.state.lock().end.is_none();
             tokio::select! {
                 biased;
-                () = self.changed.past(changed) => {}
-                () = self.core.closing.past(closing), if is_held => {}
+                () = self.changed.changed_since(changed) => {}
+                () = self.core.closing.changed_since(closing), if is_held => {}
                 // A released permit is never lost.
                 () = self.core.clock.sleep_until(self.deadline()), if is_held => {}
             }
@@ -218,7 +218,7 @@ impl Leased for Permit {
     }
 
     fn wake(&self) {
-        self.changed.give();
+        self.changed.notify();
     }
 
     fn due(self: Arc<Self>, now: Tick) -> Due {
@@ -260,7 +260,7 @@ impl Leased for Permit {
         }
         state.doubted_since.take_if(|since| *since <= sent);
         drop(state);
-        self.changed.give();
+        self.changed.notify();
     }
 
     fn deadline(&self) -> Tick {

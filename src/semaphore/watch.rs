@@ -34,7 +34,7 @@ impl ClientSemaphore {
                 event = tokio::select! {
                     biased;
                     event = heard => event,
-                    () = this.changed.past(changed) => Event::Timer,
+                    () = this.changed.changed_since(changed) => Event::Timer,
                     () = this.core.clock.sleep_until(wake_at) => Event::Timer,
                 };
                 // A message that comes after this look ends the next wait at once.
@@ -46,7 +46,7 @@ impl ClientSemaphore {
                 tokio::select! {
                     biased;
                     () = this.core.clock.sleep_until(wake_at) => {}
-                    () = this.changed.past(changed) => {}
+                    () = this.changed.changed_since(changed) => {}
                 }
             }
             this.on(event, InHand::Nothing);

@@ -71,14 +71,14 @@ impl Watchdog {
     /// Adds a hold, which is due at `at`.
     pub(crate) fn enrol(&self, id: u64, at: Tick, lease: Weak<dyn Leased>) {
         if self.shared.schedule.lock().insert(id, at, lease) {
-            self.shared.sooner.give();
+            self.shared.sooner.notify();
         }
     }
 
     /// Makes `id` due at `at`, if it is still enrolled.
     pub(crate) fn shift(&self, id: u64, at: Tick) {
         if self.shared.schedule.lock().shift(id, at) {
-            self.shared.sooner.give();
+            self.shared.sooner.notify();
         }
     }
 

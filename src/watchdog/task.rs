@@ -28,7 +28,7 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// The effect of a renewal on one hold.
 #[derive(Clone, Copy, Debug)]
-enum Outcome {
+enum PassOutcome {
     /// The lease counts from `sent`, when the renewal was sent.
     Renewed { sent: Tick },
     /// The server no longer has the hold.
@@ -43,7 +43,7 @@ struct Completed {
     server: Arc<u64>,
     /// When the script was sent.
     sent: Tick,
-    renewals: Vec<(Renewal, Outcome)>,
+    renewals: Vec<(Renewal, PassOutcome)>,
     /// Why some of the renewals have no answer.
     error: Option<Error>,
 }
@@ -90,15 +90,15 @@ pub(super) async fn run(
                     under_way.end(server);
                 }
             }
-            () = shared.sooner.past(mark) => {}
-            () = moved.past(doubted) => {
+            () = shared.sooner.changed_since(mark) => {}
+            () = moved.changed_since(doubted) => {
                 doubted = moved.mark();
                 shared.doubt_all(clock.now());
             }
             () = clock.sleep_until(next.min(now.after(LOOK_MAX))), if next != Tick::NEVER => {
                 let batches = batches::take_due(&shared, &scripts, &mut under_way, reply_max);
                 if !batches.is_empty() {
-                    shared.renewals.give();
+                    shared.renewals.notify();
                 }
                 for batch in batches {
                     // Polled first in the loop, so all of them are sent before it waits again.
@@ -153,7 +153,7 @@ async fn renew(
     let (sent, mut error) = (scripts.clock.now(), None);
     let mut no_answer = |failure: Failure| {
         error = Some(failure.into_error("renew"));
-        Outcome::Unknown
+        PassOutcome::Unknown
     };
     let outcomes = match ask(&scripts, &holds, reply_wait).await {
         Ok(outcomes) => outcomes,
@@ -180,7 +180,7 @@ async fn ask(
     scripts: &Scripts,
     holds: &[Renewal],
     reply_wait: Duration,
-) -> Result<Vec<Outcome>, Failure> {
+) -> Result<Vec<PassOutcome>, Failure> {
     let requests = || holds.iter().map(|hold| &hold.request);
     let keys: Vec<&str> = requests().map(|request| &*request.key).collect();
     let first = &holds[0].request;
@@ -195,13 +195,13 @@ async fn ask(
             .into_iter()
             .map(|held| {
                 if held {
-                    Outcome::Renewed { sent: answer.sent }
+                    PassOutcome::Renewed { sent: answer.sent }
                 } else {
-                    Outcome::NotHeld
+                    PassOutcome::NotHeld
                 }
             })
             .collect(),
-        Err(_) => vec![Outcome::Unknown; holds.len()],
+        Err(_) => vec![PassOutcome::Unknown; holds.len()],
     })
 }
 
@@ -210,12 +210,12 @@ fn apply(shared: &Shared, scripts: &Scripts, outages: &mut Outages, completed: C
     let (server, sent) = (*completed.server, completed.sent);
     let (observed, now) = (&scripts.observed, scripts.clock.now());
     for (Renewal { id, hold, request }, outcome) in completed.renewals {
-        if !matches!(outcome, Outcome::Unknown) {
+        if !matches!(outcome, PassOutcome::Unknown) {
             outages.ended(server, id, now);
         }
         // If the entry is missing, the hold was withdrawn or has expired in the meantime.
         match (hold.upgrade(), outcome) {
-            (Some(hold), Outcome::Renewed { sent }) => {
+            (Some(hold), PassOutcome::Renewed { sent }) => {
                 observed.note(Fact::Renewed {
                     lock: hold.lock().as_str(),
                     left: now.until(hold.deadline()),
@@ -225,11 +225,11 @@ fn apply(shared: &Shared, scripts: &Scripts, outages: &mut Outages, completed: C
                 let mut schedule = shared.schedule.lock();
                 let _needs_no_waking = schedule.shift(id, hold.next_check());
             }
-            (Some(hold), Outcome::NotHeld) => {
+            (Some(hold), PassOutcome::NotHeld) => {
                 hold.revoked();
                 shared.schedule.lock().remove(id);
             }
-            (Some(hold), Outcome::Unknown) => {
+            (Some(hold), PassOutcome::Unknown) => {
                 observed.note(Fact::RenewalFailed);
                 outages.failed(server, id, &hold, sent);
                 // Brings the entry forward from the deadline, never past it.

@@ -103,7 +103,7 @@ async fn each_process_has_its_share_near_and_far() {
 
 type Waits = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A process whose turn is over beside one that is frozen while it waits: the next call stands back.
+/// A process whose turn is over beside one that is frozen while it waits: the next call backs off.
 async fn beside_a_frozen_process() -> (Vec<Server>, RedlockLock, Waits) {
     let (servers, [clients, frozen]) = at_distances(&[50; 3]).await;
     let redlock = Redlock::new(clients).unwrap();
@@ -146,7 +146,7 @@ async fn a_call_with_little_time_asks_within_it() {
     free.expect("no process has it").release().await.unwrap();
 }
 
-/// A call that stands back looks whether another task of its owner has the lock by now.
+/// A call that backs off looks whether another task of its owner has the lock by now.
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_gets_it_meanwhile_enters_it() {
     let (_servers, lock, _frozen) = beside_a_frozen_process().await;

@@ -270,7 +270,7 @@ async fn a_lock_that_was_held_for_long_is_not_left_free_for_as_long() {
     assert!(asked.elapsed() < 20 * MS, "{:?}", asked.elapsed());
 }
 
-/// A client that has had its turn, whose next waiter stands back for one that listens and is frozen.
+/// A client that has had its turn, whose next waiter backs off for one that listens and is frozen.
 async fn beside_a_frozen_client() -> (Server, Vec<Client>) {
     let (server, clients) = at_distance(50 * MS, 2).await;
     let lock = clients[0].lock("a");
@@ -298,7 +298,7 @@ async fn who_has_little_time_asks_within_it() {
     free.expect("nobody has it").release().await.unwrap();
 }
 
-/// While it stands back it asks nothing, and the server is not silent.
+/// While it backs off it asks nothing, and the server is not silent.
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_soon_counts_from_when_it_asks() {
     let (_server, clients) = beside_a_frozen_client().await;

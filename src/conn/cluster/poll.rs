@@ -46,7 +46,7 @@ impl MapPoller {
         };
         tokio::select! {
             biased;
-            () = router.refresh_wanted.past(mark) => {}
+            () = router.refresh_wanted.changed_since(mark) => {}
             () = polls => {}
         }
     }

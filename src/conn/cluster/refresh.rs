@@ -61,7 +61,7 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
                 match unchanged {
                     // Redirections may have changed the map since. They may be newer or older than this view.
                     Ok((_, view)) => router.adopt(&view),
-                    Err(_) => router.refresh_wanted.give(),
+                    Err(_) => router.refresh_wanted.notify(),
                 }
                 PAUSE_MAX.min(pause * 2)
             }

@@ -99,7 +99,7 @@ impl Router {
         let slot = slot_of(route.as_bytes());
         let owner = self.map.read().owner(slot).cloned();
         owner.ok_or_else(|| {
-            self.refresh_wanted.give();
+            self.refresh_wanted.notify();
             Fault::Unsent(format!("no node serves slot {slot}, to which the key belongs").into())
         })
     }
@@ -138,7 +138,7 @@ impl Router {
         for node in nodes {
             match node.server.link(lane).exchange(commands, limit).await {
                 Err(Fault::Unsent(why)) => {
-                    self.refresh_wanted.give();
+                    self.refresh_wanted.notify();
                     fault = Fault::Unsent(why);
                 }
                 result => return result,
@@ -187,7 +187,7 @@ impl Router {
             } else {
                 link.exchange(commands, remaining).await
             };
-            let replies = replies.inspect_err(|_| self.refresh_wanted.give())?;
+            let replies = replies.inspect_err(|_| self.refresh_wanted.notify())?;
             match self.redirect_in(&replies, &node.address) {
                 Some(Redirect::Moved { slot: of, to }) if of == slot => {
                     node = self.learn(slot, &to);
@@ -204,7 +204,7 @@ impl Router {
                     if let Some(Redirect::Moved { slot, to }) = redirect {
                         self.learn(slot, &to);
                     } else if replies.errors().any(|error| is_temporary(&error)) {
-                        self.refresh_wanted.give();
+                        self.refresh_wanted.notify();
                     }
                     return Ok(replies);
                 }
@@ -217,7 +217,7 @@ impl Router {
     fn learn(&self, slot: u16, to: &Address) -> Node {
         let node = self.node(to);
         self.map.write().learn(slot, &node);
-        self.refresh_wanted.give();
+        self.refresh_wanted.notify();
         node
     }
 

@@ -57,7 +57,7 @@ impl Drop for Subscribing<'_> {
             }
         }
         drop(in_flight);
-        self.ended.give();
+        self.ended.notify();
     }
 }
 
@@ -67,7 +67,7 @@ impl Pending {
     /// Resolves when all of them have ended.
     pub(super) async fn ended(self) {
         for (ended, mark) in self.0 {
-            ended.past(mark).await;
+            ended.changed_since(mark).await;
         }
     }
 }

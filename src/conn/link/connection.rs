@@ -100,8 +100,8 @@ mod tests {
 
     use super::*;
     use crate::conn::link::first_bytes::FirstBytes;
-    use crate::conn::link::socket::Terms;
-    use crate::conn::link::wire::WireTerms;
+    use crate::conn::link::socket::DialParams;
+    use crate::conn::link::wire::WireParams;
     use crate::conn::network::Network;
 
     /// A connection, and the time of its last reply.
@@ -110,7 +110,7 @@ mod tests {
         let info = url.into_connection_info().unwrap();
         let push = Arc::new(PushState::new(None));
         let last_reply = SharedTick::default();
-        let wire = WireTerms {
+        let wire = WireParams {
             clock: Clock::System,
             protocol: ProtocolVersion::RESP2,
             silence: Duration::from_secs(5),
@@ -118,7 +118,7 @@ mod tests {
             push: Arc::clone(&push),
             first_bytes: FirstBytes::default(),
         };
-        let terms = Terms {
+        let terms = DialParams {
             info: &info,
             security: &Default::default(),
             limit: Duration::from_secs(5),

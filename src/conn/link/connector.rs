@@ -13,8 +13,8 @@ use super::reachability::Reachability;
 use super::reconnects::Reconnects;
 use super::shared_process::{Generation, SharedProcess};
 use super::shared_tick::SharedTick;
-use super::socket::{Socket, Terms};
-use super::wire::WireTerms;
+use super::socket::{DialParams, Socket};
+use super::wire::WireParams;
 use crate::conn::address::Address;
 use crate::conn::error_reply::without_arguments;
 use crate::conn::network::Network;
@@ -201,7 +201,7 @@ impl Connector {
     ) -> Result<(Socket, Generation), RedisError> {
         let settings = self.info.redis_settings();
         let limit = self.reachability.step_timeout(self.step_timeout);
-        let wire = WireTerms {
+        let wire = WireParams {
             clock: self.clock,
             protocol: settings.protocol(),
             silence: self.silence,
@@ -209,7 +209,7 @@ impl Connector {
             push: Arc::clone(push),
             first_bytes: first_bytes.clone(),
         };
-        let terms = Terms {
+        let terms = DialParams {
             info: &self.info,
             security: &self.security,
             limit,

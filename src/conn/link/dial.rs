@@ -120,7 +120,7 @@ impl Dialer {
             return Err(declined.clone());
         }
         self.start();
-        self.ended.past(ended).await;
+        self.ended.changed_since(ended).await;
         if let Some(connection) = self.current() {
             return Ok(connection);
         }
@@ -207,6 +207,6 @@ impl Drop for Dial {
         let result = std::mem::replace(&mut self.result, Ok(()));
         *self.dialer.failure.lock() = result.err();
         self.dialer.is_dialing.store(false, Ordering::Release);
-        self.dialer.ended.give();
+        self.dialer.ended.notify();
     }
 }

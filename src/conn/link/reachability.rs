@@ -64,7 +64,7 @@ impl Reachability {
         tokio::select! {
             biased;
             () = clock.sleep_until(at) => {}
-            () = self.reached.past(reached) => {}
+            () = self.reached.changed_since(reached) => {}
         }
     }
 
@@ -97,7 +97,7 @@ impl Reachability {
         state.next = Tick::ZERO;
         state.took = Some(took);
         drop(state);
-        self.reached.give();
+        self.reached.notify();
     }
 
     /// The server is needed again after it was not in use. Earlier failures no longer count.
@@ -106,7 +106,7 @@ impl Reachability {
         (state.failures, state.failures_before) = (0, 0);
         state.next = Tick::ZERO;
         drop(state);
-        self.reached.give();
+        self.reached.notify();
     }
 
     /// A connection that had answered a call has ended.

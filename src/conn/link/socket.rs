@@ -17,25 +17,25 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::wire::{Wire, WireTerms, timed_out};
+use super::wire::{Wire, WireParams, timed_out};
 use crate::conn::network::Network;
 use crate::conn::tls::Security;
 use crate::engine::hint::Hint;
 
 /// The settings of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms<'a> {
+pub(crate) struct DialParams<'a> {
     pub(crate) info: &'a ConnectionInfo,
     pub(crate) security: &'a Security,
     /// The time for each step of connecting.
     pub(crate) limit: Duration,
-    pub(crate) wire: &'a WireTerms,
+    pub(crate) wire: &'a WireParams,
     /// Given when the connection ends by itself.
     pub(crate) disconnected: &'a Arc<Hint>,
     pub(crate) network: &'a Network,
 }
 
-impl Terms<'_> {
+impl DialParams<'_> {
     async fn connected<S>(
         &self,
         stream: impl Future<Output = Result<S, RedisError>>,
@@ -54,7 +54,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Makes a connection, on which nothing was sent yet.
-    pub(crate) async fn connect(terms: Terms<'_>) -> Result<Self, RedisError> {
+    pub(crate) async fn connect(terms: DialParams<'_>) -> Result<Self, RedisError> {
         let settings = terms.info.tcp_settings();
         #[cfg(feature = "testing")]
         if let (Network::Simulated(there), ConnectionAddr::Tcp(host, port)) =
@@ -90,7 +90,7 @@ impl Socket {
         }
     }
 
-    fn over<S>(stream: S, terms: Terms<'_>) -> Self
+    fn over<S>(stream: S, terms: DialParams<'_>) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -98,7 +98,7 @@ impl Socket {
         let disconnected = Arc::clone(terms.disconnected);
         let driver = terms.network.spawn(async move {
             driver.await;
-            disconnected.give();
+            disconnected.notify();
         });
         Self { wire, driver }
     }

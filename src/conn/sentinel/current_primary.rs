@@ -51,7 +51,7 @@ impl CurrentPrimary {
     ) -> Result<Replies, Fault> {
         let result = tokio::select! {
             biased;
-            () = self.switched.past(mark) => {
+            () = self.switched.changed_since(mark) => {
                 return Err(Fault::Unknown("another server became the primary meanwhile".into()));
             }
             result = work => result,
@@ -62,7 +62,7 @@ impl CurrentPrimary {
             Err(Fault::Unsent(_) | Fault::Unknown(_)) => true,
         };
         if is_doubtful {
-            self.doubted.give();
+            self.doubted.notify();
         }
         result
     }
@@ -90,7 +90,7 @@ impl CurrentPrimary {
             let mut primary = self.primary.lock();
             let last = std::mem::replace(&mut *primary, next);
             if last.is_ok() {
-                self.switched.give();
+                self.switched.notify();
             }
             last
         };

@@ -126,7 +126,7 @@ pub(super) fn of_one_deployment<'a>(
 mod tests {
     use super::*;
     use crate::conn::address::Address;
-    use crate::conn::sentinel::reply::{Outcome, Peer};
+    use crate::conn::sentinel::reply::{Peer, SentinelAnswer};
 
     fn address(port: u16) -> Address {
         Address {
@@ -157,7 +157,7 @@ mod tests {
         });
         Reply {
             from: address(port),
-            outcome: Outcome::Names(view.clone()),
+            outcome: SentinelAnswer::Names(view.clone()),
             id: (!id.is_empty()).then(|| id.to_owned()),
             peers,
         }

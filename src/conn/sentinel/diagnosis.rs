@@ -1,6 +1,6 @@
 //! Explains why there is no primary, or why it does not reply, for the person who has to fix that.
 
-use super::reply::Outcome;
+use super::reply::SentinelAnswer;
 use super::sentinels::Round;
 use crate::api::error::Kind;
 use crate::conn::address::Address;
@@ -25,16 +25,17 @@ impl Diagnosis {
                 .map(|reply| (&reply.from, &reply.outcome))
         };
         let each = outcomes().map(|(from, outcome)| match outcome {
-            Outcome::Names(view) => format!("{from} names {}", view.primary),
-            Outcome::UnknownName => format!("{from} knows none"),
-            Outcome::Refused(error) => format!("{from} says {error}"),
-            Outcome::NoReply(why) => format!("{from}: {why}"),
+            SentinelAnswer::Names(view) => format!("{from} names {}", view.primary),
+            SentinelAnswer::UnknownName => format!("{from} knows none"),
+            SentinelAnswer::Refused(error) => format!("{from} says {error}"),
+            SentinelAnswer::NoReply(why) => format!("{from}: {why}"),
         });
         let each = each.collect::<Vec<_>>().join(", ");
-        let is_named = outcomes().any(|(_, outcome)| matches!(outcome, Outcome::Names(_)));
-        let is_unknown = outcomes().any(|(_, outcome)| matches!(outcome, Outcome::UnknownName));
+        let is_named = outcomes().any(|(_, outcome)| matches!(outcome, SentinelAnswer::Names(_)));
+        let is_unknown =
+            outcomes().any(|(_, outcome)| matches!(outcome, SentinelAnswer::UnknownName));
         let refusal = outcomes().find_map(|(_, outcome)| match outcome {
-            Outcome::Refused(error) => Some(error),
+            SentinelAnswer::Refused(error) => Some(error),
             _ => None,
         });
         let (kind, hint) = match refusal {

@@ -113,9 +113,9 @@ impl Follower {
         loop {
             let is_woken = tokio::select! {
                 biased;
-                () = announced.past(self.seen) => true,
+                () = announced.changed_since(self.seen) => true,
                 // While the primary is in doubt, every failure gives this hint.
-                () = current.doubted.past(doubted), if is_settled => true,
+                () = current.doubted.changed_since(doubted), if is_settled => true,
                 () = tokio::time::sleep(pause) => false,
             };
             self.clock.sleep_until(last_poll.after(PAUSE_FIRST)).await;
@@ -268,7 +268,7 @@ impl Follower {
         tokio::select! {
             biased;
             reply = reply => Some(reply),
-            () = self.sentinels.announced().past(self.seen) => None,
+            () = self.sentinels.announced().changed_since(self.seen) => None,
         }
     }
 }

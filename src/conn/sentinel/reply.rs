@@ -11,7 +11,7 @@ use crate::conn::address::Address;
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) from: Address,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: SentinelAnswer,
     /// Its own id, if it reports one.
     pub(super) id: Option<String>,
     /// The other sentinels that it knows; `None` if it does not report them.
@@ -20,7 +20,7 @@ pub(super) struct Reply {
 
 /// The outcome of asking one sentinel for the primary.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum SentinelAnswer {
     Names(View),
     /// It watches no primary of that name.
     UnknownName,
@@ -39,7 +39,7 @@ pub(super) struct Peer {
 
 impl Reply {
     /// A reply without an id and peers.
-    pub(super) fn bare(from: Address, outcome: Outcome) -> Self {
+    pub(super) fn bare(from: Address, outcome: SentinelAnswer) -> Self {
         Self {
             from,
             outcome,
@@ -56,14 +56,14 @@ impl Reply {
     pub(super) fn of(from: Address, replies: Vec<Value>) -> Self {
         let Ok([primary, address, peers, id]) = <[Value; 4]>::try_from(replies) else {
             let why = "its answer is incomplete".to_owned();
-            return Self::bare(from, Outcome::NoReply(why));
+            return Self::bare(from, SentinelAnswer::NoReply(why));
         };
         let outcome = match (address.extract_error(), primary.extract_error()) {
-            (Ok(Value::Nil), _) => Outcome::UnknownName,
-            (Err(no), _) | (_, Err(no)) => Outcome::Refused(no),
+            (Ok(Value::Nil), _) => SentinelAnswer::UnknownName,
+            (Err(no), _) | (_, Err(no)) => SentinelAnswer::Refused(no),
             (Ok(address), Ok(primary)) => view(address, primary).map_or_else(
-                || Outcome::NoReply("its answer makes no sense".to_owned()),
-                Outcome::Names,
+                || SentinelAnswer::NoReply("its answer makes no sense".to_owned()),
+                SentinelAnswer::Names,
             ),
         };
         Self {
@@ -78,7 +78,7 @@ impl Reply {
 
     /// Replaces announced addresses by the ones to use.
     pub(super) fn with_addresses(mut self, resolve: impl Fn(Address) -> Address) -> Self {
-        if let Outcome::Names(view) = &mut self.outcome {
+        if let SentinelAnswer::Names(view) = &mut self.outcome {
             view.primary = resolve(view.primary.clone());
         }
         for peer in self.peers.iter_mut().flatten() {
@@ -89,7 +89,7 @@ impl Reply {
 
     pub(super) fn view(&self) -> Option<&View> {
         match &self.outcome {
-            Outcome::Names(view) => Some(view),
+            SentinelAnswer::Names(view) => Some(view),
             _ => None,
         }
     }
@@ -131,7 +131,7 @@ fn peers_in(list: Value) -> Vec<Peer> {
 mod tests {
     use super::*;
 
-    fn outcome(replies: Vec<Value>) -> Outcome {
+    fn outcome(replies: Vec<Value>) -> SentinelAnswer {
         Reply::of(address(1), replies).outcome
     }
 
@@ -182,10 +182,10 @@ mod tests {
         let unknown = no("ERR No such master with that name");
         let replies = vec![unknown.clone(), Value::Nil, unknown, text("me")];
         let reply = Reply::of(address(1), replies);
-        assert!(reply.view().is_none() && matches!(reply.outcome, Outcome::UnknownName));
+        assert!(reply.view().is_none() && matches!(reply.outcome, SentinelAnswer::UnknownName));
         let denied = no("NOAUTH Authentication required.");
         let replies = vec![denied; 4];
-        assert!(matches!(outcome(replies), Outcome::Refused(_)));
+        assert!(matches!(outcome(replies), SentinelAnswer::Refused(_)));
         for nonsense in [
             vec![],
             vec![Value::Okay; 4],
@@ -197,7 +197,7 @@ mod tests {
             ],
         ] {
             let outcome = outcome(nonsense);
-            assert!(matches!(outcome, Outcome::NoReply(_)), "{outcome:?}");
+            assert!(matches!(outcome, SentinelAnswer::NoReply(_)), "{outcome:?}");
         }
     }
 }

@@ -13,10 +13,10 @@ use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
 use redis::{Cmd, ConnectionInfo, ProtocolVersion, RedisError, Value};
 
 use super::deployment::{KnownSentinels, of_one_deployment};
-use super::reply::{Outcome, Peer, Reply};
+use super::reply::{Peer, Reply, SentinelAnswer};
 use super::view::{View, is_shared_by_most};
 use crate::conn::address::{Address, AddressMap};
-use crate::conn::link::{FirstBytes, SharedTick, Socket, Terms, WireTerms, greeting};
+use crate::conn::link::{DialParams, FirstBytes, SharedTick, Socket, WireParams, greeting};
 use crate::conn::network::Network;
 use crate::conn::push::PushState;
 use crate::conn::setup::{Setup, tcp_settings};
@@ -65,7 +65,7 @@ struct Announcements(Arc<Hint>);
 
 impl EventHandler for Announcements {
     fn message(&self, _channel: &[u8], _message: &[u8]) {
-        self.0.give();
+        self.0.notify();
     }
 
     fn gap(&self) {}
@@ -136,7 +136,7 @@ impl Round {
                     self.add(reply.with_addresses(resolve));
                 }
                 () = settings.clock.sleep_until(until), if is_clear => return,
-                () = settings.announced.past(mark), if !is_urgent => is_urgent = true,
+                () = settings.announced.changed_since(mark), if !is_urgent => is_urgent = true,
             }
         }
     }
@@ -263,9 +263,9 @@ impl Sentinel {
                 self.id.clone_from(&reply.id);
                 return reply;
             }
-            Some(Err(error)) if is_refusal(&error) => Outcome::Refused(error),
-            Some(Err(error)) => Outcome::NoReply(error.to_string()),
-            None => Outcome::NoReply(format!("no answer within {limit:?}")),
+            Some(Err(error)) if is_refusal(&error) => SentinelAnswer::Refused(error),
+            Some(Err(error)) => SentinelAnswer::NoReply(error.to_string()),
+            None => SentinelAnswer::NoReply(format!("no answer within {limit:?}")),
         };
         (self.connection, self.id) = (None, None);
         Reply::bare(self.address.clone(), outcome)
@@ -316,7 +316,7 @@ impl Settings {
         let info = self.model.clone().set_addr(there);
         let limit = self.limits[0];
         let announcements = Announcements(Arc::clone(&self.announced));
-        let wire = WireTerms {
+        let wire = WireParams {
             clock: self.clock,
             protocol: info.redis_settings().protocol(),
             silence: limit,
@@ -324,7 +324,7 @@ impl Settings {
             push: Arc::new(PushState::new(Some(Arc::new(announcements)))),
             first_bytes: FirstBytes::default(),
         };
-        let terms = Terms {
+        let terms = DialParams {
             info: &info,
             security: &self.security,
             limit,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::confirm::{Confirmed, confirm};
 use super::handover::ServerPlace;
 use super::holders::{Grant, Holders};
-use super::request::{LockRequest, Outcome, Requests};
+use super::request::{Attempted, LockRequest, Requests};
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::conn::{Lane, sent};
@@ -95,7 +95,7 @@ impl<'a> Attempt<'a> {
         at: usize,
         lane: Lane,
         budget: CallBudget,
-    ) -> Result<Outcome> {
+    ) -> Result<Attempted> {
         loop {
             let reply = self.send(now, at, lane, budget).await?;
             if !reply.is_settled {
@@ -125,7 +125,7 @@ impl<'a> Attempt<'a> {
                 self.start_over();
                 self.requests.releases_sent(budget.deadline).await;
             }
-            return Ok(Outcome::refused(member, remaining));
+            return Ok(Attempted::refused(member, remaining));
         }
     }
 
@@ -196,7 +196,7 @@ impl<'a> Attempt<'a> {
         tokens: &[Option<FencingToken>],
         lane: Lane,
         budget: CallBudget,
-    ) -> Result<Outcome> {
+    ) -> Result<Attempted> {
         if let Some(replication) = self.requests.replication() {
             let confirming = confirm(self.requests, &self.holders, replication, grant.sent);
             // Boxed here and below: it is rare and large.
@@ -213,7 +213,7 @@ impl<'a> Attempt<'a> {
                 Confirmed::Ended => {
                     self.start_over();
                     self.requests.releases_sent(budget.deadline).await;
-                    return Ok(Outcome::refused(at, Some(Duration::ZERO)));
+                    return Ok(Attempted::refused(at, Some(Duration::ZERO)));
                 }
                 // Dropping the attempt undoes it. Waiting could take long, because the server may be silent.
                 Confirmed::Unknown(error) => return Err(error),
@@ -225,7 +225,7 @@ impl<'a> Attempt<'a> {
             return Err(self.requests.closed());
         }
         self.place = None;
-        Ok(Outcome::Granted(self.holders.make_holds(grant, tokens)))
+        Ok(Attempted::Granted(self.holders.make_holds(grant, tokens)))
     }
 
     /// Releases a grant that is not handed out, and waits until the server has done so.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::attempt::Attempt;
-use super::request::{LockRequest, Outcome, Requests, Wait, bound};
+use super::request::{Attempted, LockRequest, Requests, WaitLimit, bound};
 use crate::api::error::Result;
 use crate::conn::Lane;
 use crate::script::CallBudget;
@@ -15,7 +15,10 @@ use crate::script::CallBudget;
 ///
 /// If the connection breaks during the attempt, it is replaced and the server is asked once more. If no connection can
 /// be made, the call fails at once.
-pub(crate) async fn attempt_once(request: LockRequest, limit: Duration) -> Result<Option<Outcome>> {
+pub(crate) async fn attempt_once(
+    request: LockRequest,
+    limit: Duration,
+) -> Result<Option<Attempted>> {
     request.ensure_open()?;
     let clock = request.core.clock;
     // The time for the replicas is added to the limit.
@@ -26,7 +29,7 @@ pub(crate) async fn attempt_once(request: LockRequest, limit: Duration) -> Resul
     // A server that is slower than the limit is not dead, so its connection stays.
     let budget = CallBudget::once(request.core.timing.reply);
     let all = [request];
-    let bound = bound(&all, Wait::Never, now);
+    let bound = bound(&all, WaitLimit::Never, now);
     let requests = Requests {
         all: &all,
         bound: &bound,

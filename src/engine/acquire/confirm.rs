@@ -54,7 +54,7 @@ pub(super) async fn confirm(
     let verdict = tokio::select! {
         biased;
         verdict = confirming => verdict,
-        () = core.closing.past(closing) => return Confirmed::Closed,
+        () = core.closing.changed_since(closing) => return Confirmed::Closed,
         () = core.clock.sleep_until(end) => return Confirmed::Ended,
     };
     let error = |kind, message| requests.of_locks(Error::new(kind, requests.operation(), message));

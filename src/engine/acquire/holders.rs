@@ -105,7 +105,7 @@ impl<'a> Holders<'a> {
                     fenced: request.options.fenced,
                     lease: request.policy.lease(),
                 };
-                request.core.note_unguarded(*number, unguarded);
+                request.core.add_unguarded(*number, unguarded);
             }
         }
         &self.was_sent
@@ -202,7 +202,7 @@ impl<'a> Holders<'a> {
     fn forget(&mut self) {
         if std::mem::take(&mut self.is_known) {
             for (number, _) in &self.ids {
-                self.requests.core().settle_unguarded(*number);
+                self.requests.core().remove_unguarded(*number);
             }
         }
     }

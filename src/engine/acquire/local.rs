@@ -8,17 +8,17 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::request::{LockRequest, Outcome, Requests};
+use super::request::{Attempted, LockRequest, Requests};
 use crate::api::error::{Error, Result};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::deferred_downgrade::end_deferrals;
-use crate::engine::hold::gained::OwnersWaiter;
 use crate::engine::hold::handoff::{Handoff, HandoffRequest};
 use crate::engine::hold::local::{LocalLock, QueuePlace};
+use crate::engine::hold::owner_waiters::OwnersWaiter;
 use crate::engine::hold::protocol::Queue;
-use crate::engine::hold::reenter::{Entrance, Entry, Reentry};
+use crate::engine::hold::reenter::{Entrance, LeaseSource, Reentry};
 use crate::engine::hold::silence::Over;
 use crate::engine::hold::{Hold, Share};
 
@@ -55,11 +55,11 @@ fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
 
 /// Looks for a hold of the calling owner. For a single lock it enters the hold. For several locks it reports that one
 /// of them is owned.
-async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Outcome>> {
+async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Attempted>> {
     if requests.all.len() > 1 {
         let mut locks = requests.all.iter();
         let is_owned = locks.any(|request| hold_to_enter(request).is_some());
-        return Ok(is_owned.then_some(Outcome::Refused {
+        return Ok(is_owned.then_some(Attempted::Refused {
             at,
             remaining: None,
             is_owned,
@@ -71,7 +71,7 @@ async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Outcome>> {
     };
     // Boxed: it is rare and large.
     let share = Box::pin(enter_again(request, &hold, requests.bound)).await?;
-    Ok(share.map(Outcome::granted))
+    Ok(share.map(Attempted::granted))
 }
 
 /// Enters a hold of the caller's owner, or joins the hold of another reader.
@@ -79,7 +79,7 @@ pub(super) async fn owned_or_joined(
     requests: Requests<'_>,
     at: usize,
     place: Option<&QueuePlace<'_>>,
-) -> Result<Option<Outcome>> {
+) -> Result<Option<Attempted>> {
     // The usual case: nothing to enter or join.
     if !requests.may_enter_or_join() {
         return Ok(None);
@@ -88,7 +88,7 @@ pub(super) async fn owned_or_joined(
         return Ok(Some(outcome));
     }
     let joined = join(&requests.all[at], place);
-    Ok(joined.map(Outcome::granted))
+    Ok(joined.map(Attempted::granted))
 }
 
 /// The hold of the owner that a waiter can enter. A writer cannot enter a hold that only reads, but it can wait:
@@ -124,7 +124,7 @@ async fn entrance_of(
     let reentry = Reentry {
         owner: owner.clone(),
         mode: request.mode,
-        entry: Entry::Asked(request.policy),
+        entry: LeaseSource::Asked(request.policy),
         fenced: request.options.fenced,
         operation: request.operation,
     };
@@ -157,7 +157,7 @@ pub(super) fn take_over(request: &LockRequest, handoff: Handoff) -> Result<Optio
 
 /// Takes the sticky hold if the call asks for exactly that. `None` means that the server has to be asked, and the
 /// sticky hold is no longer in the way. Unless `is_next` is set, the waiters in the local queue come first.
-pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Option<Outcome>> {
+pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Option<Attempted>> {
     if !requests.may_be_sticky() {
         return Ok(None);
     }
@@ -167,7 +167,7 @@ pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Optio
         return Ok(None);
     };
     let local = &request.local;
-    if !is_next && local.queue.is_wanted(Mode::Exclusive) {
+    if !is_next && local.queue.has_waiter_blocked_by(Mode::Exclusive) {
         return Ok(None);
     }
     let Some(sticky) = local.sticky.take() else {
@@ -180,7 +180,7 @@ pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Optio
         return Ok(None);
     };
     let share = take_over(request, handoff)?;
-    Ok(share.map(Outcome::granted))
+    Ok(share.map(Attempted::granted))
 }
 
 /// Takes a share of the client's read hold, if that hold admits this reader. `place` is the reader's place in the local
@@ -235,7 +235,7 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
         local.queue.push(request.mode, handoff)
     };
     request.queued.note(place.number());
-    local.wanted.give();
+    local.wanted.notify();
     Some(place)
 }
 
@@ -281,7 +281,7 @@ where
         biased;
         () = place.turn() => Ok(Turn::Head),
         entered = another_gets_it(request, local, enter) => entered.map(Turn::Entered),
-        over = local.silence.over(request.core.clock, bound) => match over {
+        over = local.silence.until_over(request.core.clock, bound) => match over {
             Over::NotInTime => Ok(Turn::NotInTime),
             Over::Silent(why) => Ok(Turn::Silent(why)),
         },
@@ -294,7 +294,7 @@ pub(super) fn wait_for_owner<'a>(
     local: &'a LocalLock,
 ) -> Option<OwnersWaiter<'a>> {
     let owner = request.options.owner.as_ref()?;
-    Some(local.gained.wait_as(owner))
+    Some(local.acquired_here.wait_as(owner))
 }
 
 /// Waits until the owner gets the lock through another task, and enters that hold, from any place in the queue. Never
@@ -310,18 +310,18 @@ where
     let Some(waiter) = wait_for_owner(request, local) else {
         return std::future::pending().await;
     };
-    let gained = waiter.hint();
+    let owner_waiters = waiter.hint();
     let closing = &request.core.closing;
     loop {
-        let marks = (gained.mark(), closing.mark());
+        let marks = (owner_waiters.mark(), closing.mark());
         request.ensure_open()?;
         if let Some(entered) = enter().await? {
             return Ok(entered);
         }
         tokio::select! {
             biased;
-            () = gained.past(marks.0) => {}
-            () = closing.past(marks.1) => {}
+            () = owner_waiters.changed_since(marks.0) => {}
+            () = closing.changed_since(marks.1) => {}
         }
     }
 }

@@ -7,13 +7,13 @@
 //! ```text
 //! request.rs      the request of a call, and its outcome
 //! wait.rs         the loop: local ways in, attempt, plan, sleep until a hint or a timer, again
-//!   letting.rs      waiters that go first
+//!   yielding.rs     waiters that go first
 //! local.rs        ways without the server: a hand-off, a sticky hold, an owner's own hold, a reader's join
 //! attempt.rs      one attempt; holders.rs: its holder ids, and the undo of a grant that is not taken
 //! confirm.rs      a grant that replicas have to confirm first
 //! handover.rs     a lock that the server handed over by a notification
 //! recall.rs       asks another client for a lock
-//! queued.rs       the queue number of a call, for reports of long waits
+//! queue_number.rs  the queue number of a call, for reports of long waits
 //! waiter.rs       a waiter and its subscription; subscribe.rs: the end of the subscription
 //! plan.rs         pure: what next, after a refusal?
 //! expired.rs      grants that came too late; several.rs: all or none
@@ -28,7 +28,7 @@ mod handover;
 mod holders;
 mod local;
 mod plan;
-mod queued;
+mod queue_number;
 mod recall;
 mod request;
 mod several;
@@ -41,8 +41,8 @@ mod waiter;
 
 pub(crate) use attempt_once::attempt_once;
 pub(crate) use local::{Turn, turn};
-pub(crate) use queued::Queued;
-pub(crate) use request::{LockRequest, Outcome, Wait, bound};
+pub(crate) use queue_number::QueueNumber;
+pub(crate) use request::{Attempted, LockRequest, WaitLimit, bound};
 pub(crate) use several::several;
 pub(crate) use subscriber::Subscriber;
 pub(crate) use wait::{one, one_or_remaining};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::queued::Queued;
+use super::queue_number::QueueNumber;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::options::{LeasePolicy, Options, Replication};
 use crate::conn::Channels;
@@ -16,9 +16,9 @@ use crate::engine::few::Few;
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::core::Core;
+use crate::engine::hold::join_request::{JoinRequest, ReaderClass};
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::protocol::Protocol;
-use crate::engine::hold::terms::{JoinRequest, JoinTerms};
 use crate::engine::keys::LockName;
 
 /// One lock, and the terms on which a call asks for it.
@@ -34,7 +34,7 @@ pub(crate) struct LockRequest {
     pub(crate) mode: Mode,
     /// The public method that was called, for errors.
     pub(crate) operation: &'static str,
-    pub(crate) queued: Queued,
+    pub(crate) queued: QueueNumber,
 }
 
 impl LockRequest {
@@ -44,10 +44,10 @@ impl LockRequest {
     }
 
     /// The same for a call with this wait: a call that asks once has less time by default.
-    pub(crate) fn give_up_of(&self, wait: Wait) -> Duration {
+    pub(crate) fn give_up_of(&self, wait: WaitLimit) -> Duration {
         let default = match wait {
-            Wait::Never => self.core.timing.give_up_at_once,
-            Wait::Until(_) | Wait::Forever => self.core.timing.give_up,
+            WaitLimit::Never => self.core.timing.give_up_at_once,
+            WaitLimit::Until(_) | WaitLimit::Forever => self.core.timing.give_up,
         };
         self.options.give_up.unwrap_or(default)
     }
@@ -78,7 +78,7 @@ impl LockRequest {
             && options.at_least.is_none()
             && !options.fenced;
         may_join.then(|| JoinRequest {
-            terms: JoinTerms {
+            terms: ReaderClass {
                 lease,
                 replication: options.replication,
                 give_up: self.give_up(),
@@ -118,13 +118,13 @@ impl LockRequest {
 
 /// How long to wait for a lock that is held elsewhere.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wait {
+pub(crate) enum WaitLimit {
     Never,
     Until(Tick),
     Forever,
 }
 
-impl Wait {
+impl WaitLimit {
     pub(crate) fn deadline(self) -> Option<Tick> {
         match self {
             Self::Until(deadline) => Some(deadline),
@@ -157,7 +157,7 @@ impl Wait {
 }
 
 /// The result of an attempt, or of a wait.
-pub(crate) enum Outcome {
+pub(crate) enum Attempted {
     /// One share of each lock, in the order of the requests. Dropping a share releases it.
     Granted(Few<Share>),
     Refused {
@@ -170,7 +170,7 @@ pub(crate) enum Outcome {
     },
 }
 
-impl Outcome {
+impl Attempted {
     /// The grant of a single lock.
     pub(super) fn granted(share: Share) -> Self {
         Self::Granted(Few::from_buf([share]))
@@ -186,7 +186,7 @@ impl Outcome {
 }
 
 /// The time limits of a call for these locks that starts at `now`.
-pub(crate) fn bound(requests: &[LockRequest], wait: Wait, now: Tick) -> Bound {
+pub(crate) fn bound(requests: &[LockRequest], wait: WaitLimit, now: Tick) -> Bound {
     let give_up = requests.iter().map(|each| each.give_up_of(wait)).min();
     requests[0]
         .core

@@ -10,7 +10,7 @@ use futures_util::future::select_all;
 
 use super::expired::ExpiredGrants;
 use super::local::{entrance, is_owned};
-use super::request::{LockRequest, Outcome, Wait, bound};
+use super::request::{Attempted, LockRequest, WaitLimit, bound};
 use super::wait::{all, one};
 use crate::api::error::Result;
 use crate::engine::clock::Tick;
@@ -22,7 +22,7 @@ use crate::engine::hold::bound::Bound;
 /// not become free in time.
 pub(crate) async fn several(
     requests: &[LockRequest],
-    wait: Wait,
+    wait: WaitLimit,
     began: Tick,
 ) -> Result<Option<Vec<Share>>> {
     if requests.windows(2).all(|pair| pair[0].is_beside(&pair[1])) {
@@ -34,7 +34,11 @@ pub(crate) async fn several(
 
 /// Takes all locks with one script. Members that the owner already holds are entered only when the others are granted.
 /// If they were entered earlier, they would stay locked for the whole wait, even if the owner released them.
-async fn together(requests: &[LockRequest], wait: Wait, began: Tick) -> Result<Option<Vec<Share>>> {
+async fn together(
+    requests: &[LockRequest],
+    wait: WaitLimit,
+    began: Tick,
+) -> Result<Option<Vec<Share>>> {
     let bound = bound(requests, wait, began);
     let mut expired = ExpiredGrants::default();
     loop {
@@ -51,9 +55,9 @@ async fn together(requests: &[LockRequest], wait: Wait, began: Tick) -> Result<O
             Few::new()
         } else {
             match all(&others, wait, &bound).await? {
-                Outcome::Granted(granted) => granted,
-                Outcome::Refused { is_owned: true, .. } => continue,
-                Outcome::Refused { .. } => return Ok(None),
+                Attempted::Granted(granted) => granted,
+                Attempted::Refused { is_owned: true, .. } => continue,
+                Attempted::Refused { .. } => return Ok(None),
             }
         };
         let Some(shares) = join_owned(requests, &are_owned, granted, &bound).await? else {
@@ -101,7 +105,7 @@ async fn join_owned(
 
 /// Takes the locks one after another. Starts over if it loses one of those it has, or if it waits too long for the
 /// others: two callers that disagree about the order may be waiting for each other.
-async fn in_order(requests: &[LockRequest], wait: Wait) -> Result<Option<Vec<Share>>> {
+async fn in_order(requests: &[LockRequest], wait: WaitLimit) -> Result<Option<Vec<Share>>> {
     let mut expired = ExpiredGrants::default();
     loop {
         let mut held = Reversed(Vec::with_capacity(requests.len()));

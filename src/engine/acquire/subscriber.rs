@@ -38,12 +38,12 @@ impl<'a> Subscriber<'a> {
             }
             if !core.is_closed() && self.subscribe().await {
                 // A message sent before the subscription began was missed.
-                released.give();
+                released.notify();
             }
             let until = core.clock.now().after(core.timing.poll_cap * POLLS);
             tokio::select! {
                 biased;
-                () = local.hint().past(mark) => released.give(),
+                () = local.hint().changed_since(mark) => released.notify(),
                 () = core.clock.sleep_until(until) => {}
             }
         }

@@ -11,7 +11,7 @@
 //! - a call never waits for one lock while it holds another or heads its queue;
 //! - a future that is dropped anywhere in here leaves no hold, no queue place and no subscription behind.
 
-mod letting;
+mod yielding;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use super::local::{
 };
 use super::plan::{self, Next};
 use super::recall::recall;
-use super::request::{LockRequest, Outcome, Requests, Wait, bound};
+use super::request::{Attempted, LockRequest, Requests, WaitLimit, bound};
 use super::waiter::{Marks, Waiter, Woken};
 use crate::api::error::Result;
 use crate::conn::Lane;
@@ -42,20 +42,24 @@ use crate::observe::observer::CountedWait;
 const POLLS_WITHOUT_SUBSCRIPTION: u32 = 4;
 
 /// Takes the lock for a call that began at `began`. Returns `None` if it did not become free in time.
-pub(crate) async fn one(request: &LockRequest, wait: Wait, began: Tick) -> Result<Option<Share>> {
+pub(crate) async fn one(
+    request: &LockRequest,
+    wait: WaitLimit,
+    began: Tick,
+) -> Result<Option<Share>> {
     let requests = std::slice::from_ref(request);
     let bound = bound(requests, wait, began);
     let mut expired = ExpiredGrants::default();
     loop {
         let entered = reenter(request, &bound).await?;
-        if entered.is_none() && request.local.open_read.is_full() {
+        if entered.is_none() && request.local.joinable_read.is_full() {
             // Joining needs no wait, so a task that keeps joining has to let other tasks run.
             consume_budget().await;
         }
         let share = match entered.or_else(|| join(request, None)) {
             None => match all(requests, wait, &bound).await? {
-                Outcome::Granted(mut shares) => shares.pop(),
-                Outcome::Refused { .. } => None,
+                Attempted::Granted(mut shares) => shares.pop(),
+                Attempted::Refused { .. } => None,
             },
             share => share,
         };
@@ -73,16 +77,15 @@ pub(crate) async fn one_or_remaining(
 ) -> Result<Result<Share, Duration>> {
     request.ensure_open()?;
     let requests = std::slice::from_ref(request);
-    let bound = bound(requests, Wait::Never, began);
+    let bound = bound(requests, WaitLimit::Never, began);
     let mut expired = ExpiredGrants::default();
     loop {
-        let mut shares = match all(requests, Wait::Never, &bound).await? {
-            Outcome::Granted(shares) => shares,
-            Outcome::Refused { remaining, .. } => return Ok(Err(remaining.unwrap_or_default())),
+        let mut shares = match all(requests, WaitLimit::Never, &bound).await? {
+            Attempted::Granted(shares) => shares,
+            Attempted::Refused { remaining, .. } => return Ok(Err(remaining.unwrap_or_default())),
         };
-        let granted = shares.iter().map(|share| (request, share));
-        if !expired.must_retry(granted)?
-            && let Some(share) = shares.pop()
+        if let Some(share) = shares.pop()
+            && !expired.must_retry(std::iter::once((request, &share)))?
         {
             return Ok(Ok(share));
         }
@@ -90,27 +93,31 @@ pub(crate) async fn one_or_remaining(
 }
 
 /// Takes all of these locks, or none. All must be of one client and on one server, and each lock is named once.
-pub(crate) async fn all(requests: &[LockRequest], wait: Wait, bound: &Bound) -> Result<Outcome> {
+pub(crate) async fn all(
+    requests: &[LockRequest],
+    wait: WaitLimit,
+    bound: &Bound,
+) -> Result<Attempted> {
     let requests = Requests {
         all: requests,
         bound,
     };
     // A call with a single attempt never queues.
-    let is_next = matches!(wait, Wait::Never);
+    let is_next = matches!(wait, WaitLimit::Never);
     if let Some(outcome) = take_sticky(requests, is_next)? {
         return Ok(outcome);
     }
     match wait {
-        Wait::Never => once(requests).await,
-        Wait::Until(_) | Wait::Forever => {
-            let mut waiting = Waiting::new(requests);
+        WaitLimit::Never => once(requests).await,
+        WaitLimit::Until(_) | WaitLimit::Forever => {
+            let mut waiting = WaitLoop::new(requests);
             waiting.run().await
         }
     }
 }
 
 /// Makes one attempt, without a place in a queue.
-async fn once(requests: Requests<'_>) -> Result<Outcome> {
+async fn once(requests: Requests<'_>) -> Result<Attempted> {
     let now = requests.core().clock.now();
     let budget = requests.bound.call_budget(now);
     end_deferrals_for_readers(requests);
@@ -121,7 +128,7 @@ async fn once(requests: Requests<'_>) -> Result<Outcome> {
 }
 
 /// A call that waits for one lock after another, in the local queue of each and in its queue at the server.
-struct Waiting<'a> {
+struct WaitLoop<'a> {
     requests: Requests<'a>,
     /// Dropped before `place`, so that the next waiter to ask finds that this attempt is being undone.
     attempt: Attempt<'a>,
@@ -151,12 +158,12 @@ struct Waiting<'a> {
 /// The result of one turn of the loop.
 enum Step {
     Again,
-    Ended(Outcome),
+    Ended(Attempted),
     /// Wait for this lock instead, and ask next on this lane.
     WaitFor(usize, Lane),
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitLoop<'a> {
     fn new(requests: Requests<'a>) -> Self {
         Self {
             requests,
@@ -175,11 +182,11 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    async fn run(&mut self) -> Result<Outcome> {
+    async fn run(&mut self) -> Result<Attempted> {
         loop {
             let step = self.step().await;
             if let Err(error) = &step {
-                self.local().silence.failed(error);
+                self.local().silence.note_error(error);
             }
             match step? {
                 Step::Again => self.count_wait(),
@@ -214,8 +221,8 @@ impl<'a> Waiting<'a> {
         }
         let now = self.clock().now();
         // Before the call begins to ask, as a pause here is not silence of the server.
-        let stood_back = self.yield_turn(now).await;
-        let now = match stood_back {
+        let backed_off = self.yield_turn(now).await;
+        let now = match backed_off {
             Some(now) => {
                 // The client may have been closed during the pause.
                 self.request().ensure_open()?;
@@ -227,7 +234,7 @@ impl<'a> Waiting<'a> {
         };
         let end = self.begin_asking(now)?;
         let asked = self.requests.releases_sent_by(end, now).await;
-        let marks = match stood_back {
+        let marks = match backed_off {
             // The answer will cover the messages that have come so far.
             Some(_) => self.waiter.marks_after_messages(marks),
             None => marks,
@@ -237,21 +244,21 @@ impl<'a> Waiting<'a> {
             return Ok(self.take_over(handoff)?.unwrap_or(Step::Again));
         }
         let outcome = self.ask(asked, end).await?;
-        self.silence().ends();
-        if stood_back.is_some() || matches!(outcome, Outcome::Refused { .. }) {
+        self.silence().end();
+        if backed_off.is_some() || matches!(outcome, Attempted::Refused { .. }) {
             let now = self.clock().now();
             self.local().note_trip(asked.until(now));
-            if matches!(outcome, Outcome::Granted(_)) {
+            if matches!(outcome, Attempted::Granted(_)) {
                 self.local().begin_turn(now);
             }
         }
         match outcome {
-            Outcome::Granted(_) => Ok(Step::Ended(outcome)),
-            Outcome::Refused { at, .. } if at != self.at => {
+            Attempted::Granted(_) => Ok(Step::Ended(outcome)),
+            Attempted::Refused { at, .. } if at != self.at => {
                 self.hints_in_a_row += 1;
                 Ok(Step::WaitFor(at, Lane::Push))
             }
-            Outcome::Refused { remaining, .. } => self.sleep(marks, remaining).await,
+            Attempted::Refused { remaining, .. } => self.sleep(marks, remaining).await,
         }
     }
 
@@ -288,7 +295,7 @@ impl<'a> Waiting<'a> {
             return Ok(Some(Step::Ended(outcome)));
         }
         if let Some(outcome) = take_sticky(self.requests, true)? {
-            self.silence().ends();
+            self.silence().end();
             return Ok(Some(Step::Ended(outcome)));
         }
         end_deferrals_for_readers(self.requests);
@@ -296,7 +303,7 @@ impl<'a> Waiting<'a> {
             return Ok(self.wait_for_readers(marks).await);
         };
         let now = self.clock().now();
-        self.silence().ends();
+        self.silence().end();
         if held != self.at {
             // A place in the queue would keep others from a lock that this call cannot use yet.
             self.attempt.start_over();
@@ -317,8 +324,8 @@ impl<'a> Waiting<'a> {
     fn take_over(&self, handoff: Handoff) -> Result<Option<Step>> {
         let share = take_over(self.request(), handoff)?;
         Ok(share.map(|share| {
-            self.silence().ends();
-            Step::Ended(Outcome::granted(share))
+            self.silence().end();
+            Step::Ended(Attempted::granted(share))
         }))
     }
 
@@ -328,7 +335,7 @@ impl<'a> Waiting<'a> {
     /// If the calls that asked before it have had no answer for as long as this call may go on.
     fn begin_asking(&self, now: Tick) -> Result<Tick> {
         let bound = self.requests.bound;
-        let (silent_since, why) = self.silence().asks(now, bound);
+        let (silent_since, why) = self.silence().begin_asking(now, bound);
         if why.is_some() {
             return Err(self.request().silent(why));
         }
@@ -336,7 +343,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Asks the server until `end`, behind a subscription if the waiter should subscribe. `now` was read just now.
-    async fn ask(&mut self, mut now: Tick, end: Tick) -> Result<Outcome> {
+    async fn ask(&mut self, mut now: Tick, end: Tick) -> Result<Attempted> {
         if self.lane == Lane::Push && self.waiter.may_subscribe(self.deadline()) {
             let asking = self
                 .waiter
@@ -424,7 +431,7 @@ impl<'a> Waiting<'a> {
                     if let Some(message) = self.waiter.take_grant_message(&channel)
                         && let Some(shares) = self.attempt.accept_handover(&message)
                     {
-                        return Ok(Step::Ended(Outcome::Granted(shares)));
+                        return Ok(Step::Ended(Attempted::Granted(shares)));
                     }
                     self.hints_in_a_row += 1;
                     // If the hint was a release of this client, the attempt goes behind it.
@@ -491,7 +498,7 @@ impl<'a> Waiting<'a> {
         self.deadline().is_some_and(|deadline| now >= deadline)
     }
 
-    fn refused(&self) -> Outcome {
-        Outcome::refused(self.at, None)
+    fn refused(&self) -> Attempted {
+        Attempted::refused(self.at, None)
     }
 }

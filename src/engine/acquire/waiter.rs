@@ -10,15 +10,15 @@ use futures_util::future::join;
 
 use super::attempt::Attempt;
 use super::local::wait_for_owner;
-use super::request::{LockRequest, Outcome};
+use super::request::{Attempted, LockRequest};
 use super::subscribe::{LINGER, unsubscribe_later, unsubscribe_meanwhile};
 use crate::api::error::Result;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
-use crate::engine::hold::gained::OwnersWaiter;
 use crate::engine::hold::grant_message::GrantMessage;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
+use crate::engine::hold::owner_waiters::OwnersWaiter;
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::subscribing::subscribe;
 use crate::engine::hold::subscription::{Subscription, SubscriptionState};
@@ -35,14 +35,14 @@ pub(crate) struct Waiter<'a> {
     /// The waiter's own subscription, if the lock queues at the server.
     own: Option<Arc<Subscription>>,
     /// For a call with an owner.
-    gained: Option<OwnersWaiter<'a>>,
+    owner_waiters: Option<OwnersWaiter<'a>>,
 }
 
 /// Taken before a check. An event after the mark ends the wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Marks {
     messages: Mark,
-    gained: Option<Mark>,
+    owner_waiters: Option<Mark>,
     closing: Mark,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Waiter<'a> {
             request,
             local,
             own,
-            gained: wait_for_owner(request, local),
+            owner_waiters: wait_for_owner(request, local),
         }
     }
 
@@ -80,14 +80,14 @@ impl<'a> Waiter<'a> {
         self.own.as_ref().unwrap_or(&self.local.subscription)
     }
 
-    fn gained(&self) -> Option<&Hint> {
-        self.gained.as_ref().map(OwnersWaiter::hint)
+    fn owner_waiters(&self) -> Option<&Hint> {
+        self.owner_waiters.as_ref().map(OwnersWaiter::hint)
     }
 
     pub(crate) fn marks(&self) -> Marks {
         Marks {
             messages: self.subscription().hint.mark(),
-            gained: self.gained().map(Hint::mark),
+            owner_waiters: self.owner_waiters().map(Hint::mark),
             closing: self.request.core.closing.mark(),
         }
     }
@@ -128,18 +128,18 @@ impl<'a> Waiter<'a> {
                 None => std::future::pending().await,
             }
         };
-        let gained = async {
-            match (self.gained(), marks.gained) {
-                (Some(gained), Some(mark)) => gained.past(mark).await,
+        let owner_waiters = async {
+            match (self.owner_waiters(), marks.owner_waiters) {
+                (Some(owner_waiters), Some(mark)) => owner_waiters.changed_since(mark).await,
                 _ => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
             () = handoff => Woken::HandedOff,
-            () = self.subscription().hint.past(marks.messages) => Woken::Hint,
-            () = gained => Woken::Gained,
-            () = self.request.core.closing.past(marks.closing) => Woken::Gained,
+            () = self.subscription().hint.changed_since(marks.messages) => Woken::Hint,
+            () = owner_waiters => Woken::Gained,
+            () = self.request.core.closing.changed_since(marks.closing) => Woken::Gained,
             () = self.request.core.clock.sleep_until(at) => Woken::Timer,
         }
     }
@@ -183,7 +183,7 @@ impl<'a> Waiter<'a> {
         attempt: &mut Attempt<'_>,
         at: usize,
         end: Tick,
-    ) -> Result<Outcome> {
+    ) -> Result<Attempted> {
         let core = &self.request.core;
         let (reply, budget) = self.budget(end);
         let subscription = self.subscription();
@@ -203,7 +203,7 @@ impl<'a> Waiter<'a> {
             let asking = attempt.ask(core.clock.now(), at, Lane::Push, budget);
             match join(subscribed, asking).await {
                 // The subscription found the connection dead, and the attempt made a new connection: subscribe again.
-                (false, Ok(Outcome::Refused { .. })) if again => again = false,
+                (false, Ok(Attempted::Refused { .. })) if again => again = false,
                 (_, outcome) => return outcome,
             }
         }
@@ -242,7 +242,7 @@ impl Drop for Waiter<'_> {
             self.local.subscription.remove_waiter();
         }
         if core.is_closed() {
-            core.locals.waiter_left.give();
+            core.locals.waiter_left.notify();
         }
     }
 }

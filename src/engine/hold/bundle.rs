@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, select_all};
 
-use super::member::Group;
+use super::loss_listener::LossListener;
 use super::settle::{release_all, release_all_later};
 use super::share::Share;
 use super::share_lease::ShareLease;
@@ -66,7 +66,7 @@ impl Member {
     }
 }
 
-impl Group for Members {
+impl LossListener for Members {
     fn member_lost(self: Arc<Self>, reason: LostReason) {
         // A closed client loses every hold, and leaves them to their leases.
         if reason != LostReason::Closed {
@@ -179,8 +179,8 @@ impl Bundle {
             view: LossCell::default(),
         });
         for Member { hold, .. } in &members.all {
-            let members: Arc<dyn Group> = Arc::clone(&members) as _;
-            hold.enter_group(Arc::downgrade(&members));
+            let members: Arc<dyn LossListener> = Arc::clone(&members) as _;
+            hold.add_loss_listener(Arc::downgrade(&members));
         }
         let bundle = Self(members);
         // A hold may have been lost before it knew the group.
@@ -326,7 +326,7 @@ impl Drop for Bundle {
         self.end_view();
         release_all_later(self.0.now(), self.0.end(|_| true));
         for hold in self.holds() {
-            hold.leave_group(Arc::as_ptr(&self.0).cast());
+            hold.remove_loss_listener(Arc::as_ptr(&self.0).cast());
         }
     }
 }

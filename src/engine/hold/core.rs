@@ -118,15 +118,15 @@ impl Core {
     }
 
     /// Notes what the server may have under this number without a guard.
-    pub(crate) fn note_unguarded(&self, number: u64, unguarded: Unguarded) {
+    pub(crate) fn add_unguarded(&self, number: u64, unguarded: Unguarded) {
         self.unguarded.insert(number, unguarded);
     }
 
     /// The hold has a guard now, or nothing is left of it, or its undoing is queued.
-    pub(crate) fn settle_unguarded(&self, number: u64) {
+    pub(crate) fn remove_unguarded(&self, number: u64) {
         self.unguarded.remove(number);
         if self.is_closed() {
-            self.locals.waiter_left.give();
+            self.locals.waiter_left.notify();
         }
     }
 
@@ -248,7 +248,7 @@ impl Core {
                 if self.unguarded.is_empty() && !self.locals.all().iter().any(waits) {
                     return;
                 }
-                self.locals.waiter_left.past(mark).await;
+                self.locals.waiter_left.changed_since(mark).await;
             }
         };
         self.clock.within(self.timing.reply, gone).await;
@@ -258,8 +258,8 @@ impl Core {
     /// it was not answered in time.
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::Release);
-        self.closing.give();
-        self.locals.recalls.changed.give();
+        self.closing.notify();
+        self.locals.recalls.changed.notify();
         self.undo_queues.end(self.clock.now());
         for local in self.locals.all() {
             local.queue.close();

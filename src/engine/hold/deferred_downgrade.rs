@@ -14,12 +14,12 @@ use std::sync::Arc;
 use super::core::Core;
 use super::event::{DeferredDowngrade, Event};
 use super::handoff::Handoff;
+use super::join_request::ReaderClass;
 use super::local::LocalLock;
 use super::registry::known;
 use super::settle::settle_later;
 use super::share_lease::ShareLease;
 use super::shell::Hold;
-use super::terms::JoinTerms;
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -60,12 +60,12 @@ impl Hold {
             Some(first)
         });
         if is_any {
-            self.local.open_read.put(Arc::downgrade(self) as _);
+            self.local.joinable_read.put(Arc::downgrade(self) as _);
         }
         is_any
     }
 
-    fn pass_to_first(self: &Arc<Self>, lease: ShareLease, terms: &JoinTerms) -> Option<Handoff> {
+    fn pass_to_first(self: &Arc<Self>, lease: ShareLease, terms: &ReaderClass) -> Option<Handoff> {
         if self.replication != terms.replication || !self.is_alone() || self.core.is_closed() {
             return None;
         }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::event::Event;
 use super::handoff::Handoff;
+use super::join_request::{JoinRequest, ReaderClass};
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
-use super::terms::{JoinRequest, JoinTerms};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::owner::Owner;
@@ -27,12 +27,12 @@ impl Hold {
 
     /// Hands a share to each reader of this client that waits to join it.
     pub(super) fn admit_waiting(self: &Arc<Self>) {
-        let admit = |terms: &JoinTerms| self.admit(terms);
+        let admit = |terms: &ReaderClass| self.admit(terms);
         let _none_may_wait = self.local.queue.hand_to_cohort(admit);
     }
 
     /// One more share, for a reader that waits to join.
-    pub(super) fn admit(self: &Arc<Self>, terms: &JoinTerms) -> Option<Handoff> {
+    pub(super) fn admit(self: &Arc<Self>, terms: &ReaderClass) -> Option<Handoff> {
         let (RawShare { owner, lease, .. }, _) = self.enter_beside(terms, false)?;
         Some(Handoff::new(
             Arc::clone(self) as _,
@@ -44,7 +44,7 @@ impl Hold {
 
     fn enter_beside(
         self: &Arc<Self>,
-        terms: &JoinTerms,
+        terms: &ReaderClass,
         is_claimed: bool,
     ) -> Option<(RawShare, Tick)> {
         if self.replication != terms.replication || self.core.is_closed() {
@@ -94,7 +94,7 @@ impl Hold {
             };
             tokio::select! {
                 biased;
-                () = self.changed.past(mark) => {}
+                () = self.changed.changed_since(mark) => {}
                 () = self.core.clock.sleep_until(end) => {}
                 () = self.core.clock.sleep_until(budget.deadline) => {
                     let message = "no answer yet to whether the server still has it, after it was out of reach; \

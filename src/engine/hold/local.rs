@@ -12,16 +12,16 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use redis::Cmd;
 
-use super::gained::Gained;
 use super::handoff::{Handoff, HandoffRequest};
-use super::open_read::OpenRead;
+use super::join_request::ReaderClass;
+use super::joinable_read::JoinableRead;
+use super::owner_waiters::OwnerWaiters;
 use super::queue::{LocalQueue, Place};
 use super::recalls::Recalls;
 use super::registry::{LocalHold, LocalHolds};
 use super::silence::Silence;
 use super::sticky_slot::StickySlot;
 use super::subscription::Subscription;
-use super::terms::JoinTerms;
 use super::turns::Turns;
 use crate::api::owner::Owner;
 use crate::conn::EventHandler;
@@ -37,7 +37,7 @@ use crate::observe::observer::Observed;
 const REFUSED_LATELY: Duration = Duration::from_secs(1);
 
 /// A place in the local queue of a lock.
-pub(crate) type QueuePlace<'a> = Place<'a, HandoffRequest, Handoff, JoinTerms>;
+pub(crate) type QueuePlace<'a> = Place<'a, HandoffRequest, Handoff, ReaderClass>;
 
 /// All locks that this client uses, and the channels it listens to.
 #[derive(Debug, Default)]
@@ -68,13 +68,13 @@ pub(crate) struct LocalLock {
     has_braces: bool,
     locals: Arc<Locals>,
     /// The tasks of this client that want the lock.
-    pub(crate) queue: LocalQueue<HandoffRequest, Handoff, JoinTerms>,
+    pub(crate) queue: LocalQueue<HandoffRequest, Handoff, ReaderClass>,
     /// How long the heads of the queue have been without an answer.
     pub(crate) silence: Silence,
     /// Its hint wakes the waiters of this client.
     pub(crate) subscription: Arc<Subscription>,
     /// Wakes the waiters of an owner when another of its tasks gets the lock.
-    pub(crate) gained: Gained,
+    pub(crate) acquired_here: OwnerWaiters,
     /// The holds of this client on the lock.
     pub(crate) holds: LocalHolds,
     /// The number of handles that keep it for their next call.
@@ -82,7 +82,7 @@ pub(crate) struct LocalLock {
     /// The command that notifies others that the lock is free, if a plain command can.
     pub(super) tell: OnceLock<Option<Arc<Cmd>>>,
     /// The hold that the next readers may join.
-    pub(crate) open_read: OpenRead,
+    pub(crate) joinable_read: JoinableRead,
     /// The sticky hold, if the client has the lock without a guard. The next task can take it.
     pub(crate) sticky: Arc<StickySlot>,
     /// Signalled when a waiter, here or elsewhere, begins to wait for the lock.
@@ -94,9 +94,9 @@ pub(crate) struct LocalLock {
 
 /// A handle's reference to its lock between two calls. It does not count as a use of the lock.
 #[derive(Debug)]
-pub(crate) struct KeptLocal(Arc<LocalLock>);
+pub(crate) struct CachedLock(Arc<LocalLock>);
 
-impl KeptLocal {
+impl CachedLock {
     pub(crate) fn new(local: Arc<LocalLock>) -> Self {
         local.kept.fetch_add(1, Ordering::AcqRel);
         Self(local)
@@ -107,13 +107,13 @@ impl KeptLocal {
     }
 }
 
-impl Clone for KeptLocal {
+impl Clone for CachedLock {
     fn clone(&self) -> Self {
         Self::new(Arc::clone(&self.0))
     }
 }
 
-impl Drop for KeptLocal {
+impl Drop for CachedLock {
     fn drop(&mut self) {
         self.0.kept.fetch_sub(1, Ordering::AcqRel);
     }
@@ -161,9 +161,9 @@ impl Locals {
                 .as_ref()
                 .map(|other| Arc::clone(&other.subscription))
                 .unwrap_or_default(),
-            gained: Gained::default(),
+            acquired_here: OwnerWaiters::default(),
             holds: LocalHolds::default(),
-            open_read: OpenRead::default(),
+            joinable_read: JoinableRead::default(),
             kept: AtomicUsize::new(0),
             tell: OnceLock::new(),
             sticky: Arc::default(),
@@ -267,16 +267,16 @@ impl EventHandler for Locals {
         // The first waiter woken is the first to ask: a fixed order makes that repeatable.
         told.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (_, subscription) in told {
-            subscription.hint.give();
+            subscription.hint.notify();
         }
-        self.recalls.changed.give();
+        self.recalls.changed.notify();
     }
 
     fn moved(&self) {
         let locks = self.all();
         let holds = locks.iter().map(|local| local.holds.live().len()).sum();
         self.observed.note(Fact::event(Event::Failover { holds }));
-        self.moved.give();
+        self.moved.notify();
     }
 
     fn reconnected(&self, lane: &'static str, server: &str) {
@@ -304,12 +304,12 @@ impl LocalLock {
     /// Adds a hold that this owner got in this mode.
     pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>, owner: &Owner, mode: Mode) {
         self.holds.add(hold, owner, mode);
-        self.gained.give(owner);
+        self.acquired_here.notify(owner);
     }
 
     /// Removes a hold that has ended.
     pub(super) fn remove_hold<H: LocalHold>(&self, hold: &H) {
-        self.open_read.remove(hold);
+        self.joinable_read.remove(hold);
         let is_last = self.holds.remove(hold);
         if is_last && self.waiters() == 0 {
             self.state.lock().turns.nobody_waits_here();
@@ -349,7 +349,7 @@ impl LocalLock {
             }
             tokio::select! {
                 biased;
-                () = self.hint().past(mark) => {}
+                () = self.hint().changed_since(mark) => {}
                 () = clock.sleep_until(limit) => {}
             }
             later = clock.now();
@@ -375,7 +375,7 @@ impl LocalLock {
         self.state.lock().turns.try_defer_downgrade(now)
     }
 
-    /// Counts a turn after which this client stands back. Returns whether it stands back now, for this turn or an
+    /// Counts a turn after which this client backs off. Returns whether it backs off now, for this turn or an
     /// earlier turn.
     pub(crate) fn end_turn(&self, now: Tick) -> bool {
         let mut state = self.state.lock();
@@ -383,13 +383,13 @@ impl LocalLock {
         state.turns.is_back()
     }
 
-    /// Whether this client stands back for others, and until when to wait for the next message.
-    pub(crate) fn stands_back(&self, now: Tick) -> Option<Tick> {
+    /// Whether this client backs off for others, and until when to wait for the next message.
+    pub(crate) fn back_off_end(&self, now: Tick) -> Option<Tick> {
         let messages = self.hint().messages();
-        self.state.lock().turns.stands_back(messages, now)
+        self.state.lock().turns.back_off_end(messages, now)
     }
 
-    /// This client stood back and now has the lock. Waiters elsewhere that asked in the meantime keep their places.
+    /// This client backed off and now has the lock. Waiters elsewhere that asked in the meantime keep their places.
     pub(crate) fn begin_turn(&self, now: Tick) {
         let messages = self.hint().messages();
         let waiting = self.queue.len().saturating_sub(1);
@@ -446,7 +446,7 @@ impl LocalLock {
 
     /// Wakes the waiters, because another attempt may succeed.
     pub(crate) fn wake_waiters(&self) {
-        self.hint().give();
+        self.hint().notify();
     }
 }
 

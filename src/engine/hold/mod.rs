@@ -13,21 +13,21 @@
 //!  operations.rs   one operation at a time, driven by the client; tokens.rs: a token after the grant
 //!  release_call.rs the call that releases or downgrades one hold or several
 //!  releasing.rs    whether the server may have executed a release that has no reply
-//! told.rs         what a hold notes of itself, and the reason of an operator who took it away
+//! facts.rs        what a hold notes of itself, and the reason of an operator who took it away
 //! server_lease.rs pure: the latest end of the lease at the server, unanswered requests included
 //! keep.rs         leaves a hold with `at_least` at the server, under another holder id
-//! member.rs       tells the other members of a group that one is lost
+//! loss_listener.rs  tells the other members of a group that one is lost
 //! share.rs        a guard's share of a hold; share_lease.rs: pure: the lease of each share
 //! bundle.rs       shares that stand and fall together: the guard of a multi-lock
 //! quorum/         holds on several servers; a majority counts
 //! reenter.rs      one more share, mostly without the server; transfer.rs: a hand-off to the next task
 //! readers.rs      pure: the readers that share one hold
-//! join.rs         adds a reader; open_read.rs: the hold that the next may join; terms.rs: the terms
+//! join.rs         adds a reader; joinable_read.rs: the hold that the next may join; join_request.rs: what they agree on
 //! deferred_downgrade.rs  readers under a write hold, between two writers
 //! sticky.rs       leaves a hold to its client when the last guard goes; sticky_slot.rs: its place
 //! sticky_span.rs  pure: for how long; recall.rs, recalls.rs: requests of waiters elsewhere
 //! subscribing.rs  subscribes and unsubscribes, in the order of the changes of the state
-//! gained.rs       wakes waiters of an owner when it gets the lock by another of its tasks
+//! owner_waiters.rs  wakes waiters of an owner when it gets the lock by another of its tasks
 //! local.rs        a client's state of one lock: registry.rs, subscription.rs
 //! queue.rs        the local queue, which skips a head that is not polled; queue/places.rs: its places
 //!   cohort.rs       the waiters that would share one grant
@@ -43,15 +43,17 @@ pub(crate) mod bundle;
 pub(crate) mod core;
 pub(crate) mod deferred_downgrade;
 mod event;
-pub(crate) mod gained;
+pub(crate) mod facts;
 pub(crate) mod grant_message;
 pub(crate) mod handoff;
 mod join;
+pub(crate) mod join_request;
+mod joinable_read;
 mod keep;
 pub(crate) mod local;
-mod member;
-mod open_read;
+mod loss_listener;
 mod operations;
+pub(crate) mod owner_waiters;
 pub(crate) mod protocol;
 pub(crate) mod queue;
 pub(crate) mod quorum;
@@ -75,17 +77,15 @@ mod sticky_slot;
 mod sticky_span;
 pub(crate) mod subscribing;
 pub(crate) mod subscription;
-pub(crate) mod terms;
 pub(crate) mod timing;
 mod tokens;
-pub(crate) mod told;
 mod transfer;
 mod turns;
 pub(crate) mod undo;
 pub(crate) mod unguarded;
 
 pub(crate) use event::NewHold;
-pub(crate) use member::Group;
+pub(crate) use loss_listener::LossListener;
 pub(crate) use share::Share;
 pub(crate) use share_lease::{ShareLease, local_deadline};
 pub(crate) use shell::Hold;

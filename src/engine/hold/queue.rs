@@ -38,10 +38,10 @@ const MISSED_MAX: u32 = 2;
 const PLACE_MAX: usize = 1000;
 
 #[derive(Debug)]
-pub(crate) struct LocalQueue<R, T, J = ()>(Mutex<State<R, T, J>>);
+pub(crate) struct LocalQueue<R, T, J = ()>(Mutex<QueueState<R, T, J>>);
 
 #[derive(Debug)]
-struct State<R, T, J> {
+struct QueueState<R, T, J> {
     /// The places by number, in the order of arrival. Nothing is kept of a waiter that has left, at any position:
     /// thousands may come and go behind one that waits for long.
     places: Places<Entry<R, T, J>>,
@@ -89,7 +89,7 @@ pub(crate) struct Place<'a, R, T, J: Copy + PartialEq = ()> {
 
 impl<R, T, J> Default for LocalQueue<R, T, J> {
     fn default() -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(QueueState {
             places: Places::default(),
             absent: BTreeMap::new(),
             end: 0,
@@ -171,7 +171,7 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         let mut woken = Vec::new();
         {
             let mut state = self.0.lock();
-            let State {
+            let QueueState {
                 places,
                 cohorts,
                 heads,
@@ -230,7 +230,7 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
     }
 
     /// Whether any waiter is excluded by a hold in this mode.
-    pub(crate) fn is_wanted(&self, held: Mode) -> bool {
+    pub(crate) fn has_waiter_blocked_by(&self, held: Mode) -> bool {
         let state = self.0.lock();
         let mut all = state.places.values().chain(state.absent.values());
         all.any(|entry| held == Mode::Exclusive || entry.mode == Mode::Exclusive)
@@ -268,7 +268,7 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
             .take(count)
             .filter_map(|(number, head)| head.is_missing(seen, now).then_some(number))
             .collect();
-        let handoffs = missing.into_iter().filter_map(|head| state.pass_over(head));
+        let handoffs = missing.into_iter().filter_map(|head| state.skip(head));
         Some(handoffs.collect())
     }
 
@@ -315,7 +315,7 @@ impl<R, T, J> Entry<R, T, J> {
     }
 }
 
-impl<R, T, J: Copy + PartialEq> State<R, T, J> {
+impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
     fn has_more(&self) -> bool {
         self.places.len() > self.heads as usize
     }
@@ -379,7 +379,7 @@ impl<R, T, J: Copy + PartialEq> State<R, T, J> {
     }
 
     /// Passes over a head that does not come. Returns the value that it had been handed, which is for others now.
-    fn pass_over(&mut self, number: u64) -> Option<T> {
+    fn skip(&mut self, number: u64) -> Option<T> {
         let mut entry = self.leave(number)?;
         let handoff = entry.handoff.take();
         (entry.is_head, entry.is_asking, entry.missed) = (false, false, 0);

@@ -50,7 +50,7 @@ impl Hold {
         if !self.state().has_guard() {
             self.end_stay();
         }
-        self.local.wanted.give();
+        self.local.wanted.notify();
     }
 
     /// Resolves when a waiter, here or elsewhere, is excluded by a hold in this mode. Cancel safe.
@@ -58,10 +58,10 @@ impl Hold {
         self.listen_for_recalls();
         loop {
             let mark = self.local.wanted.mark();
-            if self.state().is_recalled() || self.local.queue.is_wanted(mode) {
+            if self.state().is_recalled() || self.local.queue.has_waiter_blocked_by(mode) {
                 return;
             }
-            self.local.wanted.past(mark).await;
+            self.local.wanted.changed_since(mark).await;
         }
     }
 }
@@ -105,7 +105,7 @@ impl Listener {
                 _ => self.retry_at,
             };
             tokio::select! {
-                () = self.locals.recalls.changed.past(mark) => {}
+                () = self.locals.recalls.changed.changed_since(mark) => {}
                 () = clock.sleep_until(retry_at), if retry_at != Tick::NEVER => {}
             }
         }

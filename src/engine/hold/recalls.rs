@@ -39,7 +39,7 @@ impl Recalls {
             noted.insert(number);
         }
         drop(noted);
-        self.changed.give();
+        self.changed.notify();
     }
 
     pub(super) fn take(&self) -> BTreeSet<u64> {

@@ -10,7 +10,7 @@ use super::bound::Bound;
 use super::event::{Entered, Event};
 use super::share_lease::{ShareLease, lease_until};
 use super::shell::{Hold, RawShare};
-use super::state::State;
+use super::state::HoldState;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::lost::LostReason;
@@ -25,13 +25,13 @@ use crate::script::{Answer, Call, CallBudget, millis};
 
 /// How long one more share lasts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Entry {
+pub(crate) enum LeaseSource {
     Asked(LeasePolicy),
     /// As long as the share of an existing guard, with the same end.
     Like(ShareLease),
 }
 
-impl Entry {
+impl LeaseSource {
     fn lease(self, now: Tick) -> Duration {
         match self {
             Self::Asked(policy) => policy.lease(),
@@ -65,7 +65,7 @@ struct Agreed {
 pub(crate) struct Reentry {
     pub(crate) owner: Owner,
     pub(crate) mode: Mode,
-    pub(crate) entry: Entry,
+    pub(crate) entry: LeaseSource,
     pub(crate) fenced: bool,
     pub(crate) operation: &'static str,
 }
@@ -126,7 +126,7 @@ impl Hold {
         }))
     }
 
-    fn need(&self, state: &State, now: Tick, reentry: &Reentry) -> Result<Need> {
+    fn need(&self, state: &HoldState, now: Tick, reentry: &Reentry) -> Result<Need> {
         let owner = &reentry.owner;
         // It may have been handed off since the caller looked.
         if !state.is_held() || now >= state.deadline() || !state.is_of(owner) {

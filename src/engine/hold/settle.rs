@@ -12,10 +12,10 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::event::{Effects, Event};
+use super::facts::{ask_why, note_release_failed};
 use super::release_call::release_call;
 use super::releasing::Releasing;
 use super::shell::{Hold, RawShare};
-use super::told::{ask_why, note_release_failed};
 use crate::api::error::Result;
 use crate::api::lost::LostReason;
 use crate::conn::Lane;
@@ -106,7 +106,7 @@ impl Hold {
         is_repeated: bool,
     ) -> Option<LostReason> {
         if counts.is_none() {
-            self.core.settle_unguarded(self.number);
+            self.core.remove_unguarded(self.number);
         }
         let was_in_time = answer.first_sent < self.deadline();
         let lost = match released {
@@ -211,7 +211,8 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
             kept_until,
         } = share;
         let is_to_be_left = now < kept_until;
-        if !is_to_be_left && (hold.hand_on(mode, lease) || hold.leave_to_client(mode, lease)) {
+        if !is_to_be_left && (hold.hand_off_next(mode, lease) || hold.leave_to_client(mode, lease))
+        {
             continue;
         }
         let ended = lease.loss_at(now);
@@ -336,7 +337,7 @@ pub(super) fn settle_later(holds: Few<Arc<Hold>>) {
             let counts = hold.state().target_counts();
             hold.apply(Event::CountsSent(counts));
             if settled.is_err() {
-                hold.core.settle_unguarded(hold.number);
+                hold.core.remove_unguarded(hold.number);
             }
         }
     };

@@ -14,13 +14,13 @@ use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
 use super::handoff::Handoff;
+use super::join_request::JoinRequest;
 use super::local::LocalLock;
 use super::protocol::Protocol;
-use super::reenter::{Entrance, Entry, Reentry};
+use super::reenter::{Entrance, LeaseSource, Reentry};
 use super::registry::known;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
-use super::terms::JoinRequest;
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
 use crate::api::loss::{Losable, Loss, LossCell};
@@ -74,7 +74,7 @@ impl Share {
 
     /// A share, for a new owner, of a hold that readers of this client have. `None` if no hold can be joined.
     pub(crate) fn joined(local: &LocalLock, request: &JoinRequest) -> Option<Self> {
-        let hold: Arc<Hold> = known(local.open_read.get()?)?;
+        let hold: Arc<Hold> = known(local.joinable_read.get()?)?;
         let (raw, now) = hold.join(request)?;
         Some(Self::of(raw).noted_at(now))
     }
@@ -221,7 +221,7 @@ impl Share {
         let reentry = Reentry {
             owner: owner.clone(),
             mode,
-            entry: Entry::Like(lease),
+            entry: LeaseSource::Like(lease),
             fenced: false,
             operation: "reenter",
         };

@@ -1,7 +1,7 @@
-//! One hold at the server and what belongs to it: the shell around its [`State`].
+//! One hold at the server and what belongs to it: the shell around its [`HoldState`].
 //!
 //! It takes the mutex, applies an event, and carries out the effects. The guards of one owner on one lock share a
-//! hold. Invariants: only [`State::apply`] changes the state. Effects are carried out without the mutex, except for
+//! hold. Invariants: only [`HoldState::apply`] changes the state. Effects are carried out without the mutex, except for
 //! the note that a release is decided on: the next call in this client must find it.
 
 use std::sync::atomic::AtomicBool;
@@ -14,11 +14,11 @@ use super::bound::Bound;
 use super::core::Core;
 use super::event::{Effects, Event, NewHold, NextStep, ReleaseStep};
 use super::local::LocalLock;
-use super::member::Group;
+use super::loss_listener::LossListener;
 use super::protocol::{HolderRef, Protocol};
 use super::registry::LocalHold;
 use super::share_lease::ShareLease;
-use super::state::State;
+use super::state::HoldState;
 use super::unguarded::Unguarded;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::HolderId;
@@ -57,15 +57,15 @@ pub(crate) struct Hold {
     pub(super) holder: HolderId,
     /// The number in the holder id under which it is kept at the server.
     pub(super) kept_number: OnceLock<u64>,
-    state: Mutex<State>,
+    state: Mutex<HoldState>,
     /// Whether a request that releases it may have been executed.
     pub(super) may_be_released: AtomicBool,
     /// The operations that change it at the server.
     pub(super) operations: Operations,
     /// Signalled when the hold ends or its deadline moves.
     pub(super) changed: Hint,
-    /// The groups to notify if it is lost.
-    groups: Mutex<Few<Weak<dyn Group>>>,
+    /// The listeners to notify if it is lost.
+    loss_listeners: Mutex<Few<Weak<dyn LossListener>>>,
 }
 
 /// A share without a destructor that releases it: a guard has it, or is about to release it.
@@ -89,7 +89,7 @@ impl Hold {
         new: NewHold,
         now: Tick,
     ) -> RawShare {
-        let (state, lease) = State::new(now, &new);
+        let (state, lease) = HoldState::new(now, &new);
         // Most holds have a guard at their first check.
         let first_check = state.renewal_due();
         let hold = Arc::new(Self {
@@ -108,7 +108,7 @@ impl Hold {
             operations: Operations::default(),
             changed: Hint::default(),
             may_be_released: AtomicBool::new(false),
-            groups: Mutex::default(),
+            loss_listeners: Mutex::default(),
         });
         let by = if hold.is_handover {
             GrantedBy::Handover
@@ -118,7 +118,7 @@ impl Hold {
         hold.note_grant(new.mode, by);
         let entry: Weak<Self> = Arc::downgrade(&hold);
         if new.is_joinable {
-            local.open_read.put(entry.clone());
+            local.joinable_read.put(entry.clone());
         }
         local.add_hold(entry.clone(), &new.owner, new.mode);
         let is_in_doubt = hold.replace_contradicted(new.mode);
@@ -170,14 +170,13 @@ impl Hold {
     /// As [`apply`](Self::apply), for a state that the caller has locked already.
     pub(super) fn apply_to(
         &self,
-        mut state: MutexGuard<'_, State>,
+        mut state: MutexGuard<'_, HoldState>,
         now: impl Now,
         event: Event,
     ) -> Effects {
         let effects = state.apply(now, event);
         if effects.is_released {
-            self.core
-                .note_unguarded(self.number, self.unguarded(&state));
+            self.core.add_unguarded(self.number, self.unguarded(&state));
         }
         if effects.release == Some(ReleaseStep::Decided) {
             // From here on, requests of this client go behind the release.
@@ -204,21 +203,21 @@ impl Hold {
             self.local.wake_waiters();
         }
         if effects.wakes_guards || effects.is_over {
-            self.changed.give();
+            self.changed.notify();
         }
         if let Some(reason) = effects.lost {
             self.end_at_server(reason);
             self.end_stay();
             self.note_loss(reason);
-            let groups = std::mem::take(&mut *self.groups.lock());
-            for group in groups.iter().filter_map(Weak::upgrade) {
+            let loss_listeners = std::mem::take(&mut *self.loss_listeners.lock());
+            for group in loss_listeners.iter().filter_map(Weak::upgrade) {
                 group.member_lost(reason);
             }
         }
     }
 
     /// Locks the state, to read it or to decide on an event.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, HoldState> {
         self.state.lock()
     }
 
@@ -315,7 +314,7 @@ impl Hold {
             let end = self.deadline().min(lease.end());
             tokio::select! {
                 biased;
-                () = self.changed.past(mark) => {}
+                () = self.changed.changed_since(mark) => {}
                 // A released share is never lost.
                 () = self.core.clock.sleep_until(end), if is_held => {}
             }
@@ -323,7 +322,7 @@ impl Hold {
     }
 
     /// What the server may have of the hold without a guard.
-    pub(super) fn unguarded(&self, state: &State) -> Unguarded {
+    pub(super) fn unguarded(&self, state: &HoldState) -> Unguarded {
         Unguarded {
             protocol: self.protocol,
             name: self.name.clone(),
@@ -353,17 +352,17 @@ impl Hold {
     }
 
     /// Notifies `group` when the hold is lost. Has no effect if it is lost already.
-    pub(super) fn enter_group(&self, group: Weak<dyn Group>) {
-        self.groups.lock().push(group);
+    pub(super) fn add_loss_listener(&self, group: Weak<dyn LossListener>) {
+        self.loss_listeners.lock().push(group);
     }
 
-    pub(super) fn leave_group(&self, group: *const ()) {
-        let mut groups = self.groups.lock();
-        groups.retain(|other| other.as_ptr().cast::<()>() != group);
+    pub(super) fn remove_loss_listener(&self, group: *const ()) {
+        let mut loss_listeners = self.loss_listeners.lock();
+        loss_listeners.retain(|other| other.as_ptr().cast::<()>() != group);
     }
 
     pub(super) fn is_alone(&self) -> bool {
-        self.groups.lock().is_empty()
+        self.loss_listeners.lock().is_empty()
     }
 
     pub(super) fn holder_ref(&self) -> HolderRef<'_> {
@@ -416,7 +415,7 @@ impl Leased for Hold {
     }
 
     fn wake(&self) {
-        self.changed.give();
+        self.changed.notify();
     }
 
     fn due(self: Arc<Self>, now: Tick) -> Due {

@@ -13,9 +13,9 @@ use crate::engine::clock::{Clock, Tick};
 
 /// When the silence began, and the error of the last waiter that ended because of it.
 #[derive(Debug, Default)]
-pub(crate) struct Silence(Mutex<Option<State>>);
+pub(crate) struct Silence(Mutex<Option<Asking>>);
 
-type State = (Tick, Option<Error>);
+type Asking = (Tick, Option<Error>);
 
 /// Why a wait behind others is over.
 pub(crate) enum Over {
@@ -27,7 +27,7 @@ pub(crate) enum Over {
 impl Silence {
     /// Notes that a waiter asks now. Returns since when there has been no answer. If that has reached the limit of
     /// its call, also returns the error of an earlier waiter, and the call need not ask.
-    pub(crate) fn asks(&self, now: Tick, bound: &Bound) -> State {
+    pub(crate) fn begin_asking(&self, now: Tick, bound: &Bound) -> Asking {
         let mut state = self.0.lock();
         let (since, why) = state.get_or_insert((now, None));
         let why = why.as_ref().filter(|_| bound.end(*since) <= now);
@@ -35,17 +35,17 @@ impl Silence {
     }
 
     /// A waiter was answered, or need not ask.
-    pub(crate) fn ends(&self) {
+    pub(crate) fn end(&self) {
         let ended = self.0.lock().take();
         drop(ended);
     }
 
     /// Notes that a waiter ends with this error. If the error is not an answer, the waiters behind it end with it
     /// too, once they have waited as long.
-    pub(crate) fn failed(&self, error: &Error) {
+    pub(crate) fn note_error(&self, error: &Error) {
         let is_answer = !error.is_transient() || error.is_not_replicated();
         if is_answer {
-            self.ends();
+            self.end();
         } else if let Some((_, why)) = &mut *self.0.lock() {
             *why = Some(error.clone());
         }
@@ -53,7 +53,7 @@ impl Silence {
 
     /// Resolves when a call that waits behind others is over, by its deadline or by their silence. It needs no
     /// wake-up for that. Cancel safe.
-    pub(crate) async fn over(&self, clock: Clock, bound: &Bound) -> Over {
+    pub(crate) async fn until_over(&self, clock: Clock, bound: &Bound) -> Over {
         loop {
             let now = clock.now();
             let deadline = bound.deadline().unwrap_or(Tick::NEVER);

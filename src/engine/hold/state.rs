@@ -1,6 +1,6 @@
 //! The state of one hold: a plain value, without locks, clocks or servers.
 //!
-//! [`State::apply`] takes an event and returns what its shell has to do. Invariants: a hold goes from held to
+//! [`HoldState::apply`] takes an event and returns what its shell has to do. Invariants: a hold goes from held to
 //! released, forgotten or lost, once, and never back. A grant counts only if it arrives before the local deadline.
 //! The deadline is counted from before the request was sent, and never lies beyond the end of the longest share. The
 //! server counts one hold for all shares, alive or forgotten, in the strongest of their modes. Only a hold that is
@@ -34,7 +34,7 @@ const HANDOVER_GRACE: Duration = Duration::from_millis(100);
 const RENEWED_TOGETHER: u32 = 32;
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct HoldState {
     phase: Phase,
     /// The present owner. One task of this client may hand the hold off to another.
     owner: Owner,
@@ -91,7 +91,7 @@ enum Phase {
     Lost(LostReason),
 }
 
-impl State {
+impl HoldState {
     /// The state of a hold that was just granted, with one share, and the lease of that share.
     pub(super) fn new(now: Tick, new: &NewHold) -> (Self, ShareLease) {
         let lease = new.policy.lease();

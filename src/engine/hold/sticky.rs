@@ -33,7 +33,7 @@ impl Hold {
         // Waiters that came in the meantime did not find it in the slot.
         if self.core.is_closed() || !self.is_held() || self.state().is_recalled() {
             drop(self.local.sticky.take());
-        } else if self.local.queue.is_wanted(Mode::Exclusive) {
+        } else if self.local.queue.has_waiter_blocked_by(Mode::Exclusive) {
             self.local.wake_waiters();
         }
         true
@@ -49,7 +49,7 @@ impl Hold {
         let _nothing_under_way = self.begin_operation()?;
         if self.loss_of(lease).is_some()
             || !self.is_alone()
-            || self.local.queue.is_wanted(Mode::Exclusive)
+            || self.local.queue.has_waiter_blocked_by(Mode::Exclusive)
         {
             return None;
         }
@@ -95,7 +95,7 @@ impl Watch {
             match sticky.watch(clock.now()) {
                 Watched::Over(share) => drop(share),
                 Watched::Until(end) => tokio::select! {
-                    () = sticky.sooner.past(mark) => {}
+                    () = sticky.sooner.changed_since(mark) => {}
                     () = clock.sleep_until(end) => {}
                 },
                 Watched::Nothing => break,

@@ -50,7 +50,7 @@ impl StickySlot {
             state.watched_until = Some(end);
             drop(state);
             if !is_unwatched {
-                self.sooner.give();
+                self.sooner.notify();
             }
         }
         (before.map(|(hold, _)| hold), is_unwatched)

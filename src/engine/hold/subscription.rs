@@ -40,7 +40,7 @@ pub(crate) struct Subscribing(Arc<Subscription>);
 impl Drop for Subscribing {
     fn drop(&mut self) {
         self.0.is_subscribing.store(false, Ordering::SeqCst);
-        self.0.hint.give();
+        self.0.hint.notify();
     }
 }
 
@@ -62,7 +62,7 @@ impl Subscription {
         if let Some(grant) = GrantMessage::parse(message) {
             *self.grant.lock() = Some((channel.into(), grant));
         }
-        self.hint.give_message();
+        self.hint.notify_by_message();
     }
 
     /// Takes the last grant, if it came on this channel.

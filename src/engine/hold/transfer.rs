@@ -16,10 +16,12 @@ use crate::engine::counts::Mode;
 
 impl Hold {
     /// Hands the caller's share on to the head of the local queue. True if the head has it now.
-    pub(super) fn hand_on(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
+    pub(super) fn hand_off_next(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
         // Tasks that come from here on ask behind the release.
         let is_last = mode == Mode::Exclusive || self.state().is_last_of_deferred();
-        if !is_last || !self.local.queue.is_wanted(Mode::Exclusive) || self.loss_of(lease).is_some()
+        if !is_last
+            || !self.local.queue.has_waiter_blocked_by(Mode::Exclusive)
+            || self.loss_of(lease).is_some()
         {
             return false;
         }
@@ -37,7 +39,7 @@ impl Hold {
             self.hand_off_to(request, lease, |now| local.try_spend_handoff(now))
         });
         if is_handed_off && let Some(owner) = owner {
-            local.gained.give(&owner);
+            local.acquired_here.notify(&owner);
         }
         is_handed_off
     }
@@ -55,7 +57,7 @@ impl Hold {
         // Its span is the bound for the sake of others.
         let handoff = self.hand_off_to(request, lease, |_| true)?;
         if let Some(owner) = &request.owner {
-            self.local.gained.give(owner);
+            self.local.acquired_here.notify(owner);
         }
         Some(handoff)
     }

@@ -1,16 +1,16 @@
 //! Turns of the clients that want one lock: how long this client goes on, and when it asks again.
 //!
 //! In its turn the tasks of a client hand the lock off to each other, a limited number of times and for a limited
-//! time. Then the client stands back until each of the other listening clients has released the lock once, as far as
+//! time. Then the client backs off until each of the other listening clients has released the lock once, as far as
 //! messages show. All clients that want a lock therefore get it in turn, and few attempts after a message fail.
-//! Invariant: a client stands back for a limited time, and only for others that listen.
+//! Invariant: a client backs off for a limited time, and only for others that listen.
 
 use std::time::Duration;
 
 use super::handoff::{HANDOFFS_MAX, HANDOFFS_ONCE_MIN, HandoffBudget};
 use crate::engine::clock::Tick;
 
-/// The shortest time that a client that stands back waits for the next message, before it asks anyway.
+/// The shortest time that a client that backs off waits for the next message, before it asks anyway.
 const SILENCE_MIN: Duration = Duration::from_millis(2);
 
 /// Between two messages, another client receives the first, asks, is answered and releases: two round trips, plus its
@@ -41,7 +41,7 @@ pub(super) struct Turns {
     others: u64,
     /// When that release was decided on, and how many messages had come by that time.
     released: Option<(Tick, u64)>,
-    back: Option<StandBack>,
+    back: Option<BackOff>,
     absent: Absent,
     /// How long the server takes to answer the waiters of this client.
     trip: Duration,
@@ -57,9 +57,9 @@ struct Absent {
     until: Tick,
 }
 
-/// A client that has had its turn stands back for the others.
+/// A client that has had its turn backs off for the others.
 #[derive(Clone, Copy, Debug)]
-struct StandBack {
+struct BackOff {
     /// Its next turn comes when this many messages have come in total: one of its own release, and one of each of the
     /// others.
     messages: u64,
@@ -150,7 +150,7 @@ impl Turns {
         self.budget.spend_turn(now, self.trip, most) && self.others > 0
     }
 
-    /// Counts a turn. If it was the last in a row and others listen, this client stands back.
+    /// Counts a turn. If it was the last in a row and others listen, this client backs off.
     pub(super) fn end(&mut self, now: Tick) {
         let own = self.budget.spent_for(now);
         let own_turn = self.budget.time_of_turn(now, self.trip);
@@ -164,7 +164,7 @@ impl Turns {
             return;
         }
         let asking = self.time_to_ask();
-        self.back = Some(StandBack {
+        self.back = Some(BackOff {
             messages: self.released.map_or(0, |(_, messages)| messages) + 1 + u64::from(others),
             // The others may need the lock for as long as this client did.
             until: now.after((asking + own) * (others + 1)),
@@ -174,14 +174,14 @@ impl Turns {
         });
     }
 
-    /// Whether it may have to stand back.
+    /// Whether it may have to back off.
     pub(super) fn is_back(&self) -> bool {
         self.back.is_some()
     }
 
-    /// Whether it has to stand back after this number of messages. If so, returns until when to wait for the next
+    /// Whether it has to back off after this number of messages. If so, returns until when to wait for the next
     /// message: the end of each turn of the others sends one.
-    pub(super) fn stands_back(&self, messages: u64, now: Tick) -> Option<Tick> {
+    pub(super) fn back_off_end(&self, messages: u64, now: Tick) -> Option<Tick> {
         let back = self.back?;
         if messages >= back.messages || now >= back.until {
             return None;
@@ -195,7 +195,7 @@ impl Turns {
     }
 
     /// Begins a turn, after this number of messages and with this number of other waiting tasks. The others that it
-    /// stood back for, and that have not come by now, did not want the lock.
+    /// backed off for, and that have not come by now, did not want the lock.
     pub(super) fn begin(&mut self, messages: u64, waiting: usize, now: Tick) {
         self.waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
         if let Some(back) = self.back.take() {
@@ -260,9 +260,9 @@ mod tests {
         let turns = after_a_turn(Duration::ZERO, 3);
         assert!(turns.is_back());
         for messages in 4..8 {
-            assert_eq!(turns.stands_back(messages, at(10)), Some(at(2_010)));
+            assert_eq!(turns.back_off_end(messages, at(10)), Some(at(2_010)));
         }
-        assert_eq!(turns.stands_back(8, at(10)), None, "its own, and three");
+        assert_eq!(turns.back_off_end(8, at(10)), None, "its own, and three");
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn nobody_listens_nobody_stands_back() {
         let mut turns = after_a_turn(Duration::ZERO, 0);
-        assert_eq!(turns.stands_back(0, at(0)), None);
+        assert_eq!(turns.back_off_end(0, at(0)), None);
         let is_over = (0..40).any(|_| turns.count_turn(at(0)));
         assert!(!is_over, "a turn ends only for the sake of others");
     }
@@ -326,17 +326,17 @@ mod tests {
     #[test]
     fn it_ends_in_time_and_with_the_next_turn() {
         let mut turns = after_a_turn(Duration::ZERO, 3);
-        assert_eq!(turns.stands_back(5, at(7_000)), Some(at(8_000)));
-        assert_eq!(turns.stands_back(5, at(8_000)), None);
+        assert_eq!(turns.back_off_end(5, at(7_000)), Some(at(8_000)));
+        assert_eq!(turns.back_off_end(5, at(8_000)), None);
         turns.begin(5, 0, at(6_000));
         assert!(!turns.is_back());
-        assert_eq!(turns.stands_back(5, at(0)), None);
+        assert_eq!(turns.back_off_end(5, at(0)), None);
     }
 
     #[test]
     fn far_from_the_server_it_waits_for_longer() {
         let turns = after_a_turn(Duration::from_millis(40), 1);
-        assert_eq!(turns.stands_back(5, at(0)), Some(at(120_000)));
+        assert_eq!(turns.back_off_end(5, at(0)), Some(at(120_000)));
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
         turns.note_others(2);
         spend_turn(&mut turns, at(0));
         turns.end(at(3_000));
-        assert_eq!(turns.stands_back(0, at(4_000)), Some(at(4_000 + 5_000)));
+        assert_eq!(turns.back_off_end(0, at(4_000)), Some(at(4_000 + 5_000)));
     }
 
     /// The others may have left, or be frozen, and the lock be free. If they have it, the server says so.
@@ -360,7 +360,7 @@ mod tests {
             turns.note_release(now, 0);
             turns.end(now);
             let until = now.after(Duration::from_millis(silence));
-            assert_eq!(turns.stands_back(0, now), Some(until));
+            assert_eq!(turns.back_off_end(0, now), Some(until));
         }
     }
 
@@ -371,7 +371,7 @@ mod tests {
             spend_turn(turns, now);
             turns.end(now);
             let mut all = 0..9;
-            all.find(|messages| turns.stands_back(*messages, now).is_none())
+            all.find(|messages| turns.back_off_end(*messages, now).is_none())
         };
         let mut turns = Turns::default();
         turns.note_others(3);
@@ -398,7 +398,7 @@ mod tests {
             turns.note_release(now, messages);
             spend_turn(turns, now);
             turns.end(now);
-            let is_waited_for = turns.stands_back(messages, now).is_some();
+            let is_waited_for = turns.back_off_end(messages, now).is_some();
             turns.begin(messages + 1, 0, now);
             is_waited_for
         };
@@ -428,7 +428,7 @@ mod tests {
         spend_turn(&mut turns, at(140));
         turns.end(at(140));
         assert_eq!(
-            turns.stands_back(16, at(140)),
+            turns.back_off_end(16, at(140)),
             None,
             "one is not waited for"
         );

@@ -223,7 +223,7 @@ impl UndoQueues {
             let task = Arc::clone(self).empty(target, Arc::clone(scripts), reply);
             watchdog.drive(task.boxed());
         } else {
-            self.changed.give();
+            self.changed.notify();
         }
     }
 
@@ -232,7 +232,7 @@ impl UndoQueues {
         let mut ending = self.ending.lock();
         *ending = now.min(*ending);
         drop(ending);
-        self.changed.give();
+        self.changed.notify();
     }
 
     /// Whether an entry was abandoned that may be left at a server that stood still.
@@ -277,7 +277,7 @@ impl UndoQueues {
                     }
                     self.ended(target, undo, end, is_settled, now);
                 }
-                () = self.changed.past(mark), if under_way.len() < room => {}
+                () = self.changed.changed_since(mark), if under_way.len() < room => {}
                 () = clock.sleep_until(look), if under_way.len() < room && look != Tick::NEVER => {}
             }
         }

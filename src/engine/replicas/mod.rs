@@ -30,8 +30,8 @@ use tokio::sync::oneshot;
 use crate::api::options::Replication;
 use crate::script::{Failure, Scripts};
 use crate::watchdog::{BATCH_HOLDS_MAX, Watchdog};
+use request::{ConfirmOutcome, Request};
 pub(crate) use request::{Confirmation, Verdict};
-use request::{Outcome, Request};
 
 #[derive(Debug)]
 pub(crate) struct Replicas {
@@ -59,7 +59,7 @@ impl Replicas {
         watchdog: &Watchdog,
         holds: Vec<Confirmation>,
         replication: Replication,
-    ) -> Outcome {
+    ) -> ConfirmOutcome {
         let Some(first) = holds.first() else {
             return Ok(Verdict::Confirmed);
         };

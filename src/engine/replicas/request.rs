@@ -33,12 +33,12 @@ pub(crate) enum Verdict {
     Denied(RedisError),
 }
 
-pub(super) type Outcome = Result<Verdict, Failure>;
+pub(super) type ConfirmOutcome = Result<Verdict, Failure>;
 
 /// Holds in one slot that are confirmed for one caller.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) holds: Vec<Confirmation>,
     pub(super) replication: Replication,
-    pub(super) outcome: oneshot::Sender<Outcome>,
+    pub(super) outcome: oneshot::Sender<ConfirmOutcome>,
 }

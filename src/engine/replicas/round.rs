@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use super::request::{Outcome, Request, Verdict};
+use super::request::{ConfirmOutcome, Request, Verdict};
 use crate::conn::Lane;
 use crate::conn::error_reply::{code, is_temporary, is_unknown_command};
 use crate::conn::value::shown;
@@ -34,7 +34,7 @@ pub(super) async fn run(scripts: &Scripts, reply: Duration, requests: Vec<Reques
     }
 }
 
-fn report(request: Request, outcome: Outcome) {
+fn report(request: Request, outcome: ConfirmOutcome) {
     // The caller may be gone.
     let _ = request.outcome.send(outcome);
 }

@@ -143,7 +143,7 @@ async fn until_renewals(core: &Weak<Core>, scripts: &Scripts, last: Tick, every:
     let mark = renewed.mark();
     tokio::select! {
         biased;
-        () = renewed.past(mark) => {}
+        () = renewed.changed_since(mark) => {}
         () = scripts.clock.sleep_until(last.after(every + slack)) => {}
     }
     true

@@ -29,7 +29,7 @@ use crate::observe::counts::{
     Counts, LANES, LOSSES, PLACES, PUBLISHED_EVERY, Places, RENEWALS, WAITS, WAITS_OVER,
 };
 use crate::observe::events::Event;
-use crate::observe::fact::{Fact, KINDS, Outcome};
+use crate::observe::fact::{CallOutcome, Fact, KINDS};
 use crate::observe::group::{ByGroup, Group};
 
 static METADATA: Metadata<'static> = Metadata::new("lockset", Level::INFO, Some("lockset"));
@@ -227,7 +227,7 @@ impl OfGroup {
         }
         for ((calls, holds), kind) in self.calls.iter().zip(&self.holds).zip(KINDS) {
             let of_kind = [("kind", kind), of_group];
-            let granted = &calls[Outcome::Granted as usize];
+            let granted = &calls[CallOutcome::Granted as usize];
             let is_held = granted.get().is_some();
             let ended = if is_held {
                 pass(holds.get(), &HOLD, &of_kind)
@@ -240,7 +240,7 @@ impl OfGroup {
                     let labels = [("kind", kind), ("outcome", outcome), of_group];
                     let count = pass(calls.get(), &ACQUIRE, &labels);
                     add(&CALLS, &labels, count);
-                    if outcome == OUTCOMES[Outcome::Granted as usize] {
+                    if outcome == OUTCOMES[CallOutcome::Granted as usize] {
                         began = count;
                     }
                 }

@@ -82,7 +82,7 @@ pub(super) fn describe_all(recorder: &dyn Recorder) {
 /// In the order of [`GrantedBy`](crate::observe::fact::GrantedBy).
 const PATHS: [&str; WAYS] = ["server", "handover", "memory", "reentry"];
 
-/// In the order of [`Outcome`](crate::observe::fact::Outcome).
+/// In the order of [`CallOutcome`](crate::observe::fact::CallOutcome).
 pub(super) const OUTCOMES: [&str; 4] = ["granted", "refused", "error", "cancelled"];
 
 const RENEWAL_OUTCOMES: [&str; 3] = ["in_time", "late", "failed"];
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::api::lost::LostReason;
     use crate::observe::counts::WAITS_OVER;
-    use crate::observe::fact::{CountedKind, GrantedBy, Outcome};
+    use crate::observe::fact::{CallOutcome, CountedKind, GrantedBy};
 
     /// The places used for counting match the tables of names.
     #[test]
@@ -146,10 +146,10 @@ mod tests {
         );
         assert_eq!(kinds.map(|(_, name)| name), KINDS);
         let outcomes = [
-            Outcome::Granted,
-            Outcome::Refused,
-            Outcome::Error,
-            Outcome::Cancelled,
+            CallOutcome::Granted,
+            CallOutcome::Refused,
+            CallOutcome::Error,
+            CallOutcome::Cancelled,
         ];
         let outcomes = outcomes.map(|outcome| OUTCOMES[outcome as usize]);
         assert_eq!(outcomes, ["granted", "refused", "error", "cancelled"]);

@@ -21,7 +21,7 @@ fn info(url: &str) -> ConnectionInfo {
 }
 
 async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
-    let wire = WireTerms {
+    let wire = WireParams {
         clock: Clock::System,
         protocol: ProtocolVersion::RESP2,
         silence: BOUND,
@@ -29,7 +29,7 @@ async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
         push: Arc::new(PushState::new(None)),
         first_bytes: FirstBytes::default(),
     };
-    let terms = Terms {
+    let terms = DialParams {
         info,
         security: &Security::default(),
         limit: BOUND,

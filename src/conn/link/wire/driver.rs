@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::decode::Decoder;
-use super::shared::{Shared, WireTerms};
+use super::shared::{Shared, WireParams};
 use crate::conn::link::first_bytes::FirstBytes;
 use crate::conn::link::pace::{LATE, few_in_flight, portion_of};
 use crate::conn::link::shared_tick::SharedTick;
@@ -98,7 +98,7 @@ enum Read {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Makes a driver. Must be called on the runtime that will run it.
-    pub(super) fn new(stream: S, shared: Arc<Shared>, terms: WireTerms) -> Self {
+    pub(super) fn new(stream: S, shared: Arc<Shared>, terms: WireParams) -> Self {
         Self {
             stream,
             shared,

@@ -25,7 +25,7 @@ use tokio::runtime::{self, Handle};
 use self::driver::Driver;
 use self::encode::encode;
 use self::shared::Shared;
-pub(crate) use self::shared::WireTerms;
+pub(crate) use self::shared::WireParams;
 use self::unanswered::{Confirmation, Ended, Number};
 use crate::engine::clock::Clock;
 
@@ -45,7 +45,7 @@ impl Wire {
     /// Returns a wire and the future that drives it. Must be called on the runtime that will run the driver.
     pub(super) fn new<S>(
         stream: S,
-        terms: WireTerms,
+        terms: WireParams,
     ) -> (Self, impl Future<Output = ()> + Send + 'static)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

@@ -18,7 +18,7 @@ use crate::engine::clock::Clock;
 
 /// The settings of a wire.
 #[derive(Clone, Debug)]
-pub(crate) struct WireTerms {
+pub(crate) struct WireParams {
     pub(crate) clock: Clock,
     pub(crate) protocol: ProtocolVersion,
     /// A connection without a reply for this long is silent.
@@ -32,10 +32,10 @@ pub(crate) struct WireTerms {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Shared(pub(super) Mutex<State>);
+pub(super) struct Shared(pub(super) Mutex<WireState>);
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct WireState {
     /// Commands that the driver has not taken yet.
     pub(super) bytes: Vec<u8>,
     pub(super) unanswered: Unanswered,

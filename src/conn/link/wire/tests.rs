@@ -17,8 +17,8 @@ use crate::engine::clock::Tick;
 const SILENCE: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(20);
 
-fn terms(silence: Duration) -> WireTerms {
-    WireTerms {
+fn terms(silence: Duration) -> WireParams {
+    WireParams {
         clock: Clock::System,
         protocol: ProtocolVersion::RESP3,
         silence,

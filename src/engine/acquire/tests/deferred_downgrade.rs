@@ -97,7 +97,7 @@ async fn a_renewal_that_is_not_answered_keeps_out_no_reader() {
         _ => None,
     });
     let reading = after_writer(&lock).await;
-    client.core().locals.moved.give();
+    client.core().locals.moved.notify();
     others().await;
     assert_eq!(asked(&server), [What::Write, What::Renew], "it is in doubt");
     tokio::time::sleep(MS * 8).await;

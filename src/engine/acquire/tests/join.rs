@@ -385,7 +385,7 @@ async fn a_release_in_doubt_waits_for_the_answer() {
         let [one, other] = [lock.read().await.unwrap(), lock.read().await.unwrap()];
         // Lets the watchdog task start, and then notifies it.
         others().await;
-        client.core().locals.moved.give();
+        client.core().locals.moved.notify();
         others().await;
         let mut releasing = Box::pin(one.release());
         assert!((&mut releasing).now_or_never().is_none());

@@ -61,7 +61,7 @@ fn len(queue: &Queue) -> usize {
 }
 
 /// Checks on the head until it is passed over. Returns the shares that it had been handed.
-fn pass_over(queue: &Queue) -> Vec<Share> {
+fn skip(queue: &Queue) -> Vec<Share> {
     let looks =
         (0..MISSED_MAX).map(|_| queue.pass_over_missing(Hint::default().mark(), Tick::ZERO));
     looks.flatten().flatten().collect()
@@ -139,7 +139,7 @@ fn of_those_that_would_join_one_is_a_head() {
     assert!(!is_head(&next));
     let mark = Hint::default().mark();
     joining[0].rest(mark, Tick::ZERO);
-    assert!(pass_over(&queue).is_empty());
+    assert!(skip(&queue).is_empty());
     assert!(is_head(&next));
     assert!(!is_head(&joining[0]), "one at a time");
     drop(next);
@@ -259,7 +259,7 @@ fn who_is_behind_one_that_wants_it_alone_knows() {
     let behind = queue.push_joining(());
     assert!(behind.is_behind_alone());
     last.rest(Hint::default().mark(), Tick::ZERO);
-    assert!(pass_over(&queue).is_empty());
+    assert!(skip(&queue).is_empty());
     assert!(!behind.is_behind_alone() && is_head(&behind) && !queue.has_alone());
     assert!(!is_head(&last));
     assert!(queue.has_alone() && behind.is_behind_alone());
@@ -340,9 +340,9 @@ fn one_that_does_not_come_is_passed_over() {
     assert!(queue.has_more());
     drop(second);
     assert!(is_head(&first) && !is_head(&third), "it has kept its claim");
-    pass_over(&queue);
-    pass_over(&queue);
-    pass_over(&queue);
+    skip(&queue);
+    skip(&queue);
+    skip(&queue);
     assert_eq!(
         queue.0.lock().absent.len(),
         2,
@@ -367,7 +367,7 @@ fn one_that_need_not_come_is_let_be() {
         }
         assert!(!second.is_head());
         if is_told {
-            hint.give();
+            hint.notify();
         }
         let now = if is_told { soon } else { late };
         assert!(queue.pass_over_missing(hint.mark(), now).is_some());
@@ -375,7 +375,7 @@ fn one_that_need_not_come_is_let_be() {
         assert!(queue.pass_over_missing(hint.mark(), now).is_some());
         assert!(second.is_head());
         assert!(!first.is_head());
-        assert!(pass_over(&queue).is_empty());
+        assert!(skip(&queue).is_empty());
         assert!(first.is_head() && !second.is_head());
     }
 }
@@ -407,7 +407,7 @@ fn a_place_counts_those_who_came_before_and_are_there() {
     let all = || all().collect::<Vec<_>>();
     assert_eq!(all(), [Some(1), Some(2), Some(3), Some(4)]);
     // A waiter that was passed over is next when it comes back.
-    assert!(pass_over(&queue).is_empty());
+    assert!(skip(&queue).is_empty());
     assert!(is_head(&places[1]));
     assert_eq!(all(), [Some(1), Some(2), Some(3), Some(4)]);
     drop(places.remove(2));
@@ -634,7 +634,7 @@ async fn it_does_what_a_simple_model_does() {
             }
         }
         if random.u8(0..8) == 0 {
-            spare.extend(pass_over(&queue));
+            spare.extend(skip(&queue));
             pass_over_in_model(&mut seen);
             promote(&mut seen);
         }

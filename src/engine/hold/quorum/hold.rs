@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::state::{Guard, Phase, State};
+use super::state::{Guard, Phase, QuorumState};
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::lost::LostReason;
@@ -21,14 +21,14 @@ use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::registry::LocalHold;
-use crate::engine::hold::{Group, Hold, Share, ShareLease};
+use crate::engine::hold::{Hold, LossListener, Share, ShareLease};
 
 #[derive(Debug)]
 pub(crate) struct QuorumHold {
     pub(super) config: QuorumConfig,
     /// The holder id at the first server that granted it.
     pub(super) holder: Box<str>,
-    state: Mutex<State>,
+    state: Mutex<QuorumState>,
     /// Signalled when it is lost, when its last guard is gone, and when a server drops out.
     changed: Arc<Hint>,
 }
@@ -61,7 +61,7 @@ impl QuorumHold {
         token: Option<FencingToken>,
         kept_until: Tick,
     ) -> (Arc<Self>, Guard) {
-        let mut state = State::new(servers, token);
+        let mut state = QuorumState::new(servers, token);
         let guard = state.add_guard(lease_of(&shares, config.quorum), kept_until);
         let holder = shares.first().map(|(_, share)| share.holder_id().into());
         for (server, share) in shares {
@@ -76,7 +76,7 @@ impl QuorumHold {
             changed: Arc::default(),
         });
         for (_, member) in members {
-            member.enter_group(this.as_group());
+            member.add_loss_listener(this.as_loss_listener());
         }
         let entry: Weak<Self> = Arc::downgrade(&this);
         let config = &this.config;
@@ -86,8 +86,8 @@ impl QuorumHold {
         (this, guard)
     }
 
-    fn as_group(self: &Arc<Self>) -> Weak<dyn Group> {
-        let group: Arc<dyn Group> = Arc::clone(self) as _;
+    fn as_loss_listener(self: &Arc<Self>) -> Weak<dyn LossListener> {
+        let group: Arc<dyn LossListener> = Arc::clone(self) as _;
         Arc::downgrade(&group)
     }
 
@@ -197,7 +197,7 @@ impl QuorumHold {
             let end = self.deadline().min(lease.end());
             tokio::select! {
                 biased;
-                () = self.changed.past(mark) => {}
+                () = self.changed.changed_since(mark) => {}
                 // An earlier deadline is signalled as a change. A released hold is never lost, and has no deadline.
                 () = self.config.clock.sleep_until(end), if is_held => {}
             }
@@ -227,7 +227,7 @@ impl QuorumHold {
     }
 
     fn notify_ended(&self) {
-        self.changed.give();
+        self.changed.notify();
         self.config.local.holds.remove(self);
         self.config.local.wake_waiters();
     }
@@ -256,7 +256,7 @@ impl QuorumHold {
         }
         drop(dropped);
         // Its deadline may have been part of the majority.
-        self.changed.give();
+        self.changed.notify();
         if member.expire_if_due() == Some(LostReason::Revoked) {
             // The server has lost its data, or an operator took the hold away: the other servers know.
             self.members().iter().for_each(|(_, other)| other.verify());
@@ -274,7 +274,7 @@ impl QuorumHold {
         mut share: Share,
         raised: Option<FencingToken>,
     ) -> bool {
-        share.hold().enter_group(self.as_group());
+        share.hold().add_loss_listener(self.as_loss_listener());
         // After its grant and before it counts: check that the others were enough until now.
         if self.loss().is_some() {
             return false;
@@ -405,7 +405,7 @@ fn lease_of(shares: &[(usize, Share)], quorum: usize) -> ShareLease {
         .unwrap_or(ShareLease::Until(Tick::ZERO))
 }
 
-impl Group for QuorumHold {
+impl LossListener for QuorumHold {
     fn member_lost(self: Arc<Self>, _reason: LostReason) {
         self.check_members();
     }

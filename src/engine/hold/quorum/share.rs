@@ -132,7 +132,7 @@ impl QuorumShare {
         let (local, changed) = (&hold.config.local, hold.changed());
         loop {
             let marks = (local.wanted.mark(), changed.mark());
-            if local.queue.is_wanted(Mode::Exclusive) {
+            if local.queue.has_waiter_blocked_by(Mode::Exclusive) {
                 return;
             }
             let members = hold.members();
@@ -142,9 +142,9 @@ impl QuorumShare {
             let mut each: FuturesUnordered<_> = each.collect();
             tokio::select! {
                 Some(()) = each.next() => return,
-                () = local.wanted.past(marks.0) => {}
+                () = local.wanted.changed_since(marks.0) => {}
                 // Other servers may be members now.
-                () = changed.past(marks.1) => {}
+                () = changed.changed_since(marks.1) => {}
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::engine::clock::Tick;
 use crate::engine::hold::{Hold, Share, ShareLease};
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct QuorumState {
     pub(super) phase: Phase,
     pub(super) token: Option<FencingToken>,
     /// The time that released guards asked for: the servers keep the hold until then.
@@ -43,7 +43,7 @@ pub(super) struct Guard {
     kept_until: Tick,
 }
 
-impl State {
+impl QuorumState {
     /// Held, without a guard or a server so far.
     pub(super) fn new(servers: usize, token: Option<FencingToken>) -> Self {
         let mut shares = Vec::new();

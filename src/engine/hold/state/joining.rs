@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::State;
+use super::HoldState;
 use crate::api::fencing::FencingToken;
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
@@ -12,7 +12,7 @@ use crate::engine::hold::event::{DeferredDowngrade, Effects, ReleaseStep};
 use crate::engine::hold::readers::{Leave, Readers};
 use crate::engine::hold::share_lease::ShareLease;
 
-impl State {
+impl HoldState {
     /// Whether a reader that wants this lease may join now. The server is known to count at least one share of the
     /// hold and goes on to do so, no waiter elsewhere wants it, and at least half of its lease is left.
     pub(in crate::engine::hold) fn can_be_joined(

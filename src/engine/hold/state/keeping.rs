@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Phase, State};
+use super::{HoldState, Phase};
 use crate::engine::clock::Tick;
 
-impl State {
+impl HoldState {
     /// Notes that a released guard asked to keep the hold until then. Ignored if the hold is lost.
     pub(super) fn ask_to_keep(&mut self, until: Tick) {
         if self.phase == Phase::Held {

@@ -1,6 +1,6 @@
 //! Which holds pass from task to task of one client, at once or after a while, and what that changes.
 
-use super::State;
+use super::HoldState;
 use crate::api::fencing::FencingToken;
 use crate::api::options::LeasePolicy;
 use crate::api::owner::Owner;
@@ -10,7 +10,7 @@ use crate::engine::hold::event::{Effects, NextOwner, ReleaseStep};
 use crate::engine::hold::readers::Readers;
 use crate::engine::hold::share_lease::ShareLease;
 
-impl State {
+impl HoldState {
     /// Whether a waiter with this policy can take over the share that has `lease`: it is renewed for the waiter as it
     /// was before.
     pub(in crate::engine::hold) fn can_hand_off(

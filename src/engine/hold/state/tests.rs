@@ -46,14 +46,14 @@ fn new_hold(policy: LeasePolicy, mode: Mode) -> NewHold {
 }
 
 /// Granted at 100 s.
-fn held_in(mode: Mode) -> State {
+fn held_in(mode: Mode) -> HoldState {
     let new = new_hold(LeasePolicy::Renewed(LEASE), mode);
-    let (mut state, _) = State::new(secs(100), &new);
+    let (mut state, _) = HoldState::new(secs(100), &new);
     assert_eq!(state.apply(secs(100), guarded()), Effects::default());
     state
 }
 
-fn held() -> State {
+fn held() -> HoldState {
     held_in(Mode::Exclusive)
 }
 
@@ -97,7 +97,7 @@ fn forgotten_by(owner: &Owner, mode: Mode) -> Event {
     }
 }
 
-fn reentry(now: Tick, state: &State, mode: Mode) -> Event {
+fn reentry(now: Tick, state: &HoldState, mode: Mode) -> Event {
     Event::Entered(Entered {
         owner: state.owner().clone(),
         mode,
@@ -108,7 +108,7 @@ fn reentry(now: Tick, state: &State, mode: Mode) -> Event {
 }
 
 /// A hold in each phase.
-fn of_each_phase() -> [(&'static str, State); 4] {
+fn of_each_phase() -> [(&'static str, HoldState); 4] {
     let mut gone = held();
     gone.apply(secs(101), released(Mode::Exclusive));
     let mut left = held();
@@ -273,7 +273,7 @@ fn what_is_to_be_left_for_no_time_is_given_back_without_a_look_at_the_clock() {
 #[test]
 fn a_re_entry_is_local_and_says_when_to_look() {
     let new = new_hold(LeasePolicy::Fixed(LEASE), Mode::Exclusive);
-    let (mut state, _) = State::new(secs(100), &new);
+    let (mut state, _) = HoldState::new(secs(100), &new);
     let end = state.next_check();
     let granted = reentry(secs(101), &state, Mode::Exclusive);
     let effects = state.apply(secs(101), granted);
@@ -290,7 +290,7 @@ fn a_re_entry_is_local_and_says_when_to_look() {
 
 #[test]
 fn a_re_entry_needs_a_renewal_where_the_lease_does_not_reach() {
-    let can = |state: &State, now, policy: LeasePolicy| {
+    let can = |state: &HoldState, now, policy: LeasePolicy| {
         let share = ShareLease::of(policy, now, now);
         state.can_be_entered(now, policy.lease(), share)
     };
@@ -309,7 +309,7 @@ fn a_re_entry_needs_a_renewal_where_the_lease_does_not_reach() {
 #[test]
 fn a_hold_without_a_guard_is_not_renewed() {
     let new = new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive);
-    let (mut state, _) = State::new(secs(100), &new);
+    let (mut state, _) = HoldState::new(secs(100), &new);
     let due = state.renewal_due();
     assert!(due < secs(112));
     assert_eq!(state.next_step(due), NextStep::Wait(state.deadline()));
@@ -464,7 +464,7 @@ fn what_is_due_when() {
 #[test]
 fn a_fixed_lease_is_not_renewed() {
     let new = new_hold(LeasePolicy::Fixed(LEASE), Mode::Exclusive);
-    let (mut state, share) = State::new(secs(100), &new);
+    let (mut state, share) = HoldState::new(secs(100), &new);
     let end = local_deadline(secs(100), LEASE);
     assert_eq!(share, ShareLease::Until(end));
     assert_eq!(state.next_step(secs(120)), NextStep::Wait(end));
@@ -479,7 +479,7 @@ fn a_fixed_lease_is_not_renewed() {
 fn a_hold_is_renewed_up_to_its_max_and_lost_for_that_reason() {
     let max = Duration::from_secs(40);
     let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
-    let (mut state, share) = State::new(at(100_010), &new_hold(policy, Mode::Exclusive));
+    let (mut state, share) = HoldState::new(at(100_010), &new_hold(policy, Mode::Exclusive));
     state.apply(at(100_010), guarded());
     let end = at(140_010);
     assert_eq!(share, ShareLease::RenewedUntil { lease: LEASE, end });
@@ -511,7 +511,7 @@ fn a_hold_that_misses_its_renewals_has_not_reached_its_max() {
     let max = Duration::from_secs(60);
     let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
     for event in [Event::ClockRead, Event::Lost(LostReason::Expired)] {
-        let (mut state, _) = State::new(secs(100), &new_hold(policy, Mode::Exclusive));
+        let (mut state, _) = HoldState::new(secs(100), &new_hold(policy, Mode::Exclusive));
         let lost = state.apply(state.deadline(), event).lost;
         assert_eq!(lost, Some(LostReason::Expired));
     }
@@ -521,7 +521,7 @@ fn a_hold_that_misses_its_renewals_has_not_reached_its_max() {
 fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
     let max = Duration::from_secs(20);
     let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
-    let (mut state, before) = State::new(secs(100), &new_hold(policy, Mode::Exclusive));
+    let (mut state, before) = HoldState::new(secs(100), &new_hold(policy, Mode::Exclusive));
     let now = secs(104);
     assert!(state.can_hand_off(now, before, policy, false));
     let after = ShareLease::of(policy, now, now);
@@ -551,7 +551,7 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
 fn a_hand_off_that_changes_the_end_of_a_hold_brings_its_renewal_forward() {
     let max = Duration::from_secs(25);
     let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
-    let (mut state, before) = State::new(secs(100), &new_hold(policy, Mode::Exclusive));
+    let (mut state, before) = HoldState::new(secs(100), &new_hold(policy, Mode::Exclusive));
     assert_eq!(state.next_check(), secs(125));
     let now = secs(101);
     let next = NextOwner {
@@ -574,7 +574,7 @@ fn guarded() -> Event {
 }
 
 /// Held since 100 s by two guards of one owner. `share` is the lease of the second.
-fn held_twice(share: ShareLease) -> State {
+fn held_twice(share: ShareLease) -> HoldState {
     let mut state = held();
     let mut entered = reentry(secs(100), &state, Mode::Exclusive);
     if let Event::Entered(entered) = &mut entered {
@@ -671,13 +671,13 @@ fn a_renewal_reaches_what_a_released_guard_asked_for() {
 }
 
 /// Granted at 100 s to a reader, and joined by another.
-fn joined() -> (State, Owner, Owner) {
+fn joined() -> (HoldState, Owner, Owner) {
     let new = NewHold {
         is_joinable: true,
         token: None,
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Shared)
     };
-    let (mut state, _) = State::new(secs(100), &new);
+    let (mut state, _) = HoldState::new(secs(100), &new);
     let (first, other) = (state.owner().clone(), Owner::new());
     assert!(state.can_be_joined(secs(100), LEASE, REPLY));
     state.apply(secs(100), joins(&other));
@@ -701,12 +701,12 @@ fn deferred(first: &Owner, until: Tick) -> Event {
 }
 
 /// Granted at 100 s to a writer, then passed on for 5 ms to a reader, which has taken it.
-fn read_by_write_hold() -> (State, Owner) {
+fn read_by_write_hold() -> (HoldState, Owner) {
     let new = NewHold {
         token: None,
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
     };
-    let (mut state, share) = State::new(secs(100), &new);
+    let (mut state, share) = HoldState::new(secs(100), &new);
     let first = Owner::new();
     assert!(state.is_written() && state.can_pass_to_readers(secs(100), share, LEASE));
     let effects = state.apply(secs(100), deferred(&first, at(100_005)));
@@ -728,7 +728,7 @@ fn a_write_hold_that_readers_have_is_read() {
     state.apply(secs(100), joins(&other));
     assert!(!state.is_last_of_deferred());
     let policy = LeasePolicy::Renewed(LEASE);
-    let can_go_on = |state: &State| state.can_hand_off(secs(100), renewed(), policy, false);
+    let can_go_on = |state: &HoldState| state.can_hand_off(secs(100), renewed(), policy, false);
     assert!(!can_go_on(&state), "two have it");
     let left = state.apply(secs(100), released_by(&first, Mode::Shared));
     assert!(left.is_local && !left.is_over);
@@ -824,7 +824,7 @@ fn a_hold_that_is_not_certain_goes_to_no_reader() {
     ];
     let new = new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive);
     for (what, before) in cases {
-        let (mut state, share) = State::new(secs(100), &new);
+        let (mut state, share) = HoldState::new(secs(100), &new);
         assert!(state.can_pass_to_readers(secs(100), share, LEASE), "{what}");
         state.apply(secs(100), before);
         assert!(
@@ -832,7 +832,7 @@ fn a_hold_that_is_not_certain_goes_to_no_reader() {
             "{what}"
         );
     }
-    let (state, share) = State::new(secs(100), &new);
+    let (state, share) = HoldState::new(secs(100), &new);
     assert!(
         !state.can_pass_to_readers(secs(100), share, LEASE * 2),
         "another lease"
@@ -845,7 +845,7 @@ fn a_hold_that_is_not_certain_goes_to_no_reader() {
         policy: LeasePolicy::Fixed(LEASE),
         ..new
     };
-    let (state, share) = State::new(secs(100), &fixed);
+    let (state, share) = HoldState::new(secs(100), &fixed);
     assert!(
         !state.can_pass_to_readers(secs(100), share, LEASE),
         "a fixed lease"
@@ -859,7 +859,7 @@ fn a_hold_is_renewed_for_readers_that_have_come() {
         token: None,
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
     };
-    let (mut state, _) = State::new(secs(100), &new);
+    let (mut state, _) = HoldState::new(secs(100), &new);
     let first = Owner::new();
     state.apply(secs(100), deferred(&first, at(100_005)));
     state.apply(at(100_005), Event::DowngradeDue);
@@ -911,7 +911,7 @@ fn a_hold_that_is_not_certain_takes_no_readers() {
             token: None,
             ..new_hold(LeasePolicy::Renewed(LEASE), mode)
         };
-        let (state, _) = State::new(soon, &new);
+        let (state, _) = HoldState::new(soon, &new);
         assert!(!state.can_be_joined(soon, LEASE, REPLY), "{mode:?}");
     }
 }
@@ -924,9 +924,9 @@ fn a_hold_with_little_left_takes_no_readers() {
         token: None,
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Shared)
     };
-    let (state, _) = State::new(secs(115), &new);
+    let (state, _) = HoldState::new(secs(115), &new);
     assert!(!state.can_be_joined(secs(115), LEASE, REPLY));
-    let (state, _) = State::new(secs(114), &new);
+    let (state, _) = HoldState::new(secs(114), &new);
     assert!(state.can_be_joined(secs(114), LEASE, REPLY));
 }
 
@@ -994,7 +994,7 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
         handover: Some(Duration::from_secs(2)),
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
     };
-    let (mut state, _) = State::new(secs(100), &new);
+    let (mut state, _) = HoldState::new(secs(100), &new);
     state.apply(secs(100), guarded());
     assert_eq!(state.next_step(secs(100)), NextStep::Wait(at(100_100)));
     let NextStep::Renew { lease, wait } = state.next_step(at(100_100)) else {
@@ -1013,7 +1013,7 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
         handover: Some(LEASE),
         ..new
     };
-    let (mut state, _) = State::new(secs(100), &long);
+    let (mut state, _) = HoldState::new(secs(100), &long);
     state.apply(secs(100), guarded());
     let wait = lease / 6;
     assert_eq!(state.next_step(secs(110)), NextStep::Renew { lease, wait });
@@ -1042,7 +1042,7 @@ fn a_request_without_an_answer_lasts_at_the_server() {
 #[test]
 fn only_what_is_certain_is_handed_off() {
     let offer =
-        |state: &State, now, policy, fenced| state.can_hand_off(now, renewed(), policy, fenced);
+        |state: &HoldState, now, policy, fenced| state.can_hand_off(now, renewed(), policy, fenced);
     let same = LeasePolicy::Renewed(LEASE);
     let state = held();
     assert!(offer(&state, secs(101), same, true));
@@ -1123,9 +1123,9 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
 }
 
 /// Held since 100 s by a guard that allows the hold to stay for 10 s.
-fn sticky(policy: LeasePolicy) -> (State, ShareLease) {
+fn sticky(policy: LeasePolicy) -> (HoldState, ShareLease) {
     let new = new_hold(policy, Mode::Exclusive);
-    let (mut state, share) = State::new(secs(100), &new);
+    let (mut state, share) = HoldState::new(secs(100), &new);
     let sticky = Duration::from_secs(10);
     state.apply(secs(100), Event::GuardMade { sticky });
     (state, share)
@@ -1133,13 +1133,13 @@ fn sticky(policy: LeasePolicy) -> (State, ShareLease) {
 
 #[test]
 fn only_one_certain_renewed_share_is_left_to_the_client() {
-    let left = |change: &dyn Fn(&mut State)| {
+    let left = |change: &dyn Fn(&mut HoldState)| {
         let (mut state, share) = sticky(LeasePolicy::Renewed(LEASE));
         change(&mut state);
         state.can_be_left(secs(101), share)
     };
     let event = |event: Event| {
-        left(&move |state: &mut State| {
+        left(&move |state: &mut HoldState| {
             state.apply(secs(100), event.clone());
         })
     };
@@ -1148,15 +1148,15 @@ fn only_one_certain_renewed_share_is_left_to_the_client() {
     assert_eq!(event(Event::Doubted), None);
     assert_eq!(event(Event::CountsInDoubt), None);
     assert_eq!(event(Event::Lost(LostReason::Revoked)), None);
-    let kept = left(&|state: &mut State| state.kept_until = secs(105));
+    let kept = left(&|state: &mut HoldState| state.kept_until = secs(105));
     assert_eq!(kept, None, "it is kept for longer");
     assert_eq!(event(forgotten(Mode::Exclusive)), None);
-    let entered = left(&|state: &mut State| {
+    let entered = left(&|state: &mut HoldState| {
         let reentry = reentry(secs(100), state, Mode::Exclusive);
         state.apply(secs(100), reentry);
     });
     assert_eq!(entered, None, "a guard is left");
-    let last_token = left(&|state: &mut State| state.spare_tokens = 8..8);
+    let last_token = left(&|state: &mut HoldState| state.spare_tokens = 8..8);
     assert_eq!(last_token, None, "the next task has no token");
     let (state, share) = sticky(LeasePolicy::Fixed(LEASE));
     assert_eq!(state.can_be_left(secs(101), share), None, "never renewed");
@@ -1204,7 +1204,7 @@ type Step = (u64, u8, u64);
 
 /// The expected state of the hold after the steps so far.
 struct Model {
-    state: State,
+    state: HoldState,
     now: Tick,
     /// The shares of live guards.
     shares: Vec<(Owner, Mode, ShareLease)>,
@@ -1236,7 +1236,7 @@ impl Model {
             spare_tokens: 8..10,
             ..new_hold(LeasePolicy::Renewed(LEASE), mode)
         };
-        let (mut state, _) = State::new(secs(100), &new);
+        let (mut state, _) = HoldState::new(secs(100), &new);
         state.apply(secs(100), guarded());
         Self {
             granted_until: state.deadline(),

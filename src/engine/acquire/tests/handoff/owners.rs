@@ -4,7 +4,7 @@ use super::*;
 use crate::Owner;
 use crate::api::options::LeasePolicy;
 use crate::engine::counts::Mode;
-use crate::engine::hold::reenter::{Entry, Reentry};
+use crate::engine::hold::reenter::{LeaseSource, Reentry};
 use crate::engine::hold::{Hold, Share};
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +59,7 @@ async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
     let reentry = Reentry {
         owner: owner.clone(),
         mode: Mode::Exclusive,
-        entry: Entry::Asked(LeasePolicy::Renewed(LEASE)),
+        entry: LeaseSource::Asked(LeasePolicy::Renewed(LEASE)),
         fenced: false,
         operation: "lock",
     };

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Step, Waiting};
+use super::{Step, WaitLoop};
 use crate::engine::acquire::waiter::{Marks, Woken};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -19,13 +19,13 @@ const HINT_PAUSE: Duration = Duration::from_millis(5);
 /// one round trip. After this time the server has to learn that it waits.
 const READERS_FOR: Duration = Duration::from_millis(1);
 
-impl Waiting<'_> {
+impl WaitLoop<'_> {
     /// Lets others ask first: other clients after this client's turn, or rivals that were refused less often. Returns
-    /// the time at which the client stopped standing back, if it stood back.
+    /// the time at which the client stopped backing off, if it backed off.
     pub(super) async fn yield_turn(&self, now: Tick) -> Option<Tick> {
         let is_exclusive = self.place.is_some() && self.request().mode == Mode::Exclusive;
         let hints = self.hints_in_a_row;
-        if is_exclusive && let Some(end) = self.stand_back(now).await {
+        if is_exclusive && let Some(end) = self.back_off(now).await {
             return Some(end);
         }
         if hints > HINTS_IN_A_ROW_MAX && hints.is_multiple_of(2) {
@@ -34,25 +34,25 @@ impl Waiting<'_> {
         None
     }
 
-    async fn stand_back(&self, mut now: Tick) -> Option<Tick> {
+    async fn back_off(&self, mut now: Tick) -> Option<Tick> {
         let (local, place) = (self.local(), self.place.as_ref());
         if !local.end_turn(now) {
             return None;
         }
         let limit = self.half_of_rest(now);
-        let mut stood_back = None;
+        let mut backed_off = None;
         loop {
             let marks = self.waiter.marks();
-            let Some(until) = local.stands_back(now) else {
-                return stood_back;
+            let Some(until) = local.back_off_end(now) else {
+                return backed_off;
             };
             let until = limit.min(until);
             self.waiter.rest(marks, place, until);
             let woken = self.waiter.wait(marks, place, until).await;
             now = self.clock().now();
-            stood_back = Some(now);
+            backed_off = Some(now);
             if !matches!(woken, Woken::Hint) {
-                return stood_back;
+                return backed_off;
             }
         }
     }
@@ -79,7 +79,7 @@ impl Waiting<'_> {
         if now >= until {
             return None;
         }
-        self.silence().ends();
+        self.silence().end();
         // The release of the last reader gives a hint, and so does a loss.
         self.waiter.rest(marks, Some(place), until);
         self.waiter.wait(marks, Some(place), until).await;

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Where a call for one lock waits: the number of its place in the local queue, or of its holder id if waiters queue at
 /// the server.
 #[derive(Debug, Default)]
-pub(crate) struct Queued(AtomicU64);
+pub(crate) struct QueueNumber(AtomicU64);
 
 /// Waits nowhere. Other numbers are stored plus one.
 const NOWHERE: u64 = 0;
 
-impl Queued {
+impl QueueNumber {
     pub(crate) fn note(&self, number: u64) {
         self.0.store(number + 1, Ordering::Relaxed);
     }
@@ -29,7 +29,7 @@ impl Queued {
 }
 
 /// A clone belongs to another call, so it starts empty.
-impl Clone for Queued {
+impl Clone for QueueNumber {
     fn clone(&self) -> Self {
         Self::default()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::api::lost::LostReason;
 
 /// A group of holds that concern each other.
-pub(crate) trait Group: Debug + Send + Sync {
+pub(crate) trait LossListener: Debug + Send + Sync {
     /// A member is lost. Called without any mutex held.
     fn member_lost(self: Arc<Self>, reason: LostReason);
 }

@@ -13,7 +13,7 @@ use crate::api::owner::Owner;
 use crate::engine::hint::Hint;
 
 #[derive(Debug, Default)]
-pub(crate) struct Gained {
+pub(crate) struct OwnerWaiters {
     /// The number of waiters. Most locks have none, and then a grant looks no further.
     waiters: AtomicUsize,
     by_owner: Mutex<FxHashMap<Owner, Arc<Hint>>>,
@@ -22,31 +22,31 @@ pub(crate) struct Gained {
 /// Counts as a waiter of its owner until dropped.
 #[derive(Debug)]
 pub(crate) struct OwnersWaiter<'a> {
-    gained: &'a Gained,
+    all: &'a OwnerWaiters,
     owner: &'a Owner,
     hint: Arc<Hint>,
 }
 
-impl Gained {
+impl OwnerWaiters {
     /// Lists a waiter of this owner.
     pub(crate) fn wait_as<'a>(&'a self, owner: &'a Owner) -> OwnersWaiter<'a> {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let hint = Arc::clone(self.by_owner.lock().entry(owner.clone()).or_default());
         OwnersWaiter {
-            gained: self,
+            all: self,
             owner,
             hint,
         }
     }
 
     /// Wakes the waiters of an owner that has just got the lock.
-    pub(crate) fn give(&self, owner: &Owner) {
+    pub(crate) fn notify(&self, owner: &Owner) {
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return;
         }
         let hint = self.by_owner.lock().get(owner).cloned();
         if let Some(hint) = hint {
-            hint.give();
+            hint.notify();
         }
     }
 }
@@ -60,14 +60,14 @@ impl OwnersWaiter<'_> {
 
 impl Drop for OwnersWaiter<'_> {
     fn drop(&mut self) {
-        let mut by_owner = self.gained.by_owner.lock();
+        let mut by_owner = self.all.by_owner.lock();
         let of_map_and_this = 2;
         // Others are added and dropped under the mutex.
         if Arc::strong_count(&self.hint) == of_map_and_this {
             by_owner.remove(self.owner);
         }
         self.hint = Arc::default();
-        self.gained.waiters.fetch_sub(1, Ordering::SeqCst);
+        self.all.waiters.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -77,17 +77,17 @@ mod tests {
 
     #[test]
     fn a_grant_wakes_the_waiters_of_its_owner_alone() {
-        let gained = Gained::default();
+        let owner_waiters = OwnerWaiters::default();
         let owners = [Owner::new(), Owner::new()];
-        let waiters = [0, 0, 1].map(|at: usize| gained.wait_as(&owners[at]));
+        let waiters = [0, 0, 1].map(|at: usize| owner_waiters.wait_as(&owners[at]));
         let marks = waiters.each_ref().map(|waiter| waiter.hint().mark());
-        gained.give(&owners[0]);
+        owner_waiters.notify(&owners[0]);
         let woken = [0, 1, 2].map(|at| waiters[at].hint().mark() != marks[at]);
         assert_eq!(woken, [true, true, false]);
         let [first, second, third] = waiters;
         drop((first, third));
-        assert_eq!(gained.by_owner.lock().len(), 1);
+        assert_eq!(owner_waiters.by_owner.lock().len(), 1);
         drop(second);
-        assert!(gained.by_owner.lock().is_empty());
+        assert!(owner_waiters.by_owner.lock().is_empty());
     }
 }

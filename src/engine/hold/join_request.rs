@@ -8,13 +8,13 @@ use crate::observe::group::Group;
 /// A reader's request to join a hold, for an owner that has nothing yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JoinRequest {
-    pub(crate) terms: JoinTerms,
+    pub(crate) terms: ReaderClass,
     pub(crate) group: Group,
 }
 
 /// The terms that are equal for all readers of one hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct JoinTerms {
+pub(crate) struct ReaderClass {
     /// The lease, which is renewed.
     pub(crate) lease: Duration,
     pub(crate) replication: Option<Replication>,

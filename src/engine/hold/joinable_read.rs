@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use super::registry::LocalHold;
 
 #[derive(Debug, Default)]
-pub(crate) struct OpenRead {
+pub(crate) struct JoinableRead {
     /// Lets callers that find nothing skip the mutex.
     is_full: AtomicBool,
     hold: Mutex<Option<Weak<dyn LocalHold>>>,
 }
 
-impl OpenRead {
+impl JoinableRead {
     /// Replaces the previous hold, because a later hold stays open for longer.
     pub(super) fn put(&self, hold: Weak<dyn LocalHold>) {
         *self.hold.lock() = Some(hold);
