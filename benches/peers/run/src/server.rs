@@ -21,7 +21,7 @@ const OURS: [&str; 3] = ["info", "monitor", "quit"];
 /// The server that is measured.
 #[derive(Debug)]
 pub(crate) enum Measured {
-    Own(Server),
+    Own(Box<Server>),
     /// The address of one that somebody else has started.
     Elsewhere(String),
 }
@@ -30,7 +30,7 @@ impl Measured {
     pub(crate) fn of(arguments: &Arguments) -> Self {
         match &arguments.address {
             Some(address) => Self::Elsewhere(address.clone()),
-            None => Self::Own(Server::start()),
+            None => Self::Own(Box::new(Server::start())),
         }
     }
 
