@@ -6,7 +6,7 @@ VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 .PHONY: help help-all examples soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-others test-alerts \
         test-tls test-valkey \
         test-valkey-short test-acl test-scripts interop interop-all model sim check package \
-        bench bench-observability bench-peers bench-peers-build bench-peers-draw bench-peers-check
+        bench bench-observability bench-far bench-many bench-shards bench-peers bench-peers-build bench-peers-draw bench-peers-check
 .PHONY: nemesis mutants mutants-core properties
 
 help:
@@ -50,6 +50,9 @@ help-all:
 	@echo "make mutants-core cargo-mutants over the pure files, where it is installed; MUTANTS=hold/ for some of them"
 	@echo "make properties   random input for all that reads bytes, and random lives of holds: CASES=20000 of each"
 	@echo "make bench        bench-observability is a part of it"
+	@echo "make bench-far    servers 1 ms and 20 ms away, against the floor at the same distance: 4 minutes"
+	@echo "make bench-many   a million holds of one client, and new names for a minute: 3 GB, 3 minutes"
+	@echo "make bench-shards clusters of 3, 6 and 9 primaries: processor time of the servers for a grant"
 	@echo "make bench-peers  lockset, Redisson, rslock, redsync, redis-py and redlock at the same jobs;"
 	@echo "                  ROUNDS=1 SECONDS=0.3 RESULTS=/tmp/peers for a quick look"
 
@@ -254,6 +257,11 @@ bench-observability:
 	    grep -o '"executable":"[^"]*"' | cut -d '"' -f 4 | tail -n 1) && \
 	  export LOCKSET_BENCH_WITHOUT && $(OBSERVED) --features metrics,tracing
 
+# WHAT=20 for those names alone that have this in them.
+bench-far bench-many bench-shards:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && \
+	  cargo bench --quiet --package lockset --bench $(@:bench-%=%) -- $(WHAT)
+
 # A run of 5 rounds takes 8 minutes and replaces the results that are in the repository.
 ROUNDS = 5
 SECONDS = 1.5
@@ -265,7 +273,7 @@ PEERS_RUN = cargo run $(PEERS_CARGO) --quiet --release \
 
 bench-peers:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && $(PEERS_RUN) measure --rounds $(ROUNDS) \
-	  --seconds $(SECONDS) --out "$(PEERS_OUT)" --results $(RESULTS) $(if $(PEERS),--peers $(PEERS))
+	  --seconds $(SECONDS) --out "$(PEERS_OUT)" --results $(RESULTS) $(if $(PEERS),--peers $(PEERS)) $(if $(ADDRESS),--address $(ADDRESS))
 
 # What bench-peers does first, for a machine that is then to be quiet.
 bench-peers-build:

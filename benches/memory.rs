@@ -72,18 +72,7 @@ struct AtServer {
 
 impl AtServer {
     async fn bytes(&mut self) -> i64 {
-        let mut info = redis::cmd("INFO");
-        info.arg("memory");
-        let text = match self.floor.ask(&info).await {
-            redis::Value::VerbatimString { text, .. } => text,
-            redis::Value::BulkString(bytes) => String::from_utf8(bytes).expect("text"),
-            other => panic!("INFO says {other:?}"),
-        };
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("used_memory:"));
-        line.and_then(|bytes| bytes.trim().parse().ok())
-            .expect("a number of bytes")
+        self.floor.used_memory().await
     }
 }
 

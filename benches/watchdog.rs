@@ -21,7 +21,7 @@ use support::arguments::{Arguments, Effort};
 use support::floor::{Floor, Nagle};
 use support::place::cpu;
 use support::rounds::{report, rounds};
-use support::{Flavour, TAKERS, in_a_task, place, redisson};
+use support::{Flavour, TAKERS, in_a_task, place, redisson, slow};
 
 /// The number of holds, their lease, and the rounds. A third of a lease passes before anything is renewed; the first is
 /// short, so that a round is.
@@ -233,7 +233,7 @@ async fn window(
     work: impl Future<Output = f64>,
 ) -> Renewing {
     let mut admin = Floor::connect(&server.url(), Nagle::Off).await;
-    note_slow_commands(&mut admin).await;
+    slow::note(&mut admin, BATCH_TIME_MAX / 10).await;
     let stop = Arc::new(AtomicBool::new(false));
     let other = beside.then(|| tokio::spawn(pings(server.url(), Arc::clone(&stop))));
     server.reset_stats().await;
@@ -252,7 +252,7 @@ async fn window(
     Renewing {
         costs: [0, 1].map(|who| (after[who] - before[who]) as f64 / holds as f64),
         batch: holds as f64 / calls["evalsha"] as f64,
-        longest: slowest_script(&mut admin).await,
+        longest: slow::longest_script(&mut admin).await,
         least_left,
         tail,
     }
@@ -267,36 +267,6 @@ async fn least_left(guards: &[ReentrantGuard], lease: Duration, end: Instant) ->
         sleep(lease / 100).await;
     }
     least.as_secs_f64() / lease.as_secs_f64()
-}
-
-/// Has the server note all commands that take it a tenth of what is too long.
-async fn note_slow_commands(admin: &mut Floor) {
-    let limit = (BATCH_TIME_MAX / 10).as_micros().to_string();
-    for words in [
-        &["CONFIG", "SET", "slowlog-log-slower-than", &limit][..],
-        &["CONFIG", "SET", "slowlog-max-len", "4096"],
-        &["SLOWLOG", "RESET"],
-    ] {
-        admin.ask(&command(words)).await;
-    }
-}
-
-/// The longest time of a script since then; zero if none was noted.
-async fn slowest_script(admin: &mut Floor) -> Duration {
-    let log = admin.ask(&command(&["SLOWLOG", "GET", "-1"])).await;
-    let entries: Vec<(u64, u64, u64, Vec<String>, String, String)> =
-        redis::from_redis_value(log).expect("entries of a slow log");
-    let scripts = entries.iter().filter(|entry| entry.3[0] == "EVALSHA");
-    let longest = scripts.map(|entry| entry.2).max();
-    Duration::from_micros(longest.unwrap_or(0))
-}
-
-fn command(words: &[&str]) -> redis::Cmd {
-    let mut command = redis::Cmd::new();
-    for word in words {
-        command.arg(word);
-    }
-    command
 }
 
 /// Another client, which asks all the time: how much longer than usual its slow answers take.
@@ -315,5 +285,5 @@ async fn pings(url: String, stop: Arc<AtomicBool>) -> f64 {
 
 async fn empty(server: &Server) {
     let mut floor = Floor::connect(&server.url(), Nagle::Off).await;
-    floor.ask(&command(&["FLUSHALL", "SYNC"])).await;
+    floor.ask(redis::cmd("FLUSHALL").arg("SYNC")).await;
 }

@@ -108,6 +108,22 @@ impl Floor {
         assert_eq!(answer, Value::SimpleString("PONG".to_owned()));
     }
 
+    /// The server's bytes in use.
+    pub(crate) async fn used_memory(&mut self) -> i64 {
+        let mut info = redis::cmd("INFO");
+        info.arg("memory");
+        let text = match self.ask(&info).await {
+            Value::VerbatimString { text, .. } => text,
+            Value::BulkString(bytes) => String::from_utf8(bytes).expect("text"),
+            other => panic!("INFO says {other:?}"),
+        };
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("used_memory:"));
+        line.and_then(|bytes| bytes.trim().parse().ok())
+            .expect("a number of bytes")
+    }
+
     pub(crate) async fn ask(&mut self, command: &Cmd) -> Value {
         let _guard = self.in_flight.as_deref().map(|in_flight| in_flight.add(1));
         let reply = self.connection.send_packed_command(command);

@@ -6,12 +6,14 @@
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
 pub(crate) mod arguments;
+pub(crate) mod distance;
 pub(crate) mod floor;
 pub(crate) mod ours;
 mod paced_read;
 pub(crate) mod place;
 pub(crate) mod redisson;
 pub(crate) mod rounds;
+pub(crate) mod slow;
 
 use std::time::Duration;
 

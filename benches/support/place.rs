@@ -13,19 +13,23 @@ use lockset_testkit::Server;
 /// Starts a server, and gives it and this process their places. To be called before any thread is
 /// started: those inherit the place.
 pub(crate) fn server() -> Server {
-    let server = Server::start();
-    let kind = if server.is_valkey() {
-        "Valkey"
-    } else {
-        "Redis"
-    };
-    let place = take_places(server.pid())
-        .unwrap_or_else(|why| format!("placement is left to the scheduler ({why})"));
-    eprintln!("{kind} {}; {place}", server.version());
-    server
+    servers(1).remove(0)
 }
 
-fn take_places(server: u32) -> Result<String, &'static str> {
+/// Likewise several servers, which share their place.
+pub(crate) fn servers(count: usize) -> Vec<Server> {
+    let servers: Vec<Server> = (0..count).map(|_| Server::start()).collect();
+    let first = &servers[0];
+    let kind = if first.is_valkey() { "Valkey" } else { "Redis" };
+    let pids: Vec<u32> = servers.iter().map(Server::pid).collect();
+    let place = take_places(&pids)
+        .unwrap_or_else(|why| format!("placement is left to the scheduler ({why})"));
+    eprintln!("{kind} {}; {place}", first.version());
+    servers
+}
+
+/// For servers that have been started elsewhere.
+pub(crate) fn take_places(servers: &[u32]) -> Result<String, &'static str> {
     if std::env::var("LOCKSET_BENCH_PLACEMENT").is_ok_and(|place| place == "free") {
         return Err("as asked");
     }
@@ -38,7 +42,10 @@ fn take_places(server: u32) -> Result<String, &'static str> {
     }
     let others: Vec<String> = others.iter().map(u32::to_string).collect();
     let others = others.join(",");
-    let placed = pin(server, &first.to_string()) && pin(std::process::id(), &others);
+    let placed = servers
+        .iter()
+        .all(|&server| pin(server, &first.to_string()))
+        && pin(std::process::id(), &others);
     if placed {
         Ok(format!("server on CPU {first}, clients on CPU {others}"))
     } else {

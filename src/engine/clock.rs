@@ -155,31 +155,16 @@ impl Clock {
     /// Drives `work` for at most `limit`; `None` if it did not end in time.
     pub(crate) async fn within<F: Future>(self, limit: Duration, work: F) -> Option<F::Output> {
         let mut work = pin!(work);
-        let done = tokio::time::timeout(limit, &mut work).await;
-        match done {
-            Ok(done) => Some(done),
-            // A test has paused the time of the runtime, which runs ahead while all its tasks wait for something
-            // outside, such as a server.
-            Err(_) if self.is_run_ahead_of() => {
-                tokio::select! {
-                    biased;
-                    done = work => Some(done),
-                    () = self.sleep_until(self.now().after(limit)) => None,
-                }
-            }
-            Err(_) => None,
+        let end = self.now().after(limit);
+        if let Ok(done) = tokio::time::timeout(limit, &mut work).await {
+            return Some(done);
         }
-    }
-
-    /// Whether the timers of the runtime are ahead of the machine.
-    fn is_run_ahead_of(self) -> bool {
-        match self {
-            Self::System => {
-                let timers = tokio::time::Instant::now().into_std();
-                timers > std::time::Instant::now() + JUMP_MIN
-            }
-            #[cfg(any(test, feature = "testing"))]
-            Self::Runtime(..) => false,
+        // In a test with paused time the runtime's timers fire at once while all tasks wait for something outside,
+        // such as a server.
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.sleep_until(end) => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Only in worlds of one server, which sees every change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,9 +20,13 @@ struct Latch {
     left: Option<i64>,
     /// How often it was opened.
     openings: u64,
-    /// How far it was counted down, and how many calls to do so have begun.
+    /// How far it was counted down since it was closed, and how many calls may have done so.
     counted: u64,
     calls: u64,
+    /// Calls without an answer, which may count at any time.
+    unanswered: u64,
+    /// The ids that have counted.
+    ids: BTreeSet<String>,
 }
 
 /// A latch at the beginning of a wait.
@@ -59,7 +63,24 @@ pub(super) struct Rounds {
 impl Rounds {
     /// A call begins that counts a latch down.
     pub(super) fn counts_down(&mut self, name: &str) {
-        self.latches.entry(name.to_owned()).or_default().calls += 1;
+        let latch = self.latches.entry(name.to_owned()).or_default();
+        latch.calls += 1;
+        latch.unanswered += 1;
+    }
+
+    /// It was answered, with whether it has counted, for this id if it had one. Returns what is wrong.
+    pub(super) fn counted_down(
+        &mut self,
+        name: &str,
+        has_counted: bool,
+        id: Option<String>,
+    ) -> Option<String> {
+        let latch = self.latches.entry(name.to_owned()).or_default();
+        latch.calls -= u64::from(!has_counted);
+        latch.unanswered -= 1;
+        let id = id.filter(|_| has_counted)?;
+        let is_repeat = !latch.ids.insert(id.clone());
+        is_repeat.then(|| format!("{id} counted {name} down twice"))
     }
 
     /// A call begins to wait for a latch.
@@ -118,6 +139,7 @@ impl Rounds {
             };
             let before = std::mem::replace(&mut latch.left, left);
             match (before, left) {
+                (None, Some(_)) => (latch.counted, latch.calls) = (0, latch.unanswered),
                 (Some(before), Some(left)) if left < before => {
                     latch.counted += before.abs_diff(left);
                 }

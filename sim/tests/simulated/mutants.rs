@@ -85,6 +85,11 @@ const MUTANTS: &[(&str, &str, &str)] = &[
         "return {0, ''}",
     ),
     (
+        "a repeat of a count-down counts again",
+        "not redis.call('SET', done, call, 'NX', 'PX', ARGV[2]) then",
+        "not redis.call('SET', done, call, 'PX', ARGV[2]) then",
+    ),
+    (
         "a party of a barrier does not wait for the others",
         "if count >= wanted then\n  end_round(round, party, 'passed')",
         "if count >= 1 then\n  end_round(round, party, 'passed')",

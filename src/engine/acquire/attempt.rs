@@ -21,7 +21,7 @@ use crate::engine::hold::grant_message::GrantMessage;
 use crate::engine::hold::handoff::HANDOFFS_MAX;
 use crate::engine::hold::protocol::{AcquireTerms, HolderRef, Queue};
 use crate::engine::hold::{Share, local_deadline};
-use crate::script::reply::{self, Acquired, AcquiredAll, QueueNumber};
+use crate::script::reply::{self, Acquired, AcquiredAll, Queued};
 use crate::script::{Call, CallBudget, Executed, Failure, catalog, millis};
 
 /// The acquire command of a call, under one holder id for each lock.
@@ -176,16 +176,10 @@ impl<'a> Attempt<'a> {
     }
 
     /// Notes the place that the attempt has at the server, now that the lock at `member` was refused.
-    fn note_refusal(
-        &mut self,
-        at: usize,
-        member: usize,
-        reply: &Reply,
-        place: Option<QueueNumber>,
-    ) {
+    fn note_refusal(&mut self, at: usize, member: usize, reply: &Reply, place: Option<Queued>) {
         self.holders.answered();
         self.requests.all[member].local.note_refusal(reply.asked);
-        if let Some(QueueNumber { until_ms, ahead }) = place {
+        if let Some(Queued { until_ms, ahead }) = place {
             self.place = Some(ServerPlace {
                 poll: reply.grant,
                 until_ms,

@@ -1,17 +1,22 @@
-//! Makes a single attempt, for a caller that asks several servers at once and can use an answer only for a short time.
+//! Makes a single attempt: for a caller that asks several servers at once and can use an answer only for a short time,
+//! or for one that wants to know how long a refusal will last.
 //!
-//! The future owns everything it needs, so that another task may drive it to its end. Invariant: if it is dropped, the
-//! attempt is undone like any other.
+//! Invariant: if the future is dropped, the attempt is undone like any other.
 
 use std::time::Duration;
 
 use super::attempt::Attempt;
+use super::expired::ExpiredGrants;
 use super::request::{Attempted, LockRequest, Requests, WaitLimit, bound};
+use super::wait::all;
 use crate::api::error::Result;
 use crate::conn::Lane;
+use crate::engine::clock::Tick;
+use crate::engine::hold::Share;
 use crate::script::CallBudget;
 
-/// Asks once, for at most `limit`. Returns `None` if there is no answer in that time.
+/// Asks once, for at most `limit`. Returns `None` if there is no answer in that time. The future owns everything it
+/// needs, so that another task may drive it to its end.
 ///
 /// If the connection breaks during the attempt, it is replaced and the server is asked once more. If no connection can
 /// be made, the call fails at once.
@@ -47,4 +52,27 @@ pub(crate) async fn attempt_once(
         outcome
     };
     clock.within(limit, asking).await.transpose()
+}
+
+/// Takes the lock if it is free, in one attempt and never by entering a hold again. Otherwise returns the rest of the
+/// holder's lease.
+pub(crate) async fn one_or_remaining(
+    request: &LockRequest,
+    began: Tick,
+) -> Result<Result<Share, Duration>> {
+    request.ensure_open()?;
+    let requests = std::slice::from_ref(request);
+    let bound = bound(requests, WaitLimit::Never, began);
+    let mut expired = ExpiredGrants::default();
+    loop {
+        let mut shares = match all(requests, WaitLimit::Never, &bound).await? {
+            Attempted::Granted(shares) => shares,
+            Attempted::Refused { remaining, .. } => return Ok(Err(remaining.unwrap_or_default())),
+        };
+        if let Some(share) = shares.pop()
+            && !expired.must_retry(std::iter::once((request, &share)))?
+        {
+            return Ok(Ok(share));
+        }
+    }
 }

@@ -39,11 +39,11 @@ mod tests;
 mod wait;
 mod waiter;
 
-pub(crate) use attempt_once::attempt_once;
+pub(crate) use attempt_once::{attempt_once, one_or_remaining};
 pub(crate) use local::{Turn, turn};
 pub(crate) use queue_number::QueueNumber;
 pub(crate) use request::{Attempted, LockRequest, WaitLimit, bound};
 pub(crate) use several::several;
 pub(crate) use subscriber::Subscriber;
-pub(crate) use wait::{one, one_or_remaining};
+pub(crate) use wait::one;
 pub(crate) use waiter::{Marks, Waiter, Woken};

@@ -70,29 +70,6 @@ pub(crate) async fn one(
     }
 }
 
-/// Takes the lock if it is free, in one attempt and never by entering a hold again. Otherwise returns the rest of the
-/// holder's lease.
-pub(crate) async fn one_or_remaining(
-    request: &LockRequest,
-    began: Tick,
-) -> Result<Result<Share, Duration>> {
-    request.ensure_open()?;
-    let requests = std::slice::from_ref(request);
-    let bound = bound(requests, WaitLimit::Never, began);
-    let mut expired = ExpiredGrants::default();
-    loop {
-        let mut shares = match all(requests, WaitLimit::Never, &bound).await? {
-            Attempted::Granted(shares) => shares,
-            Attempted::Refused { remaining, .. } => return Ok(Err(remaining.unwrap_or_default())),
-        };
-        if let Some(share) = shares.pop()
-            && !expired.must_retry(std::iter::once((request, &share)))?
-        {
-            return Ok(Ok(share));
-        }
-    }
-}
-
 /// Takes all of these locks, or none. All must be of one client and on one server, and each lock is named once.
 pub(crate) async fn all(
     requests: &[LockRequest],

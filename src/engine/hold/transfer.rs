@@ -12,7 +12,7 @@ use super::handoff::{HANDOFFS_MAX, HandedOff, Handoff, HandoffRequest};
 use super::protocol::Queue;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
-use super::state::State;
+use super::state::HoldState;
 use crate::api::holder::HolderId;
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
@@ -98,7 +98,7 @@ impl Hold {
     }
 
     /// The place at the server that the present owner came from.
-    fn last_place(&self, state: &State) -> HolderId {
+    fn last_place(&self, state: &HoldState) -> HolderId {
         *state.places().last().unwrap_or(&self.holder)
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod cancellation;
 mod conformance;
 mod cost;
 mod fairness;
+mod first_grant;
 mod hammer;
 mod handoff;
 mod impatient;

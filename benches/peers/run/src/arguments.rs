@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-const USAGE: &str = "peers-run measure|build|draw [--rounds N] [--seconds S] [--peers a,b] [--out DIR] [--results DIR]";
+const USAGE: &str = "peers-run measure|build|draw [--rounds N] [--seconds S] [--peers a,b] [--address HOST:PORT] [--out DIR] [--results DIR]";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
@@ -19,6 +19,8 @@ pub(crate) struct Arguments {
     pub(crate) seconds: f64,
     /// Names of the peers to run; all, if there are none.
     pub(crate) peers: Vec<String>,
+    /// A server that runs already. Without it the run starts one of its own.
+    pub(crate) address: Option<String>,
     /// Where harnesses are built, and write what they have to say.
     pub(crate) out: PathBuf,
     pub(crate) results: PathBuf,
@@ -41,6 +43,7 @@ impl Arguments {
             rounds: 5,
             seconds: 1.5,
             peers: Vec::new(),
+            address: None,
             out: PathBuf::from("target/bench-peers"),
             results: PathBuf::from("benches/peers/results"),
         };
@@ -50,6 +53,7 @@ impl Arguments {
                 "--rounds" => arguments.rounds = value.parse().ok().filter(|&n| n > 0)?,
                 "--seconds" => arguments.seconds = value.parse().ok().filter(|&s| s > 0.0)?,
                 "--peers" => arguments.peers = value.split(',').map(str::to_owned).collect(),
+                "--address" => arguments.address = Some(value),
                 "--out" => arguments.out = PathBuf::from(value),
                 "--results" => arguments.results = PathBuf::from(value),
                 _ => return None,

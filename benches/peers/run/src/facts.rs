@@ -3,7 +3,6 @@
 use std::fs;
 use std::process::Command;
 
-use lockset_testkit::Server;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -19,7 +18,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// To be called before anything takes its place: what is pinned sees fewer processors.
-    pub(crate) fn of_this_machine(server: &Server) -> Self {
+    pub(crate) fn of_this_machine(server: String) -> Self {
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpus
             .lines()
@@ -27,18 +26,13 @@ impl Facts {
         let model = model
             .and_then(|rest| rest.split_once(": "))
             .map(|(_, name)| name);
-        let kind = if server.is_valkey() {
-            "Valkey"
-        } else {
-            "Redis"
-        };
         Self {
             date: said("date", &["-u", "+%F %H:%M UTC"]),
             commit: said("git", &["describe", "--always", "--dirty", "--exclude=*"]),
             cpu: model.unwrap_or("an unknown processor").trim().to_owned(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: said("uname", &["-sr"]),
-            server: format!("{kind} {}", server.version()),
+            server,
             placement: String::new(),
         }
     }

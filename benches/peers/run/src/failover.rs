@@ -57,7 +57,7 @@ fn pair<'a>(waiter: &'a mut Runner, stage: &Stage<'_>) -> Result<Option<Pair<'a>
     if lacks || waiter.harness.is_none() {
         return Ok(None);
     }
-    let address = stage.server.addr().to_string();
+    let address = stage.server.address();
     match Harness::start(waiter.peer, stage.arguments, &address) {
         Ok(holder) => Ok(Some(Pair {
             name: format!("failover:{}", waiter.peer.name),

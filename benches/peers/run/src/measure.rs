@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use lockset_testkit::Server;
-
 use crate::arguments::Arguments;
 use crate::facts::Facts;
 use crate::failover;
@@ -14,7 +12,7 @@ use crate::jobs::{JOBS, Job, LATE};
 use crate::peers::{self, Peer};
 use crate::place;
 use crate::results::{Outcome, PeerResults, Results};
-use crate::server::{LISTENING, Meter, Origins};
+use crate::server::{LISTENING, Measured, Meter, Origins};
 
 /// One peer in the run.
 pub(crate) struct Runner {
@@ -31,18 +29,21 @@ pub(crate) struct Runner {
 /// Shared by all runners.
 pub(crate) struct Stage<'a> {
     pub(crate) arguments: &'a Arguments,
-    pub(crate) server: Server,
+    pub(crate) server: Measured,
     pub(crate) meter: Meter,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Results {
     let built = peers::build_all(arguments);
-    let server = Server::start();
-    let mut facts = Facts::of_this_machine(&server);
-    facts.placement = place::take(server.pid());
+    let server = Measured::of(arguments);
+    let mut meter = Meter::of(&server);
+    let mut facts = Facts::of_this_machine(meter.kind());
+    facts.placement = match &server {
+        Measured::Own(server) => place::take(server.pid()),
+        Measured::Elsewhere(_) => "a server that ran already".to_owned(),
+    };
     eprintln!("{}; {}", facts.server, facts.placement);
 
-    let meter = Meter::of(&server);
     let mut stage = Stage {
         arguments,
         server,
@@ -105,7 +106,7 @@ impl Runner {
             runner.results.not_run = Some(reason);
             return runner;
         }
-        let address = stage.server.addr().to_string();
+        let address = stage.server.address();
         match Harness::start(peer, stage.arguments, &address) {
             Ok(harness) => {
                 eprintln!("{}: {}", peer.name, harness.versions);
@@ -128,7 +129,7 @@ impl Runner {
 
     /// Starts the processes that a job needs beside the first.
     fn start_others(&mut self, job: &Job, stage: &Stage<'_>) -> Result<(), String> {
-        let address = stage.server.addr().to_string();
+        let address = stage.server.address();
         while self.harness.is_some() && self.others.len() + 1 < job.processes(self.peer) {
             let other = Harness::start(self.peer, stage.arguments, &address)?;
             self.others.push(other);

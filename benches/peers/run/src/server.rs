@@ -13,8 +13,35 @@ use std::time::Duration;
 use lockset_testkit::Server;
 use serde::{Deserialize, Serialize};
 
+use crate::arguments::Arguments;
+
 /// Commands of the measurement itself, which are not counted.
 const OURS: [&str; 3] = ["info", "monitor", "quit"];
+
+/// The server that is measured.
+#[derive(Debug)]
+pub(crate) enum Measured {
+    Own(Box<Server>),
+    /// The address of one that somebody else has started.
+    Elsewhere(String),
+}
+
+impl Measured {
+    pub(crate) fn of(arguments: &Arguments) -> Self {
+        match &arguments.address {
+            Some(address) => Self::Elsewhere(address.clone()),
+            None => Self::Own(Box::new(Server::start())),
+        }
+    }
+
+    /// `HOST:PORT`.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Own(server) => server.addr().to_string(),
+            Self::Elsewhere(address) => address.clone(),
+        }
+    }
+}
 
 /// The server's cost of a job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -49,13 +76,25 @@ pub(crate) struct Counts {
 pub(crate) struct Meter(redis::Connection);
 
 impl Meter {
-    pub(crate) fn of(server: &Server) -> Self {
-        let client = redis::Client::open(server.url()).expect("the kit's own URL");
+    pub(crate) fn of(server: &Measured) -> Self {
+        let url = format!("redis://{}/", server.address());
+        let client = redis::Client::open(url).expect("HOST:PORT of a server");
         Self(
             client
                 .get_connection()
                 .expect("the server takes connections"),
         )
+    }
+
+    /// Its name and version.
+    pub(crate) fn kind(&mut self) -> String {
+        let mut info = redis::cmd("INFO");
+        let info: String = info.arg("server").query(&mut self.0).expect("INFO");
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+        match (field("valkey_version:"), field("redis_version:")) {
+            (Some(version), _) => format!("Valkey {version}"),
+            (None, version) => format!("Redis {}", version.unwrap_or("?")),
+        }
     }
 
     pub(crate) fn counts(&mut self) -> Counts {
@@ -147,7 +186,7 @@ impl Origins {
     }
 
     /// Listens to all that is done while `work` is.
-    pub(crate) fn learn<T>(server: &Server, work: impl FnOnce() -> T) -> (Self, T) {
+    pub(crate) fn learn<T>(server: &Measured, work: impl FnOnce() -> T) -> (Self, T) {
         let (stream, listener) = listen(server);
         let done = work();
         let _ = stream.shutdown(Shutdown::Both);
@@ -165,8 +204,8 @@ impl Origins {
     }
 }
 
-fn listen(server: &Server) -> (TcpStream, JoinHandle<Origins>) {
-    let mut stream = TcpStream::connect(server.addr()).expect("the server takes connections");
+fn listen(server: &Measured) -> (TcpStream, JoinHandle<Origins>) {
+    let mut stream = TcpStream::connect(server.address()).expect("the server takes connections");
     stream.write_all(b"MONITOR\r\n").expect("the server reads");
     let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
     let mut answer = String::new();

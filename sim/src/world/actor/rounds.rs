@@ -48,12 +48,15 @@ impl Actor {
             }
             Verb::Lock | Verb::Force | Verb::Evict => {
                 self.checks.lock().rounds.counts_down(&name);
-                if op.is_fenced {
-                    let id = format!("{}", self.process);
-                    self.ended(latch.count_down_as(id)).await?;
-                } else {
-                    self.ended(latch.count_down()).await?;
-                }
+                let id = op.is_fenced.then(|| format!("{}", self.process));
+                let has_counted = match &id {
+                    Some(id) => self.ended(latch.count_down_as(id)).await?,
+                    None => self.ended(latch.count_down()).await.map(|()| true)?,
+                };
+                let mut checks = self.checks.lock();
+                let wrong = checks.rounds.counted_down(&name, has_counted, id);
+                drop(checks);
+                self.violated(wrong);
             }
         }
         Ok(())
