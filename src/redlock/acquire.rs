@@ -208,9 +208,15 @@ impl Acquisition {
     /// servers shows. Returns whether it has to look again: its owner may have got the lock, or its client be closed.
     async fn back_off(&self, head: &Head<'_>, mut marks: Marks) -> bool {
         let mut now = self.clock().now();
+        let was_back = self.members().any(LocalLock::is_back);
         let ends = self.members().map(|member| member.end_turn(now));
         if !ends.fold(false, |is_back, ends| is_back | ends) {
             return false;
+        }
+        // Each server counts by itself. If a turn ended at few servers at a time, no majority would ever show its end.
+        if !was_back {
+            let goes_on = self.members().filter(|member| !member.is_back());
+            goes_on.for_each(|member| member.end_turn_early(now));
         }
         // The second half of the time is for asking.
         let limit = now.after(now.until(head.deadline()) / 2);

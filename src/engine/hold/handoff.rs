@@ -91,7 +91,7 @@ impl Drop for Handoff {
 }
 
 /// The hand-offs in a row of one lock within this client: how many, and since when.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct HandoffBudget {
     spent: u32,
     since: Option<Tick>,

@@ -387,6 +387,16 @@ impl LocalLock {
         state.turns.is_back()
     }
 
+    /// Whether this client may have to back off.
+    pub(crate) fn is_back(&self) -> bool {
+        self.state.lock().turns.is_back()
+    }
+
+    /// Ends a turn early, because it ends at another server of the same lock.
+    pub(crate) fn end_turn_early(&self, now: Tick) {
+        self.state.lock().turns.end_early(now);
+    }
+
     /// Whether this client backs off for others, and until when to wait for the next message.
     pub(crate) fn back_off_end(&self, now: Tick) -> Option<Tick> {
         let messages = self.hint().messages();

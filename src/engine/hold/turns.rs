@@ -152,11 +152,22 @@ impl Turns {
 
     /// Counts a turn. If it was the last in a row and others listen, this client backs off.
     pub(super) fn end(&mut self, now: Tick) {
-        let own = self.budget.spent_for(now);
-        let own_turn = self.budget.time_of_turn(now, self.trip);
-        if !self.count_turn(now) {
-            return;
+        let budget = self.budget.clone();
+        if self.count_turn(now) {
+            self.back_off(&budget, now);
         }
+    }
+
+    /// Ends a turn early, because it ends at another server of the same lock.
+    pub(super) fn end_early(&mut self, now: Tick) {
+        let budget = std::mem::take(&mut self.budget);
+        self.back_off(&budget, now);
+    }
+
+    /// Backs off after the turn for which this budget was spent.
+    fn back_off(&mut self, budget: &HandoffBudget, now: Tick) {
+        let own = budget.spent_for(now);
+        let own_turn = budget.time_of_turn(now, self.trip);
         let absent = self.absent.count_at(now);
         let others = self.others.saturating_sub(absent);
         let others = u32::try_from(others).map_or(OTHERS_MAX, |others| others.min(OTHERS_MAX));
