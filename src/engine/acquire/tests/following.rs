@@ -219,6 +219,27 @@ async fn a_place_that_may_have_ended_is_not_used() {
     assert!(releases(&server).iter().all(|(_, used)| used.is_empty()));
 }
 
+/// It rests, and its polls are due, but nobody polls its future.
+#[tokio::test(start_paused = true)]
+async fn the_place_of_a_future_that_is_not_polled_is_not_used_once_it_may_have_ended() {
+    for (rests, is_used) in [(MS * 10, true), (MS * 10_000, false)] {
+        let server = in_a_queue();
+        let client = Client::over(&server, LEASE);
+        let lock = client.fair_lock("x");
+        let guard = lock.lock().await.unwrap();
+        let mut waiter = Box::pin(lock.lock());
+        tokio::select! {
+            biased;
+            _ = &mut waiter => panic!("it is held"),
+            () = others() => {}
+        }
+        tokio::time::sleep(rests).await;
+        guard.release().await.unwrap();
+        let is_released = !releases(&server).is_empty();
+        assert_eq!(is_released, !is_used, "after {rests:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_more_than_a_plain_request_is_handed_nothing() {
     let plain: fn(FairLock) -> FairLock = |lock| lock;
