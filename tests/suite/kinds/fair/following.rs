@@ -20,7 +20,7 @@ async fn turn(lock: FairLock, client: usize, turns: Turns) {
     guard.release().await.unwrap();
 }
 
-/// The number of releases that the server was sent.
+/// The number of scripts that the server was asked to run.
 async fn calls(scene: &Scene) -> u64 {
     let stats = scene.server.commandstats().await;
     stats.get("evalsha").copied().unwrap_or_default()
