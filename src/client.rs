@@ -10,10 +10,9 @@ use crate::api::error::{Error, Kind, Result};
 use crate::api::options::{
     Replication, TOKEN_RETENTION, check_give_up, check_lease, token_retention,
 };
-use crate::conn::error_reply::connect_error;
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
-use crate::conn::{self, AddressMap, Lane, Network, Opening, Setup, url};
+use crate::conn::{self, AddressMap, Network, Opening, Setup, url};
 use crate::engine::clock::Clock;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local::Locals;
@@ -281,7 +280,7 @@ impl Client {
 
     /// Checks that the server answers and can do what every lock needs. Connects if necessary.
     pub(crate) async fn is_served(&self) -> Result<()> {
-        can_run_scripts(&self.core.scripts, DEFAULT_CONNECT_TIMEOUT).await
+        conn::can_run_scripts(&*self.core.scripts.transport, DEFAULT_CONNECT_TIMEOUT).await
     }
 
     pub(crate) fn key_prefix(&self) -> &str {
@@ -643,7 +642,7 @@ impl ClientBuilder {
             silence: timing.reply,
             reply_timeout: timing.reply.max(REPLY_LIMIT_MIN),
             client_id: id.into(),
-            preload: Arc::new(script::preload::all()),
+            scripts: script::find,
             events: Arc::clone(&locals) as _,
             disconnected: Arc::default(),
             address_map: self.addresses.clone(),
@@ -656,9 +655,6 @@ impl ClientBuilder {
             observed: Arc::clone(&locals.observed),
             native: NativeState::new(self.native),
         });
-        if self.opening == Opening::Eager {
-            can_run_scripts(&scripts, self.connect_timeout).await?;
-        }
         Ok(self.client(id, timing, scripts, locals, announce_every))
     }
 
@@ -754,13 +750,4 @@ impl fmt::Debug for ClientBuilder {
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
     }
-}
-
-/// Reports a server without scripting now instead of at the first lock.
-async fn can_run_scripts(scripts: &Scripts, limit: Duration) -> Result<()> {
-    let mut probe = redis::cmd("EVAL");
-    probe.arg("return 1").arg(0);
-    let sent = scripts.transport.send(Lane::Command, "", &probe, limit);
-    let refused = |fault| connect_error(fault, &scripts.transport.endpoint(""));
-    sent.await.map(drop).map_err(refused)
 }

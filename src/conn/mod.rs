@@ -37,6 +37,7 @@ pub(crate) mod url;
 pub(crate) mod value;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use self::address::AddressMap;
 use self::cluster::Cluster;
@@ -47,7 +48,7 @@ pub(crate) use self::network::Network;
 pub use self::network::{ReadWrite, SimulatedNetwork, Stream};
 pub(crate) use self::process::Process;
 use self::sentinel::FollowedPrimary;
-pub(crate) use self::setup::{Opening, Preload, Setup};
+pub(crate) use self::setup::{Opening, Setup};
 use self::single::{Role, SingleServer};
 pub(crate) use self::topology::Transport;
 pub use self::transport::Channels;
@@ -70,10 +71,14 @@ pub(crate) async fn connect(
                 let at = server.endpoint("");
                 let opened = server.open().await;
                 opened.map_err(|fault| connect_error(fault, &at))?;
-                let role = server.role(setup.step_timeout).await;
+                // Both in one round trip.
+                let role = server.role(setup.step_timeout);
+                let runs_scripts = can_run_scripts(&server, setup.step_timeout);
+                let (role, runs_scripts) = futures_util::future::join(role, runs_scripts).await;
                 if role.map_err(|fault| connect_error(fault, &at))? == Role::Replica {
                     return Err(error_reply::not_a_primary(&at));
                 }
+                runs_scripts?;
             }
             Ok(Arc::new(server))
         }
@@ -84,7 +89,10 @@ pub(crate) async fn connect(
              cluster is up",
         )),
         Target::Cluster { seeds, model } => {
-            Ok(Arc::new(Cluster::connect(seeds, model, setup).await?))
+            let limit = setup.step_timeout;
+            let cluster = Cluster::connect(seeds, model, setup).await?;
+            can_run_scripts(&cluster, limit).await?;
+            Ok(Arc::new(cluster))
         }
         Target::Sentinel {
             sentinels,
@@ -92,6 +100,7 @@ pub(crate) async fn connect(
             sentinel_model,
             model,
         } => {
+            let limit = setup.step_timeout;
             let followed = FollowedPrimary::connect(
                 sentinels,
                 primary,
@@ -99,7 +108,20 @@ pub(crate) async fn connect(
                 setup,
                 opening,
             );
-            Ok(Arc::new(followed.await?))
+            let followed = followed.await?;
+            if opening == Opening::Eager {
+                can_run_scripts(&followed, limit).await?;
+            }
+            Ok(Arc::new(followed))
         }
     }
+}
+
+/// Tries a script, so that a server or a user without scripts is reported when the client connects.
+pub(crate) async fn can_run_scripts(transport: &dyn Transport, limit: Duration) -> Result<()> {
+    let mut probe = redis::cmd("EVAL");
+    probe.arg("return 1").arg(0);
+    let sent = transport.send(Lane::Command, "", &probe, limit).await;
+    let refused = |fault| connect_error(fault, &transport.endpoint(""));
+    sent.map(drop).map_err(refused)
 }

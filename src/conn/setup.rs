@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2};
-use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
 use super::address::AddressMap;
@@ -32,7 +31,7 @@ pub(crate) struct Setup {
     pub(crate) silence: Duration,
     /// Shown in the names of the connections.
     pub(crate) client_id: Arc<str>,
-    pub(crate) preload: Arc<Preload>,
+    pub(crate) scripts: FindScript,
     pub(crate) events: Arc<dyn EventHandler>,
     /// Given when a connection to a server has ended by itself.
     pub(crate) disconnected: Arc<Hint>,
@@ -42,28 +41,8 @@ pub(crate) struct Setup {
     pub(crate) security: Security,
 }
 
-/// Scripts to load into a server before a connection to it is used. The server may refuse them.
-#[derive(Debug, Default)]
-pub(crate) struct Preload {
-    /// Asks which parts the server has.
-    pub(crate) check: Option<Cmd>,
-    /// Loads them, one part per command.
-    pub(crate) load: Vec<Cmd>,
-}
-
-impl Preload {
-    /// The parts to load after this reply to `check`, which has a 1 for each part that is present. Loads all of them
-    /// if the reply does not say.
-    pub(crate) fn missing(&self, present: Option<&Value>) -> Vec<Cmd> {
-        let present = match present {
-            Some(Value::Array(present)) => present.as_slice(),
-            _ => &[],
-        };
-        let parts = self.load.iter().enumerate();
-        let missing = parts.filter(|(at, _)| present.get(*at) != Some(&Value::Int(1)));
-        missing.map(|(_, part)| part.clone()).collect()
-    }
-}
+/// Finds a script by its SHA. Returns its number, which is below 64, and its text.
+pub(crate) type FindScript = fn(&[u8]) -> Option<(u8, &'static str)>;
 
 /// The time of a client's first connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

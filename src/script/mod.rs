@@ -11,7 +11,7 @@
 //! native.rs       plain commands in place of a script; payload.rs: the payload of RESTORE
 //! spare.rs        buffers of commands, used again
 //! together.rs     releases several holds by plain commands, in one write
-//! preload.rs      the scripts that a new connection loads; missing.rs: the right that a user lacks
+//! missing.rs      the right that a user lacks
 //! reply.rs        typed replies: the only place that knows status codes
 //! ```
 
@@ -23,11 +23,13 @@ mod failure;
 mod missing;
 mod native;
 mod payload;
-pub(crate) mod preload;
 pub(crate) mod reply;
 mod run;
 mod spare;
 mod together;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 pub(crate) use call::{Call, Part, millis};
 pub(crate) use catalog::Script;
@@ -35,3 +37,17 @@ pub(crate) use failure::{Executed, Failure};
 pub use native::NativePath;
 pub(crate) use native::{NativeState, tell};
 pub(crate) use run::{Answer, CallBudget, Scripts, on_first_poll};
+
+/// The script with this SHA: its place in the catalog, and its text.
+pub(crate) fn find(sha: &[u8]) -> Option<(u8, &'static str)> {
+    static PLACES: LazyLock<HashMap<&[u8], u8>> = LazyLock::new(|| {
+        let scripts = catalog::ALL.iter();
+        let shas = scripts.map(|(_, script)| script.sha().as_bytes());
+        shas.zip(0..).collect()
+    });
+    let place = *PLACES.get(sha)?;
+    Some((place, catalog::ALL[usize::from(place)].1.text()))
+}
+
+/// A connection notes in a `u64` which scripts it has loaded.
+const _: () = assert!(catalog::ALL.len() <= 64);

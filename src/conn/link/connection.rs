@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use redis::{Cmd, RedisError};
 
+use super::loaded_scripts::{LoadedScripts, Loads};
 use super::shared_process::Generation;
 use super::shared_tick::SharedTick;
 use super::socket::Socket;
@@ -21,6 +23,7 @@ pub(super) struct Connection {
     last_reply: SharedTick,
     /// The send time of the first abandoned call since the last reply.
     given_up: SharedTick,
+    scripts: LoadedScripts,
     pub(super) push: Arc<PushState>,
 }
 
@@ -32,6 +35,7 @@ impl Connection {
         clock: Clock,
         last_reply: SharedTick,
         generation: Generation,
+        scripts: LoadedScripts,
     ) -> Self {
         // A reply read at this instant must count as later.
         let made = clock.now().before(Duration::from_nanos(1));
@@ -42,6 +46,7 @@ impl Connection {
             generation,
             last_reply,
             given_up: SharedTick::default(),
+            scripts,
             push,
         }
     }
@@ -81,21 +86,40 @@ impl Connection {
         since.until(now) >= silence
     }
 
-    /// Sends these in one request. `None`: some reply is missing after `limit`.
+    /// Sends these in one request, behind the scripts that they need. `None`: some reply is missing after `limit`.
     pub(super) async fn exchange(
         &self,
         commands: &[&Cmd],
         limit: Duration,
     ) -> Option<Result<Replies, RedisError>> {
-        let commands = commands.iter().copied();
-        self.socket.wire.send(commands, limit, Replies::take).await
+        let wire = &self.socket.wire;
+        let loads = self.scripts.missing(commands);
+        let sent = wire.send(commands.iter().copied(), limit, Replies::take);
+        match loads {
+            None => sent.await,
+            // Boxed because it is rare and large.
+            Some(loads) => Box::pin(self.behind(loads, limit, sent)).await,
+        }
+    }
+
+    /// Loads scripts, and sends a request behind them in the same write.
+    async fn behind<T>(&self, loads: Loads, limit: Duration, sent: impl Future<Output = T>) -> T {
+        let wire = &self.socket.wire;
+        // A server that refuses them refuses the call, which is then repeated with the text of its script.
+        let loading = wire.send(loads.commands.iter(), limit, Vec::clear);
+        let sent = async {
+            self.scripts.are_sent(&loads);
+            sent.await
+        };
+        // Polled in this order.
+        join(loading, sent).await.1
     }
 }
 
 #[cfg(test)]
 mod tests {
     use redis::{IntoConnectionInfo, ProtocolVersion};
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -131,12 +155,14 @@ mod tests {
     }
 
     fn connection(socket: Socket, push: Arc<PushState>, last_reply: SharedTick) -> Connection {
+        let script = |sha: &[u8]| (sha == b"known").then_some((3, "return 1"));
         Connection::new(
             socket,
             push,
             Clock::System,
             last_reply,
             Generation::default(),
+            LoadedScripts::new(script),
         )
     }
 
@@ -159,6 +185,41 @@ mod tests {
         };
         let noted = tokio::time::timeout(Duration::from_secs(10), is_noted).await;
         noted.expect("it is noted");
+    }
+
+    #[tokio::test]
+    async fn a_script_is_loaded_in_the_write_of_its_first_call() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (socket, push, last_reply) = connected(&listener).await;
+        let (mut server, _) = listener.accept().await.unwrap();
+        let connection = connection(socket, push, last_reply);
+        let [known, other] = ["known", "other"].map(|sha| {
+            let mut call = redis::cmd("EVALSHA");
+            call.arg(sha).arg(0);
+            call
+        });
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg("return 1");
+        let limit = Duration::from_secs(10);
+        for (asked, loads) in [
+            (&[&other][..], false),
+            (&[&known, &known], true),
+            (&[&known], false),
+        ] {
+            let mut expected = Vec::new();
+            for command in loads.then_some(&load).iter().chain(asked) {
+                expected.extend(command.get_packed_command());
+            }
+            let replies = b"+x\r\n".repeat(asked.len() + usize::from(loads));
+            let served = async {
+                let mut received = vec![0; expected.len()];
+                server.read_exact(&mut received).await.unwrap();
+                assert_eq!(received, expected);
+                server.write_all(&replies).await.unwrap();
+            };
+            let (answered, ()) = join(connection.exchange(asked, limit), served).await;
+            assert_eq!(answered.unwrap().unwrap().all().len(), asked.len());
+        }
     }
 
     #[tokio::test]

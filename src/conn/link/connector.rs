@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use super::connection::Connection;
 use super::first_bytes::{FirstBytes, Meaning};
 use super::handshake::Handshake;
+use super::loaded_scripts::LoadedScripts;
 use super::reachability::Reachability;
 use super::reconnects::Reconnects;
 use super::shared_process::{Generation, SharedProcess};
@@ -19,7 +20,7 @@ use crate::conn::address::Address;
 use crate::conn::error_reply::without_arguments;
 use crate::conn::network::Network;
 use crate::conn::push::PushState;
-use crate::conn::setup::Setup;
+use crate::conn::setup::{FindScript, Setup};
 use crate::conn::tls::{self, Security};
 use crate::conn::transport::{EventHandler, Fault, Reason};
 use crate::engine::clock::Clock;
@@ -39,6 +40,7 @@ pub(super) struct Connector {
     /// Receives the messages of a push connection.
     events: Option<Arc<dyn EventHandler>>,
     security: Security,
+    scripts: FindScript,
     /// Given when a connection has ended by itself.
     disconnected: Arc<Hint>,
     handshake: Handshake,
@@ -98,6 +100,7 @@ impl Connector {
             reachability: Arc::clone(reachability),
             events: (purpose == Purpose::Push).then(|| Arc::clone(&setup.events)),
             security: setup.security.clone(),
+            scripts: setup.scripts,
             disconnected: Arc::clone(&setup.disconnected),
             runtime: setup.runtime.clone(),
             reconnects: Reconnects::new(&label, setup),
@@ -182,8 +185,10 @@ impl Connector {
         match introduced.await {
             Ok((socket, generation)) => {
                 self.reachability.succeeded(began.until(self.clock.now()));
-                let connection = Connection::new(socket, push, self.clock, last_reply, generation);
-                Ok(connection)
+                let scripts = LoadedScripts::new(self.scripts);
+                Ok(Connection::new(
+                    socket, push, self.clock, last_reply, generation, scripts,
+                ))
             }
             Err(error) => {
                 let fault = self.diagnose(without_arguments(error), &first_bytes);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join3;
+use futures_util::future::join;
 use parking_lot::Mutex;
 use redis::{Cmd, RedisConnectionInfo, RedisError, ServerError, Value};
 
@@ -19,7 +19,7 @@ use super::shared_process::{Generation, SharedProcess};
 use super::wire::Wire;
 use crate::conn::error_reply::{code, is_temporary};
 use crate::conn::process::Process;
-use crate::conn::setup::{Preload, Setup};
+use crate::conn::setup::Setup;
 use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX};
 use crate::conn::value::text;
 use crate::engine::clock::{Clock, Tick};
@@ -33,7 +33,6 @@ pub(super) struct Handshake {
     /// Shown by `CLIENT LIST`, so that an operator can identify the connection.
     label: String,
     clock: Clock,
-    preload: Arc<Preload>,
     /// Notified when the server was restarted.
     events: Arc<dyn EventHandler>,
     /// The process behind the address, shared by all links to it. Noted before a connection is used.
@@ -67,7 +66,6 @@ impl Handshake {
         Self {
             label,
             clock: setup.clock,
-            preload: Arc::clone(&setup.preload),
             events: Arc::clone(&setup.events),
             process: Arc::clone(process),
             earlier: Mutex::default(),
@@ -83,29 +81,16 @@ impl Handshake {
         &self.process
     }
 
+    /// Introduces the connection in one write: logs in, selects the database, names the connection, asks for its
+    /// identity and the server's uptime, and kills what may be left of earlier connections. Connections without an
+    /// address of their own are killed in a second write, once the server is known to be in the run that assigned
+    /// their ids. A user without the right to ask gets a connection without an identity, or without a process.
     pub(super) async fn run(
         &self,
         wire: &Wire,
         settings: &RedisConnectionInfo,
         limit: Duration,
     ) -> Result<Generation, RedisError> {
-        let (generation, missing) = self.introduce(wire, settings, limit).await?;
-        // Sent only now, because a server cuts off an unauthenticated client that sends much.
-        wire.ask(&missing, limit).await?;
-        Ok(generation)
-    }
-
-    /// Introduces the connection in one write: logs in, selects the database, names the connection, asks for its
-    /// identity and the server's uptime, kills what may be left of earlier connections, and checks the preload.
-    /// Returns the missing parts of the preload. Connections without an address of their own are killed in a second
-    /// write, once the server is known to be in the run that assigned their ids. A user without the right to ask gets
-    /// a connection without an identity, or without a process, and loads all of the preload.
-    async fn introduce(
-        &self,
-        wire: &Wire,
-        settings: &RedisConnectionInfo,
-        limit: Duration,
-    ) -> Result<(Generation, Vec<Cmd>), RedisError> {
         let earlier = self.earlier.lock().clone();
         let mut commands = vec![
             command("CLIENT", &["SETNAME", &self.label]),
@@ -121,15 +106,10 @@ impl Handshake {
         if expects_node {
             commands.push(command("CLUSTER", &["MYID"]));
         }
-        // Separate requests: a server may end the connection after it has refused the first, and it cuts off an
-        // unauthenticated client that sends a long command such as the check.
+        // Separate requests, because a server may end the connection after it has refused the first.
         let greeting = greeting::greeting(settings);
-        let (greeted, replies, present) = join3(
-            wire.ask(greeting.as_slice(), limit),
-            wire.ask(&commands, limit),
-            wire.ask(self.preload.check.as_slice(), limit),
-        )
-        .await;
+        let greeted = wire.ask(greeting.as_slice(), limit);
+        let (greeted, replies) = join(greeted, wire.ask(&commands, limit)).await;
         greeting::check(greeted?.first())?;
         let mut replies = &replies?[..];
         if db != 0 {
@@ -157,9 +137,7 @@ impl Handshake {
         };
         self.settle(&earlier, identity.as_ref(), run_id.as_deref(), &kills)?;
         self.earlier.lock().push(identity);
-        let present = present?;
-        let present = permitted(present.first())?;
-        Ok((generation, self.preload.missing(present)))
+        Ok(generation)
     }
 
     /// Checks the reply to `CLUSTER MYID`. A user without the right to ask has to accept any node.

@@ -10,7 +10,8 @@
 //! dial.rs         the current connection; one attempt at a time to make another, in its own task
 //! connector.rs    makes one, or says why it cannot; first_bytes.rs: the first bytes of the server
 //! socket.rs       the socket under one; greeting.rs: its first command, which logs in
-//! handshake.rs    the first exchange: names, the kill of earlier connections, the preload
+//! handshake.rs    the first exchange: names, the kill of earlier connections
+//! loaded_scripts.rs  the scripts that were loaded over a connection
 //! reconnects.rs   reports connections that replace another
 //! reachability.rs the beginning and the limit of the next attempt
 //! shared_process.rs  the process behind an address, for all links to it
@@ -27,6 +28,7 @@ mod first_bytes;
 mod framing;
 pub(super) mod greeting;
 mod handshake;
+mod loaded_scripts;
 mod pace;
 mod reachability;
 mod reconnects;

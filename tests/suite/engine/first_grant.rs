@@ -54,5 +54,5 @@ async fn the_first_grant_takes_few_round_trips() {
     let server = Server::start();
     let strange = cold(&server, "a server that knows no scripts").await;
     let known = cold(&server, "a server that knows the scripts").await;
-    assert_eq!((strange, known), ([4, 5], [3, 4]));
+    assert_eq!((strange, known), ([2, 3], [2, 3]));
 }

@@ -73,28 +73,36 @@ async fn sent(server: &Server) -> u64 {
     loads.map(|(_, calls)| calls).sum()
 }
 
+/// Takes and releases a lock by scripts.
+async fn works_by_script(client: &Client) -> bool {
+    let lock = client.fair_lock(unique_name("fair"));
+    match lock.try_lock().await {
+        Ok(Some(guard)) => guard.release().await.is_ok(),
+        _ => false,
+    }
+}
+
 #[tokio::test]
-async fn scripts_are_sent_to_a_server_without_them() {
+async fn a_connection_loads_a_script_with_the_first_call_of_it() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let client = Client::connect(&proxy.url()).await.unwrap();
-    assert!(works(&client).await);
+    assert!(works_by_script(&client).await);
     if !server.commandstats().await.contains_key("script|load") {
         // Old servers do not count subcommands separately.
         return;
     }
-    server.reset_stats().await;
-    proxy.cut();
-    eventually(SOON, "it works again", async || works(&client).await).await;
-    let _another = Client::connect(&server.url()).await.unwrap();
-    assert_eq!(sent(&server).await, 0);
+    assert_eq!(sent(&server).await, 2, "one to acquire, one to release");
+    assert!(works_by_script(&client).await && works_by_script(&client).await);
+    assert_eq!(sent(&server).await, 2, "once over a connection");
 
     let mut admin = server.admin().await;
     let mut flush = redis::cmd("SCRIPT");
     let () = flush.arg("FLUSH").query_async(&mut admin).await.unwrap();
     server.reset_stats().await;
     proxy.cut();
-    eventually(SOON, "it works again", async || works(&client).await).await;
-    assert!(sent(&server).await > 0, "before anything needs them");
+    let works = async || works_by_script(&client).await;
+    eventually(SOON, "it works again", works).await;
+    assert!(sent(&server).await >= 2, "over the new connection");
     assert!(!server.commandstats().await.contains_key("eval"));
 }
