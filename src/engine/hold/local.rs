@@ -45,6 +45,8 @@ pub(crate) type QueuePlace<'a> = Place<'a, HandoffRequest, Handoff, ReaderClass>
 pub(crate) struct Locals {
     locks: DashMap<LocalId, Namesakes>,
     channels: DashMap<Box<str>, Arc<Subscription>>,
+    /// The number of locks made.
+    made: AtomicU64,
     /// How often all subscriptions were lost.
     gaps: AtomicU64,
     /// Signalled when a waiter leaves.
@@ -64,6 +66,8 @@ type LocalId = (&'static str, Arc<str>);
 type Namesakes = [Weak<LocalLock>; 2];
 
 pub(crate) struct LocalLock {
+    /// Orders the locks of a client.
+    number: u64,
     id: LocalId,
     /// Whether the whole key is in braces.
     has_braces: bool,
@@ -155,6 +159,7 @@ impl Locals {
         }
         let other = entry[other].upgrade();
         let local = Arc::new(LocalLock {
+            number: self.made.fetch_add(1, Ordering::Relaxed),
             id,
             has_braces,
             locals: Arc::clone(self),
@@ -182,13 +187,13 @@ impl Locals {
         local
     }
 
-    /// All locks, ordered by name, so that callers always treat them in one order.
+    /// All locks in the order in which they were made, so that callers always treat them in one order.
     pub(crate) fn all(&self) -> Vec<Arc<LocalLock>> {
         let all = self.locks.iter();
         let all = all.flat_map(|entry| entry.value().clone());
         // Dropped by the caller, not here: the drop of the last reference takes a lock out of the map.
         let mut all: Vec<_> = all.filter_map(|local| local.upgrade()).collect();
-        all.sort_unstable_by(|a, b| (&a.id, a.has_braces).cmp(&(&b.id, b.has_braces)));
+        all.sort_by_cached_key(|local| local.number);
         all
     }
 

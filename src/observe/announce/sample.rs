@@ -45,17 +45,22 @@ impl Sampler {
         let locks = core.locals.in_use();
         let holds = locks.iter().flat_map(|lock| lock.holds.live());
         let holds = holds.filter_map(|hold| {
-            let (holder, key, since) = hold.at_server()?;
+            let (.., since) = hold.at_server()?;
+            Some((since.until(now), hold))
+        });
+        let mut holds: Vec<_> = holds.filter(|(lasts, _)| *lasts >= least).collect();
+        let mut waits = self.waits(&locks, now);
+        waits.retain(|wait| wait.lasts >= least);
+        let more = cut(&mut holds, |hold| hold.0) + cut(&mut waits, |wait| wait.lasts);
+        let listed = holds.iter().filter_map(|(lasts, hold)| {
+            let (holder, key, _) = hold.at_server()?;
             Some(Entry {
-                lasts: since.until(now),
+                lasts: *lasts,
                 holder: holder.to_owned(),
                 key: key.to_owned(),
             })
         });
-        let mut holds: Vec<Entry> = holds.filter(|hold| hold.lasts >= least).collect();
-        let mut waits = self.waits(&locks, now);
-        waits.retain(|wait| wait.lasts >= least);
-        let more = cut(&mut holds) + cut(&mut waits);
+        let holds = listed.collect();
         (!locks.is_empty()).then(|| Record {
             up_for: self.started.until(now),
             holds,
@@ -86,11 +91,15 @@ impl Sampler {
     }
 }
 
-/// Keeps the longest. How many were left out.
-fn cut(entries: &mut Vec<Entry>) -> u64 {
-    entries.sort_by_key(|entry| Reverse(entry.lasts));
+/// Keeps those that have lasted longest, in that order. Returns the number of the others.
+fn cut<T>(entries: &mut Vec<T>, lasts: impl Fn(&T) -> Duration) -> u64 {
     let more = entries.len().saturating_sub(LISTED_MAX);
-    entries.truncate(LISTED_MAX);
+    let longest_first = |entry: &T| Reverse(lasts(entry));
+    if more > 0 {
+        entries.select_nth_unstable_by_key(LISTED_MAX, longest_first);
+        entries.truncate(LISTED_MAX);
+    }
+    entries.sort_by_key(longest_first);
     more as u64
 }
 
