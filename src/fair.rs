@@ -52,8 +52,8 @@ impl Client {
 ///
 /// **Tasks of one client** that stand directly behind each other in the queue hand the lock on in memory, in that order,
 /// up to 16 times and for up to 5 ms. The holder id stays that of the first of them, and the others stay in
-/// [`waiters`](Self::waiters) until the last of them releases. A future among them that is not polled keeps the lock
-/// for the rest of its lease.
+/// [`waiters`](Self::waiters) until the last of them releases. A future among them that is not polled is passed over
+/// after two checks, a sixth of the client's lease apart (100 ms to 1 s).
 ///
 /// **Blocking code.** A section that blocks the only thread of its runtime for a second or more right after a handover
 /// may lose the lock, because the renewal cannot be sent. Move such work to

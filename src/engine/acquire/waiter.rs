@@ -17,7 +17,7 @@ use crate::api::holder::HolderId;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
-use crate::engine::hold::followers::Follower;
+use crate::engine::hold::followers::{Follower, Handed};
 use crate::engine::hold::grant_message::GrantMessage;
 use crate::engine::hold::handoff::HandoffRequest;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
@@ -102,7 +102,7 @@ impl<'a> Waiter<'a> {
             request,
             is_listening: self.is_listening(channel),
             waiter,
-            handoff: None,
+            handed: Handed::Nothing,
         })
     }
 

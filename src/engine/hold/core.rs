@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::bound::Bound;
+use super::handoff::Handoff;
 use super::local::{LocalLock, Locals};
 use super::shared::Shared;
 use super::timing::Timing;
@@ -159,9 +160,23 @@ impl Core {
     /// is passed over: its future may be left unpolled, for example in a branch of a `select!` in a loop, or in a
     /// stream whose buffer is full.
     pub(crate) fn watch_heads(&self, local: &Arc<LocalLock>) {
-        if !local.queue.begin_watch() {
-            return;
+        if local.queue.begin_watch() {
+            self.watch(local, |local, now| {
+                let seen = local.hint().mark();
+                local.queue.pass_over_missing(seen, now)
+            });
         }
+    }
+
+    /// Watches the followers of this lock. One that does not take what it was handed in time is passed over.
+    pub(crate) fn watch_followers(&self, local: &Arc<LocalLock>) {
+        if local.followers.begin_watch() {
+            self.watch(local, |local, _| local.followers.withdraw_untaken());
+        }
+    }
+
+    /// Checks waiters again and again until `check` returns `None`. It returns what they were handed and did not take.
+    fn watch(&self, local: &Arc<LocalLock>, check: fn(&LocalLock, Tick) -> Option<Vec<Handoff>>) {
         let (clock, every) = (self.clock, self.timing.reply);
         // A weak reference, so that the watch keeps no lock alive.
         let local = Arc::downgrade(local);
@@ -169,9 +184,8 @@ impl Core {
             loop {
                 clock.sleep_until(clock.now().after(every)).await;
                 let Some(local) = local.upgrade() else { return };
-                let seen = local.hint().mark();
-                let handoffs = local.queue.pass_over_missing(seen, clock.now());
-                // Their hand-offs go to the waiters behind them, or back to the server.
+                let handoffs = check(&local, clock.now());
+                // They go to the waiters behind, or back to the server.
                 if handoffs.map(drop).is_none() {
                     return;
                 }

@@ -3,17 +3,19 @@
 //! A hold that ends may go in memory to the waiter of this client that stands directly behind it in that queue: a
 //! follower. The order is the server's, because nobody can come between two places. Invariants: a waiter is listed
 //! only while it rests with a place that the server keeps. While it asks, it is handed nothing. A handed-off value is
-//! taken out by its task, or dropped with its entry, and never under the mutex.
+//! taken out by its task, or dropped with its entry or when its task does not come, and never under the mutex.
 //!
 //! While the one ahead is here, a follower need not listen to the server: it is woken when that one ends or leaves, and
 //! asks behind it.
 
+use std::mem;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::handoff::{Handoff, HandoffRequest};
+use super::queue::MISSED_MAX;
 use super::subscription::Subscription;
 use crate::api::holder::HolderId;
 use crate::engine::clock::Tick;
@@ -27,6 +29,8 @@ struct State {
     behind: FxHashMap<HolderId, Follower>,
     /// The places and holds of this client. Of a hold with used places the last of these.
     here: FxHashSet<HolderId>,
+    /// Whether a task watches for followers that do not take what they were handed.
+    is_watched: bool,
 }
 
 /// A waiter with a place at the server.
@@ -40,7 +44,21 @@ pub(crate) struct Follower {
     pub(crate) is_listening: bool,
     /// Its hint wakes the waiter.
     pub(crate) waiter: Arc<Subscription>,
-    pub(crate) handoff: Option<Handoff>,
+    pub(crate) handed: Handed,
+}
+
+/// What a follower was handed.
+#[derive(Debug, Default)]
+pub(crate) enum Handed {
+    #[default]
+    Nothing,
+    Lock {
+        handoff: Handoff,
+        /// At how many checks it had not been taken.
+        missed: u32,
+    },
+    /// A lock that it did not take in time. Its place was used for it, and ends with the hold.
+    Withdrawn,
 }
 
 /// Lists a waiter until dropped.
@@ -93,16 +111,53 @@ impl Followers {
         let Some(next) = state.behind.get_mut(ahead) else {
             return false;
         };
-        if next.handoff.is_some() || now >= next.kept_until {
+        if !matches!(next.handed, Handed::Nothing) || now >= next.kept_until {
             return false;
         }
-        next.handoff = offer(&next.request, next.place);
-        if next.handoff.is_none() {
+        let Some(handoff) = offer(&next.request, next.place) else {
             return false;
-        }
+        };
+        next.handed = Handed::Lock { handoff, missed: 0 };
         next.waiter.hint.notify();
         state.here.remove(ahead);
         true
+    }
+
+    /// True if there are followers and no task watches them: the caller has to begin.
+    pub(super) fn begin_watch(&self) -> bool {
+        let mut state = self.0.lock();
+        let is_needed = !state.behind.is_empty() && !state.is_watched;
+        state.is_watched |= is_needed;
+        is_needed
+    }
+
+    /// Withdraws the locks that were not taken in time, and returns them. `None` if there is no follower: the watch is
+    /// over.
+    pub(super) fn withdraw_untaken(&self) -> Option<Vec<Handoff>> {
+        let mut state = self.0.lock();
+        if state.behind.is_empty() {
+            state.is_watched = false;
+            return None;
+        }
+        let all = state.behind.values_mut();
+        Some(all.filter_map(|next| next.handed.check()).collect())
+    }
+}
+
+impl Handed {
+    /// Checks whether the lock was taken. Withdraws one that was missed twice.
+    fn check(&mut self) -> Option<Handoff> {
+        let Self::Lock { missed, .. } = self else {
+            return None;
+        };
+        *missed += 1;
+        if *missed < MISSED_MAX {
+            return None;
+        }
+        match mem::replace(self, Self::Withdrawn) {
+            Self::Lock { handoff, .. } => Some(handoff),
+            Self::Nothing | Self::Withdrawn => None,
+        }
     }
 }
 
@@ -113,8 +168,9 @@ impl Following<'_> {
     }
 
     /// Ends the entry. Returns what the waiter was handed.
-    pub(crate) fn end(self) -> Option<Handoff> {
-        self.remove()?.handoff.take()
+    pub(crate) fn end(self) -> Handed {
+        let follower = self.remove();
+        follower.map_or(Handed::Nothing, |follower| follower.handed)
     }
 
     fn remove(&self) -> Option<Follower> {

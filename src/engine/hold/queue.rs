@@ -32,7 +32,7 @@ use crate::engine::hint::Mark;
 const HEADS_MAX: u32 = 64;
 
 /// A head that was missing at this many checks in a row is passed over.
-const MISSED_MAX: u32 = 2;
+pub(super) const MISSED_MAX: u32 = 2;
 
 /// Counting the waiters before a place ends at this number.
 const PLACE_MAX: usize = 1000;

@@ -368,3 +368,38 @@ async fn a_follower_of_one_that_left_listens_to_the_server() {
     let sent = server.sent();
     assert!(sent.iter().any(|sent| sent.is("SUBSCRIBE")), "{sent:#?}");
 }
+
+/// Its future is kept and not polled, so the server gets the lock back and can serve the next one.
+#[tokio::test(start_paused = true)]
+async fn a_follower_that_does_not_come_is_passed_over() {
+    let server = in_a_queue();
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let guard = lock.lock().await.unwrap();
+    let mut absent = Box::pin(lock.lock());
+    tokio::select! {
+        biased;
+        _ = &mut absent => panic!("it is held"),
+        () = others() => {}
+    }
+    guard.release().await.unwrap();
+    others().await;
+    assert!(releases(&server).is_empty(), "the absent one has it");
+    // Two checks, a second apart.
+    tokio::time::sleep(MS * 2_100).await;
+    let released = releases(&server);
+    let [(_, used)] = &released[..] else {
+        panic!("{released:?}");
+    };
+    assert_eq!(used.len(), 1, "the place of the absent one ends, too");
+    // It comes, and asks for another place.
+    let asked = server.sent().len();
+    tokio::select! {
+        biased;
+        _ = &mut absent => panic!("the server grants it nothing"),
+        () = others() => {}
+    }
+    let sent = server.sent();
+    let again = sent[asked..].iter().find(|sent| is_attempt(sent)).unwrap();
+    assert!(!used.contains(&holder(again)));
+}

@@ -9,7 +9,7 @@ use crate::api::error::Result;
 use crate::conn::Lane;
 use crate::engine::acquire::local::{handoff_request, take_over};
 use crate::engine::acquire::request::Attempted;
-use crate::engine::hold::followers::Following;
+use crate::engine::hold::followers::{Following, Handed};
 
 impl<'a> WaitLoop<'a> {
     /// Lists this waiter, which rests now, behind the place or hold directly ahead of it.
@@ -29,7 +29,9 @@ impl<'a> WaitLoop<'a> {
         let (ahead, place, kept_until) = self.attempt.place_behind()?;
         let (wish, channel) = (handoff_request(request), self.attempt.channel(self.at));
         let follower = self.waiter.follower(place, kept_until, wish, &channel)?;
-        Some(request.local.followers.follow(ahead, follower))
+        let following = request.local.followers.follow(ahead, follower);
+        request.core.watch_followers(&request.local);
+        Some(following)
     }
 
     /// Whether the waiter has to subscribe before it sleeps: it does not listen, and the one ahead is not of this
@@ -41,15 +43,17 @@ impl<'a> WaitLoop<'a> {
             && !self.waiter.is_listening(&self.attempt.channel(self.at))
     }
 
-    /// Takes the lock that the task ahead handed on, if it did. If that is lost by now, the place is gone with it.
+    /// Takes the lock that the task ahead handed on, if it did. If that is lost by now, or was withdrawn because this
+    /// task did not come, the place is gone with it.
     pub(super) fn end_following(
         &mut self,
         following: Option<Following<'_>>,
     ) -> Result<Option<Step>> {
-        let Some(handoff) = following.and_then(Following::end) else {
-            return Ok(None);
+        let share = match following.map(Following::end) {
+            None | Some(Handed::Nothing) => return Ok(None),
+            Some(Handed::Lock { handoff, .. }) => take_over(self.request(), handoff)?,
+            Some(Handed::Withdrawn) => None,
         };
-        let share = take_over(self.request(), handoff)?;
         let Some(share) = share else {
             self.attempt.start_over();
             return Ok(Some(Step::Again));
