@@ -130,11 +130,11 @@ async fn beside_a_frozen_process() -> (Vec<Server>, RedlockLock, Waits) {
         server.pause(client);
     }
     held.release().await.unwrap();
-    let mut has_stood_back = false;
-    while !has_stood_back {
+    let mut has_backed_off = false;
+    while !has_backed_off {
         let asked = Instant::now();
         let held = lock.lock().await.unwrap();
-        has_stood_back = asked.elapsed() > 100 * MS;
+        has_backed_off = asked.elapsed() > 100 * MS;
         held.release().await.unwrap();
     }
     // Its next turn ends with this hold and its release, which take two round trips.
@@ -143,7 +143,7 @@ async fn beside_a_frozen_process() -> (Vec<Server>, RedlockLock, Waits) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stands_back_for_a_bounded_time() {
+async fn it_backs_off_for_a_bounded_time() {
     let (_servers, lock, _frozen) = beside_a_frozen_process().await;
     let asked = Instant::now();
     drop(lock.lock().await.unwrap());

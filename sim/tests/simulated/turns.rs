@@ -307,7 +307,7 @@ async fn who_gives_up_soon_counts_from_when_it_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stands_back_takes_what_it_is_handed() {
+async fn a_client_that_backs_off_takes_what_it_is_handed() {
     let (_server, clients) = beside_a_frozen_client().await;
     let lock = clients[0].lock("a");
     let waiting = {

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_back_until_each_of_the_others_has_released() {
+    fn it_backs_off_until_each_of_the_others_has_released() {
         let turns = after_a_turn(Duration::ZERO, 3);
         assert!(turns.is_back());
         for messages in 4..8 {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listens_nobody_stands_back() {
+    fn without_other_subscribers_no_client_backs_off() {
         let mut turns = after_a_turn(Duration::ZERO, 0);
         assert_eq!(turns.back_off_end(0, at(0)), None);
         let is_over = (0..40).any(|_| turns.count_turn(at(0)));

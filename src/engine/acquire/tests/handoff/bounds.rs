@@ -125,7 +125,7 @@ async fn again_and_again(pause: Duration) -> Duration {
 
 /// A task that pauses has no turns in a row: others could ask in between.
 #[tokio::test(start_paused = true)]
-async fn one_task_that_pauses_does_not_stand_back() {
+async fn one_task_that_pauses_does_not_back_off() {
     let took = again_and_again(3 * MS).await;
     assert!(took.is_zero(), "{took:?}");
 }
