@@ -20,7 +20,7 @@ const FENCED: &str = "fenced and read-write locks";
 const FAIR: &str = "fair locks";
 const READ_WRITE: &str = "read-write locks";
 const LATE: &str = "late commands made impossible";
-const LOADED: &str = "scripts loaded on connecting";
+const LOADED: &str = "scripts loaded with their first call";
 const NAMES: &str = "names in CLIENT LIST";
 const SHOWN: &str = "being shown to operators";
 const WAKING: &str = "waking those who wait";
@@ -57,7 +57,6 @@ const SAMPLES: &[Sample] = &[
     ("ZMSCORE K v", READ_WRITE, true),
     ("CLIENT INFO", LATE, false),
     ("CLIENT KILL ID 1", LATE, false),
-    ("SCRIPT EXISTS x", LOADED, false),
     ("SCRIPT LOAD x", LOADED, false),
     ("CLIENT SETNAME x", NAMES, false),
     ("LPOS K v", "care for a fair queue", false),

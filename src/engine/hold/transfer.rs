@@ -21,7 +21,7 @@ use crate::engine::counts::Mode;
 impl Hold {
     /// Hands the caller's share on to the head of the local queue. True if the head has it now.
     pub(super) fn hand_off_next(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
-        // Tasks that come from here on ask behind the release.
+        // Tasks that arrive after this ask behind the release.
         if self.protocol.queue() == Queue::Server {
             return self.loss_of(lease).is_none() && self.hand_to_follower(lease);
         }

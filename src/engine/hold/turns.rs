@@ -164,7 +164,7 @@ impl Turns {
         self.back_off(&budget, now);
     }
 
-    /// Backs off after the turn for which this budget was spent.
+    /// Backs off after the turn that spent this budget.
     fn back_off(&mut self, budget: &HandoffBudget, now: Tick) {
         let own = budget.spent_for(now);
         let own_turn = budget.time_of_turn(now, self.trip);

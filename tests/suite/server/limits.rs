@@ -67,7 +67,7 @@ async fn a_user_with_the_documented_rights<P: Primitive>() {
             "fenced locks, also",
             "waking those who wait",
             "late commands made impossible",
-            "scripts loaded on connecting",
+            "scripts loaded with their first call",
             "names in `CLIENT LIST`",
         ]);
     let (ours, theirs) = users(&server, &only(&rights)).await;

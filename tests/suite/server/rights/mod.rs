@@ -27,7 +27,7 @@ const LEFT_OUT: &[&str] = &[
     "waking those who wait",
     "recalls",
     "late commands made impossible",
-    "scripts loaded on connecting",
+    "scripts loaded with their first call",
     "names in `CLIENT LIST`",
     "being shown to operators",
     "care for a fair queue",
