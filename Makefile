@@ -3,9 +3,9 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help help-all examples soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-others test-alerts \
+.PHONY: help help-all examples examples-build soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-others test-alerts \
         test-tls test-valkey \
-        test-valkey-short test-acl test-scripts interop interop-all model sim check package \
+        test-valkey-short test-virtual test-doc test-acl test-scripts interop interop-all model sim check package \
         bench bench-observability bench-far bench-many bench-shards bench-peers bench-peers-build bench-peers-draw bench-peers-check
 .PHONY: nemesis mutants mutants-core properties
 
@@ -91,41 +91,59 @@ cli-demo:
 # Those of the README and the guide, in a few seconds each after the build. The service is a workspace of
 # its own.
 SMALL = quickstart job fencing transfer config_cache metrics
-examples: PROFILE = dev
-examples:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && scripts/build "the examples" --workspace --all-features --examples && \
+SERVICE = --locked --manifest-path examples/service/Cargo.toml --target-dir "$${CARGO_TARGET_DIR:-target}"
+examples examples-build: PROFILE = dev
+examples-build:
+	@scripts/build "the examples" --workspace --all-features --examples
+	@scripts/build "the web service" $(SERVICE) --tests --bin transaction
+examples: examples-build
+	@$(SERVER) && export LOCKSET_SERVER_BIN && \
 	  for example in $(SMALL); do \
 	    echo "== $$example" && scripts/with-server "$(FOLDER)/examples/$$example" || exit 1; \
 	  done
 	@echo "== a web service and a transaction" && $(SERVER) && export LOCKSET_SERVER_BIN && \
-	  service="--locked --manifest-path examples/service/Cargo.toml --target-dir $${CARGO_TARGET_DIR:-target}" && \
-	  scripts/build "the web service" $$service --tests --bin transaction && \
-	  cargo test --quiet $$service && scripts/with-server cargo run --quiet $$service --bin transaction && \
+	  cargo test --quiet $(SERVICE) && scripts/with-server cargo run --quiet $(SERVICE) --bin transaction && \
 	  if LOCKSET_POSTGRES_BIN=$$(scripts/find-postgres); then \
 	    echo "== the web service on PostgreSQL" && export LOCKSET_POSTGRES_BIN && \
-	    cargo test --quiet $$service --test seats --test frozen -- --ignored; \
+	    cargo test --quiet $(SERVICE) --test seats --test frozen -- --ignored; \
 	  elif [ "$$CI" = true ]; then exit 1; \
 	  else echo "not run: the web service on PostgreSQL"; fi
 
-# Most tests wait more than they work; those that work hard come alone, and those that measure. Without doctests, $(LESS) =
-# --lib --tests; some tests only, $(ONLY) = their modules. scripts/report-tests reads how many run at a time.
-# Each mostly waits, so there are more of them than processors.
+# Most tests wait more than they work, so there are more at a time than processors; those that work hard and those
+# that measure come alone. Some tests only, $(ONLY) = their modules. scripts/report-tests reads how many run at a time.
+# What works in virtual time and what compiles has no bound in real time, so it runs beside the others, with what they
+# leave of the processors. A test of tests/house compares these lists with the files.
 THREADS = 16
+# Of the suite in its whole. Where hard ones come together, as with test-acl, so many fail on a busy machine.
+MANY = 20
 ALONE = hammer:: fairness::
-# The suite alone, as `make test` has built it: without --workspace its dependencies have other features.
-SUITE = cargo test --workspace --all-features --test suite
-TEST = export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, $(THREADS) at a time" && \
-	  cargo test --workspace --all-features --no-fail-fast $(LESS) -- --test-threads $(THREADS) $(ALONE:%=--skip %) $(ONLY)
+PROGRAMS = house interop cli operators top lock redlock rwlock semaphore short day cluster proxy replicated \
+	  sentinels server tls wait
+WORKSPACE = cargo test --workspace --all-features --no-fail-fast
+# Alone, but built as the whole is: without --workspace its dependencies have other features.
+SUITE = $(WORKSPACE) --test suite
+TEST_SUITE = echo "testing on $$LOCKSET_SERVER_BIN, $(MANY) at a time" && \
+	  $(SUITE) -- --test-threads $(MANY) $(ALONE:%=--skip %) $(ONLY)
+TEST_OTHERS = echo "and the other programs, $(THREADS) at a time" && \
+	  $(WORKSPACE) --lib --bins --example laptop --example orders $(PROGRAMS:%=--test %) -- --test-threads $(THREADS)
+VIRTUAL = $(MAKE) --keep-going --no-print-directory test-virtual test-doc
 TEST_ALONE = echo "those that work hard or measure, 1 at a time" && \
 	  $(SUITE) -- --test-threads 1 $(ALONE)
 
 # Those of tests/nonsense measure their own process and its times: before all others.
-NONSENSE = cargo test --workspace --all-features --test nonsense
+NONSENSE = $(WORKSPACE) --test nonsense
 test:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo test --workspace --all-features --no-run --quiet && \
 	  $(NONSENSE) && $(MAKE) --no-print-directory test-others
 test-others:
-	@$(SERVER) && $(TEST) && $(TEST_ALONE)
+	@$(SERVER) && export LOCKSET_SERVER_BIN && \
+	  scripts/beside 'nice -n 19 $(VIRTUAL)' \
+	    '$(TEST_SUITE); suite=$$?; $(TEST_OTHERS) && exit $$suite' && $(TEST_ALONE)
+
+test-virtual:
+	@$(WORKSPACE) --test simulated
+test-doc:
+	@$(WORKSPACE) --doc
 
 # Where the server of `test` was built without TLS these fail, and say so.
 TLS = --all-features -- --test-threads 4 --ignored
@@ -138,16 +156,16 @@ test-alerts:
 	@promtool=$$(scripts/find-promtool) && PATH="$$(dirname "$$promtool"):$$PATH" \
 	  cargo test --workspace --all-features --test house -- --ignored
 
-# No doctest needs a server.
-test-valkey test-valkey-short: LESS = --lib --tests
+# No doctest needs a server, and nothing in virtual time has one.
 test-valkey:
-	@$(VALKEY) && $(TEST) && $(TEST_ALONE) && $(NONSENSE)
+	@$(VALKEY) && export LOCKSET_SERVER_BIN && $(TEST_SUITE) && $(TEST_OTHERS) && $(TEST_ALONE) && $(NONSENSE)
 
 # What depends on the server: scripts, replies, expiry, messages, rights, replication, redirections.
 test-valkey-short: ONLY = contract:: conformance:: wire:: fair:: rwlock:: multilock:: foreign:: retention:: \
 	  limits:: rights:: replicas:: cluster:: sentinel:: cost::
 test-valkey-short:
-	@$(VALKEY) && $(TEST)
+	@$(VALKEY) && export LOCKSET_SERVER_BIN && echo "testing on $$LOCKSET_SERVER_BIN, $(THREADS) at a time" && \
+	  $(WORKSPACE) --lib --test suite -- --test-threads $(THREADS) $(ALONE:%=--skip %) $(ONLY)
 
 # What docs/rights.md lists, on all keys.
 RIGHTS = resetchannels -@all ~* $$(grep '^|' docs/rights.md | grep -o '`[&+][^`]*`' | tr -d '`\\' | tr '\n' ' ')

@@ -9,6 +9,7 @@ mod mutants;
 mod observability;
 mod packages;
 mod pages;
+mod programs;
 mod prose;
 mod sizes;
 mod source;

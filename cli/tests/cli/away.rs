@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lockset_testkit::{Server, within};
+use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::support::{BOUND, Running, ended, lockset};
@@ -73,7 +74,7 @@ async fn a_signal_ends_a_wait_for_a_server() {
     server.kill();
     let mut command = lockset(&url, &["run", "a", "--wait", "1m", "--", "true"]);
     let waiting = Running::start(command.stderr(Stdio::piped()));
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    waiting.signal(rustix::process::Signal::INT);
+    waiting.listens_for(Signal::INT).await;
+    waiting.signal(Signal::INT);
     assert_eq!(waiting.ended().await.status, 130);
 }

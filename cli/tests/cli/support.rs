@@ -111,6 +111,21 @@ impl Running {
         send(self.pid(), signal);
     }
 
+    /// Waits until it has a handler for the signal, which would end it before.
+    pub(crate) async fn listens_for(&self, signal: Signal) {
+        let status = format!("/proc/{}/status", self.pid());
+        eventually(BOUND, "it has a handler", async || {
+            let status = std::fs::read_to_string(&status).unwrap();
+            let caught = status
+                .split("SigCgt:\t")
+                .nth(1)
+                .and_then(|rest| rest.lines().next());
+            let caught = u64::from_str_radix(caught.expect("what it catches"), 16).unwrap();
+            caught >> (signal.as_raw() - 1) & 1 == 1
+        })
+        .await;
+    }
+
     /// As [`ended`](Self::ended), with the input left open.
     pub(crate) async fn ended_with_input_open(mut self) -> Ended {
         let input = self.child.stdin.take();

@@ -188,41 +188,74 @@ async fn each_right_of_a_synchronizer_is_needed_and_named() {
     }
 }
 
-/// The work succeeds without any one of the rights that only save time.
-#[tokio::test(flavor = "multi_thread")]
-async fn optional_rights_can_be_omitted() {
-    let server = Alone::start().await;
+/// The work succeeds with these rights, on all kinds of locks.
+async fn works_with(server: &Alone, rights: &Rights) {
+    let (plain, fair, read_write) = futures_util::future::join3(
+        ends(server, Kind::Reentrant, rights),
+        ends(server, Kind::Fair, rights),
+        ends(server, Kind::ReadWrite, rights),
+    )
+    .await;
+    let done = plain.and(fair).and(read_write);
     let all = commands("One server").remove(0);
-    let works = async |rights: Rights| {
-        let (plain, fair, read_write) = futures_util::future::join3(
-            ends(&server, Kind::Reentrant, &rights),
-            ends(&server, Kind::Fair, &rights),
-            ends(&server, Kind::ReadWrite, &rights),
-        )
-        .await;
-        (plain.and(fair).and(read_write), rights)
-    };
-    let mut lists = vec![all.clone()];
-    for right in rows(LEFT_OUT) {
+    let without: Vec<&String> = all.difference(rights).collect();
+    assert!(done.is_ok(), "without {without:?}: {done:?}");
+}
+
+/// The work succeeds without any one of the rights that only save time. These are dealt to several tests, because each
+/// takes seconds.
+mod optional_rights_can_be_omitted {
+    use super::*;
+
+    const TESTS: usize = 5;
+
+    async fn each_of_the_hand(hand: usize) {
+        let server = Alone::start().await;
+        let all = commands("One server").remove(0);
         // A read-write lock needs this right.
-        if right != "+exists" {
-            lists.push(all.iter().filter(|one| **one != right).cloned().collect());
-        }
+        let optional = rows(LEFT_OUT).into_iter().filter(|one| one != "+exists");
+        let mine = optional.skip(hand).step_by(TESTS);
+        let lists = mine.map(|right| all.iter().filter(|one| **one != right).cloned().collect());
+        futures_util::stream::iter(lists)
+            .for_each_concurrent(AT_ONCE / 3, async |rights| {
+                works_with(&server, &rights).await
+            })
+            .await;
     }
-    let mut done = futures_util::stream::iter(lists)
-        .map(works)
-        .buffer_unordered(AT_ONCE / 2);
-    while let Some((done, rights)) = done.next().await {
-        let without: Vec<&String> = all.difference(&rights).collect();
-        assert!(done.is_ok(), "without {without:?}: {done:?}");
+
+    macro_rules! hands {
+        ($($name:ident $hand:literal)*) => {
+            const _: () = assert!([$($hand),*].len() == TESTS);
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $name() {
+                    each_of_the_hand($hand).await;
+                }
+            )*
+        };
     }
-    drop(done);
-    let bare = &(&rows(PLAIN) | &rows(FAIR)) | &rows(READ_WRITE);
-    let (done, _) = works(bare).await;
-    assert!(done.is_ok(), "with the least: {done:?}");
-    let fair = &(&rows(PLAIN) | &rows(FAIR)) - &row("care for a fair queue");
-    let done = ends(&server, Kind::Fair, &fair).await;
-    assert!(done.is_ok(), "a fair lock with the least: {done:?}");
+    hands!(first 0 second 1 third 2 fourth 3 fifth 4);
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn none_omitted() {
+        let server = Alone::start().await;
+        works_with(&server, &commands("One server").remove(0)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn all_at_once() {
+        let server = Alone::start().await;
+        let bare = &(&rows(PLAIN) | &rows(FAIR)) | &rows(READ_WRITE);
+        works_with(&server, &bare).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn all_at_once_and_those_of_a_fair_lock() {
+        let server = Alone::start().await;
+        let fair = &(&rows(PLAIN) | &rows(FAIR)) - &row("care for a fair queue");
+        let done = ends(&server, Kind::Fair, &fair).await;
+        assert!(done.is_ok(), "a fair lock with the least: {done:?}");
+    }
 }
 
 /// The listed rights match the commands to copy, and the commands that the scripts call.

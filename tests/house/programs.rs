@@ -1,0 +1,61 @@
+//! Every program of tests is run by `make test`, which lists them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The workspace's folders that have tests of their own.
+const FOLDERS: [&str; 7] = [
+    "tests",
+    "checks/model/tests",
+    "checks/nemesis/tests",
+    "cli/tests",
+    "operator/tests",
+    "sim/tests",
+    "testkit/tests",
+];
+
+/// Those that have a line of their own.
+const BESIDES: [&str; 3] = ["nonsense", "simulated", "suite"];
+
+#[test]
+fn make_test_runs_every_program_of_tests() {
+    let mut there = BTreeSet::new();
+    for folder in FOLDERS {
+        let Ok(entries) = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)) else {
+            continue;
+        };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            let is_program = path.join("main.rs").exists()
+                || path.extension().is_some_and(|extension| extension == "rs");
+            if is_program {
+                there.insert(path.file_stem().unwrap().to_str().unwrap().to_owned());
+            }
+        }
+    }
+    let makefile = fs::read_to_string("Makefile").unwrap().replace("\\\n", " ");
+    let (_, listed) = makefile.split_once("\nPROGRAMS = ").expect("the list");
+    let listed = listed.lines().next().unwrap().split_whitespace();
+    let mut run: BTreeSet<String> = listed.map(str::to_owned).collect();
+    for name in BESIDES {
+        assert!(
+            makefile.contains(&format!("(WORKSPACE) --test {name}")),
+            "{name}"
+        );
+        run.insert(name.to_owned());
+    }
+    assert_eq!(run, there);
+
+    // Of the examples, those that have tests: the manifests say so.
+    for manifest in ["Cargo.toml", "sim/Cargo.toml"] {
+        let manifest = fs::read_to_string(manifest).unwrap();
+        for example in manifest.split("[[example]]").skip(1) {
+            let example = example.split("\n[").next().unwrap();
+            if example.contains("test = true") {
+                let name = example.split('"').nth(1).unwrap();
+                assert!(makefile.contains(&format!("--example {name} ")), "{name}");
+            }
+        }
+    }
+}
