@@ -12,9 +12,11 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::backoff::Backoff;
+use super::hold::{QuorumConfig, QuorumHold};
 use super::reenter::reenter;
 use super::rejoin::Rejoiner;
 use super::round::{QuorumGrant, QuorumRequest};
+use super::share::QuorumShare;
 use super::tally::Tally;
 use crate::api::error::{Error, Result};
 use crate::api::owner::Owner;
@@ -26,7 +28,6 @@ use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
-use crate::engine::hold::quorum::{QuorumConfig, QuorumHold, QuorumShare};
 use crate::engine::hold::reenter::LeaseSource;
 use crate::observe::events::Place;
 
@@ -286,10 +287,8 @@ impl Acquisition {
         let owner = self.queue_request.options.owner.clone();
         let rejoiner = Rejoiner(self.request.clone());
         let config = QuorumConfig {
-            name: self.request.name().into(),
+            request: self.request.clone(),
             owner: owner.unwrap_or_else(Owner::new),
-            quorum: self.request.quorum,
-            clock: self.clock(),
             local: Arc::clone(&self.local),
             rejoin: Box::new(rejoiner.clone()),
         };
@@ -298,15 +297,13 @@ impl Acquisition {
         for (server, _) in &grant.shares {
             refused[*server] = false;
         }
-        let kept_until = self.request.requests[0].kept_until();
-        let (shares, token) = (grant.shares, grant.token);
-        let share = QuorumShare::granted(config, servers, shares, token, kept_until);
+        let share = QuorumShare::granted(config, grant.shares, grant.token);
         for pending in grant.pending {
             refused[pending.server] = false;
-            rejoiner.follow(share.hold(), pending);
+            rejoiner.follow(&share.hold, pending);
         }
         for server in (0..servers).filter(|server| refused[*server]) {
-            rejoiner.ask_again(share.hold(), server);
+            rejoiner.ask_again(&share.hold, server);
         }
         share
     }

@@ -1,14 +1,7 @@
 //! The guard of a Redlock.
 
-use std::ops::Deref;
-
-use super::reenter::reenter;
-use super::round::QuorumRequest;
-use crate::api::error::Result;
+use super::share::QuorumShare;
 use crate::api::guard::guard_methods;
-use crate::api::lost::LostReason;
-use crate::engine::hold::quorum::QuorumShare;
-use crate::engine::hold::reenter::LeaseSource;
 use crate::observe::guard::GuardTimer;
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.
@@ -33,17 +26,14 @@ use crate::observe::guard::GuardTimer;
 /// ```
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct RedlockGuard(RedlockShare);
+pub struct RedlockGuard(QuorumShare);
 
 guard_methods!(RedlockGuard);
 
 impl RedlockGuard {
-    pub(super) fn new(share: QuorumShare, request: QuorumRequest, timer: GuardTimer) -> Self {
-        Self(RedlockShare {
-            _timer: timer,
-            share,
-            request,
-        })
+    pub(super) fn new(mut share: QuorumShare, timer: GuardTimer) -> Self {
+        share.timer = timer;
+        Self(share)
     }
 
     /// The holder ids at the servers that hold the lock now, in the order of the clients; empty once the lock
@@ -51,49 +41,5 @@ impl RedlockGuard {
     #[must_use]
     pub fn holder_ids(&self) -> Vec<String> {
         self.0.holder_ids()
-    }
-}
-
-/// A share of a quorum hold, and the request that made it, which enters again.
-struct RedlockShare {
-    /// Dropped first, because the guard may be the last of its clients; or once the lock is released.
-    _timer: GuardTimer,
-    share: QuorumShare,
-    request: QuorumRequest,
-}
-
-impl Deref for RedlockShare {
-    type Target = QuorumShare;
-
-    fn deref(&self) -> &QuorumShare {
-        &self.share
-    }
-}
-
-impl RedlockShare {
-    async fn reenter(&self) -> Result<Self> {
-        let hold = self.hold();
-        if let Some(reason) = self.loss() {
-            return Err(hold.not_held("reenter", reason));
-        }
-        let entry = LeaseSource::Like(self.lease());
-        let share = reenter(&self.request, hold, entry, None).await?;
-        let share = share.ok_or_else(|| {
-            let reason = hold.loss().unwrap_or(LostReason::Revoked);
-            hold.not_held("reenter", reason)
-        })?;
-        Ok(Self {
-            share,
-            request: self.request.clone(),
-            _timer: GuardTimer::default(),
-        })
-    }
-
-    async fn release(self) -> Result<()> {
-        self.share.release().await
-    }
-
-    fn forget(self) {
-        self.share.forget();
     }
 }

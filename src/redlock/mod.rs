@@ -8,6 +8,7 @@
 //! acquire.rs      the wait: a round, a pause, again; backoff.rs: pure: how long a pause
 //! round.rs        one round: every server votes; tally.rs: the votes, and the error they add up to
 //! servers.rs      the servers, and which have a vote; health.rs: which are down and left alone
+//! hold.rs         one hold at a majority; hold_state.rs: which guard has which share; share.rs: a guard's share of it
 //! reenter.rs      one more share for an owner; rejoin.rs: late votes, and lost servers that have come back
 //! inspect.rs      reads the holder
 //! ```
@@ -18,12 +19,15 @@ mod builder;
 mod guard;
 mod handle;
 mod health;
+mod hold;
+mod hold_state;
 mod inspect;
 mod lock;
 mod reenter;
 mod rejoin;
 mod round;
 mod servers;
+mod share;
 mod sightings;
 mod tally;
 

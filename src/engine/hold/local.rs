@@ -306,7 +306,7 @@ impl LocalLock {
     }
 
     /// Adds a hold that this owner got in this mode.
-    pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>, owner: &Owner, mode: Mode) {
+    pub(crate) fn add_hold(&self, hold: Weak<dyn LocalHold>, owner: &Owner, mode: Mode) {
         self.holds.add(hold, owner, mode);
         self.acquired_here.notify(owner);
     }

@@ -1,7 +1,7 @@
 //! One hold at the server and everything local that belongs to it.
 //!
 //! [`state`] is the state machine of a hold, a plain value. [`shell`] carries out its effects. A guard keeps a
-//! [`Share`], a [`bundle`](bundle::Bundle) of shares, or a share of a [`quorum`]. The modules below do not know about
+//! [`Share`], or a [`bundle`](bundle::Bundle) of shares. The modules below do not know about
 //! holds: the core of a client, its locks and queues, and the undoing of abandoned attempts.
 //!
 //! ```text
@@ -16,10 +16,9 @@
 //! facts.rs        what a hold notes of itself, and the reason of an operator who took it away
 //! server_lease.rs pure: the latest end of the lease at the server, unanswered requests included
 //! keep.rs         leaves a hold with `at_least` at the server, under another holder id
-//! loss_listener.rs  tells the other members of a group that one is lost
+//! loss.rs         the loss of a hold and of a share, and who hears of it
 //! share.rs        a guard's share of a hold; share_lease.rs: pure: the lease of each share
 //! bundle.rs       shares that stand and fall together: the guard of a multi-lock
-//! quorum/         holds on several servers; a majority counts
 //! reenter.rs      one more share, mostly without the server; transfer.rs: a hand-off to the next task
 //! readers.rs      pure: the readers that share one hold
 //! join.rs         adds a reader; joinable_read.rs: the hold that the next may join; join_request.rs: what they agree on
@@ -53,12 +52,11 @@ pub(crate) mod join_request;
 mod joinable_read;
 mod keep;
 pub(crate) mod local;
-mod loss_listener;
+mod loss;
 mod operations;
 pub(crate) mod owner_waiters;
 pub(crate) mod protocol;
 pub(crate) mod queue;
-pub(crate) mod quorum;
 mod readers;
 pub(crate) mod recall;
 mod recalls;
@@ -87,7 +85,7 @@ pub(crate) mod undo;
 pub(crate) mod unguarded;
 
 pub(crate) use event::NewHold;
-pub(crate) use loss_listener::LossListener;
+pub(crate) use loss::{LossListener, ShareView, SharedHold};
 pub(crate) use share::Share;
 pub(crate) use share_lease::{ShareLease, local_deadline};
 pub(crate) use shell::Hold;

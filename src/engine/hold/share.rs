@@ -7,15 +7,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-
 use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
 use super::handoff::Handoff;
 use super::join_request::JoinRequest;
 use super::local::LocalLock;
+use super::loss::{ShareView, SharedHold};
 use super::protocol::Protocol;
 use super::reenter::{Entrance, LeaseSource, Reentry};
 use super::registry::known;
@@ -23,11 +21,10 @@ use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
-use crate::api::loss::{Losable, Loss, LossCell};
+use crate::api::loss::{Loss, LossCell};
 use crate::api::lost::{Lost, LostReason};
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
-use crate::engine::counts::Mode;
 use crate::engine::keys::LockName;
 use crate::observe::group::Group;
 use crate::observe::guard::{HoldSpan, HoldTimer};
@@ -179,16 +176,16 @@ impl Share {
             .expect("a guard holds its share until it is consumed")
     }
 
-    pub(super) fn hold(&self) -> &Arc<Hold> {
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
         &self.raw().hold
     }
 
-    pub(super) fn lease(&self) -> ShareLease {
+    pub(crate) fn lease(&self) -> ShareLease {
         self.raw().lease
     }
 
     /// Sets another lease from now on.
-    pub(super) fn set_lease(&mut self, after: ShareLease) {
+    pub(crate) fn set_lease(&mut self, after: ShareLease) {
         if let Some(raw) = &mut self.raw {
             let before = std::mem::replace(&mut raw.lease, after);
             raw.hold.apply(Event::ShareLeaseChanged { before, after });
@@ -196,30 +193,22 @@ impl Share {
     }
 
     pub(crate) async fn reenter(&self) -> Result<Self> {
-        let RawShare {
-            hold,
-            owner,
-            mode,
-            lease,
-            ..
-        } = self.raw();
-        Self::enter_again(hold, owner, *mode, *lease).await
+        Self::enter_again(self.raw()).await
     }
 
-    /// One more share of a hold, for a guard that has a share of it, with the lease of that share.
-    pub(super) async fn enter_again(
-        hold: &Arc<Hold>,
-        owner: &Owner,
-        mode: Mode,
-        lease: ShareLease,
-    ) -> Result<Self> {
+    /// One more share of a hold, for a guard that has this share of it.
+    pub(super) async fn enter_again(share: &RawShare) -> Result<Self> {
+        let RawShare {
+            hold, mode, lease, ..
+        } = share;
+        let (mode, lease) = (*mode, *lease);
         let lost = |reason| hold.not_held("reenter", reason);
         if let Some(reason) = hold.loss_of(lease) {
             return Err(lost(reason));
         }
         // A hold keeps its token, or stays without a token.
         let reentry = Reentry {
-            owner: owner.clone(),
+            owner: share.owner.clone(),
             mode,
             entry: LeaseSource::Like(lease),
             fenced: false,
@@ -319,7 +308,7 @@ impl Share {
     }
 
     pub(crate) fn loss_view(&self) -> Loss {
-        let held = || Held(Arc::clone(self.hold()), self.lease());
+        let held = || ShareView(Arc::clone(self.hold()), self.lease());
         self.view.view(|| Arc::new(held()))
     }
 
@@ -358,23 +347,6 @@ impl RawShare {
         if let Some(timer) = timer {
             timer.ends(self.hold.core.observed(), since.until(now));
         }
-    }
-}
-
-/// The loss view of a share.
-struct Held(Arc<Hold>, ShareLease);
-
-impl Losable for Held {
-    fn loss(&self) -> Option<LostReason> {
-        self.0.loss_of(self.1)
-    }
-
-    fn remaining(&self) -> Duration {
-        self.0.remaining_of(self.1)
-    }
-
-    fn lost(&self) -> BoxFuture<'_, LostReason> {
-        self.0.lost(self.1).boxed()
     }
 }
 

@@ -15,7 +15,7 @@ use super::core::Core;
 use super::event::{Effects, Event, NewHold, NextStep, ReleaseStep};
 use super::handoff::HandoffBudget;
 use super::local::LocalLock;
-use super::loss_listener::LossListener;
+use super::loss::{LossListener, SharedHold};
 use super::protocol::{HolderRef, Protocol, Queue};
 use super::registry::LocalHold;
 use super::share_lease::ShareLease;
@@ -27,7 +27,7 @@ use crate::api::lost::LostReason;
 use crate::api::options::Replication;
 use crate::api::owner::Owner;
 use crate::conn::Lane;
-use crate::engine::clock::{Now, Tick};
+use crate::engine::clock::{Clock, Now, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::few::Few;
 use crate::engine::hint::Hint;
@@ -72,7 +72,7 @@ pub(crate) struct Hold {
 }
 
 /// A share without a destructor that releases it: a guard has it, or is about to release it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RawShare {
     pub(super) hold: Arc<Hold>,
     pub(super) owner: Owner,
@@ -259,15 +259,6 @@ impl Hold {
         self.state().deadline()
     }
 
-    /// The remaining time of one share.
-    pub(crate) fn remaining_of(&self, lease: ShareLease) -> Duration {
-        let now = self.core.clock.now();
-        match self.expire_if_due() {
-            Some(_) => Duration::ZERO,
-            None => now.until(self.deadline().min(lease.end())),
-        }
-    }
-
     /// The time since the lock was requested.
     pub(super) fn age(&self) -> Duration {
         self.requested.until(self.core.clock.now())
@@ -278,12 +269,12 @@ impl Hold {
     }
 
     /// Whether it is held, and no question to the server about it is unanswered.
-    pub(super) fn is_certain(&self) -> bool {
+    pub(crate) fn is_certain(&self) -> bool {
         self.is_held() && !self.state().is_doubted()
     }
 
     /// Has the watchdog ask the server whether it still has the hold.
-    pub(super) fn verify(&self) {
+    pub(crate) fn verify(&self) {
         let now = self.core.clock.now();
         self.apply_to(self.state(), now, Event::Doubted);
         self.core.watchdog.shift(self.number, now);
@@ -302,31 +293,6 @@ impl Hold {
             return state.loss();
         }
         self.apply_to(state, now, Event::ClockRead).lost
-    }
-
-    /// Why one share is lost, if it is: because the hold is lost, or because the share ended by itself.
-    pub(crate) fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
-        let now = self.core.clock.now();
-        self.expire_at(now).or_else(|| lease.loss_at(now))
-    }
-
-    /// Resolves when this share is lost. It has its own timer, so it depends neither on the watchdog nor on the
-    /// network. Cancel safe.
-    pub(crate) async fn lost(&self, lease: ShareLease) -> LostReason {
-        loop {
-            let mark = self.changed.mark();
-            if let Some(reason) = self.loss_of(lease) {
-                return reason;
-            }
-            let is_held = self.state().is_held();
-            let end = self.deadline().min(lease.end());
-            tokio::select! {
-                biased;
-                () = self.changed.changed_since(mark) => {}
-                // A released share is never lost.
-                () = self.core.clock.sleep_until(end), if is_held => {}
-            }
-        }
     }
 
     /// What the server may have of the hold without a guard.
@@ -361,7 +327,7 @@ impl Hold {
     }
 
     /// Notifies `group` when the hold is lost. Has no effect if it is lost already.
-    pub(super) fn add_loss_listener(&self, group: Weak<dyn LossListener>) {
+    pub(crate) fn add_loss_listener(&self, group: Weak<dyn LossListener>) {
         self.loss_listeners.lock().push(group);
     }
 
@@ -381,6 +347,20 @@ impl Hold {
             fenced: self.token().is_some(),
             token_retention: self.core.timing.token_retention,
         }
+    }
+}
+
+impl SharedHold for Hold {
+    fn clock(&self) -> Clock {
+        self.core.clock
+    }
+
+    fn changed(&self) -> &Hint {
+        &self.changed
+    }
+
+    fn loss_at(&self, now: Tick) -> Option<LostReason> {
+        self.expire_at(now)
     }
 }
 

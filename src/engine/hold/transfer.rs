@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::event::{Event, NextOwner};
 use super::handoff::{HANDOFFS_MAX, HandedOff, Handoff, HandoffRequest};
+use super::loss::SharedHold;
 use super::protocol::Queue;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};

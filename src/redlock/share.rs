@@ -4,82 +4,83 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::hold::{QuorumConfig, QuorumHold};
-use super::state::Guard;
+use super::hold_state::Guard;
+use super::round::QuorumRequest;
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
-use crate::api::loss::{Losable, Loss, LossCell};
+use crate::api::loss::{Loss, LossCell};
 use crate::api::lost::{Lost, LostReason};
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::engine::hold::{Share, ShareLease};
+use crate::engine::hold::{Share, ShareLease, ShareView, SharedHold};
+use crate::observe::guard::GuardTimer;
 use crate::script::on_first_poll;
 
 #[derive(Debug)]
-pub(crate) struct QuorumShare {
-    /// `None` once the share has ended: then only `Drop` is left to run.
-    hold: Option<Arc<QuorumHold>>,
+pub(super) struct QuorumShare {
+    /// Dropped before the hold, because the guard may be the last of its clients.
+    pub(super) timer: GuardTimer,
+    pub(super) hold: Arc<QuorumHold>,
+    /// The request that made it, which enters again.
+    pub(super) request: QuorumRequest,
     guard: Guard,
     view: LossCell,
+    /// Whether it was released or forgotten.
+    is_over: bool,
 }
 
 impl QuorumShare {
-    /// The first share of a new hold on `servers` servers, granted by some of them.
-    pub(crate) fn granted(
+    /// The first share of a new hold, granted by some of the servers.
+    pub(super) fn granted(
         config: QuorumConfig,
-        servers: usize,
         shares: Vec<(usize, Share)>,
         token: Option<FencingToken>,
-        kept_until: Tick,
     ) -> Self {
-        let (hold, guard) = QuorumHold::granted(config, servers, shares, token, kept_until);
-        Self {
-            hold: Some(hold),
-            guard,
-            view: LossCell::default(),
-        }
+        let request = config.request.clone();
+        let (hold, guard) = QuorumHold::granted(config, shares, token);
+        Self::of(hold, guard, request)
     }
 
     /// One more share of a hold, made of shares of its members. `None` if it is lost or over.
-    pub(crate) fn of_members(
+    pub(super) fn of_members(
+        request: &QuorumRequest,
         hold: &Arc<QuorumHold>,
         shares: Vec<(usize, Share)>,
         kept_until: Tick,
     ) -> Option<Self> {
         let guard = hold.add_guard(shares, kept_until)?;
-        Some(Self {
-            hold: Some(Arc::clone(hold)),
+        Some(Self::of(Arc::clone(hold), guard, request.clone()))
+    }
+
+    fn of(hold: Arc<QuorumHold>, guard: Guard, request: QuorumRequest) -> Self {
+        Self {
+            timer: GuardTimer::default(),
+            hold,
+            request,
             guard,
             view: LossCell::default(),
-        })
+            is_over: false,
+        }
     }
 
-    pub(crate) fn hold(&self) -> &Arc<QuorumHold> {
-        // The methods that end the share take the guard by value.
-        self.hold
-            .as_ref()
-            .expect("a guard has its share until it is consumed")
+    pub(super) fn name(&self) -> &str {
+        self.hold.config.request.name()
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.hold().config.name
+    pub(super) fn owner(&self) -> &Owner {
+        &self.hold.config.owner
     }
 
-    pub(crate) fn owner(&self) -> &Owner {
-        &self.hold().config.owner
+    pub(super) fn holder_id(&self) -> &str {
+        &self.hold.holder
     }
 
-    pub(crate) fn holder_id(&self) -> &str {
-        &self.hold().holder
-    }
-
-    pub(crate) fn holder_ids(&self) -> Vec<String> {
-        let members = self.hold().members();
+    pub(super) fn holder_ids(&self) -> Vec<String> {
+        let members = self.hold.members();
         let live = members
             .iter()
             .filter(|(_, member)| member.expire_if_due().is_none());
@@ -87,48 +88,48 @@ impl QuorumShare {
             .collect()
     }
 
-    pub(crate) fn hold_count(&self) -> u32 {
-        u32::try_from(self.hold().hold_count()).unwrap_or(u32::MAX)
+    pub(super) fn hold_count(&self) -> u32 {
+        u32::try_from(self.hold.hold_count()).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
-        self.hold().token()
+    pub(super) fn fencing_token(&self) -> Option<FencingToken> {
+        self.hold.token()
     }
 
-    pub(crate) fn remaining(&self) -> Duration {
-        self.hold().remaining_of(self.lease())
+    pub(super) fn remaining(&self) -> Duration {
+        self.hold.remaining_of(self.lease())
     }
 
-    pub(crate) fn lease(&self) -> ShareLease {
+    pub(super) fn lease(&self) -> ShareLease {
         self.guard.lease
     }
 
-    pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.hold().loss_of(self.lease())
+    pub(super) fn loss(&self) -> Option<LostReason> {
+        self.hold.loss_of(self.lease())
     }
 
-    pub(crate) fn loss_view(&self) -> Loss {
-        let held = || Held(Arc::clone(self.hold()), self.lease());
-        self.view.view(|| Arc::new(held()))
+    pub(super) fn loss_view(&self) -> Loss {
+        let share = || ShareView(Arc::clone(&self.hold), self.lease());
+        self.view.view(|| Arc::new(share()))
     }
 
     /// The lock, if it is lost.
-    pub(crate) fn lost_now(&self) -> Option<Lost> {
+    pub(super) fn lost_now(&self) -> Option<Lost> {
         self.loss().map(|reason| Lost::new(self.name(), reason))
     }
 
     /// Waits for the loss, and returns the lock.
-    pub(crate) async fn lost_lock(&self) -> Lost {
+    pub(super) async fn lost_lock(&self) -> Lost {
         Lost::new(self.name(), self.lost().await)
     }
 
-    pub(crate) async fn lost(&self) -> LostReason {
-        self.hold().lost(self.lease()).await
+    pub(super) async fn lost(&self) -> LostReason {
+        self.hold.lost(self.lease()).await
     }
 
     /// Resolves when a waiter wants the lock, at one of its servers or in this process.
-    pub(crate) async fn recalled(&self) {
-        let hold = self.hold();
+    pub(super) async fn recalled(&self) {
+        let hold = &self.hold;
         let (local, changed) = (&hold.config.local, hold.changed());
         loop {
             let marks = (local.wanted.mark(), changed.mark());
@@ -149,22 +150,22 @@ impl QuorumShare {
         }
     }
 
-    /// Takes the hold out. The caller has to release the share.
-    fn take_hold(&mut self) -> Option<Arc<QuorumHold>> {
-        let hold = self.hold.take()?;
-        self.view.end(|| hold.loss_of(self.guard.lease));
-        Some(hold)
+    /// Takes out the shares of the servers, which the caller releases. `None` if that was done before.
+    fn end(&mut self) -> Option<Vec<Share>> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return None;
+        }
+        self.view.end(|| self.hold.loss_of(self.guard.lease));
+        Some(self.hold.remove_guard(self.guard.number))
     }
 
     /// Releases the share on all servers, and waits until a majority has confirmed. The rest goes on in the
     /// background. If this future is dropped, all of it does.
-    pub(crate) async fn release(mut self) -> Result<()> {
+    pub(super) async fn release(mut self) -> Result<()> {
         let loss = self.loss();
-        let Some(hold) = self.take_hold() else {
-            return Ok(());
-        };
-        let shares = hold.remove_guard(self.guard.number);
-        let enough = hold.config.quorum.min(shares.len());
+        let shares = self.end().unwrap_or_default();
+        let hold = &self.hold;
+        let enough = hold.config.request.quorum.min(shares.len());
         let mut releases: FuturesUnordered<_> = shares.into_iter().map(Share::release).collect();
         let work = async {
             let (mut done, mut first) = (0, None);
@@ -188,38 +189,19 @@ impl QuorumShare {
     }
 
     /// Ends the share without releasing it.
-    pub(crate) fn forget(mut self) {
-        if let Some(hold) = self.take_hold() {
-            let shares = hold.remove_guard(self.guard.number);
+    pub(super) fn forget(mut self) {
+        if let Some(shares) = self.end() {
             shares.into_iter().for_each(Share::forget);
-            hold.releases_sent();
+            self.hold.releases_sent();
         }
-    }
-}
-
-/// The loss view of a guard's share.
-struct Held(Arc<QuorumHold>, ShareLease);
-
-impl Losable for Held {
-    fn loss(&self) -> Option<LostReason> {
-        self.0.loss_of(self.1)
-    }
-
-    fn remaining(&self) -> Duration {
-        self.0.remaining_of(self.1)
-    }
-
-    fn lost(&self) -> BoxFuture<'_, LostReason> {
-        self.0.lost(self.1).boxed()
     }
 }
 
 impl Drop for QuorumShare {
     fn drop(&mut self) {
-        if let Some(hold) = self.take_hold() {
-            let shares = hold.remove_guard(self.guard.number);
+        if let Some(shares) = self.end() {
             drop(shares);
-            hold.releases_sent();
+            self.hold.releases_sent();
         }
     }
 }
