@@ -191,7 +191,7 @@ impl Acquisition {
         let now = clock.now();
         if !tally.lacks_voters() {
             silence.end();
-            self.note_answer(began, |member, _| member.reset_handoffs());
+            self.note_answer(began, |member, _| member.turns().seen_elsewhere());
             if now >= deadline {
                 return Ok(Step::Done(None));
             }
@@ -209,15 +209,15 @@ impl Acquisition {
     /// servers shows. Returns whether it has to look again: its owner may have got the lock, or its client be closed.
     async fn back_off(&self, head: &Head<'_>, mut marks: Marks) -> bool {
         let mut now = self.clock().now();
-        let was_back = self.members().any(LocalLock::is_back);
-        let ends = self.members().map(|member| member.end_turn(now));
+        let was_back = self.members().any(|member| member.turns().is_back());
+        let ends = self.members().map(|member| member.turns().end(now));
         if !ends.fold(false, |is_back, ends| is_back | ends) {
             return false;
         }
         // Each server counts by itself. If a turn ended at few servers at a time, no majority would ever show its end.
         if !was_back {
-            let goes_on = self.members().filter(|member| !member.is_back());
-            goes_on.for_each(|member| member.end_turn_early(now));
+            let goes_on = self.members().filter(|member| !member.turns().is_back());
+            goes_on.for_each(|member| member.turns().end_early(now));
         }
         // The second half of the time is for asking.
         let limit = now.after(now.until(head.deadline()) / 2);
@@ -250,7 +250,7 @@ impl Acquisition {
     fn note_answer(&self, began: Tick, note: impl Fn(&LocalLock, Tick)) {
         let now = self.clock().now();
         for member in self.members() {
-            member.note_trip(began.until(now));
+            member.turns().note_trip(began.until(now));
             note(member, now);
         }
     }

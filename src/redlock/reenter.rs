@@ -11,7 +11,6 @@ use super::round::QuorumRequest;
 use super::share::QuorumShare;
 use super::tally::{Tally, VoteOutcome};
 use crate::api::error::Result;
-use crate::api::fencing::FencingToken;
 use crate::api::lost::LostReason;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -146,9 +145,10 @@ impl Reentry<'_> {
         let Some(token) = tokens.max().filter(|_| self.fenced) else {
             return true;
         };
+        let request = self.request;
         let raising = entrances
             .iter()
-            .map(|(_, entrance)| self.raise(entrance, token));
+            .map(|(_, entrance)| request.raised(entrance.raise_token(token, request.operation())));
         let raised = join_all(raising).await;
         let mut raised_at = Vec::new();
         for ((server, _), raised) in entrances.iter().zip(raised) {
@@ -158,19 +158,6 @@ impl Reentry<'_> {
             }
         }
         self.hold.fence(token, &raised_at)
-    }
-
-    /// Makes the counter of one server at least `token`.
-    ///
-    /// # Errors
-    /// Why that is not known to have happened.
-    async fn raise(&self, entrance: &Entrance, token: FencingToken) -> Result<(), String> {
-        let request = self.request;
-        let raising = entrance.raise_token(token, request.operation());
-        match request.clock().within(request.vote_timeout, raising).await {
-            Some(raised) => raised.map_err(|error| error.message().to_owned()),
-            None => Err(format!("no answer within {:?}", request.vote_timeout)),
-        }
     }
 }
 

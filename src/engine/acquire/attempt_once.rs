@@ -42,12 +42,11 @@ pub(crate) async fn attempt_once(
     let asking = async {
         let mut attempt = Attempt::single(requests);
         drop(requests.all[0].local.sticky.take());
-        requests.releases_sent(end).await;
-        let mut outcome = attempt.ask(clock.now(), 0, Lane::Command, budget).await;
+        let now = requests.releases_sent(end, now).await;
+        let mut outcome = attempt.ask(now, 0, Lane::Command, budget).await;
         if outcome.is_err() && attempt.is_in_doubt() {
-            attempt.start_over();
-            requests.releases_sent(end).await;
-            outcome = attempt.ask(clock.now(), 0, Lane::Command, budget).await;
+            let now = attempt.start_behind(end).await;
+            outcome = attempt.ask(now, 0, Lane::Command, budget).await;
         }
         outcome
     };

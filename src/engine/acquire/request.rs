@@ -254,13 +254,8 @@ impl<'a> Requests<'a> {
 
     /// Waits until the releases that this client has already decided on for these locks are sent, so that its next
     /// command goes behind them. Waits for one reply time at most, and for half of the time until `end`, to leave time
-    /// to ask.
-    pub(super) async fn releases_sent(self, end: Tick) {
-        self.releases_sent_by(end, self.core().clock.now()).await;
-    }
-
-    /// Like [`releases_sent`](Self::releases_sent), with a time that was read just now. Returns the time at the end.
-    pub(super) async fn releases_sent_by(self, end: Tick, now: Tick) -> Tick {
+    /// to ask. `now` was read just now. Returns the time at the end.
+    pub(super) async fn releases_sent(self, end: Tick, now: Tick) -> Tick {
         let core = self.core();
         let mut later = now;
         let limit = now.after(core.timing.reply.min(now.until(end) / 2));

@@ -99,7 +99,7 @@ async fn once(requests: Requests<'_>) -> Result<Attempted> {
     let now = requests.core().clock.now();
     let budget = requests.bound.call_budget(now);
     end_deferrals_for_readers(requests);
-    let now = requests.releases_sent_by(budget.deadline, now).await;
+    let now = requests.releases_sent(budget.deadline, now).await;
     Attempt::single(requests)
         .ask(now, 0, Lane::Command, budget)
         .await
@@ -211,7 +211,7 @@ impl<'a> WaitLoop<'a> {
             None => now,
         };
         let end = self.begin_asking(now)?;
-        let asked = self.requests.releases_sent_by(end, now).await;
+        let asked = self.requests.releases_sent(end, now).await;
         let marks = match backed_off {
             // The answer will cover the messages that have come so far.
             Some(_) => self.waiter.marks_after_messages(marks),
@@ -225,7 +225,7 @@ impl<'a> WaitLoop<'a> {
         self.silence().end();
         if backed_off.is_some() || matches!(outcome, Attempted::Refused { .. }) {
             let now = self.clock().now();
-            self.local().note_trip(asked.until(now));
+            self.local().turns().note_trip(asked.until(now));
             if matches!(outcome, Attempted::Granted(_)) {
                 self.local().begin_turn(now);
             }
@@ -380,7 +380,7 @@ impl<'a> WaitLoop<'a> {
     /// Sleeps after a refusal until there is a reason to ask again, and chooses the lane. If the waiter does not listen
     /// yet, it subscribes and asks instead.
     async fn sleep(&mut self, mut marks: Marks, remaining: Option<Duration>) -> Result<Step> {
-        self.local().reset_handoffs();
+        self.local().turns().seen_elsewhere();
         let (now, deadline) = (self.clock().now(), self.deadline());
         let poll_cap = self.poll_cap();
         let Next::WaitUntil(time) = plan::next(now, deadline, remaining, poll_cap) else {

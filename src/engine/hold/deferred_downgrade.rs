@@ -74,7 +74,7 @@ impl Hold {
         if !state.can_pass_to_readers(now, lease, terms.lease) {
             return None;
         }
-        let until = self.local.try_defer_downgrade(now)?;
+        let until = self.local.turns().try_defer_downgrade(now)?;
         let first = Owner::new();
         let deferred = DeferredDowngrade {
             first: first.clone(),

@@ -159,14 +159,25 @@ impl Share {
     /// Takes the share apart. The caller has to release the parts.
     pub(super) fn into_parts(mut self) -> Option<(RawShare, HoldSpan)> {
         let span = std::mem::take(&mut self.span);
-        Some((self.take_raw()?, span))
+        Some((self.end()?.0, span))
     }
 
-    /// Takes the raw share out. The caller has to release it.
-    fn take_raw(&mut self) -> Option<RawShare> {
-        let raw = self.raw.take()?;
+    /// Takes the raw share out, which the caller has to release now.
+    fn end(&mut self) -> Option<(RawShare, Tick)> {
+        let (raw, now) = self.take_raw()?;
         self.view.end(|| raw.hold.loss_of(raw.lease));
-        Some(raw)
+        Some((raw, now))
+    }
+
+    /// Takes the raw share out, and ends its timer.
+    #[inline]
+    fn take_raw(&mut self) -> Option<(RawShare, Tick)> {
+        let raw = self.raw.take()?;
+        let now = raw.hold.core.clock.now();
+        if let Some(timer) = self.timer {
+            timer.ends(raw.hold.core.observed(), self.since.until(now));
+        }
+        Some((raw, now))
     }
 
     fn raw(&self) -> &RawShare {
@@ -219,10 +230,8 @@ impl Share {
     }
 
     pub(crate) async fn release(mut self) -> Result<()> {
-        match self.take_raw() {
-            Some(raw) => {
-                let now = raw.hold.core.clock.now();
-                raw.timed(self.timer, self.since, now);
+        match self.end() {
+            Some((raw, now)) => {
                 let released = pin!(raw.release(now));
                 released.await
             }
@@ -233,8 +242,7 @@ impl Share {
     /// Turns an exclusive share into a shared share, and waits for the server to agree. If this future is dropped,
     /// the share is released. Loss views of the guard stay valid.
     pub(crate) async fn downgrade(mut self) -> Result<Self> {
-        let raw = self.raw.take().expect("a guard holds its share");
-        raw.timed(self.timer, self.since, raw.hold.core.clock.now());
+        let (raw, _) = self.take_raw().expect("a guard holds its share");
         let view = std::mem::take(&mut self.view);
         let (hold, lease) = (Arc::clone(&raw.hold), raw.lease);
         let raw = raw.begin_downgrade();
@@ -246,8 +254,7 @@ impl Share {
     }
 
     pub(crate) fn forget(mut self) {
-        if let Some(raw) = self.take_raw() {
-            raw.timed(self.timer, self.since, raw.hold.core.clock.now());
+        if let Some((raw, _)) = self.end() {
             raw.forget();
         }
     }
@@ -340,21 +347,9 @@ impl Share {
     }
 }
 
-impl RawShare {
-    /// Ends the timer, because the guard releases the share now.
-    #[inline]
-    fn timed(&self, timer: Option<HoldTimer>, since: Tick, now: Tick) {
-        if let Some(timer) = timer {
-            timer.ends(self.hold.core.observed(), since.until(now));
-        }
-    }
-}
-
 impl Drop for Share {
     fn drop(&mut self) {
-        if let Some(raw) = self.take_raw() {
-            let now = raw.hold.core.clock.now();
-            raw.timed(self.timer, self.since, now);
+        if let Some((raw, now)) = self.end() {
             raw.release_later(now);
         }
     }

@@ -44,7 +44,9 @@ impl Hold {
         let mut owner = None;
         let is_handed_off = local.queue.hand_off(|request| {
             owner.clone_from(&request.owner);
-            self.hand_off_to(request, lease, None, |now| local.try_spend_handoff(now))
+            self.hand_off_to(request, lease, None, |now| {
+                local.turns().try_spend_handoff(now)
+            })
         });
         if is_handed_off && let Some(owner) = owner {
             local.acquired_here.notify(&owner);
