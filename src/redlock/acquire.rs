@@ -5,6 +5,7 @@
 //! grant of a turn takes a round. Invariants: nothing is held during a pause, which ends early when a server announces a
 //! release; contention is never an error; too few servers with a vote are an error if that lasts.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::backoff::Backoff;
+use super::guard::QuorumShare;
 use super::hold::{QuorumConfig, QuorumHold};
 use super::reenter::reenter;
 use super::rejoin::Rejoiner;
 use super::round::{QuorumGrant, QuorumRequest};
-use super::share::QuorumShare;
 use super::tally::Tally;
 use crate::api::error::{Error, Result};
 use crate::api::owner::Owner;
@@ -46,13 +47,9 @@ pub(super) struct Acquisition {
     pub(super) local: Arc<LocalLock>,
 }
 
-/// The end of one step of the head.
-enum Step {
-    /// The step is repeated, after a pause or at once.
-    Again,
-    /// The lock, or `None`: it did not become free in time.
-    Done(Option<QuorumShare>),
-}
+/// The end of one step of the head: another follows, after a pause or at once; or it breaks with the lock, or with `None`
+/// if that did not become free in time.
+type Step = ControlFlow<Option<QuorumShare>>;
 
 /// The state of the head of the local queue.
 struct Head<'a> {
@@ -118,7 +115,7 @@ impl Acquisition {
     /// Waits in the local queue, and asks the servers once it is at the head.
     async fn run_rounds(&self, mut head: Head<'_>) -> Result<Option<QuorumShare>> {
         loop {
-            if let Step::Done(share) = self.step(&mut head).await? {
+            if let Step::Break(share) = self.step(&mut head).await? {
                 return Ok(share);
             }
         }
@@ -132,9 +129,9 @@ impl Acquisition {
         self.queue_request.ensure_open()?;
         let marks = head.waiter.marks();
         if let Some(share) = self.reenter_own(head.bound).await? {
-            return Ok(Step::Done(Some(share)));
+            return Ok(Step::Break(Some(share)));
         }
-        match self.local.exclusive_until() {
+        match self.local.holds.exclusive_until() {
             Some(until) => Ok(self.wait_for_own(head, marks, until).await),
             None => self.run_round(head, marks).await,
         }
@@ -146,8 +143,8 @@ impl Acquisition {
         let enter = || self.reenter_own(bound);
         match acquire::turn(request, &self.local, head.place, bound, enter).await? {
             Turn::Head => Ok(None),
-            Turn::Entered(share) => Ok(Some(Step::Done(Some(share)))),
-            Turn::NotInTime => Ok(Some(Step::Done(None))),
+            Turn::Entered(share) => Ok(Some(Step::Break(Some(share)))),
+            Turn::NotInTime => Ok(Some(Step::Break(None))),
             Turn::Silent(why) => Err(self.silent(why)),
         }
     }
@@ -158,12 +155,12 @@ impl Acquisition {
         let now = self.clock().now();
         let deadline = head.deadline();
         if now >= deadline {
-            return Step::Done(None);
+            return Step::Break(None);
         }
         let until = until.max(now.after(WAIT_MIN)).min(deadline);
         head.waiter.rest(marks, Some(head.place), until);
         head.waiter.wait(marks, None, until).await;
-        Step::Again
+        Step::Continue(())
     }
 
     /// One round of the head, and the pause after it.
@@ -171,7 +168,7 @@ impl Acquisition {
         let (clock, silence) = (self.clock(), &self.local.silence);
         let deadline = head.deadline();
         if self.back_off(head, marks).await {
-            return Ok(Step::Again);
+            return Ok(Step::Continue(()));
         }
         let began = clock.now();
         let (since, why) = silence.begin_asking(began, head.bound);
@@ -184,7 +181,7 @@ impl Acquisition {
             Ok(grant) => {
                 silence.end();
                 self.note_answer(began, LocalLock::begin_turn);
-                return Ok(Step::Done(Some(self.establish(grant))));
+                return Ok(Step::Break(Some(self.establish(grant))));
             }
             Err(tally) => tally,
         };
@@ -193,7 +190,7 @@ impl Acquisition {
             silence.end();
             self.note_answer(began, |member, _| member.turns().seen_elsewhere());
             if now >= deadline {
-                return Ok(Step::Done(None));
+                return Ok(Step::Break(None));
             }
         } else if now >= end.min(deadline) || tally.lacks_voters_for_good() {
             let error = self.request.error(&tally);
@@ -202,7 +199,7 @@ impl Acquisition {
         }
         head.refused.notify();
         self.pause(head, marks, began.until(now), &tally).await;
-        Ok(Step::Again)
+        Ok(Step::Continue(()))
     }
 
     /// After the turn of this process, backs off until the others have had theirs, as far as a majority of the

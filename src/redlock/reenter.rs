@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
 
+use super::guard::QuorumShare;
 use super::hold::QuorumHold;
 use super::round::QuorumRequest;
-use super::share::QuorumShare;
 use super::tally::{Tally, VoteOutcome};
 use crate::api::error::Result;
 use crate::api::lost::LostReason;

@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use super::attempt::Attempt;
-use super::expired::ExpiredGrants;
-use super::request::{Attempted, LockRequest, Requests, WaitLimit, bound};
+use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
 use super::wait::all;
 use crate::api::error::Result;
 use crate::conn::Lane;

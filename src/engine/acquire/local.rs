@@ -201,7 +201,7 @@ pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tic
     std::iter::once(at)
         .chain(others)
         .filter(|index| requests.all[*index].protocol.queue() == Queue::Local)
-        .find_map(|index| Some((index, requests.all[index].local.exclusive_until()?)))
+        .find_map(|index| Some((index, requests.all[index].local.holds.exclusive_until()?)))
 }
 
 /// Takes a place in the local queue, unless the lock queues at the server. A call for several locks accepts no

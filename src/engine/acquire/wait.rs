@@ -20,14 +20,13 @@ use std::time::Duration;
 use tokio::task::coop::consume_budget;
 
 use super::attempt::Attempt;
-use super::expired::ExpiredGrants;
 use super::local::{
     Turn, end_deferrals_for_readers, held_here, join, owned_or_joined, reenter, take_over,
     take_place, take_sticky, turn,
 };
 use super::plan::{self, Next};
 use super::recall::recall;
-use super::request::{Attempted, LockRequest, Requests, WaitLimit, bound};
+use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
 use super::waiter::{Marks, Waiter, Woken};
 use crate::api::error::Result;
 use crate::conn::Lane;

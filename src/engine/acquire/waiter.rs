@@ -11,7 +11,7 @@ use futures_util::future::join;
 use super::attempt::Attempt;
 use super::local::wait_for_owner;
 use super::request::{Attempted, LockRequest};
-use super::subscribe::{LINGER, unsubscribe_later, unsubscribe_meanwhile};
+use super::subscriber::{LINGER, unsubscribe_later, unsubscribe_meanwhile};
 use crate::api::error::Result;
 use crate::api::holder::HolderId;
 use crate::conn::Lane;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::core::Core;
 use super::event::{DeferredDowngrade, Event};
 use super::handoff::Handoff;
-use super::join_request::ReaderClass;
+use super::joinable_read::ReaderClass;
 use super::local::LocalLock;
 use super::registry::known;
 use super::settle::settle_later;

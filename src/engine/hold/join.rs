@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::event::Event;
 use super::handoff::Handoff;
-use super::join_request::{JoinRequest, ReaderClass};
+use super::joinable_read::{JoinRequest, ReaderClass};
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::{Error, Kind, Result};

@@ -14,8 +14,7 @@ use redis::Cmd;
 
 use super::followers::Followers;
 use super::handoff::{Handoff, HandoffRequest};
-use super::join_request::ReaderClass;
-use super::joinable_read::JoinableRead;
+use super::joinable_read::{JoinableRead, ReaderClass};
 use super::owner_waiters::OwnerWaiters;
 use super::queue::{LocalQueue, Place};
 use super::recalls::Recalls;
@@ -300,11 +299,6 @@ impl fmt::Debug for LocalLock {
 }
 
 impl LocalLock {
-    /// The latest local deadline of this client's exclusive holds.
-    pub(crate) fn exclusive_until(&self) -> Option<Tick> {
-        self.holds.exclusive_until()
-    }
-
     /// Adds a hold that this owner got in this mode.
     pub(crate) fn add_hold(&self, hold: Weak<dyn LocalHold>, owner: &Owner, mode: Mode) {
         self.holds.add(hold, owner, mode);

@@ -10,7 +10,7 @@
 //!   passing.rs      pure: which holds can be handed off; joining.rs: which readers may join
 //!   keeping.rs      pure: until when a released hold stays at the server
 //! shell.rs        the mutex and the I/O around the state; settle.rs: downgrade and release
-//!  operations.rs   one operation at a time, driven by the client; tokens.rs: a token after the grant
+//!  operations.rs   one operation at a time, driven by the client
 //!  release_call.rs the call that releases or downgrades one hold or several
 //!  releasing.rs    whether the server may have executed a release that has no reply
 //! facts.rs        what a hold notes of itself, and the reason of an operator who took it away
@@ -19,9 +19,9 @@
 //! loss.rs         the loss of a hold and of a share, and who hears of it
 //! share.rs        a guard's share of a hold; share_lease.rs: pure: the lease of each share
 //! bundle.rs       shares that stand and fall together: the guard of a multi-lock
-//! reenter.rs      one more share, mostly without the server; transfer.rs: a hand-off to the next task
+//! reenter.rs      one more share, mostly without the server, and a token after the grant; transfer.rs: a hand-off to the next task
 //! readers.rs      pure: the readers that share one hold
-//! join.rs         adds a reader; joinable_read.rs: the hold that the next may join; join_request.rs: what they agree on
+//! join.rs         adds a reader; joinable_read.rs: the hold that the next may join, and what they agree on
 //! deferred_downgrade.rs  readers under a write hold, between two writers
 //! sticky.rs       leaves a hold to its client when the last guard goes; sticky_slot.rs: its place
 //! sticky_span.rs  pure: for how long; recall.rs, recalls.rs: requests of waiters elsewhere
@@ -48,8 +48,7 @@ pub(crate) mod followers;
 pub(crate) mod grant_message;
 pub(crate) mod handoff;
 mod join;
-pub(crate) mod join_request;
-mod joinable_read;
+pub(crate) mod joinable_read;
 mod keep;
 pub(crate) mod local;
 mod loss;
@@ -77,8 +76,6 @@ mod sticky_slot;
 mod sticky_span;
 pub(crate) mod subscribing;
 pub(crate) mod subscription;
-pub(crate) mod timing;
-mod tokens;
 mod transfer;
 mod turns;
 pub(crate) mod undo;

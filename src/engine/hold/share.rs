@@ -11,7 +11,7 @@ use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
 use super::handoff::Handoff;
-use super::join_request::JoinRequest;
+use super::joinable_read::JoinRequest;
 use super::local::LocalLock;
 use super::loss::{ShareView, SharedHold};
 use super::protocol::Protocol;

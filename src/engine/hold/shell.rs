@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::bound::Bound;
 use super::core::Core;
 use super::event::{Effects, Event, NewHold, NextStep, ReleaseStep};
 use super::handoff::HandoffBudget;
@@ -241,11 +240,6 @@ impl Hold {
         self.state().owner().clone()
     }
 
-    /// Whether it excludes all other holders.
-    pub(crate) fn is_exclusive(&self) -> bool {
-        self.state().is_exclusive()
-    }
-
     /// Whether its owner may write.
     pub(crate) fn is_written(&self) -> bool {
         self.state().is_written()
@@ -313,14 +307,6 @@ impl Hold {
         self.core.call_budget(give_up)
     }
 
-    /// As [`call_budget`](Self::call_budget), for an operation that may be part of a call.
-    pub(super) fn call_budget_of(&self, bound: Option<&Bound>) -> CallBudget {
-        match bound {
-            Some(bound) => bound.call_budget(self.core.clock.now()),
-            None => self.call_budget(),
-        }
-    }
-
     /// Host and port of the hold's server, for messages.
     pub(super) fn endpoint(&self) -> String {
         self.core.scripts.transport.endpoint(self.name.key())
@@ -374,7 +360,7 @@ impl LocalHold for Hold {
     }
 
     fn is_exclusive(&self) -> bool {
-        self.is_exclusive()
+        self.state().is_exclusive()
     }
 
     fn deadline(&self) -> Tick {

@@ -27,7 +27,9 @@ impl Hold {
         let (before, is_unwatched) = self.local.sticky.put(share, end);
         drop(before);
         if is_unwatched {
-            let watch = Watch::of(&self.local.sticky).run(self.core.clock);
+            let sticky = Arc::clone(&self.local.sticky);
+            let is_over = false;
+            let watch = Watch { sticky, is_over }.run(self.core.clock);
             self.core.watchdog.drive_while_needed(watch.boxed());
         }
         // Waiters that came in the meantime did not find it in the slot.
@@ -81,13 +83,6 @@ struct Watch {
 }
 
 impl Watch {
-    fn of(sticky: &Arc<StickySlot>) -> Self {
-        Self {
-            sticky: Arc::clone(sticky),
-            is_over: false,
-        }
-    }
-
     async fn run(mut self, clock: Clock) {
         loop {
             let sticky = &self.sticky;
