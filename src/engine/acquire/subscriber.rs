@@ -16,11 +16,10 @@ use super::request::LockRequest;
 use crate::engine::hint::Hint;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local::LocalLock;
-use crate::engine::hold::subscribing::{self, unsubscribe};
+use crate::engine::hold::subscribing::{
+    LINGER, POLLS_BETWEEN_TRIES, subscribe, unsubscribe, unsubscribe_unused,
+};
 use crate::engine::hold::subscription::Subscription;
-
-/// The number of poll caps between two checks of the subscription.
-const POLLS: u32 = 4;
 
 /// Counts as a listener until dropped: a subscription of its client to the lock does not end.
 pub(crate) struct Subscriber<'a> {
@@ -47,7 +46,10 @@ impl<'a> Subscriber<'a> {
                 // A message sent before the subscription began was missed.
                 released.notify();
             }
-            let until = core.clock.now().after(core.timing.poll_cap * POLLS);
+            let until = core
+                .clock
+                .now()
+                .after(core.timing.poll_cap * POLLS_BETWEEN_TRIES);
             tokio::select! {
                 biased;
                 () = local.hint().changed_since(mark) => released.notify(),
@@ -67,10 +69,13 @@ impl<'a> Subscriber<'a> {
             return false;
         }
         let (route, channel) = (self.request.name.key(), self.request.name.lock_channel());
-        let is_subscribed =
-            subscribing::subscribe(core, subscription, route, &channel, reply).await;
+        let is_subscribed = subscribe(core, subscription, route, &channel, reply).await;
         if !is_subscribed {
-            subscription.retry_after(core.clock.now().after(core.timing.poll_cap * POLLS));
+            subscription.retry_after(
+                core.clock
+                    .now()
+                    .after(core.timing.poll_cap * POLLS_BETWEEN_TRIES),
+            );
         }
         is_subscribed
     }
@@ -85,10 +90,6 @@ impl Drop for Subscriber<'_> {
     }
 }
 
-/// How long a shared subscription outlives its last waiter. Without this, a lock that several processes fight over
-/// would be subscribed to for each grant.
-pub(super) const LINGER: Duration = Duration::from_millis(100);
-
 /// Makes the watchdog task end the subscription after `linger`, if the caller was the last listener.
 pub(super) fn unsubscribe_later(
     request: &LockRequest,
@@ -96,33 +97,25 @@ pub(super) fn unsubscribe_later(
     subscription: &Arc<Subscription>,
     linger: Duration,
 ) {
-    if subscription.take_subscribed() {
-        let core = Arc::clone(&request.core);
-        let route = Arc::clone(request.name.key());
-        let work = unsubscribe_unused(core, Arc::clone(subscription), route, linger);
-        // Keeps the local state for waiters that come in the pause, so that they find the subscription.
-        let local = Arc::clone(local);
-        let work = work.map(|()| drop(local));
-        request.core.watchdog.drive(work.boxed());
+    if !subscription.take_subscribed() {
+        return;
     }
+    let (core, local) = (Arc::clone(&request.core), Arc::clone(local));
+    let (subscription, route) = (Arc::clone(subscription), Arc::clone(request.name.key()));
+    let work = async move {
+        if !linger.is_zero() {
+            tokio::time::sleep(linger).await;
+        }
+        let is_ours = |channel: &str| core.locals.ignore(channel, &subscription);
+        unsubscribe_unused(&core, &subscription, &route, is_ours).await;
+        // Kept for waiters that come in the pause, so that they find the subscription.
+        drop(local);
+    };
+    request.core.watchdog.drive(work.boxed());
 }
 
-/// Ends the subscription, unless it has a listener again after the pause.
-async fn unsubscribe_unused(
-    core: Arc<Core>,
-    subscription: Arc<Subscription>,
-    route: Arc<str>,
-    linger: Duration,
-) {
-    if !linger.is_zero() {
-        tokio::time::sleep(linger).await;
-    }
-    let is_ours = |channel: &str| core.locals.ignore(channel, &subscription);
-    subscribing::unsubscribe_unused(&core, &subscription, &route, is_ours).await;
-}
-
-/// Makes the watchdog task end a subscription that its waiter no longer needs. Waiting for the answer here would delay
-/// the waiter's next attempt by a round trip.
+/// Makes the watchdog task end a subscription that its waiter no longer needs, unless another waiter listens to the
+/// channel. Waiting for the answer here would delay the waiter's next attempt by a round trip.
 pub(super) fn unsubscribe_meanwhile(
     core: &Arc<Core>,
     route: &Arc<str>,
@@ -131,18 +124,10 @@ pub(super) fn unsubscribe_meanwhile(
 ) {
     let subscription = Arc::clone(subscription);
     let (own, route) = (Arc::clone(core), Arc::clone(route));
-    let work = async move { unsubscribe_unheard(&own, &route, &channel, &subscription).await };
+    let work = async move {
+        if own.locals.ignore(&channel, &subscription) {
+            unsubscribe(&own, &route, &channel).await;
+        }
+    };
     core.watchdog.drive(work.boxed());
-}
-
-/// Ends the subscription to this channel, unless another waiter listens to it.
-async fn unsubscribe_unheard(
-    core: &Core,
-    route: &str,
-    channel: &str,
-    subscription: &Arc<Subscription>,
-) {
-    if core.locals.ignore(channel, subscription) {
-        unsubscribe(core, route, channel).await;
-    }
 }

@@ -36,10 +36,8 @@ use crate::engine::hold::bound::Bound;
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::silence::Silence;
+use crate::engine::hold::subscribing::POLLS_BETWEEN_TRIES;
 use crate::observe::observer::CountedWait;
-
-/// After a subscription met a silent connection, the waiter does not subscribe for this number of polls.
-const POLLS_WITHOUT_SUBSCRIPTION: u32 = 4;
 
 /// Takes the lock for a call that began at `began`. Returns `None` if it did not become free in time.
 pub(crate) async fn one(
@@ -359,7 +357,7 @@ impl<'a> WaitLoop<'a> {
         if may_work && !std::mem::replace(&mut self.has_retried, true) {
             self.lane = Lane::Command;
         } else if is_slow {
-            let polls = timing.poll_cap * POLLS_WITHOUT_SUBSCRIPTION;
+            let polls = timing.poll_cap * POLLS_BETWEEN_TRIES;
             self.waiter.subscribe_after(now.after(polls));
         } else {
             // Not at each hint in between.

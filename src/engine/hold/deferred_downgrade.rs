@@ -19,7 +19,7 @@ use super::local::LocalLock;
 use super::registry::known;
 use super::settle::settle_later;
 use super::share_lease::ShareLease;
-use super::shell::Hold;
+use super::shell::{Hold, RawShare};
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -83,12 +83,8 @@ impl Hold {
             until,
         };
         self.apply_to(state, now, Event::DowngradeDeferred(deferred));
-        Some(Handoff::new(
-            Arc::clone(self) as _,
-            first,
-            Mode::Shared,
-            lease,
-        ))
+        let share = RawShare::new(Arc::clone(self), first, Mode::Shared, lease);
+        Some(share.into_handoff())
     }
 
     /// Ends the deferral: readers under this write hold have a read hold from now on, and the server is asked for the

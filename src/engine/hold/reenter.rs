@@ -306,12 +306,6 @@ impl Entrance {
             return Ok(None);
         }
         hold.note_grant(mode, GrantedBy::Reentry);
-        Ok(Some(RawShare {
-            hold,
-            owner: reentry.owner,
-            mode,
-            lease,
-            kept_until: Tick::ZERO,
-        }))
+        Ok(Some(RawShare::new(hold, reentry.owner, mode, lease)))
     }
 }

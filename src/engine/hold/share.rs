@@ -59,13 +59,8 @@ impl Share {
     /// A share of a hold that another task of this client has handed off.
     pub(crate) fn handed_off(mut handoff: Handoff) -> Option<Self> {
         let hold = known(handoff.take()?)?;
-        let raw = RawShare {
-            hold,
-            owner: handoff.owner.clone(),
-            mode: handoff.mode,
-            lease: handoff.lease,
-            kept_until: Tick::ZERO,
-        };
+        let owner = handoff.owner.clone();
+        let raw = RawShare::new(hold, owner, handoff.mode, handoff.lease);
         Some(Self::of(raw))
     }
 

@@ -81,6 +81,18 @@ pub(crate) struct RawShare {
     pub(super) kept_until: Tick,
 }
 
+impl RawShare {
+    pub(super) fn new(hold: Arc<Hold>, owner: Owner, mode: Mode, lease: ShareLease) -> Self {
+        Self {
+            hold,
+            owner,
+            mode,
+            lease,
+            kept_until: Tick::ZERO,
+        }
+    }
+}
+
 impl Hold {
     /// Makes a hold with one share, which was just granted, and starts its renewals. `now` was read just before.
     pub(super) fn granted(
@@ -140,13 +152,7 @@ impl Hold {
         if core.is_closed() {
             hold.close();
         }
-        RawShare {
-            hold,
-            owner: new.owner,
-            mode: new.mode,
-            lease,
-            kept_until: Tick::ZERO,
-        }
+        RawShare::new(hold, new.owner, new.mode, lease)
     }
 
     /// Ends the older of two holds that exclude each other. The hold that was requested later was granted later, but

@@ -140,12 +140,15 @@ impl Hold {
             place,
         };
         self.apply_to(state, now, Event::HandedOff(next));
-        Some(Handoff::new(
-            Arc::clone(self) as _,
-            owner,
-            Mode::Exclusive,
-            after,
-        ))
+        let share = RawShare::new(Arc::clone(self), owner, Mode::Exclusive, after);
+        Some(share.into_handoff())
+    }
+}
+
+impl RawShare {
+    /// Puts the share on its way to another task.
+    pub(super) fn into_handoff(self) -> Handoff {
+        Handoff::new(self.hold as _, self.owner, self.mode, self.lease)
     }
 }
 
@@ -155,15 +158,8 @@ impl HandedOff for Hold {
             // Take it first, so that it no longer counts as unclaimed.
             self.apply(Event::HandoffAccepted(mode));
         }
-        let share = RawShare {
-            hold: self,
-            owner,
-            mode,
-            lease,
-            kept_until: Tick::ZERO,
-        };
-        let now = share.hold.core.clock.now();
-        share.release_later(now);
+        let now = self.core.clock.now();
+        RawShare::new(self, owner, mode, lease).release_later(now);
     }
 
     fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff> {
