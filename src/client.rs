@@ -14,9 +14,9 @@ use crate::api::options::{
 use crate::conn::tls::Tls;
 use crate::conn::{self, AddressMap, Network, Opening, Setup, url};
 use crate::engine::clock::Clock;
+use crate::engine::hold::bound::Timing;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local::Locals;
-use crate::engine::hold::timing::Timing;
 use crate::observe::announce::{self, Announcer, default_every};
 use crate::observe::observer::{Observed, Observer};
 use crate::observe::totals::Totals;

@@ -19,7 +19,7 @@ use crate::engine::hold::core::Core;
 use crate::engine::hold::deferred_downgrade::deferrals_ended;
 use crate::engine::hold::local::{CachedLock, LocalLock};
 use crate::engine::hold::protocol::{Forced, Protocol};
-use crate::engine::hold::registry::known;
+use crate::engine::hold::registry::{LocalHold, known};
 use crate::engine::hold::{Hold, Share};
 use crate::engine::keys::LockName;
 use crate::observe::call::{LockCall, Waited, place_of};

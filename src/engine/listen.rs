@@ -6,21 +6,16 @@
 //! listener leaves, the subscription ends in the background.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
-use crate::engine::hold::subscribing::{subscribe, unsubscribe_unused};
+use crate::engine::hold::subscribing::{
+    LINGER, POLLS_BETWEEN_TRIES, subscribe, unsubscribe_unused,
+};
 use crate::engine::hold::subscription::Subscription;
-
-/// Keeps a subscription for this long after its last listener: a caller that waits in a loop subscribes once.
-const LINGER: Duration = Duration::from_millis(100);
-
-/// After a subscription failed, waits for this many polls before the next try.
-const POLLS_BETWEEN_TRIES: u32 = 4;
 
 /// Counts as a listener of one channel until dropped.
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 //! grant of a turn takes a round. Invariants: nothing is held during a pause, which ends early when a server announces a
 //! release; contention is never an error; too few servers with a vote are an error if that lasts.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::backoff::Backoff;
+use super::guard::QuorumShare;
+use super::hold::{QuorumConfig, QuorumHold};
 use super::reenter::reenter;
 use super::rejoin::Rejoiner;
 use super::round::{QuorumGrant, QuorumRequest};
@@ -26,7 +29,6 @@ use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
-use crate::engine::hold::quorum::{QuorumConfig, QuorumHold, QuorumShare};
 use crate::engine::hold::reenter::LeaseSource;
 use crate::observe::events::Place;
 
@@ -45,13 +47,9 @@ pub(super) struct Acquisition {
     pub(super) local: Arc<LocalLock>,
 }
 
-/// The end of one step of the head.
-enum Step {
-    /// The step is repeated, after a pause or at once.
-    Again,
-    /// The lock, or `None`: it did not become free in time.
-    Done(Option<QuorumShare>),
-}
+/// The end of one step of the head: another follows, after a pause or at once; or it breaks with the lock, or with `None`
+/// if that did not become free in time.
+type Step = ControlFlow<Option<QuorumShare>>;
 
 /// The state of the head of the local queue.
 struct Head<'a> {
@@ -117,7 +115,7 @@ impl Acquisition {
     /// Waits in the local queue, and asks the servers once it is at the head.
     async fn run_rounds(&self, mut head: Head<'_>) -> Result<Option<QuorumShare>> {
         loop {
-            if let Step::Done(share) = self.step(&mut head).await? {
+            if let Step::Break(share) = self.step(&mut head).await? {
                 return Ok(share);
             }
         }
@@ -131,9 +129,9 @@ impl Acquisition {
         self.queue_request.ensure_open()?;
         let marks = head.waiter.marks();
         if let Some(share) = self.reenter_own(head.bound).await? {
-            return Ok(Step::Done(Some(share)));
+            return Ok(Step::Break(Some(share)));
         }
-        match self.local.exclusive_until() {
+        match self.local.holds.exclusive_until() {
             Some(until) => Ok(self.wait_for_own(head, marks, until).await),
             None => self.run_round(head, marks).await,
         }
@@ -145,8 +143,8 @@ impl Acquisition {
         let enter = || self.reenter_own(bound);
         match acquire::turn(request, &self.local, head.place, bound, enter).await? {
             Turn::Head => Ok(None),
-            Turn::Entered(share) => Ok(Some(Step::Done(Some(share)))),
-            Turn::NotInTime => Ok(Some(Step::Done(None))),
+            Turn::Entered(share) => Ok(Some(Step::Break(Some(share)))),
+            Turn::NotInTime => Ok(Some(Step::Break(None))),
             Turn::Silent(why) => Err(self.silent(why)),
         }
     }
@@ -157,12 +155,12 @@ impl Acquisition {
         let now = self.clock().now();
         let deadline = head.deadline();
         if now >= deadline {
-            return Step::Done(None);
+            return Step::Break(None);
         }
         let until = until.max(now.after(WAIT_MIN)).min(deadline);
         head.waiter.rest(marks, Some(head.place), until);
         head.waiter.wait(marks, None, until).await;
-        Step::Again
+        Step::Continue(())
     }
 
     /// One round of the head, and the pause after it.
@@ -170,7 +168,7 @@ impl Acquisition {
         let (clock, silence) = (self.clock(), &self.local.silence);
         let deadline = head.deadline();
         if self.back_off(head, marks).await {
-            return Ok(Step::Again);
+            return Ok(Step::Continue(()));
         }
         let began = clock.now();
         let (since, why) = silence.begin_asking(began, head.bound);
@@ -183,16 +181,16 @@ impl Acquisition {
             Ok(grant) => {
                 silence.end();
                 self.note_answer(began, LocalLock::begin_turn);
-                return Ok(Step::Done(Some(self.establish(grant))));
+                return Ok(Step::Break(Some(self.establish(grant))));
             }
             Err(tally) => tally,
         };
         let now = clock.now();
         if !tally.lacks_voters() {
             silence.end();
-            self.note_answer(began, |member, _| member.reset_handoffs());
+            self.note_answer(began, |member, _| member.turns().seen_elsewhere());
             if now >= deadline {
-                return Ok(Step::Done(None));
+                return Ok(Step::Break(None));
             }
         } else if now >= end.min(deadline) || tally.lacks_voters_for_good() {
             let error = self.request.error(&tally);
@@ -201,22 +199,22 @@ impl Acquisition {
         }
         head.refused.notify();
         self.pause(head, marks, began.until(now), &tally).await;
-        Ok(Step::Again)
+        Ok(Step::Continue(()))
     }
 
     /// After the turn of this process, backs off until the others have had theirs, as far as a majority of the
     /// servers shows. Returns whether it has to look again: its owner may have got the lock, or its client be closed.
     async fn back_off(&self, head: &Head<'_>, mut marks: Marks) -> bool {
         let mut now = self.clock().now();
-        let was_back = self.members().any(LocalLock::is_back);
-        let ends = self.members().map(|member| member.end_turn(now));
+        let was_back = self.members().any(|member| member.turns().is_back());
+        let ends = self.members().map(|member| member.turns().end(now));
         if !ends.fold(false, |is_back, ends| is_back | ends) {
             return false;
         }
         // Each server counts by itself. If a turn ended at few servers at a time, no majority would ever show its end.
         if !was_back {
-            let goes_on = self.members().filter(|member| !member.is_back());
-            goes_on.for_each(|member| member.end_turn_early(now));
+            let goes_on = self.members().filter(|member| !member.turns().is_back());
+            goes_on.for_each(|member| member.turns().end_early(now));
         }
         // The second half of the time is for asking.
         let limit = now.after(now.until(head.deadline()) / 2);
@@ -249,7 +247,7 @@ impl Acquisition {
     fn note_answer(&self, began: Tick, note: impl Fn(&LocalLock, Tick)) {
         let now = self.clock().now();
         for member in self.members() {
-            member.note_trip(began.until(now));
+            member.turns().note_trip(began.until(now));
             note(member, now);
         }
     }
@@ -286,10 +284,8 @@ impl Acquisition {
         let owner = self.queue_request.options.owner.clone();
         let rejoiner = Rejoiner(self.request.clone());
         let config = QuorumConfig {
-            name: self.request.name().into(),
+            request: self.request.clone(),
             owner: owner.unwrap_or_else(Owner::new),
-            quorum: self.request.quorum,
-            clock: self.clock(),
             local: Arc::clone(&self.local),
             rejoin: Box::new(rejoiner.clone()),
         };
@@ -298,15 +294,13 @@ impl Acquisition {
         for (server, _) in &grant.shares {
             refused[*server] = false;
         }
-        let kept_until = self.request.requests[0].kept_until();
-        let (shares, token) = (grant.shares, grant.token);
-        let share = QuorumShare::granted(config, servers, shares, token, kept_until);
+        let share = QuorumShare::granted(config, grant.shares, grant.token);
         for pending in grant.pending {
             refused[pending.server] = false;
-            rejoiner.follow(share.hold(), pending);
+            rejoiner.follow(&share.hold, pending);
         }
         for server in (0..servers).filter(|server| refused[*server]) {
-            rejoiner.ask_again(share.hold(), server);
+            rejoiner.ask_again(&share.hold, server);
         }
         share
     }

@@ -1,15 +1,26 @@
-//! The guard of a Redlock.
+//! The guard of a Redlock, and its share of a quorum hold. A share ends exactly once, by `release`, by `forget`, or by
+//! `Drop`.
 
-use std::ops::Deref;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::reenter::reenter;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::hold::{QuorumConfig, QuorumHold};
+use super::hold_state::Guard;
 use super::round::QuorumRequest;
 use crate::api::error::Result;
+use crate::api::fencing::FencingToken;
 use crate::api::guard::guard_methods;
-use crate::api::lost::LostReason;
-use crate::engine::hold::quorum::QuorumShare;
-use crate::engine::hold::reenter::LeaseSource;
+use crate::api::loss::{Loss, LossCell};
+use crate::api::lost::{Lost, LostReason};
+use crate::api::owner::Owner;
+use crate::engine::clock::Tick;
+use crate::engine::counts::Mode;
+use crate::engine::hold::{Share, ShareLease, ShareView, SharedHold};
 use crate::observe::guard::GuardTimer;
+use crate::script::on_first_poll;
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.
 ///
@@ -33,17 +44,14 @@ use crate::observe::guard::GuardTimer;
 /// ```
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct RedlockGuard(RedlockShare);
+pub struct RedlockGuard(QuorumShare);
 
 guard_methods!(RedlockGuard);
 
 impl RedlockGuard {
-    pub(super) fn new(share: QuorumShare, request: QuorumRequest, timer: GuardTimer) -> Self {
-        Self(RedlockShare {
-            _timer: timer,
-            share,
-            request,
-        })
+    pub(super) fn new(mut share: QuorumShare, timer: GuardTimer) -> Self {
+        share.timer = timer;
+        Self(share)
     }
 
     /// The holder ids at the servers that hold the lock now, in the order of the clients; empty once the lock
@@ -54,46 +62,188 @@ impl RedlockGuard {
     }
 }
 
-/// A share of a quorum hold, and the request that made it, which enters again.
-struct RedlockShare {
-    /// Dropped first, because the guard may be the last of its clients; or once the lock is released.
-    _timer: GuardTimer,
-    share: QuorumShare,
-    request: QuorumRequest,
+#[derive(Debug)]
+pub(super) struct QuorumShare {
+    /// Dropped before the hold, because the guard may be the last of its clients.
+    pub(super) timer: GuardTimer,
+    pub(super) hold: Arc<QuorumHold>,
+    /// The request that made it, which enters again.
+    pub(super) request: QuorumRequest,
+    guard: Guard,
+    view: LossCell,
+    /// Whether it was released or forgotten.
+    is_over: bool,
 }
 
-impl Deref for RedlockShare {
-    type Target = QuorumShare;
-
-    fn deref(&self) -> &QuorumShare {
-        &self.share
+impl QuorumShare {
+    /// The first share of a new hold, granted by some of the servers.
+    pub(super) fn granted(
+        config: QuorumConfig,
+        shares: Vec<(usize, Share)>,
+        token: Option<FencingToken>,
+    ) -> Self {
+        let request = config.request.clone();
+        let (hold, guard) = QuorumHold::granted(config, shares, token);
+        Self::of(hold, guard, request)
     }
-}
 
-impl RedlockShare {
-    async fn reenter(&self) -> Result<Self> {
-        let hold = self.hold();
-        if let Some(reason) = self.loss() {
-            return Err(hold.not_held("reenter", reason));
+    /// One more share of a hold, made of shares of its members. `None` if it is lost or over.
+    pub(super) fn of_members(
+        request: &QuorumRequest,
+        hold: &Arc<QuorumHold>,
+        shares: Vec<(usize, Share)>,
+        kept_until: Tick,
+    ) -> Option<Self> {
+        let guard = hold.add_guard(shares, kept_until)?;
+        Some(Self::of(Arc::clone(hold), guard, request.clone()))
+    }
+
+    fn of(hold: Arc<QuorumHold>, guard: Guard, request: QuorumRequest) -> Self {
+        Self {
+            timer: GuardTimer::default(),
+            hold,
+            request,
+            guard,
+            view: LossCell::default(),
+            is_over: false,
         }
-        let entry = LeaseSource::Like(self.lease());
-        let share = reenter(&self.request, hold, entry, None).await?;
-        let share = share.ok_or_else(|| {
-            let reason = hold.loss().unwrap_or(LostReason::Revoked);
-            hold.not_held("reenter", reason)
-        })?;
-        Ok(Self {
-            share,
-            request: self.request.clone(),
-            _timer: GuardTimer::default(),
-        })
     }
 
-    async fn release(self) -> Result<()> {
-        self.share.release().await
+    pub(super) fn name(&self) -> &str {
+        self.hold.config.request.name()
     }
 
-    fn forget(self) {
-        self.share.forget();
+    pub(super) fn owner(&self) -> &Owner {
+        &self.hold.config.owner
+    }
+
+    pub(super) fn holder_id(&self) -> &str {
+        &self.hold.holder
+    }
+
+    pub(super) fn holder_ids(&self) -> Vec<String> {
+        let members = self.hold.members();
+        let live = members
+            .iter()
+            .filter(|(_, member)| member.expire_if_due().is_none());
+        live.map(|(_, member)| member.holder_id().to_owned())
+            .collect()
+    }
+
+    pub(super) fn hold_count(&self) -> u32 {
+        u32::try_from(self.hold.hold_count()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn fencing_token(&self) -> Option<FencingToken> {
+        self.hold.token()
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        self.hold.remaining_of(self.lease())
+    }
+
+    pub(super) fn lease(&self) -> ShareLease {
+        self.guard.lease
+    }
+
+    pub(super) fn loss(&self) -> Option<LostReason> {
+        self.hold.loss_of(self.lease())
+    }
+
+    pub(super) fn loss_view(&self) -> Loss {
+        let share = || ShareView(Arc::clone(&self.hold), self.lease());
+        self.view.view(|| Arc::new(share()))
+    }
+
+    /// The lock, if it is lost.
+    pub(super) fn lost_now(&self) -> Option<Lost> {
+        self.loss().map(|reason| Lost::new(self.name(), reason))
+    }
+
+    /// Waits for the loss, and returns the lock.
+    pub(super) async fn lost_lock(&self) -> Lost {
+        Lost::new(self.name(), self.lost().await)
+    }
+
+    pub(super) async fn lost(&self) -> LostReason {
+        self.hold.lost(self.lease()).await
+    }
+
+    /// Resolves when a waiter wants the lock, at one of its servers or in this process.
+    pub(super) async fn recalled(&self) {
+        let hold = &self.hold;
+        let (local, changed) = (&hold.config.local, hold.changed());
+        loop {
+            let marks = (local.wanted.mark(), changed.mark());
+            if local.queue.has_waiter_blocked_by(Mode::Exclusive) {
+                return;
+            }
+            let members = hold.members();
+            let each = members
+                .iter()
+                .map(|(_, member)| member.recalled(Mode::Exclusive));
+            let mut each: FuturesUnordered<_> = each.collect();
+            tokio::select! {
+                Some(()) = each.next() => return,
+                () = local.wanted.changed_since(marks.0) => {}
+                // Other servers may be members now.
+                () = changed.changed_since(marks.1) => {}
+            }
+        }
+    }
+
+    /// Takes out the shares of the servers, which the caller releases. `None` if that was done before.
+    fn end(&mut self) -> Option<Vec<Share>> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return None;
+        }
+        self.view.end(|| self.hold.loss_of(self.guard.lease));
+        Some(self.hold.remove_guard(self.guard.number))
+    }
+
+    /// Releases the share on all servers, and waits until a majority has confirmed. The rest goes on in the
+    /// background. If this future is dropped, all of it does.
+    pub(super) async fn release(mut self) -> Result<()> {
+        let loss = self.loss();
+        let shares = self.end().unwrap_or_default();
+        let hold = &self.hold;
+        let enough = hold.config.request.quorum.min(shares.len());
+        let mut releases: FuturesUnordered<_> = shares.into_iter().map(Share::release).collect();
+        let work = async {
+            let (mut done, mut first) = (0, None);
+            while done < enough {
+                match releases.next().await {
+                    Some(Ok(())) => done += 1,
+                    Some(Err(error)) => {
+                        first.get_or_insert(error);
+                    }
+                    None => break,
+                }
+            }
+            first.filter(|_| done < enough)
+        };
+        let failed = on_first_poll(pin!(work), || hold.releases_sent()).await;
+        match (loss, failed) {
+            (Some(reason), _) => Err(hold.not_held("release", reason)),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Ends the share without releasing it.
+    pub(super) fn forget(mut self) {
+        if let Some(shares) = self.end() {
+            shares.into_iter().for_each(Share::forget);
+            self.hold.releases_sent();
+        }
+    }
+}
+
+impl Drop for QuorumShare {
+    fn drop(&mut self) {
+        if let Some(shares) = self.end() {
+            drop(shares);
+            self.hold.releases_sent();
+        }
     }
 }

@@ -199,8 +199,7 @@ impl RedlockLock {
         let waited = Waited(waiters, place, busy);
         let call = pin!(lock_call.told_if_long(wait, waited, call));
         let got = lock_call.guarded(call).await?;
-        let request = acquisition.request.clone();
-        Ok(got.map(|(share, timer)| RedlockGuard::new(share, request, timer)))
+        Ok(got.map(|(share, timer)| RedlockGuard::new(share, timer)))
     }
 
     fn acquisition(&self, operation: &'static str) -> Result<Acquisition> {

@@ -6,15 +6,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
 
+use super::guard::QuorumShare;
+use super::hold::QuorumHold;
 use super::round::QuorumRequest;
 use super::tally::{Tally, VoteOutcome};
 use crate::api::error::Result;
-use crate::api::fencing::FencingToken;
+use crate::api::lost::LostReason;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
-use crate::engine::hold::quorum::{QuorumHold, QuorumShare};
 use crate::engine::hold::reenter::{self, Entrance, LeaseSource};
 
 /// Asks all servers of the hold at once, and waits for a majority of all, within the limit of the call. `None` if the
@@ -54,13 +55,29 @@ pub(super) async fn reenter(
         let shares =
             shares.map(|(server, share)| (server, share.guarded(Tick::ZERO, Duration::ZERO)));
         let shares = shares.collect();
-        return Ok(QuorumShare::of_members(hold, shares, kept_until));
+        return Ok(QuorumShare::of_members(request, hold, shares, kept_until));
     }
     if !hold.is_held() {
         // The servers' answers about a hold that has ended in the meantime are not errors.
         return Ok(None);
     }
     Err(request.error(&tally))
+}
+
+impl QuorumShare {
+    /// One more share, with the lease of this one.
+    pub(super) async fn reenter(&self) -> Result<Self> {
+        let hold = &self.hold;
+        if let Some(reason) = self.loss() {
+            return Err(hold.not_held("reenter", reason));
+        }
+        let entry = LeaseSource::Like(self.lease());
+        let share = reenter(&self.request, hold, entry, None).await?;
+        share.ok_or_else(|| {
+            let reason = hold.loss().unwrap_or(LostReason::Revoked);
+            hold.not_held("reenter", reason)
+        })
+    }
 }
 
 struct Reentry<'a> {
@@ -128,9 +145,10 @@ impl Reentry<'_> {
         let Some(token) = tokens.max().filter(|_| self.fenced) else {
             return true;
         };
+        let request = self.request;
         let raising = entrances
             .iter()
-            .map(|(_, entrance)| self.raise(entrance, token));
+            .map(|(_, entrance)| request.raised(entrance.raise_token(token, request.operation())));
         let raised = join_all(raising).await;
         let mut raised_at = Vec::new();
         for ((server, _), raised) in entrances.iter().zip(raised) {
@@ -140,19 +158,6 @@ impl Reentry<'_> {
             }
         }
         self.hold.fence(token, &raised_at)
-    }
-
-    /// Makes the counter of one server at least `token`.
-    ///
-    /// # Errors
-    /// Why that is not known to have happened.
-    async fn raise(&self, entrance: &Entrance, token: FencingToken) -> Result<(), String> {
-        let request = self.request;
-        let raising = entrance.raise_token(token, request.operation());
-        match request.clock().within(request.vote_timeout, raising).await {
-            Some(raised) => raised.map_err(|error| error.message().to_owned()),
-            None => Err(format!("no answer within {:?}", request.vote_timeout)),
-        }
     }
 }
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use super::hold::{QuorumHold, Rejoin};
 use super::round::{Pending, QuorumRequest};
 use super::tally::VoteOutcome;
 use crate::engine::hint::Hint;
 use crate::engine::hold::Share;
-use crate::engine::hold::quorum::{QuorumHold, Rejoin};
 
 /// The first pause before a server is asked that does not hold the lock: about the time that a release takes to reach
 /// all servers.
@@ -83,7 +83,7 @@ impl RejoinTask {
         Self {
             request: rejoiner.0.clone(),
             hold: Arc::downgrade(hold),
-            changed: hold.changed(),
+            changed: Arc::clone(&hold.changed),
             server,
         }
     }

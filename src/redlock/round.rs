@@ -14,7 +14,7 @@ use futures_util::future::{BoxFuture, join, join_all, select_all};
 
 use super::servers::Servers;
 use super::tally::{Tally, VoteOutcome};
-use crate::api::error::Error;
+use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::engine::acquire::{self, Attempted, LockRequest};
 use crate::engine::clock::Clock;
@@ -238,8 +238,22 @@ impl QuorumRequest {
         token: FencingToken,
     ) -> Result<(), String> {
         let raising = share.raise_token(token, self.operation());
+        self.raised(raising).await?;
+        if share.is_lost() {
+            return Err("its lease was over by then".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Waits until the counter of one server is raised.
+    ///
+    /// # Errors
+    /// The reason if that is not known to have happened.
+    pub(super) async fn raised(
+        &self,
+        raising: impl Future<Output = Result<()>>,
+    ) -> Result<(), String> {
         match self.clock().within(self.vote_timeout, raising).await {
-            Some(Ok(())) if share.is_lost() => Err("its lease was over by then".to_owned()),
             Some(raised) => raised.map_err(|error| error.message().to_owned()),
             None => Err(format!("no answer within {:?}", self.vote_timeout)),
         }

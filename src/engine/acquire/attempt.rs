@@ -89,6 +89,13 @@ impl<'a> Attempt<'a> {
         drop(undone);
     }
 
+    /// As [`start_over`](Self::start_over), and waits until the undoing is sent. Returns the time at the end.
+    pub(super) async fn start_behind(&mut self, end: Tick) -> Tick {
+        self.start_over();
+        let now = self.requests.core().clock.now();
+        self.requests.releases_sent(end, now).await
+    }
+
     /// Asks the server for all locks, from the head of the local queue of the lock at `at`. Repeats the command while
     /// there is no answer.
     ///
@@ -104,9 +111,7 @@ impl<'a> Attempt<'a> {
             let reply = self.send(now, at, lane, budget).await?;
             if !reply.is_settled {
                 // An earlier command may still arrive, and must not find its holder id in use.
-                self.start_over();
-                self.requests.releases_sent(budget.deadline).await;
-                now = self.requests.core().clock.now();
+                now = self.start_behind(budget.deadline).await;
                 continue;
             }
             let (member, remaining, place) = match self.read(&reply.value)? {
@@ -126,8 +131,7 @@ impl<'a> Attempt<'a> {
                 // The first command may have been granted and one of its locks lost since. Then the server still has
                 // the others.
                 self.holders.doubt(lane);
-                self.start_over();
-                self.requests.releases_sent(budget.deadline).await;
+                self.start_behind(budget.deadline).await;
             }
             return Ok(Attempted::refused(member, remaining));
         }
@@ -220,8 +224,7 @@ impl<'a> Attempt<'a> {
                     return Err(self.requests.closed());
                 }
                 Confirmed::Ended => {
-                    self.start_over();
-                    self.requests.releases_sent(budget.deadline).await;
+                    self.start_behind(budget.deadline).await;
                     return Ok(Attempted::refused(at, Some(Duration::ZERO)));
                 }
                 // Dropping the attempt undoes it. Waiting could take long, because the server may be silent.

@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use super::attempt::Attempt;
-use super::expired::ExpiredGrants;
-use super::request::{Attempted, LockRequest, Requests, WaitLimit, bound};
+use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
 use super::wait::all;
 use crate::api::error::Result;
 use crate::conn::Lane;
@@ -42,12 +41,11 @@ pub(crate) async fn attempt_once(
     let asking = async {
         let mut attempt = Attempt::single(requests);
         drop(requests.all[0].local.sticky.take());
-        requests.releases_sent(end).await;
-        let mut outcome = attempt.ask(clock.now(), 0, Lane::Command, budget).await;
+        let now = requests.releases_sent(end, now).await;
+        let mut outcome = attempt.ask(now, 0, Lane::Command, budget).await;
         if outcome.is_err() && attempt.is_in_doubt() {
-            attempt.start_over();
-            requests.releases_sent(end).await;
-            outcome = attempt.ask(clock.now(), 0, Lane::Command, budget).await;
+            let now = attempt.start_behind(end).await;
+            outcome = attempt.ask(now, 0, Lane::Command, budget).await;
         }
         outcome
     };

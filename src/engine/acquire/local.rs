@@ -27,11 +27,8 @@ use crate::engine::hold::{Hold, Share};
 /// # Errors
 /// If the owner reads and wants to write: it would wait for itself.
 pub(crate) async fn reenter(request: &LockRequest, bound: &Bound) -> Result<Option<Share>> {
-    request.ensure_open()?;
-    match owned_hold(request) {
-        Some(hold) => Box::pin(enter_again(request, &hold, bound)).await,
-        None => Ok(None),
-    }
+    let entrance = entrance(request, bound).await?;
+    Ok(entrance.map(Share::entered).transpose()?.flatten())
 }
 
 /// Whether the calling owner has the lock and can enter it again.
@@ -69,8 +66,8 @@ async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Attempted>> {
     let Some(hold) = hold_to_enter(request) else {
         return Ok(None);
     };
-    // Boxed: it is rare and large.
-    let share = Box::pin(enter_again(request, &hold, requests.bound)).await?;
+    let entrance = entrance_of(request, &hold, requests.bound).await?;
+    let share = entrance.map(Share::entered).transpose()?.flatten();
     Ok(share.map(Attempted::granted))
 }
 
@@ -94,10 +91,7 @@ pub(super) async fn owned_or_joined(
 /// The hold of the owner that a waiter can enter. A writer cannot enter a hold that only reads, but it can wait:
 /// another task of its owner may end that hold.
 fn hold_to_enter(request: &LockRequest) -> Option<Arc<Hold>> {
-    let hold: Arc<Hold> = request
-        .local
-        .holds
-        .of_owner(request.options.owner.as_ref()?)?;
+    let hold = owned_hold(request)?;
     (request.mode == Mode::Shared || hold.is_written()).then_some(hold)
 }
 
@@ -108,7 +102,7 @@ fn hold_to_enter(request: &LockRequest) -> Option<Arc<Hold>> {
 pub(super) async fn entrance(request: &LockRequest, bound: &Bound) -> Result<Option<Entrance>> {
     request.ensure_open()?;
     match owned_hold(request) {
-        Some(hold) => Box::pin(entrance_of(request, &hold, bound)).await,
+        Some(hold) => entrance_of(request, &hold, bound).await,
         None => Ok(None),
     }
 }
@@ -128,18 +122,8 @@ async fn entrance_of(
         fenced: request.options.fenced,
         operation: request.operation,
     };
-    hold.entrance(reentry, Some(bound)).await
-}
-
-async fn enter_again(
-    request: &LockRequest,
-    hold: &Arc<Hold>,
-    bound: &Bound,
-) -> Result<Option<Share>> {
-    match entrance_of(request, hold, bound).await? {
-        Some(entrance) => Share::entered(entrance),
-        None => Ok(None),
-    }
+    // Boxed: it is rare and large.
+    Box::pin(hold.entrance(reentry, Some(bound))).await
 }
 
 /// Accepts a hand-off from another task of this client. `None` if the hold is lost by now.
@@ -217,7 +201,7 @@ pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tic
     std::iter::once(at)
         .chain(others)
         .filter(|index| requests.all[*index].protocol.queue() == Queue::Local)
-        .find_map(|index| Some((index, requests.all[index].local.exclusive_until()?)))
+        .find_map(|index| Some((index, requests.all[index].local.holds.exclusive_until()?)))
 }
 
 /// Takes a place in the local queue, unless the lock queues at the server. A call for several locks accepts no

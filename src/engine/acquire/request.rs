@@ -4,10 +4,11 @@
 //! granted together or not at all.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::queue_number::QueueNumber;
 use crate::api::error::{Error, Kind, Result};
+use crate::api::lost::LostReason;
 use crate::api::options::{LeasePolicy, Options, Replication};
 use crate::conn::Channels;
 use crate::engine::clock::Tick;
@@ -16,7 +17,7 @@ use crate::engine::few::Few;
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::core::Core;
-use crate::engine::hold::join_request::{JoinRequest, ReaderClass};
+use crate::engine::hold::joinable_read::{JoinRequest, ReaderClass};
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::protocol::Protocol;
 use crate::engine::keys::LockName;
@@ -116,6 +117,36 @@ impl LockRequest {
     }
 }
 
+/// Where a call for one lock waits, for reports of long waits: the number of its place in the local queue, or of its
+/// holder id if waiters queue at the server. The call stores it, which costs no more than that.
+#[derive(Debug, Default)]
+pub(crate) struct QueueNumber(AtomicU64);
+
+/// Waits nowhere. Other numbers are stored plus one.
+const NOWHERE: u64 = 0;
+
+impl QueueNumber {
+    pub(crate) fn note(&self, number: u64) {
+        self.0.store(number + 1, Ordering::Relaxed);
+    }
+
+    /// Forgets the place when the call leaves it.
+    pub(super) fn clear(&self) {
+        self.0.store(NOWHERE, Ordering::Relaxed);
+    }
+
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.0.load(Ordering::Relaxed).checked_sub(1)
+    }
+}
+
+/// A clone belongs to another call, so it starts empty.
+impl Clone for QueueNumber {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
 /// How long to wait for a lock that is held elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitLimit {
@@ -185,12 +216,50 @@ impl Attempted {
     }
 }
 
+/// This number of expired grants in one call is no accident.
+const EXPIRED_MAX: u32 = 3;
+
+/// The number of grants in one call that were lost before they could be handed out, because the network or the process
+/// paused. The client releases such a grant and asks again. After several of them the lease is too short for the way to
+/// the server.
+#[derive(Debug, Default)]
+pub(crate) struct ExpiredGrants(u32);
+
+impl ExpiredGrants {
+    /// Whether one of these shares is lost already, so that the call has to ask for all locks again.
+    ///
+    /// # Errors
+    /// If the lease is too short.
+    pub(crate) fn must_retry<'a>(
+        &mut self,
+        granted: impl IntoIterator<Item = (&'a LockRequest, &'a Share)>,
+    ) -> Result<bool> {
+        let lost = granted
+            .into_iter()
+            .find_map(|(request, share)| Some((request, share, share.loss()?)));
+        let Some((request, share, reason)) = lost else {
+            return Ok(false);
+        };
+        self.0 += u32::from(reason == LostReason::Expired);
+        if self.0 < EXPIRED_MAX {
+            return Ok(true);
+        }
+        let lease = request.policy.lease();
+        let message = format!(
+            "granted {EXPIRED_MAX} times, but its lease of {lease:?} was over each time before it could be \
+             handed out, the last time {:.0?} after the request; use a lease several times as long as the \
+             server takes to answer",
+            share.age()
+        );
+        Err(Error::new(Kind::Io, request.operation, message).of_lock(request.name.as_str()))
+    }
+}
+
 /// The time limits of a call for these locks that starts at `now`.
 pub(crate) fn bound(requests: &[LockRequest], wait: WaitLimit, now: Tick) -> Bound {
     let give_up = requests.iter().map(|each| each.give_up_of(wait)).min();
-    requests[0]
-        .core
-        .bound(give_up.unwrap_or_default(), wait.deadline(), now)
+    let timing = requests[0].core.timing;
+    Bound::new(now, wait.deadline(), give_up.unwrap_or_default(), timing)
 }
 
 /// The requests of one call, at least one.
@@ -254,13 +323,8 @@ impl<'a> Requests<'a> {
 
     /// Waits until the releases that this client has already decided on for these locks are sent, so that its next
     /// command goes behind them. Waits for one reply time at most, and for half of the time until `end`, to leave time
-    /// to ask.
-    pub(super) async fn releases_sent(self, end: Tick) {
-        self.releases_sent_by(end, self.core().clock.now()).await;
-    }
-
-    /// Like [`releases_sent`](Self::releases_sent), with a time that was read just now. Returns the time at the end.
-    pub(super) async fn releases_sent_by(self, end: Tick, now: Tick) -> Tick {
+    /// to ask. `now` was read just now. Returns the time at the end.
+    pub(super) async fn releases_sent(self, end: Tick, now: Tick) -> Tick {
         let core = self.core();
         let mut later = now;
         let limit = now.after(core.timing.reply.min(now.until(end) / 2));

@@ -8,9 +8,8 @@ use std::borrow::Cow;
 
 use futures_util::future::select_all;
 
-use super::expired::ExpiredGrants;
 use super::local::{entrance, is_owned};
-use super::request::{Attempted, LockRequest, WaitLimit, bound};
+use super::request::{Attempted, ExpiredGrants, LockRequest, WaitLimit, bound};
 use super::wait::{all, one};
 use crate::api::error::Result;
 use crate::engine::clock::Tick;

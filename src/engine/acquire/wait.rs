@@ -20,14 +20,13 @@ use std::time::Duration;
 use tokio::task::coop::consume_budget;
 
 use super::attempt::Attempt;
-use super::expired::ExpiredGrants;
 use super::local::{
     Turn, end_deferrals_for_readers, held_here, join, owned_or_joined, reenter, take_over,
     take_place, take_sticky, turn,
 };
 use super::plan::{self, Next};
 use super::recall::recall;
-use super::request::{Attempted, LockRequest, Requests, WaitLimit, bound};
+use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
 use super::waiter::{Marks, Waiter, Woken};
 use crate::api::error::Result;
 use crate::conn::Lane;
@@ -37,10 +36,8 @@ use crate::engine::hold::bound::Bound;
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::silence::Silence;
+use crate::engine::hold::subscribing::POLLS_BETWEEN_TRIES;
 use crate::observe::observer::CountedWait;
-
-/// After a subscription met a silent connection, the waiter does not subscribe for this number of polls.
-const POLLS_WITHOUT_SUBSCRIPTION: u32 = 4;
 
 /// Takes the lock for a call that began at `began`. Returns `None` if it did not become free in time.
 pub(crate) async fn one(
@@ -109,7 +106,7 @@ async fn once(requests: Requests<'_>) -> Result<Attempted> {
     let now = requests.core().clock.now();
     let budget = requests.bound.call_budget(now);
     end_deferrals_for_readers(requests);
-    let now = requests.releases_sent_by(budget.deadline, now).await;
+    let now = requests.releases_sent(budget.deadline, now).await;
     Attempt::single(requests)
         .ask(now, 0, Lane::Command, budget)
         .await
@@ -221,7 +218,7 @@ impl<'a> WaitLoop<'a> {
             None => now,
         };
         let end = self.begin_asking(now)?;
-        let asked = self.requests.releases_sent_by(end, now).await;
+        let asked = self.requests.releases_sent(end, now).await;
         let marks = match backed_off {
             // The answer will cover the messages that have come so far.
             Some(_) => self.waiter.marks_after_messages(marks),
@@ -235,7 +232,7 @@ impl<'a> WaitLoop<'a> {
         self.silence().end();
         if backed_off.is_some() || matches!(outcome, Attempted::Refused { .. }) {
             let now = self.clock().now();
-            self.local().note_trip(asked.until(now));
+            self.local().turns().note_trip(asked.until(now));
             if matches!(outcome, Attempted::Granted(_)) {
                 self.local().begin_turn(now);
             }
@@ -375,7 +372,7 @@ impl<'a> WaitLoop<'a> {
         if may_work && !std::mem::replace(&mut self.has_retried, true) {
             self.lane = Lane::Command;
         } else if is_slow {
-            let polls = timing.poll_cap * POLLS_WITHOUT_SUBSCRIPTION;
+            let polls = timing.poll_cap * POLLS_BETWEEN_TRIES;
             self.waiter.subscribe_after(now.after(polls));
         } else {
             // Not at each hint in between.
@@ -395,7 +392,7 @@ impl<'a> WaitLoop<'a> {
     /// Sleeps after a refusal until there is a reason to ask again, and chooses the lane. If the waiter does not listen
     /// yet, it subscribes and asks instead.
     async fn sleep(&mut self, mut marks: Marks, remaining: Option<Duration>) -> Result<Step> {
-        self.local().reset_handoffs();
+        self.local().turns().seen_elsewhere();
         let (now, deadline) = (self.clock().now(), self.deadline());
         let poll_cap = self.poll_cap();
         let Next::WaitUntil(time) = plan::next(now, deadline, remaining, poll_cap) else {

@@ -11,7 +11,7 @@ use futures_util::future::join;
 use super::attempt::Attempt;
 use super::local::wait_for_owner;
 use super::request::{Attempted, LockRequest};
-use super::subscribe::{LINGER, unsubscribe_later, unsubscribe_meanwhile};
+use super::subscriber::{unsubscribe_later, unsubscribe_meanwhile};
 use crate::api::error::Result;
 use crate::api::holder::HolderId;
 use crate::conn::Lane;
@@ -23,7 +23,7 @@ use crate::engine::hold::handoff::HandoffRequest;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::owner_waiters::OwnersWaiter;
 use crate::engine::hold::protocol::Queue;
-use crate::engine::hold::subscribing::subscribe;
+use crate::engine::hold::subscribing::{LINGER, subscribe};
 use crate::engine::hold::subscription::{Subscription, SubscriptionState};
 use crate::script::CallBudget;
 

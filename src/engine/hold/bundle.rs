@@ -3,6 +3,7 @@
 //! Invariants: as with a single share, each is released exactly once, and the shares on one server are released in
 //! one write. When one hold is lost, the shares of the others are released.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,10 +11,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, select_all};
 
-use super::loss_listener::LossListener;
+use super::loss::{LossListener, SharedHold};
 use super::settle::{release_all, release_all_later};
 use super::share::Share;
-use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
@@ -21,7 +21,6 @@ use crate::api::loss::{Losable, Loss, LossCell};
 use crate::api::lost::{Lost, LostReason};
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
-use crate::engine::counts::Mode;
 use crate::engine::few::Few;
 use crate::observe::guard::{GuardTimer, HoldSpan};
 
@@ -29,9 +28,17 @@ use crate::observe::guard::{GuardTimer, HoldSpan};
 #[derive(Debug)]
 pub(crate) struct Bundle(Arc<Members>);
 
+impl Deref for Bundle {
+    type Target = Members;
+
+    fn deref(&self) -> &Members {
+        &self.0
+    }
+}
+
 /// The members of a bundle, as their holds see it.
 #[derive(Debug)]
-struct Members {
+pub(crate) struct Members {
     /// Dropped first: the last member may be the last of its client, which then reports its counts.
     _timer: GuardTimer,
     all: Vec<Member>,
@@ -43,27 +50,10 @@ struct Members {
 
 #[derive(Debug)]
 struct Member {
-    hold: Arc<Hold>,
-    owner: Owner,
-    mode: Mode,
-    lease: ShareLease,
-    kept_until: Tick,
+    share: RawShare,
     /// Whether its share has been released or forgotten.
     is_over: AtomicBool,
     _span: HoldSpan,
-}
-
-impl Member {
-    /// The member's share. The caller releases it, or only reads from it.
-    fn raw(&self) -> RawShare {
-        RawShare {
-            hold: Arc::clone(&self.hold),
-            owner: self.owner.clone(),
-            mode: self.mode,
-            lease: self.lease,
-            kept_until: self.kept_until,
-        }
-    }
 }
 
 impl LossListener for Members {
@@ -78,7 +68,7 @@ impl LossListener for Members {
 
 impl Members {
     fn now(&self) -> Tick {
-        self.all[0].hold.core.clock.now()
+        self.all[0].share.hold.core.clock.now()
     }
 
     /// Releases the shares of the other holds because one hold was lost. The server may still have the lost hold. It
@@ -96,37 +86,38 @@ impl Members {
         if self.first_lost.get().is_none() {
             let mut members = self.all.iter().enumerate();
             let lost = members.find_map(|(at, member)| {
-                let reason = member.hold.loss_of(member.lease)?;
+                let reason = member.share.hold.loss_of(member.share.lease)?;
                 Some((at, reason))
             })?;
-            if self.first_lost.set(lost).is_ok() && self.all[lost.0].hold.expire_if_due().is_none()
+            if self.first_lost.set(lost).is_ok()
+                && self.all[lost.0].share.hold.expire_if_due().is_none()
             {
                 // A share ended by itself, so nothing else has released the others.
                 self.fall();
             }
         }
         let &(at, reason) = self.first_lost.get()?;
-        Some((&self.all[at].hold, reason))
+        Some((&self.all[at].share.hold, reason))
     }
 
-    fn remaining(&self) -> Duration {
+    pub(crate) fn remaining(&self) -> Duration {
         if self.first_lost().is_some() {
             return Duration::ZERO;
         }
         let each = self.all.iter();
-        let each = each.map(|member| member.hold.remaining_of(member.lease));
+        let each = each.map(|member| member.share.hold.remaining_of(member.share.lease));
         each.min().unwrap_or(Duration::ZERO)
     }
 
     /// Resolves with the name and the reason when the first hold is lost.
-    async fn lost(&self) -> (&str, LostReason) {
+    pub(crate) async fn lost_member(&self) -> (&str, LostReason) {
         if let Some((hold, reason)) = self.first_lost() {
             return (hold.name(), reason);
         }
         let each = self.all.iter().map(|member| {
             Box::pin(async move {
-                let reason = member.hold.lost(member.lease).await;
-                (member.hold.name(), reason)
+                let reason = member.share.hold.lost(member.share.lease).await;
+                (member.share.hold.name(), reason)
             })
         });
         let lost = select_all(each).await.0;
@@ -135,78 +126,18 @@ impl Members {
             .map_or(lost, |(hold, reason)| (hold.name(), reason))
     }
 
-    /// Takes out the shares that are not released yet, of the holds that `which` selects.
-    fn end(&self, which: impl Fn(&Hold) -> bool) -> Few<RawShare> {
-        let members = self.all.iter().filter(|member| which(&member.hold));
-        members
-            .filter(|member| !member.is_over.swap(true, Ordering::AcqRel))
-            .map(Member::raw)
-            .collect()
-    }
-}
-
-impl Losable for Members {
-    fn loss(&self) -> Option<LostReason> {
-        self.first_lost().map(|(_, reason)| reason)
-    }
-
-    fn remaining(&self) -> Duration {
-        self.remaining()
-    }
-
-    fn lost(&self) -> BoxFuture<'_, LostReason> {
-        self.lost().map(|(_, reason)| reason).boxed()
-    }
-}
-
-impl Bundle {
-    /// Makes a bundle of the shares of a guard.
-    pub(crate) fn of(shares: Vec<Share>, timer: GuardTimer) -> Self {
-        let members = shares.into_iter().filter_map(Share::into_parts);
-        let members = members.map(|(raw, span)| Member {
-            hold: raw.hold,
-            owner: raw.owner,
-            mode: raw.mode,
-            lease: raw.lease,
-            kept_until: raw.kept_until,
-            is_over: AtomicBool::new(false),
-            _span: span,
-        });
-        let members = Arc::new(Members {
-            _timer: timer,
-            all: members.collect(),
-            first_lost: OnceLock::new(),
-            view: LossCell::default(),
-        });
-        for Member { hold, .. } in &members.all {
-            let members: Arc<dyn LossListener> = Arc::clone(&members) as _;
-            hold.add_loss_listener(Arc::downgrade(&members));
-        }
-        let bundle = Self(members);
-        // A hold may have been lost before it knew the group.
-        if bundle.loss().is_some() {
-            bundle.0.fall();
-        }
-        bundle
-    }
-
     fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        self.0.all.iter().map(|member| &member.hold)
-    }
-
-    /// See [`Members::first_lost`].
-    fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
-        self.0.first_lost()
+        self.all.iter().map(|member| &member.share.hold)
     }
 
     /// The name of the first member.
     pub(crate) fn name(&self) -> &str {
-        self.0.all[0].hold.name()
+        self.all[0].share.hold.name()
     }
 
     /// The holder id of the first member.
     pub(crate) fn holder_id(&self) -> &str {
-        self.0.all[0].hold.holder_id()
+        self.all[0].share.hold.holder_id()
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -218,18 +149,18 @@ impl Bundle {
     }
 
     pub(crate) fn owner(&self) -> &Owner {
-        &self.0.all[0].owner
+        &self.all[0].share.owner
     }
 
     pub(crate) fn hold_count(&self) -> u32 {
-        let members = self.0.all.iter();
-        let counts = members.map(|member| member.raw().hold_count());
+        let members = self.all.iter();
+        let counts = members.map(|member| member.share.hold_count());
         counts.min().unwrap_or(0)
     }
 
     pub(crate) fn fencing_tokens(&self) -> impl Iterator<Item = Option<FencingToken>> {
-        let members = self.0.all.iter();
-        members.map(|member| member.hold.token_of(&member.owner))
+        let members = self.all.iter();
+        members.map(|member| member.share.hold.token_of(&member.share.owner))
     }
 
     /// The largest token of any member.
@@ -237,25 +168,12 @@ impl Bundle {
         self.fencing_tokens().flatten().max()
     }
 
-    pub(crate) fn remaining(&self) -> Duration {
-        self.0.remaining()
-    }
-
     pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.0.loss()
-    }
-
-    pub(crate) fn loss_view(&self) -> Loss {
-        self.0.view.view(|| Arc::clone(&self.0) as _)
+        self.first_lost().map(|(_, reason)| reason)
     }
 
     pub(crate) async fn lost(&self) -> LostReason {
         self.lost_member().await.1
-    }
-
-    /// See [`Members::lost`].
-    pub(crate) async fn lost_member(&self) -> (&str, LostReason) {
-        self.0.lost().await
     }
 
     /// Waits for the loss, and returns the member.
@@ -266,8 +184,8 @@ impl Bundle {
 
     /// Resolves when a waiter wants one of the locks.
     pub(crate) async fn recalled(&self) {
-        let members = self.0.all.iter();
-        let each = members.map(|member| Box::pin(member.hold.recalled(member.mode)));
+        let members = self.all.iter();
+        let each = members.map(|member| Box::pin(member.share.hold.recalled(member.share.mode)));
         select_all(each).await;
     }
 
@@ -276,19 +194,66 @@ impl Bundle {
         Some(Lost::new(hold.name(), reason))
     }
 
+    /// Takes out the shares that are not released yet, of the holds that `which` selects.
+    fn end(&self, which: impl Fn(&Hold) -> bool) -> Few<RawShare> {
+        let members = self.all.iter().filter(|member| which(&member.share.hold));
+        members
+            .filter(|member| !member.is_over.swap(true, Ordering::AcqRel))
+            .map(|member| member.share.clone())
+            .collect()
+    }
+}
+
+impl Losable for Members {
+    fn loss(&self) -> Option<LostReason> {
+        self.loss()
+    }
+
+    fn remaining(&self) -> Duration {
+        self.remaining()
+    }
+
+    fn lost(&self) -> BoxFuture<'_, LostReason> {
+        self.lost().boxed()
+    }
+}
+
+impl Bundle {
+    /// Makes a bundle of the shares of a guard.
+    pub(crate) fn of(shares: Vec<Share>, timer: GuardTimer) -> Self {
+        let members = shares.into_iter().filter_map(Share::into_parts);
+        let members = members.map(|(share, span)| Member {
+            share,
+            is_over: AtomicBool::new(false),
+            _span: span,
+        });
+        let members = Arc::new(Members {
+            _timer: timer,
+            all: members.collect(),
+            first_lost: OnceLock::new(),
+            view: LossCell::default(),
+        });
+        for Member { share, .. } in &members.all {
+            let members: Arc<dyn LossListener> = Arc::clone(&members) as _;
+            share.hold.add_loss_listener(Arc::downgrade(&members));
+        }
+        let bundle = Self(members);
+        // A hold may have been lost before it knew the group.
+        if bundle.loss().is_some() {
+            bundle.fall();
+        }
+        bundle
+    }
+
+    pub(crate) fn loss_view(&self) -> Loss {
+        self.view.view(|| Arc::clone(&self.0) as _)
+    }
+
     /// Takes one more share of each hold, or of none.
     pub(crate) async fn reenter(&self) -> Result<Self> {
         self.ensure_held("reenter")?;
-        let members = self.0.all.iter();
-        let each = members.map(
-            |Member {
-                 hold,
-                 mode,
-                 lease,
-                 owner,
-                 ..
-             }| Share::enter_again(hold, owner, *mode, *lease),
-        );
+        let members = self.all.iter();
+        let each = members.map(|member| Share::enter_again(&member.share));
         let shares = join_all(each).await.into_iter();
         let shares = shares.collect::<Result<Vec<_>>>();
         // If a hold was lost in the meantime, report that, and not the release of the others that followed from it.
@@ -299,18 +264,18 @@ impl Bundle {
     pub(crate) async fn release(self) -> Result<()> {
         let held = self.ensure_held("release");
         self.end_view();
-        let released = release_all(self.0.now(), self.0.end(|_| true)).await;
+        let released = release_all(self.now(), self.end(|_| true)).await;
         held.and(released)
     }
 
     pub(crate) fn forget(self) {
         self.end_view();
-        self.0.end(|_| true).into_iter().for_each(RawShare::forget);
+        self.end(|_| true).into_iter().for_each(RawShare::forget);
     }
 
     /// Ends the loss view, because no guard has the bundle from now on.
     fn end_view(&self) {
-        self.0.view.end(|| self.loss());
+        self.view.end(|| self.loss());
     }
 
     fn ensure_held(&self, operation: &'static str) -> Result<()> {
@@ -324,7 +289,7 @@ impl Bundle {
 impl Drop for Bundle {
     fn drop(&mut self) {
         self.end_view();
-        release_all_later(self.0.now(), self.0.end(|_| true));
+        release_all_later(self.now(), self.end(|_| true));
         for hold in self.holds() {
             hold.remove_loss_listener(Arc::as_ptr(&self.0).cast());
         }

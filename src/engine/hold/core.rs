@@ -13,11 +13,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::bound::Bound;
+use super::bound::Timing;
 use super::handoff::Handoff;
 use super::local::{LocalLock, Locals};
 use super::shared::Shared;
-use super::timing::Timing;
 use super::undo::{Undo, UndoQueues};
 use super::unguarded::{AllUnguarded, Unguarded};
 use crate::api::error::{Error, Result};
@@ -197,11 +196,6 @@ impl Core {
     /// How the server's channels are used.
     pub(crate) fn channels(&self) -> Channels {
         self.scripts.transport.channels()
-    }
-
-    /// The limits of a call that starts at `now`.
-    pub(crate) fn bound(&self, give_up: Duration, deadline: Option<Tick>, now: Tick) -> Bound {
-        Bound::new(now, deadline, give_up, self.timing)
     }
 
     /// The budget of a single operation that starts now.

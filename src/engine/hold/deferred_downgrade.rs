@@ -14,12 +14,12 @@ use std::sync::Arc;
 use super::core::Core;
 use super::event::{DeferredDowngrade, Event};
 use super::handoff::Handoff;
-use super::join_request::ReaderClass;
+use super::joinable_read::ReaderClass;
 use super::local::LocalLock;
 use super::registry::known;
 use super::settle::settle_later;
 use super::share_lease::ShareLease;
-use super::shell::Hold;
+use super::shell::{Hold, RawShare};
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -74,7 +74,7 @@ impl Hold {
         if !state.can_pass_to_readers(now, lease, terms.lease) {
             return None;
         }
-        let until = self.local.try_defer_downgrade(now)?;
+        let until = self.local.turns().try_defer_downgrade(now)?;
         let first = Owner::new();
         let deferred = DeferredDowngrade {
             first: first.clone(),
@@ -83,12 +83,8 @@ impl Hold {
             until,
         };
         self.apply_to(state, now, Event::DowngradeDeferred(deferred));
-        Some(Handoff::new(
-            Arc::clone(self) as _,
-            first,
-            Mode::Shared,
-            lease,
-        ))
+        let share = RawShare::new(Arc::clone(self), first, Mode::Shared, lease);
+        Some(share.into_handoff())
     }
 
     /// Ends the deferral: readers under this write hold have a read hold from now on, and the server is asked for the

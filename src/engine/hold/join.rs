@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::event::Event;
 use super::handoff::Handoff;
-use super::join_request::{JoinRequest, ReaderClass};
+use super::joinable_read::{JoinRequest, ReaderClass};
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::{Error, Kind, Result};
@@ -33,13 +33,8 @@ impl Hold {
 
     /// One more share, for a reader that waits to join.
     pub(super) fn admit(self: &Arc<Self>, terms: &ReaderClass) -> Option<Handoff> {
-        let (RawShare { owner, lease, .. }, _) = self.enter_beside(terms, false)?;
-        Some(Handoff::new(
-            Arc::clone(self) as _,
-            owner,
-            Mode::Shared,
-            lease,
-        ))
+        let (share, _) = self.enter_beside(terms, false)?;
+        Some(share.into_handoff())
     }
 
     fn enter_beside(
@@ -63,13 +58,8 @@ impl Hold {
             is_claimed,
         };
         self.apply_to(state, now, joined);
-        let share = RawShare {
-            hold: Arc::clone(self),
-            owner,
-            mode: Mode::Shared,
-            lease: ShareLease::Renewed(terms.lease),
-            kept_until: Tick::ZERO,
-        };
+        let lease = ShareLease::Renewed(terms.lease);
+        let share = RawShare::new(Arc::clone(self), owner, Mode::Shared, lease);
         Some((share, now))
     }
 

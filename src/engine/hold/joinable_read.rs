@@ -1,13 +1,16 @@
-//! The hold of a lock that the next readers of its client may join.
+//! The hold of a lock that the next readers of its client may join, and the terms that they must agree on.
 //!
 //! Invariants: it keeps no hold alive. The hold itself decides whether it still accepts readers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::registry::LocalHold;
+use crate::api::options::Replication;
+use crate::observe::group::Group;
 
 #[derive(Debug, Default)]
 pub(crate) struct JoinableRead {
@@ -47,4 +50,20 @@ impl JoinableRead {
             self.is_full.store(false, Ordering::Release);
         }
     }
+}
+
+/// A reader's request to join a hold, for an owner that has nothing yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JoinRequest {
+    pub(crate) terms: ReaderClass,
+    pub(crate) group: Group,
+}
+
+/// The terms that are equal for all readers of one hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReaderClass {
+    /// The lease, which is renewed.
+    pub(crate) lease: Duration,
+    pub(crate) replication: Option<Replication>,
+    pub(crate) give_up: Duration,
 }

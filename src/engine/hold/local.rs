@@ -9,13 +9,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use redis::Cmd;
 
 use super::followers::Followers;
 use super::handoff::{Handoff, HandoffRequest};
-use super::join_request::ReaderClass;
-use super::joinable_read::JoinableRead;
+use super::joinable_read::{JoinableRead, ReaderClass};
 use super::owner_waiters::OwnerWaiters;
 use super::queue::{LocalQueue, Place};
 use super::recalls::Recalls;
@@ -305,13 +304,8 @@ impl fmt::Debug for LocalLock {
 }
 
 impl LocalLock {
-    /// The latest local deadline of this client's exclusive holds.
-    pub(crate) fn exclusive_until(&self) -> Option<Tick> {
-        self.holds.exclusive_until()
-    }
-
     /// Adds a hold that this owner got in this mode.
-    pub(super) fn add_hold(&self, hold: Weak<dyn LocalHold>, owner: &Owner, mode: Mode) {
+    pub(crate) fn add_hold(&self, hold: Weak<dyn LocalHold>, owner: &Owner, mode: Mode) {
         self.holds.add(hold, owner, mode);
         self.acquired_here.notify(owner);
     }
@@ -321,7 +315,7 @@ impl LocalLock {
         self.joinable_read.remove(hold);
         let is_last = self.holds.remove(hold);
         if is_last && self.waiters() == 0 {
-            self.state.lock().turns.nobody_waits_here();
+            self.turns().nobody_waits_here();
         }
     }
 
@@ -368,56 +362,25 @@ impl LocalLock {
     /// Notes the number of connections that received the message of a release, minus our own subscription.
     pub(crate) fn note_receivers(&self, receivers: u64) {
         let own = u64::from(self.subscription.is_subscribed());
-        self.state
-            .lock()
-            .turns
-            .note_others(receivers.saturating_sub(own));
+        self.turns().note_others(receivers.saturating_sub(own));
     }
 
-    /// Whether the lock may be handed off once more to another task of this client. Spends the hand-off, if so.
-    pub(super) fn try_spend_handoff(&self, now: Tick) -> bool {
-        self.state.lock().turns.try_spend_handoff(now)
-    }
-
-    /// Whether a downgrade may be deferred for readers of this client, and until when. Never while others listen.
-    pub(super) fn try_defer_downgrade(&self, now: Tick) -> Option<Tick> {
-        self.state.lock().turns.try_defer_downgrade(now)
-    }
-
-    /// Counts a turn after which this client backs off. Returns whether it backs off now, for this turn or an
-    /// earlier turn.
-    pub(crate) fn end_turn(&self, now: Tick) -> bool {
-        let mut state = self.state.lock();
-        state.turns.end(now);
-        state.turns.is_back()
-    }
-
-    /// Whether this client may have to back off.
-    pub(crate) fn is_back(&self) -> bool {
-        self.state.lock().turns.is_back()
-    }
-
-    /// Ends a turn early, because it ends at another server of the same lock.
-    pub(crate) fn end_turn_early(&self, now: Tick) {
-        self.state.lock().turns.end_early(now);
+    /// The turns of this client and of the others.
+    pub(crate) fn turns(&self) -> MappedMutexGuard<'_, Turns> {
+        MutexGuard::map(self.state.lock(), |state| &mut state.turns)
     }
 
     /// Whether this client backs off for others, and until when to wait for the next message.
     pub(crate) fn back_off_end(&self, now: Tick) -> Option<Tick> {
         let messages = self.hint().messages();
-        self.state.lock().turns.back_off_end(messages, now)
+        self.turns().back_off_end(messages, now)
     }
 
     /// This client backed off and now has the lock. Waiters elsewhere that asked in the meantime keep their places.
     pub(crate) fn begin_turn(&self, now: Tick) {
         let messages = self.hint().messages();
         let waiting = self.queue.len().saturating_sub(1);
-        self.state.lock().turns.begin(messages, waiting, now);
-    }
-
-    /// Notes how long the server took to answer a waiter.
-    pub(crate) fn note_trip(&self, trip: Duration) {
-        self.state.lock().turns.note_trip(trip);
+        self.turns().begin(messages, waiting, now);
     }
 
     /// Notes that the server refused the lock.
@@ -437,11 +400,6 @@ impl LocalLock {
 
     pub(crate) fn recall_after(&self, at: Tick) {
         self.state.lock().recall_after = at;
-    }
-
-    /// Notes that the lock was seen elsewhere: others had their turn.
-    pub(crate) fn reset_handoffs(&self) {
-        self.state.lock().turns.seen_elsewhere();
     }
 
     /// Its key at the server.

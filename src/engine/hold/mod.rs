@@ -1,7 +1,7 @@
 //! One hold at the server and everything local that belongs to it.
 //!
 //! [`state`] is the state machine of a hold, a plain value. [`shell`] carries out its effects. A guard keeps a
-//! [`Share`], a [`bundle`](bundle::Bundle) of shares, or a share of a [`quorum`]. The modules below do not know about
+//! [`Share`], or a [`bundle`](bundle::Bundle) of shares. The modules below do not know about
 //! holds: the core of a client, its locks and queues, and the undoing of abandoned attempts.
 //!
 //! ```text
@@ -10,19 +10,18 @@
 //!   passing.rs      pure: which holds can be handed off; joining.rs: which readers may join
 //!   keeping.rs      pure: until when a released hold stays at the server
 //! shell.rs        the mutex and the I/O around the state; settle.rs: downgrade and release
-//!  operations.rs   one operation at a time, driven by the client; tokens.rs: a token after the grant
+//!  operations.rs   one operation at a time, driven by the client
 //!  release_call.rs the call that releases or downgrades one hold or several
 //!  releasing.rs    whether the server may have executed a release that has no reply
 //! facts.rs        what a hold notes of itself, and the reason of an operator who took it away
 //! server_lease.rs pure: the latest end of the lease at the server, unanswered requests included
 //! keep.rs         leaves a hold with `at_least` at the server, under another holder id
-//! loss_listener.rs  tells the other members of a group that one is lost
+//! loss.rs         the loss of a hold and of a share, and who hears of it
 //! share.rs        a guard's share of a hold; share_lease.rs: pure: the lease of each share
 //! bundle.rs       shares that stand and fall together: the guard of a multi-lock
-//! quorum/         holds on several servers; a majority counts
-//! reenter.rs      one more share, mostly without the server; transfer.rs: a hand-off to the next task
+//! reenter.rs      one more share, mostly without the server, and a token after the grant; transfer.rs: a hand-off to the next task
 //! readers.rs      pure: the readers that share one hold
-//! join.rs         adds a reader; joinable_read.rs: the hold that the next may join; join_request.rs: what they agree on
+//! join.rs         adds a reader; joinable_read.rs: the hold that the next may join, and what they agree on
 //! deferred_downgrade.rs  readers under a write hold, between two writers
 //! sticky.rs       leaves a hold to its client when the last guard goes; sticky_slot.rs: its place
 //! sticky_span.rs  pure: for how long; recall.rs, recalls.rs: requests of waiters elsewhere
@@ -49,16 +48,14 @@ pub(crate) mod followers;
 pub(crate) mod grant_message;
 pub(crate) mod handoff;
 mod join;
-pub(crate) mod join_request;
-mod joinable_read;
+pub(crate) mod joinable_read;
 mod keep;
 pub(crate) mod local;
-mod loss_listener;
+mod loss;
 mod operations;
 pub(crate) mod owner_waiters;
 pub(crate) mod protocol;
 pub(crate) mod queue;
-pub(crate) mod quorum;
 mod readers;
 pub(crate) mod recall;
 mod recalls;
@@ -79,15 +76,13 @@ mod sticky_slot;
 mod sticky_span;
 pub(crate) mod subscribing;
 pub(crate) mod subscription;
-pub(crate) mod timing;
-mod tokens;
 mod transfer;
 mod turns;
 pub(crate) mod undo;
 pub(crate) mod unguarded;
 
 pub(crate) use event::NewHold;
-pub(crate) use loss_listener::LossListener;
+pub(crate) use loss::{LossListener, ShareView, SharedHold};
 pub(crate) use share::Share;
 pub(crate) use share_lease::{ShareLease, local_deadline};
 pub(crate) use shell::Hold;

@@ -21,7 +21,7 @@ use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::observe::fact::GrantedBy;
 use crate::script::reply;
-use crate::script::{Answer, Call, CallBudget, millis};
+use crate::script::{Answer, Call, CallBudget, catalog, millis};
 
 /// How long one more share lasts.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,11 @@ impl Hold {
             Need::Gone => return Ok(None),
             Need::Nothing => None,
             Need::Renewal { lease, fenced } => {
-                let (this, budget) = (Arc::clone(self), self.call_budget_of(bound));
+                let this = Arc::clone(self);
+                let budget = match bound {
+                    Some(bound) => bound.call_budget(self.core.clock.now()),
+                    None => self.call_budget(),
+                };
                 let agreeing = async move { this.agree(lease, fenced, operation, budget).await };
                 match self.driven(operation, agreeing).await? {
                     None => return Ok(None),
@@ -200,6 +204,41 @@ impl Hold {
         Ok(Some(answer))
     }
 
+    /// Asks for a fencing token for a hold without one. `None` if the hold is lost.
+    pub(super) async fn ask_for_token(
+        &self,
+        operation: &'static str,
+        budget: CallBudget,
+    ) -> Result<Option<FencingToken>> {
+        let (key, token_key) = (self.name.key(), self.name.token_key());
+        let call = Call::new(&catalog::TAKE_TOKEN, key, &[key, &token_key])
+            .arg(&*self.holder)
+            .arg(self.core.timing.token_retention);
+        let answer = self.ask(&call, operation, budget).await?;
+        let token = reply::taken_token(&answer.value)?;
+        if token.is_none() {
+            self.apply(Event::Lost(LostReason::Revoked));
+        }
+        Ok(token)
+    }
+
+    /// Raises the server's counter of fencing tokens to at least `token`, which is the token of this hold from now
+    /// on. Used for tokens that other servers gave for the lock.
+    pub(super) async fn raise_token(
+        &self,
+        token: FencingToken,
+        operation: &'static str,
+    ) -> Result<()> {
+        let key = self.name.key();
+        let call = Call::new(&catalog::RAISE_TOKEN, key, &[&self.name.token_key()]);
+        let call = call.arg(token.get()).arg(self.core.timing.token_retention);
+        let budget = self.call_budget();
+        let raised = self.core.scripts.run(Lane::Command, &call, budget).await;
+        raised.map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
+        self.apply(Event::TokenRaised(token));
+        Ok(())
+    }
+
     pub(super) async fn ask(
         &self,
         call: &Call,
@@ -267,12 +306,6 @@ impl Entrance {
             return Ok(None);
         }
         hold.note_grant(mode, GrantedBy::Reentry);
-        Ok(Some(RawShare {
-            hold,
-            owner: reentry.owner,
-            mode,
-            lease,
-            kept_until: Tick::ZERO,
-        }))
+        Ok(Some(RawShare::new(hold, reentry.owner, mode, lease)))
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
+use super::loss::SharedHold;
 use super::share_lease::ShareLease;
 use super::shell::Hold;
 use crate::engine::clock::Tick;

@@ -56,10 +56,4 @@ impl Hold {
     pub(super) fn may_be_released(&self) -> bool {
         self.may_be_released.load(Ordering::Relaxed)
     }
-
-    /// Whether its client, which is being shut down, has released it beside our own request. It does so because a
-    /// future that is not polled would release nothing.
-    pub(super) fn is_released_by_shutdown(&self) -> bool {
-        self.core.has_undone(self.number)
-    }
 }

@@ -422,7 +422,8 @@ async fn settle_begun(
     };
     drop(releasing);
     for ((index, hold, counts, may_be_gone), released) in open.into_iter().zip(released) {
-        let may_be_gone = may_be_gone || counts.is_none() && hold.is_released_by_shutdown();
+        // A client that is being shut down releases beside our own request, which may not be polled.
+        let may_be_gone = may_be_gone || counts.is_none() && hold.core.has_undone(hold.number);
         let is_repeated = answer.repeated || may_be_gone;
         settled[index as usize] = hold.settled(counts, released, &answer, is_repeated);
     }

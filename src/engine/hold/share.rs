@@ -7,15 +7,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-
 use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
 use super::handoff::Handoff;
-use super::join_request::JoinRequest;
+use super::joinable_read::JoinRequest;
 use super::local::LocalLock;
+use super::loss::{ShareView, SharedHold};
 use super::protocol::Protocol;
 use super::reenter::{Entrance, LeaseSource, Reentry};
 use super::registry::known;
@@ -23,11 +21,10 @@ use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
-use crate::api::loss::{Losable, Loss, LossCell};
+use crate::api::loss::{Loss, LossCell};
 use crate::api::lost::{Lost, LostReason};
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
-use crate::engine::counts::Mode;
 use crate::engine::keys::LockName;
 use crate::observe::group::Group;
 use crate::observe::guard::{HoldSpan, HoldTimer};
@@ -62,13 +59,8 @@ impl Share {
     /// A share of a hold that another task of this client has handed off.
     pub(crate) fn handed_off(mut handoff: Handoff) -> Option<Self> {
         let hold = known(handoff.take()?)?;
-        let raw = RawShare {
-            hold,
-            owner: handoff.owner.clone(),
-            mode: handoff.mode,
-            lease: handoff.lease,
-            kept_until: Tick::ZERO,
-        };
+        let owner = handoff.owner.clone();
+        let raw = RawShare::new(hold, owner, handoff.mode, handoff.lease);
         Some(Self::of(raw))
     }
 
@@ -162,14 +154,25 @@ impl Share {
     /// Takes the share apart. The caller has to release the parts.
     pub(super) fn into_parts(mut self) -> Option<(RawShare, HoldSpan)> {
         let span = std::mem::take(&mut self.span);
-        Some((self.take_raw()?, span))
+        Some((self.end()?.0, span))
     }
 
-    /// Takes the raw share out. The caller has to release it.
-    fn take_raw(&mut self) -> Option<RawShare> {
-        let raw = self.raw.take()?;
+    /// Takes the raw share out, which the caller has to release now.
+    fn end(&mut self) -> Option<(RawShare, Tick)> {
+        let (raw, now) = self.take_raw()?;
         self.view.end(|| raw.hold.loss_of(raw.lease));
-        Some(raw)
+        Some((raw, now))
+    }
+
+    /// Takes the raw share out, and ends its timer.
+    #[inline]
+    fn take_raw(&mut self) -> Option<(RawShare, Tick)> {
+        let raw = self.raw.take()?;
+        let now = raw.hold.core.clock.now();
+        if let Some(timer) = self.timer {
+            timer.ends(raw.hold.core.observed(), self.since.until(now));
+        }
+        Some((raw, now))
     }
 
     fn raw(&self) -> &RawShare {
@@ -179,16 +182,16 @@ impl Share {
             .expect("a guard holds its share until it is consumed")
     }
 
-    pub(super) fn hold(&self) -> &Arc<Hold> {
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
         &self.raw().hold
     }
 
-    pub(super) fn lease(&self) -> ShareLease {
+    pub(crate) fn lease(&self) -> ShareLease {
         self.raw().lease
     }
 
     /// Sets another lease from now on.
-    pub(super) fn set_lease(&mut self, after: ShareLease) {
+    pub(crate) fn set_lease(&mut self, after: ShareLease) {
         if let Some(raw) = &mut self.raw {
             let before = std::mem::replace(&mut raw.lease, after);
             raw.hold.apply(Event::ShareLeaseChanged { before, after });
@@ -196,30 +199,22 @@ impl Share {
     }
 
     pub(crate) async fn reenter(&self) -> Result<Self> {
-        let RawShare {
-            hold,
-            owner,
-            mode,
-            lease,
-            ..
-        } = self.raw();
-        Self::enter_again(hold, owner, *mode, *lease).await
+        Self::enter_again(self.raw()).await
     }
 
-    /// One more share of a hold, for a guard that has a share of it, with the lease of that share.
-    pub(super) async fn enter_again(
-        hold: &Arc<Hold>,
-        owner: &Owner,
-        mode: Mode,
-        lease: ShareLease,
-    ) -> Result<Self> {
+    /// One more share of a hold, for a guard that has this share of it.
+    pub(super) async fn enter_again(share: &RawShare) -> Result<Self> {
+        let RawShare {
+            hold, mode, lease, ..
+        } = share;
+        let (mode, lease) = (*mode, *lease);
         let lost = |reason| hold.not_held("reenter", reason);
         if let Some(reason) = hold.loss_of(lease) {
             return Err(lost(reason));
         }
         // A hold keeps its token, or stays without a token.
         let reentry = Reentry {
-            owner: owner.clone(),
+            owner: share.owner.clone(),
             mode,
             entry: LeaseSource::Like(lease),
             fenced: false,
@@ -230,10 +225,8 @@ impl Share {
     }
 
     pub(crate) async fn release(mut self) -> Result<()> {
-        match self.take_raw() {
-            Some(raw) => {
-                let now = raw.hold.core.clock.now();
-                raw.timed(self.timer, self.since, now);
+        match self.end() {
+            Some((raw, now)) => {
                 let released = pin!(raw.release(now));
                 released.await
             }
@@ -244,8 +237,7 @@ impl Share {
     /// Turns an exclusive share into a shared share, and waits for the server to agree. If this future is dropped,
     /// the share is released. Loss views of the guard stay valid.
     pub(crate) async fn downgrade(mut self) -> Result<Self> {
-        let raw = self.raw.take().expect("a guard holds its share");
-        raw.timed(self.timer, self.since, raw.hold.core.clock.now());
+        let (raw, _) = self.take_raw().expect("a guard holds its share");
         let view = std::mem::take(&mut self.view);
         let (hold, lease) = (Arc::clone(&raw.hold), raw.lease);
         let raw = raw.begin_downgrade();
@@ -257,8 +249,7 @@ impl Share {
     }
 
     pub(crate) fn forget(mut self) {
-        if let Some(raw) = self.take_raw() {
-            raw.timed(self.timer, self.since, raw.hold.core.clock.now());
+        if let Some((raw, _)) = self.end() {
             raw.forget();
         }
     }
@@ -319,7 +310,7 @@ impl Share {
     }
 
     pub(crate) fn loss_view(&self) -> Loss {
-        let held = || Held(Arc::clone(self.hold()), self.lease());
+        let held = || ShareView(Arc::clone(self.hold()), self.lease());
         self.view.view(|| Arc::new(held()))
     }
 
@@ -351,38 +342,9 @@ impl Share {
     }
 }
 
-impl RawShare {
-    /// Ends the timer, because the guard releases the share now.
-    #[inline]
-    fn timed(&self, timer: Option<HoldTimer>, since: Tick, now: Tick) {
-        if let Some(timer) = timer {
-            timer.ends(self.hold.core.observed(), since.until(now));
-        }
-    }
-}
-
-/// The loss view of a share.
-struct Held(Arc<Hold>, ShareLease);
-
-impl Losable for Held {
-    fn loss(&self) -> Option<LostReason> {
-        self.0.loss_of(self.1)
-    }
-
-    fn remaining(&self) -> Duration {
-        self.0.remaining_of(self.1)
-    }
-
-    fn lost(&self) -> BoxFuture<'_, LostReason> {
-        self.0.lost(self.1).boxed()
-    }
-}
-
 impl Drop for Share {
     fn drop(&mut self) {
-        if let Some(raw) = self.take_raw() {
-            let now = raw.hold.core.clock.now();
-            raw.timed(self.timer, self.since, now);
+        if let Some((raw, now)) = self.end() {
             raw.release_later(now);
         }
     }

@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::bound::Bound;
 use super::core::Core;
 use super::event::{Effects, Event, NewHold, NextStep, ReleaseStep};
 use super::handoff::HandoffBudget;
 use super::local::LocalLock;
-use super::loss_listener::LossListener;
+use super::loss::{LossListener, SharedHold};
 use super::protocol::{HolderRef, Protocol, Queue};
 use super::registry::LocalHold;
 use super::share_lease::ShareLease;
@@ -27,7 +26,7 @@ use crate::api::lost::LostReason;
 use crate::api::options::Replication;
 use crate::api::owner::Owner;
 use crate::conn::Lane;
-use crate::engine::clock::{Now, Tick};
+use crate::engine::clock::{Clock, Now, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::few::Few;
 use crate::engine::hint::Hint;
@@ -72,7 +71,7 @@ pub(crate) struct Hold {
 }
 
 /// A share without a destructor that releases it: a guard has it, or is about to release it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RawShare {
     pub(super) hold: Arc<Hold>,
     pub(super) owner: Owner,
@@ -80,6 +79,18 @@ pub(crate) struct RawShare {
     pub(super) lease: ShareLease,
     /// If it is released before this time, the hold is left at the server until then.
     pub(super) kept_until: Tick,
+}
+
+impl RawShare {
+    pub(super) fn new(hold: Arc<Hold>, owner: Owner, mode: Mode, lease: ShareLease) -> Self {
+        Self {
+            hold,
+            owner,
+            mode,
+            lease,
+            kept_until: Tick::ZERO,
+        }
+    }
 }
 
 impl Hold {
@@ -141,13 +152,7 @@ impl Hold {
         if core.is_closed() {
             hold.close();
         }
-        RawShare {
-            hold,
-            owner: new.owner,
-            mode: new.mode,
-            lease,
-            kept_until: Tick::ZERO,
-        }
+        RawShare::new(hold, new.owner, new.mode, lease)
     }
 
     /// Ends the older of two holds that exclude each other. The hold that was requested later was granted later, but
@@ -241,11 +246,6 @@ impl Hold {
         self.state().owner().clone()
     }
 
-    /// Whether it excludes all other holders.
-    pub(crate) fn is_exclusive(&self) -> bool {
-        self.state().is_exclusive()
-    }
-
     /// Whether its owner may write.
     pub(crate) fn is_written(&self) -> bool {
         self.state().is_written()
@@ -259,15 +259,6 @@ impl Hold {
         self.state().deadline()
     }
 
-    /// The remaining time of one share.
-    pub(crate) fn remaining_of(&self, lease: ShareLease) -> Duration {
-        let now = self.core.clock.now();
-        match self.expire_if_due() {
-            Some(_) => Duration::ZERO,
-            None => now.until(self.deadline().min(lease.end())),
-        }
-    }
-
     /// The time since the lock was requested.
     pub(super) fn age(&self) -> Duration {
         self.requested.until(self.core.clock.now())
@@ -278,12 +269,12 @@ impl Hold {
     }
 
     /// Whether it is held, and no question to the server about it is unanswered.
-    pub(super) fn is_certain(&self) -> bool {
+    pub(crate) fn is_certain(&self) -> bool {
         self.is_held() && !self.state().is_doubted()
     }
 
     /// Has the watchdog ask the server whether it still has the hold.
-    pub(super) fn verify(&self) {
+    pub(crate) fn verify(&self) {
         let now = self.core.clock.now();
         self.apply_to(self.state(), now, Event::Doubted);
         self.core.watchdog.shift(self.number, now);
@@ -304,31 +295,6 @@ impl Hold {
         self.apply_to(state, now, Event::ClockRead).lost
     }
 
-    /// Why one share is lost, if it is: because the hold is lost, or because the share ended by itself.
-    pub(crate) fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
-        let now = self.core.clock.now();
-        self.expire_at(now).or_else(|| lease.loss_at(now))
-    }
-
-    /// Resolves when this share is lost. It has its own timer, so it depends neither on the watchdog nor on the
-    /// network. Cancel safe.
-    pub(crate) async fn lost(&self, lease: ShareLease) -> LostReason {
-        loop {
-            let mark = self.changed.mark();
-            if let Some(reason) = self.loss_of(lease) {
-                return reason;
-            }
-            let is_held = self.state().is_held();
-            let end = self.deadline().min(lease.end());
-            tokio::select! {
-                biased;
-                () = self.changed.changed_since(mark) => {}
-                // A released share is never lost.
-                () = self.core.clock.sleep_until(end), if is_held => {}
-            }
-        }
-    }
-
     /// What the server may have of the hold without a guard.
     pub(super) fn unguarded(&self, state: &HoldState) -> Unguarded {
         Unguarded {
@@ -347,21 +313,13 @@ impl Hold {
         self.core.call_budget(give_up)
     }
 
-    /// As [`call_budget`](Self::call_budget), for an operation that may be part of a call.
-    pub(super) fn call_budget_of(&self, bound: Option<&Bound>) -> CallBudget {
-        match bound {
-            Some(bound) => bound.call_budget(self.core.clock.now()),
-            None => self.call_budget(),
-        }
-    }
-
     /// Host and port of the hold's server, for messages.
     pub(super) fn endpoint(&self) -> String {
         self.core.scripts.transport.endpoint(self.name.key())
     }
 
     /// Notifies `group` when the hold is lost. Has no effect if it is lost already.
-    pub(super) fn add_loss_listener(&self, group: Weak<dyn LossListener>) {
+    pub(crate) fn add_loss_listener(&self, group: Weak<dyn LossListener>) {
         self.loss_listeners.lock().push(group);
     }
 
@@ -384,6 +342,20 @@ impl Hold {
     }
 }
 
+impl SharedHold for Hold {
+    fn clock(&self) -> Clock {
+        self.core.clock
+    }
+
+    fn changed(&self) -> &Hint {
+        &self.changed
+    }
+
+    fn loss_at(&self, now: Tick) -> Option<LostReason> {
+        self.expire_at(now)
+    }
+}
+
 impl LocalHold for Hold {
     fn is_of(&self, owner: &Owner) -> bool {
         self.state().is_of(owner)
@@ -394,7 +366,7 @@ impl LocalHold for Hold {
     }
 
     fn is_exclusive(&self) -> bool {
-        self.is_exclusive()
+        self.state().is_exclusive()
     }
 
     fn deadline(&self) -> Tick {

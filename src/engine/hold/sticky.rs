@@ -3,8 +3,7 @@
 //!
 //! Invariants: [`State::can_be_left`](super::state::State::can_be_left) decides which holds stay, and until when. A
 //! hold stays only if no task of this client waits for the lock at that moment, and no waiter elsewhere has recalled
-//! it. A hold without a guard ends with its time, a recall, its loss, or the client, whichever comes first. Until
-//! then it is renewed.
+//! it. A hold without a guard is renewed until its time is over, it is recalled or lost, or the client ends.
 
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use futures_util::FutureExt;
 
 use super::event::Event;
 use super::handoff::Handoff;
+use super::loss::SharedHold;
 use super::share_lease::ShareLease;
 use super::shell::Hold;
 use super::sticky_slot::{StickySlot, Watched};
@@ -27,7 +27,9 @@ impl Hold {
         let (before, is_unwatched) = self.local.sticky.put(share, end);
         drop(before);
         if is_unwatched {
-            let watch = Watch::of(&self.local.sticky).run(self.core.clock);
+            let sticky = Arc::clone(&self.local.sticky);
+            let is_over = false;
+            let watch = Watch { sticky, is_over }.run(self.core.clock);
             self.core.watchdog.drive_while_needed(watch.boxed());
         }
         // Waiters that came in the meantime did not find it in the slot.
@@ -81,13 +83,6 @@ struct Watch {
 }
 
 impl Watch {
-    fn of(sticky: &Arc<StickySlot>) -> Self {
-        Self {
-            sticky: Arc::clone(sticky),
-            is_over: false,
-        }
-    }
-
     async fn run(mut self, clock: Clock) {
         loop {
             let sticky = &self.sticky;

@@ -1,6 +1,6 @@
 //! The slot for a lock's sticky hold, which its client has without a guard.
 //!
-//! Invariants: the task that takes the hold out has it alone. A dropped hold is released. Nothing is dropped under
+//! Invariants: one task takes the hold out. A dropped hold is released. Nothing is dropped under
 //! the mutex. A task watches for the end of the hold while there is one.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,6 +13,14 @@ use super::core::Core;
 use super::subscription::{Subscription, SubscriptionState};
 use crate::conn::Lane;
 
+/// How long a shared subscription outlives its last listener. Without this, a caller that waits in a loop would subscribe
+/// each time, and a lock that several processes fight over would be subscribed to for each grant.
+pub(crate) const LINGER: Duration = Duration::from_millis(100);
+
+/// A silent connection costs a reply time at each try, so after a failed subscription the next try comes after this many
+/// polls.
+pub(crate) const POLLS_BETWEEN_TRIES: u32 = 4;
+
 /// Subscribes to this channel. Returns whether the server has confirmed it. If the caller gives up, the last listener
 /// ends the subscription.
 pub(crate) async fn subscribe(

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::event::{Event, NextOwner};
 use super::handoff::{HANDOFFS_MAX, HandedOff, Handoff, HandoffRequest};
+use super::loss::SharedHold;
 use super::protocol::Queue;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
@@ -43,7 +44,9 @@ impl Hold {
         let mut owner = None;
         let is_handed_off = local.queue.hand_off(|request| {
             owner.clone_from(&request.owner);
-            self.hand_off_to(request, lease, None, |now| local.try_spend_handoff(now))
+            self.hand_off_to(request, lease, None, |now| {
+                local.turns().try_spend_handoff(now)
+            })
         });
         if is_handed_off && let Some(owner) = owner {
             local.acquired_here.notify(&owner);
@@ -137,12 +140,15 @@ impl Hold {
             place,
         };
         self.apply_to(state, now, Event::HandedOff(next));
-        Some(Handoff::new(
-            Arc::clone(self) as _,
-            owner,
-            Mode::Exclusive,
-            after,
-        ))
+        let share = RawShare::new(Arc::clone(self), owner, Mode::Exclusive, after);
+        Some(share.into_handoff())
+    }
+}
+
+impl RawShare {
+    /// Puts the share on its way to another task.
+    pub(super) fn into_handoff(self) -> Handoff {
+        Handoff::new(self.hold as _, self.owner, self.mode, self.lease)
     }
 }
 
@@ -152,15 +158,8 @@ impl HandedOff for Hold {
             // Take it first, so that it no longer counts as unclaimed.
             self.apply(Event::HandoffAccepted(mode));
         }
-        let share = RawShare {
-            hold: self,
-            owner,
-            mode,
-            lease,
-            kept_until: Tick::ZERO,
-        };
-        let now = share.hold.core.clock.now();
-        share.release_later(now);
+        let now = self.core.clock.now();
+        RawShare::new(self, owner, mode, lease).release_later(now);
     }
 
     fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff> {

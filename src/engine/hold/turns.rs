@@ -33,7 +33,7 @@ const MISSED_MAX: u32 = 3;
 const ABSENT_FOR: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     budget: HandoffBudget,
     /// How many tasks waited here when the turn began, besides the task that got the lock.
     waiting: u32,
@@ -92,7 +92,7 @@ impl Absent {
 }
 
 impl Turns {
-    pub(super) fn try_spend_handoff(&mut self, now: Tick) -> bool {
+    pub(crate) fn try_spend_handoff(&mut self, now: Tick) -> bool {
         self.budget.try_spend(now, self.trip, self.handoffs_max())
     }
 
@@ -107,7 +107,7 @@ impl Turns {
 
     /// As [`try_spend_handoff`](Self::try_spend_handoff), for a writer that passes its hold on to readers of this
     /// client unchanged. Not while others listen. Returns until when the downgrade is deferred.
-    pub(super) fn try_defer_downgrade(&mut self, now: Tick) -> Option<Tick> {
+    pub(crate) fn try_defer_downgrade(&mut self, now: Tick) -> Option<Tick> {
         let is_left = self.others == 0 && self.try_spend_handoff(now);
         let end = self.budget.end(self.trip).filter(|_| is_left)?;
         Some(end.min(now.after(DEFERRED_MAX)))
@@ -133,7 +133,7 @@ impl Turns {
     }
 
     /// Notes how long a waiter of this client waited for an answer.
-    pub(super) fn note_trip(&mut self, trip: Duration) {
+    pub(crate) fn note_trip(&mut self, trip: Duration) {
         let known = if self.trip.is_zero() { trip } else { self.trip };
         // A longer trip may have included time in a queue.
         self.trip = trip.min((known * 7 + trip) / 8);
@@ -150,16 +150,18 @@ impl Turns {
         self.budget.spend_turn(now, self.trip, most) && self.others > 0
     }
 
-    /// Counts a turn. If it was the last in a row and others listen, this client backs off.
-    pub(super) fn end(&mut self, now: Tick) {
+    /// Counts a turn. If it was the last in a row and others listen, this client backs off. Returns whether it backs
+    /// off now, for this turn or an earlier turn.
+    pub(crate) fn end(&mut self, now: Tick) -> bool {
         let budget = self.budget.clone();
         if self.count_turn(now) {
             self.back_off(&budget, now);
         }
+        self.is_back()
     }
 
     /// Ends a turn early, because it ends at another server of the same lock.
-    pub(super) fn end_early(&mut self, now: Tick) {
+    pub(crate) fn end_early(&mut self, now: Tick) {
         let budget = std::mem::take(&mut self.budget);
         self.back_off(&budget, now);
     }
@@ -186,7 +188,7 @@ impl Turns {
     }
 
     /// Whether it may have to back off.
-    pub(super) fn is_back(&self) -> bool {
+    pub(crate) fn is_back(&self) -> bool {
         self.back.is_some()
     }
 
@@ -223,7 +225,7 @@ impl Turns {
     }
 
     /// The server says that others have it: they had their turn.
-    pub(super) fn seen_elsewhere(&mut self) {
+    pub(crate) fn seen_elsewhere(&mut self) {
         self.reset_handoffs();
         self.have_come();
     }

@@ -65,31 +65,19 @@ pub(crate) struct Undo {
 }
 
 /// The entries, by server and lane. A queue exists while a task empties it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct UndoQueues {
     queues: Mutex<HashMap<Target, Queue>>,
     /// Signalled when an entry is added or the client is gone.
     changed: Hint,
-    /// When the client was closed; never, while it is open.
-    ending: Mutex<Tick>,
+    /// When the client was closed.
+    ending: Mutex<Option<Tick>>,
     /// Whether an entry was abandoned that no server has answered.
     gave_up: AtomicBool,
     number: AtomicU64,
 }
 
 type Target = (u64, Lane);
-
-impl Default for UndoQueues {
-    fn default() -> Self {
-        Self {
-            queues: Mutex::default(),
-            changed: Hint::default(),
-            ending: Mutex::new(Tick::NEVER),
-            gave_up: AtomicBool::new(false),
-            number: AtomicU64::new(0),
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -229,9 +217,7 @@ impl UndoQueues {
 
     /// Notes that the client is closed or gone.
     pub(crate) fn end(&self, now: Tick) {
-        let mut ending = self.ending.lock();
-        *ending = now.min(*ending);
-        drop(ending);
+        self.ending.lock().get_or_insert(now);
         self.changed.notify();
     }
 
@@ -285,7 +271,7 @@ impl UndoQueues {
 
     /// Takes out the entry to send next.
     fn next(&self, target: Target, now: Tick, reply: Duration) -> Option<Undo> {
-        let ending = *self.ending.lock();
+        let ending = self.ending.lock().unwrap_or(Tick::NEVER);
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(&target)?;
         if ending <= now {

@@ -9,12 +9,8 @@
 //! all others of equal terms. A renewal names a holder id that is used once, so a late or repeated renewal changes
 //! nothing.
 //!
-//! ```text
-//! request.rs      a grant to be confirmed, and its outcome
-//! round.rs        one WAIT for all requests of a round, behind their renewals
-//! ```
+//! `round.rs` has the requests, and runs one `WAIT` for all requests of a round, behind their renewals.
 
-mod request;
 mod round;
 #[cfg(test)]
 mod tests;
@@ -30,8 +26,8 @@ use tokio::sync::oneshot;
 use crate::api::options::Replication;
 use crate::script::{Failure, Scripts};
 use crate::watchdog::{BATCH_HOLDS_MAX, Watchdog};
-use request::{ConfirmOutcome, Request};
-pub(crate) use request::{Confirmation, Verdict};
+use round::{ConfirmOutcome, Request};
+pub(crate) use round::{Confirmation, Verdict};
 
 #[derive(Debug)]
 pub(crate) struct Replicas {

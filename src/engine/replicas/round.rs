@@ -1,15 +1,52 @@
-//! Runs one wait for replicas: the renewals of all requests together, and `WAIT` behind them.
+//! Requests to confirm holds by replicas, and one wait for them: the renewals of all requests together, and `WAIT` behind them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisError, Value};
+use tokio::sync::oneshot;
 
-use super::request::{ConfirmOutcome, Request, Verdict};
+use crate::api::holder::HolderId;
+use crate::api::options::Replication;
 use crate::conn::Lane;
 use crate::conn::error_reply::{code, is_temporary, is_unknown_command};
 use crate::conn::value::shown;
-use crate::script::{Call, Failure, Scripts, millis, reply};
+use crate::engine::clock::Tick;
+use crate::script::{Call, Failure, Script, Scripts, millis, reply};
+
+/// One hold to confirm.
+#[derive(Debug)]
+pub(crate) struct Confirmation {
+    /// Renews any number of holds of this kind. See [`RenewalRequest`](crate::watchdog::RenewalRequest).
+    pub(crate) script: &'static Script,
+    pub(crate) key: Arc<str>,
+    pub(crate) holder: HolderId,
+    /// The end of the lease, which the confirmation does not lengthen.
+    pub(crate) until: Tick,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    /// The requested number of replicas has it.
+    Confirmed,
+    /// The server no longer has it, or is no longer a primary.
+    Gone,
+    /// Only this number of replicas had it in time.
+    TooFew(i64),
+    /// The server does not permit this user to run `WAIT`.
+    Denied(RedisError),
+}
+
+pub(super) type ConfirmOutcome = Result<Verdict, Failure>;
+
+/// Holds in one slot that are confirmed for one caller.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) holds: Vec<Confirmation>,
+    pub(super) replication: Replication,
+    pub(super) outcome: oneshot::Sender<ConfirmOutcome>,
+}
 
 /// Confirms all requests. When they were queued, all were known to be at one server.
 pub(super) async fn run(scripts: &Scripts, reply: Duration, requests: Vec<Request>) {

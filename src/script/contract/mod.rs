@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::catalog;
-use crate::engine::hold::timing::Timing;
+use crate::engine::hold::bound::Timing;
 
 /// The comment at the start of a file, and the rest.
 fn header_and_body(text: &str) -> (&str, &str) {

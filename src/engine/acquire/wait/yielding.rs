@@ -36,7 +36,7 @@ impl WaitLoop<'_> {
 
     async fn back_off(&self, mut now: Tick) -> Option<Tick> {
         let (local, place) = (self.local(), self.place.as_ref());
-        if !local.end_turn(now) {
+        if !local.turns().end(now) {
             return None;
         }
         let limit = self.half_of_rest(now);

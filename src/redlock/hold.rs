@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::state::{Guard, Phase, QuorumState};
+use super::hold_state::{Guard, Phase, QuorumState};
+use super::round::QuorumRequest;
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::lost::LostReason;
@@ -21,48 +22,46 @@ use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::registry::LocalHold;
-use crate::engine::hold::{Hold, LossListener, Share, ShareLease};
+use crate::engine::hold::{Hold, LossListener, Share, ShareLease, SharedHold};
 
 #[derive(Debug)]
-pub(crate) struct QuorumHold {
+pub(super) struct QuorumHold {
     pub(super) config: QuorumConfig,
     /// The holder id at the first server that granted it.
     pub(super) holder: Box<str>,
     state: Mutex<QuorumState>,
     /// Signalled when it is lost, when its last guard is gone, and when a server drops out.
-    changed: Arc<Hint>,
+    pub(super) changed: Arc<Hint>,
 }
 
 /// The properties that do not change while it is held.
 #[derive(Debug)]
-pub(crate) struct QuorumConfig {
-    pub(crate) name: Box<str>,
-    pub(crate) owner: Owner,
-    /// The number of servers that is a majority.
-    pub(crate) quorum: usize,
-    pub(crate) clock: Clock,
+pub(super) struct QuorumConfig {
+    /// The request that was granted.
+    pub(super) request: QuorumRequest,
+    pub(super) owner: Owner,
     /// The local queue and holds of the lock, for the tasks of this client.
-    pub(crate) local: Arc<LocalLock>,
-    pub(crate) rejoin: Box<dyn Rejoin>,
+    pub(super) local: Arc<LocalLock>,
+    pub(super) rejoin: Box<dyn Rejoin>,
 }
 
 /// Asks a server that has dropped out to join again.
-pub(crate) trait Rejoin: Debug + Send + Sync {
+pub(super) trait Rejoin: Debug + Send + Sync {
     /// Called once each time a server drops out, without any mutex held.
     fn rejoin(&self, hold: &Arc<QuorumHold>, server: usize);
 }
 
 impl QuorumHold {
-    /// A hold on `servers` servers, with the shares that some of them have granted, and its first guard.
+    /// A hold with the shares that some servers have granted, and its first guard.
     pub(super) fn granted(
         config: QuorumConfig,
-        servers: usize,
         shares: Vec<(usize, Share)>,
         token: Option<FencingToken>,
-        kept_until: Tick,
     ) -> (Arc<Self>, Guard) {
-        let mut state = QuorumState::new(servers, token);
-        let guard = state.add_guard(lease_of(&shares, config.quorum), kept_until);
+        let request = &config.request;
+        let mut state = QuorumState::new(request.requests.len(), token);
+        let lease = lease_of(&shares, request.quorum);
+        let guard = state.add_guard(lease, request.requests[0].kept_until());
         let holder = shares.first().map(|(_, share)| share.holder_id().into());
         for (server, share) in shares {
             let share = share.guarded(Tick::ZERO, Duration::ZERO);
@@ -91,7 +90,7 @@ impl QuorumHold {
         Arc::downgrade(&group)
     }
 
-    pub(crate) fn token(&self) -> Option<FencingToken> {
+    pub(super) fn token(&self) -> Option<FencingToken> {
         self.state.lock().token
     }
 
@@ -99,33 +98,28 @@ impl QuorumHold {
         self.state.lock().guards().len()
     }
 
-    /// Signalled when it is lost, when its last guard is gone, and when a server drops out.
-    pub(crate) fn changed(&self) -> Arc<Hint> {
-        Arc::clone(&self.changed)
-    }
-
     /// The holds that count, by server.
-    pub(crate) fn members(&self) -> Vec<(usize, Arc<Hold>)> {
+    pub(super) fn members(&self) -> Vec<(usize, Arc<Hold>)> {
         self.state.lock().members()
     }
 
     /// Whether a guard wants it for longer than a fixed lease.
-    pub(crate) fn is_renewed(&self) -> bool {
+    pub(super) fn is_renewed(&self) -> bool {
         let state = self.state.lock();
         state.guards().iter().any(|guard| guard.lease.is_renewed())
     }
 
     /// Whether it is held, but without this server.
-    pub(crate) fn is_missing(&self, server: usize) -> bool {
+    pub(super) fn is_missing(&self, server: usize) -> bool {
         let state = self.state.lock();
         state.phase == Phase::Held && state.is_missing(server)
     }
 
     /// Whether a majority holds, and no server of that majority has left a question about its hold unanswered.
-    pub(crate) fn is_certain(&self) -> bool {
+    pub(super) fn is_certain(&self) -> bool {
         let members = self.members();
         let certain = members.iter().filter(|(_, member)| member.is_certain());
-        certain.count() >= self.config.quorum
+        certain.count() >= self.config.request.quorum
     }
 
     /// Until when at least a majority holds.
@@ -136,12 +130,12 @@ impl QuorumHold {
             .filter(|(_, member)| member.expire_if_due().is_none());
         let mut ends: Vec<Tick> = held.map(|(_, member)| member.deadline()).collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
-        let end = ends.get(self.config.quorum - 1);
+        let end = ends.get(self.config.request.quorum - 1);
         end.copied().unwrap_or(Tick::ZERO)
     }
 
     /// Why it is lost, if it is. The clock decides, regardless of what any task has noticed.
-    pub(crate) fn loss(&self) -> Option<LostReason> {
+    pub(super) fn loss(&self) -> Option<LostReason> {
         loop {
             let (members, joins) = {
                 let state = self.state.lock();
@@ -161,46 +155,10 @@ impl QuorumHold {
                     None => live.push((server, member)),
                 }
             }
-            if live.len() >= self.config.quorum {
+            if live.len() >= self.config.request.quorum {
                 return None;
             }
             self.lose(reason, &live, joins);
-        }
-    }
-
-    /// Why one guard's share is lost, if it is: because the hold is lost, or because the share ended by itself.
-    pub(super) fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
-        self.loss()
-            .or_else(|| lease.loss_at(self.config.clock.now()))
-    }
-
-    /// The remaining time of one guard.
-    pub(super) fn remaining_of(&self, lease: ShareLease) -> Duration {
-        match self.loss_of(lease) {
-            Some(_) => Duration::ZERO,
-            None => self
-                .config
-                .clock
-                .now()
-                .until(self.deadline().min(lease.end())),
-        }
-    }
-
-    /// Resolves when a guard's share is lost. Has its own timer. Cancel safe.
-    pub(super) async fn lost(&self, lease: ShareLease) -> LostReason {
-        loop {
-            let mark = self.changed.mark();
-            if let Some(reason) = self.loss_of(lease) {
-                return reason;
-            }
-            let is_held = self.state.lock().phase == Phase::Held;
-            let end = self.deadline().min(lease.end());
-            tokio::select! {
-                biased;
-                () = self.changed.changed_since(mark) => {}
-                // An earlier deadline is signalled as a change. A released hold is never lost, and has no deadline.
-                () = self.config.clock.sleep_until(end), if is_held => {}
-            }
         }
     }
 
@@ -222,7 +180,7 @@ impl QuorumHold {
         self.notify_ended();
     }
 
-    pub(crate) fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         self.loss().is_none() && self.state.lock().phase == Phase::Held
     }
 
@@ -268,7 +226,7 @@ impl QuorumHold {
 
     /// Adds a server that has granted the lock, and whose counter of fencing tokens was raised to `raised`. False if
     /// the hold is over, or the server has a part already.
-    pub(crate) fn join(
+    pub(super) fn join(
         self: &Arc<Self>,
         server: usize,
         mut share: Share,
@@ -318,7 +276,7 @@ impl QuorumHold {
         if self.loss().is_some() {
             return None;
         }
-        let lease = lease_of(&shares, self.config.quorum);
+        let lease = lease_of(&shares, self.config.request.quorum);
         let mut unfit = Vec::new();
         let guard = {
             let mut state = self.state.lock();
@@ -363,7 +321,7 @@ impl QuorumHold {
 
     /// Gives the hold a token that the counters of these servers have reached. Only these servers count from now on.
     /// False if they are too few. A hold that has a token keeps it.
-    pub(crate) fn fence(self: &Arc<Self>, token: FencingToken, servers: &[usize]) -> bool {
+    pub(super) fn fence(self: &Arc<Self>, token: FencingToken, servers: &[usize]) -> bool {
         let others = {
             let mut state = self.state.lock();
             if state.token.is_some() {
@@ -373,7 +331,7 @@ impl QuorumHold {
             let members = state.members().into_iter();
             let (fenced, others): (Vec<_>, Vec<_>) =
                 members.partition(|(server, _)| servers.contains(server));
-            if fenced.len() < self.config.quorum {
+            if fenced.len() < self.config.request.quorum {
                 return false;
             }
             state.token = Some(token);
@@ -385,13 +343,13 @@ impl QuorumHold {
         true
     }
 
-    pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
+    pub(super) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
         let message = format!(
             "{reason} on too many servers: fewer than {} still hold the lock; what was done under it \
              may have overlapped with another holder",
-            self.config.quorum
+            self.config.request.quorum
         );
-        Error::new(Kind::NotHeld, operation, message).of_lock(&self.config.name)
+        Error::new(Kind::NotHeld, operation, message).of_lock(self.config.request.name())
     }
 }
 
@@ -408,6 +366,21 @@ fn lease_of(shares: &[(usize, Share)], quorum: usize) -> ShareLease {
 impl LossListener for QuorumHold {
     fn member_lost(self: Arc<Self>, _reason: LostReason) {
         self.check_members();
+    }
+}
+
+impl SharedHold for QuorumHold {
+    fn clock(&self) -> Clock {
+        self.config.request.clock()
+    }
+
+    fn changed(&self) -> &Hint {
+        &self.changed
+    }
+
+    /// Each member reads the clock.
+    fn loss_at(&self, _now: Tick) -> Option<LostReason> {
+        self.loss()
     }
 }
 
