@@ -91,16 +91,6 @@ pub(crate) async fn all(
     }
 }
 
-/// The lane of a call's first attempt. A call that will probably stand behind another client in the queue at the server
-/// subscribes at once, so it need not ask again behind the subscription.
-fn first_lane(first: &LockRequest) -> Lane {
-    if first.local.followers.probably_meets_others() {
-        Lane::Push
-    } else {
-        Lane::Command
-    }
-}
-
 /// Makes one attempt, without a place in a queue.
 async fn once(requests: Requests<'_>) -> Result<Attempted> {
     let now = requests.core().clock.now();
@@ -156,7 +146,7 @@ impl<'a> WaitLoop<'a> {
             place: take_place(requests, 0),
             waiter: Waiter::new(&requests.all[0], &requests.all[0].local),
             at: 0,
-            lane: first_lane(&requests.all[0]),
+            lane: following::first_lane(&requests.all[0]),
             hints_in_a_row: 0,
             own_silence: Silence::default(),
             readers_until: None,
@@ -404,12 +394,6 @@ impl<'a> WaitLoop<'a> {
         }
         self.waiter.rest(marks, self.place.as_ref(), time);
         let mut following = self.follow();
-        if self.sleeps == 0
-            && let Some(following) = &following
-        {
-            let is_another = !following.is_woken();
-            self.local().followers.note_ahead(is_another);
-        }
         if self.must_subscribe(following.as_ref()) {
             // Asks once more, behind the subscription: a release in between would be missed.
             self.lane = Lane::Push;
