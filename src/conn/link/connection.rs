@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
-use redis::{Cmd, RedisError};
+use redis::{Cmd, ErrorKind, RedisError, Value};
 
 use super::loaded_scripts::{LoadedScripts, Loads};
 use super::shared_process::Generation;
@@ -13,6 +13,9 @@ use super::socket::Socket;
 use crate::conn::push::PushState;
 use crate::conn::transport::Replies;
 use crate::engine::clock::{Clock, Tick};
+
+/// The replies to a request. `None`: some reply is missing after its limit.
+type Exchanged = Option<Result<Replies, RedisError>>;
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -86,12 +89,8 @@ impl Connection {
         since.until(now) >= silence
     }
 
-    /// Sends these in one request, behind the scripts that they need. `None`: some reply is missing after `limit`.
-    pub(super) async fn exchange(
-        &self,
-        commands: &[&Cmd],
-        limit: Duration,
-    ) -> Option<Result<Replies, RedisError>> {
+    /// Sends these in one request, behind the scripts that they need.
+    pub(super) async fn exchange(&self, commands: &[&Cmd], limit: Duration) -> Exchanged {
         let wire = &self.socket.wire;
         let loads = self.scripts.missing(commands);
         let sent = wire.send(commands.iter().copied(), limit, Replies::take);
@@ -103,17 +102,36 @@ impl Connection {
     }
 
     /// Loads scripts, and sends a request behind them in the same write.
-    async fn behind<T>(&self, loads: Loads, limit: Duration, sent: impl Future<Output = T>) -> T {
+    async fn behind(
+        &self,
+        loads: Loads,
+        limit: Duration,
+        sent: impl Future<Output = Exchanged>,
+    ) -> Exchanged {
         let wire = &self.socket.wire;
-        // A server that refuses them refuses the call, which is then repeated with the text of its script.
-        let loading = wire.send(loads.commands.iter(), limit, Vec::clear);
+        let loading = wire.send(loads.commands.iter(), limit, |replies| {
+            replies.drain(..).all(|reply| is_of_load(&reply))
+        });
         let sent = async {
             self.scripts.are_sent(&loads);
             sent.await
         };
         // Polled in this order.
-        join(loading, sent).await.1
+        match join(loading, sent).await {
+            (Some(Ok(false)), Some(_)) => {
+                let what = "a reply to SCRIPT LOAD that is no text";
+                Some(Err((ErrorKind::UnexpectedReturnType, what).into()))
+            }
+            (_, replies) => replies,
+        }
     }
+}
+
+/// Whether a server replies to `SCRIPT LOAD` like this. One that refuses it refuses the call, too, which is then repeated
+/// with the text of its script.
+fn is_of_load(reply: &Value) -> bool {
+    let is_text = matches!(reply, Value::BulkString(_) | Value::SimpleString(_));
+    is_text || matches!(reply, Value::ServerError(_))
 }
 
 #[cfg(test)]
