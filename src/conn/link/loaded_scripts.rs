@@ -1,8 +1,8 @@
 //! The scripts that were loaded over one connection.
 //!
-//! A call that runs a script by its SHA for the first time on a connection has the script loaded in the same write.
-//! A new client therefore sends only the scripts that it uses, and needs no round trip for them. No other command of
-//! the connection can come between the script and a second attempt with its text, because there is none.
+//! The first call of a script on a connection is sent behind a command that loads the script, in the same write. A new
+//! client therefore sends only the scripts that it uses, and needs no round trip for them. If the call alone were sent,
+//! a server might answer `NOSCRIPT`, and another command could be executed before the second attempt with the text.
 //!
 //! Invariant: a script counts as loaded only when the command that loads it is ahead of all later ones.
 
