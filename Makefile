@@ -130,8 +130,11 @@ VIRTUAL = $(MAKE) --keep-going --no-print-directory test-virtual test-doc
 TEST_ALONE = echo "those that work hard or measure, 1 at a time" && \
 	  $(SUITE) -- --test-threads 1 $(ALONE)
 
-# Those of tests/nonsense measure their own process and its times: before all others.
-NONSENSE = $(WORKSPACE) --test nonsense
+# Those of tests/nonsense measure their own process and its times: before all others. The longest has a process of its
+# own.
+NONSENSE_TEST = $(WORKSPACE) --test nonsense --
+LONGEST = endless_replies_are_bounded_in_memory_and_time
+NONSENSE = scripts/beside '$(NONSENSE_TEST) $(LONGEST)' '$(NONSENSE_TEST) --skip $(LONGEST)'
 test:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo test --workspace --all-features --no-run --quiet && \
 	  $(NONSENSE) && $(MAKE) --no-print-directory test-others
