@@ -58,12 +58,12 @@ async fn a_filter_hides_what_does_not_match() {
     let client = Client::connect(&server.url()).await.unwrap();
     let guards = [
         client.lock("order:7").lock().await.unwrap(),
-        client.lock("queue").lock().await.unwrap(),
+        client.lock("quota").lock().await.unwrap(),
     ];
     let terminal = Terminal::new();
     let mut top = terminal.run(&server.url(), &["top"]);
     terminal.shows("order:7").await;
-    terminal.shows("queue").await;
+    terminal.shows("quota").await;
     // While a filter is typed, a letter is a letter.
     terminal.press("/q");
     terminal.shows("/q_").await;
@@ -71,11 +71,11 @@ async fn a_filter_hides_what_does_not_match() {
     terminal.press("\x7f");
     terminal.shows("order:7").await;
     terminal.press("order");
-    terminal.shows_no("queue").await;
+    terminal.shows_no("quota").await;
     terminal.press("\r");
     terminal.shows("[order]").await;
     terminal.press(LEFT);
-    terminal.shows("queue").await;
+    terminal.shows("quota").await;
     terminal.press("q");
     assert_eq!(ended(&mut top).await, 0);
     drop(guards);
