@@ -146,7 +146,7 @@ impl<'a> WaitLoop<'a> {
             place: take_place(requests, 0),
             waiter: Waiter::new(&requests.all[0], &requests.all[0].local),
             at: 0,
-            lane: following::first_lane(&requests.all[0]),
+            lane: Lane::Command,
             hints_in_a_row: 0,
             own_silence: Silence::default(),
             readers_until: None,
@@ -228,12 +228,7 @@ impl<'a> WaitLoop<'a> {
             }
         }
         match outcome {
-            Attempted::Granted(_) => {
-                if self.counted.is_none() {
-                    self.local().followers.note_ahead(false);
-                }
-                Ok(Step::Ended(outcome))
-            }
+            Attempted::Granted(_) => Ok(Step::Ended(outcome)),
             Attempted::Refused { at, .. } if at != self.at => {
                 self.hints_in_a_row += 1;
                 Ok(Step::WaitFor(at, Lane::Push))

@@ -10,7 +10,6 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -22,11 +21,7 @@ use crate::api::holder::HolderId;
 use crate::engine::clock::Tick;
 
 #[derive(Debug, Default)]
-pub(crate) struct Followers {
-    state: Mutex<State>,
-    /// Whether the last call that took a place found another client directly ahead.
-    meets_others: AtomicBool,
-}
+pub(crate) struct Followers(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -75,24 +70,14 @@ pub(crate) struct Following<'a> {
 }
 
 impl Followers {
-    /// Notes who was found directly ahead of a new place: another client, or this one or nobody.
-    pub(crate) fn note_ahead(&self, is_another: bool) {
-        self.meets_others.store(is_another, Ordering::Relaxed);
-    }
-
-    /// Whether a call that takes a place now probably stands behind another client, and so needs a subscription.
-    pub(crate) fn probably_meets_others(&self) -> bool {
-        self.meets_others.load(Ordering::Relaxed)
-    }
-
     /// Notes a place or hold of this client.
     pub(crate) fn enter(&self, id: &HolderId) {
-        self.state.lock().here.insert(*id);
+        self.0.lock().here.insert(*id);
     }
 
     /// Notes that a place or hold ends. Its follower asks behind the command that ends it.
     pub(crate) fn leave(&self, id: &HolderId) {
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         state.here.remove(id);
         if let Some(next) = state.behind.get(id)
             && !next.is_listening
@@ -105,7 +90,7 @@ impl Followers {
     pub(crate) fn follow(&self, ahead: HolderId, follower: Follower) -> Following<'_> {
         let place = follower.place;
         // One that was listed before has lost its place.
-        let replaced = self.state.lock().behind.insert(ahead, follower);
+        let replaced = self.0.lock().behind.insert(ahead, follower);
         drop(replaced);
         Following {
             followers: self,
@@ -122,7 +107,7 @@ impl Followers {
         now: Tick,
         offer: impl FnOnce(&HandoffRequest, HolderId) -> Option<Handoff>,
     ) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         let Some(next) = state.behind.get_mut(ahead) else {
             return false;
         };
@@ -140,7 +125,7 @@ impl Followers {
 
     /// True if there are followers and no task watches them: the caller has to begin.
     pub(super) fn begin_watch(&self) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         let is_needed = !state.behind.is_empty() && !state.is_watched;
         state.is_watched |= is_needed;
         is_needed
@@ -149,7 +134,7 @@ impl Followers {
     /// Withdraws the locks that were not taken in time, and returns them. `None` if there is no follower: the watch is
     /// over.
     pub(super) fn withdraw_untaken(&self) -> Option<Vec<Handoff>> {
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         if state.behind.is_empty() {
             state.is_watched = false;
             return None;
@@ -179,7 +164,7 @@ impl Handed {
 impl Following<'_> {
     /// Whether the one ahead is of this client, and has not left.
     pub(crate) fn is_woken(&self) -> bool {
-        self.followers.state.lock().here.contains(&self.ahead)
+        self.followers.0.lock().here.contains(&self.ahead)
     }
 
     /// Ends the entry. Returns what the waiter was handed.
@@ -189,7 +174,7 @@ impl Following<'_> {
     }
 
     fn remove(&self) -> Option<Follower> {
-        let behind = &mut self.followers.state.lock().behind;
+        let behind = &mut self.followers.0.lock().behind;
         let listed = behind.get(&self.ahead)?;
         if listed.place != self.place {
             return None;

@@ -8,18 +8,8 @@ use super::{Step, WaitLoop};
 use crate::api::error::Result;
 use crate::conn::Lane;
 use crate::engine::acquire::local::{handoff_request, take_over};
-use crate::engine::acquire::request::{Attempted, LockRequest};
+use crate::engine::acquire::request::Attempted;
 use crate::engine::hold::followers::{Following, Handed};
-
-/// The lane of a call's first attempt. A call that will probably stand behind another client in the queue at the server
-/// subscribes at once, so it need not ask again behind the subscription.
-pub(super) fn first_lane(first: &LockRequest) -> Lane {
-    if first.local.followers.probably_meets_others() {
-        Lane::Push
-    } else {
-        Lane::Command
-    }
-}
 
 impl<'a> WaitLoop<'a> {
     /// Lists this waiter, which rests now, behind the place or hold directly ahead of it.
@@ -40,10 +30,6 @@ impl<'a> WaitLoop<'a> {
         let (wish, channel) = (handoff_request(request), self.attempt.channel(self.at));
         let follower = self.waiter.follower(place, kept_until, wish, &channel)?;
         let following = request.local.followers.follow(ahead, follower);
-        if self.sleeps == 0 {
-            let is_another = !following.is_woken();
-            request.local.followers.note_ahead(is_another);
-        }
         request.core.watch_followers(&request.local);
         Some(following)
     }
