@@ -189,6 +189,11 @@ async fn scores_of_a_mixed_queue_do_not_drift() {
         // If our waiter is first, it has been granted the lock. A Redisson thread has to ask.
         let is_ours = matches!(turns.front(), Some(Turn::Ours(_)));
         scene.queued(turns.len() - usize::from(is_ours)).await;
+        if round == 0 {
+            // Otherwise the first Redisson thread may come before it.
+            let is_held = async || lock.holder().await.unwrap().is_some();
+            eventually(SOON, "ours has the lock", is_held).await;
+        }
         if round < 4 {
             continue;
         }
