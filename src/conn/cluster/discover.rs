@@ -128,7 +128,6 @@ fn temporary_link(nodes: &Nodes, address: &Address) -> Link {
     let setup = nodes.setup();
     let label = format!("lockset-map-{}", setup.client_id);
     let setup = Setup {
-        scripts: setup.scripts,
         // The end of this connection says nothing about the server.
         disconnected: Arc::default(),
         ..setup.clone()

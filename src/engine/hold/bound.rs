@@ -1,4 +1,5 @@
-//! The spans of time that a client works with, and how long one call may go on. The limit covers all its commands together, not each of them.
+//! The spans of time that a client works with, and how long one call may go on. The limit of a call covers all its
+//! commands together, not each of them.
 //!
 //! Invariant: a call ends when the server has not answered it for as long as its client or handle allows, no matter
 //! how many commands it sent, or on which lanes. A call with a deadline ends no later than the deadline, or the time
