@@ -185,10 +185,16 @@ impl Election {
     async fn lead(
         &self,
         operation: &'static str,
-        guard: ReentrantGuard,
+        mut guard: ReentrantGuard,
     ) -> Result<Option<Leadership>> {
-        let leadership = Leadership::new(self, guard);
-        let leads = leadership.said.say(operation).await?;
+        // Not renewed before the value is written: this future may never be polled again.
+        let renewed = guard.set_lease(guard.lease_until_deadline());
+        let mut leadership = Leadership::new(self, guard);
+        let is_written = leadership.said.say(operation).await?;
+        if let Some(guard) = &mut leadership.guard {
+            guard.set_lease(renewed);
+        }
+        let leads = is_written && !leadership.is_lost();
         Ok(leads.then_some(leadership))
     }
 
@@ -518,7 +524,15 @@ impl Leadership {
     ///
     /// # Errors
     /// As for [`ReentrantGuard::release`].
-    pub async fn resign(mut self) -> Result<()> {
+    pub async fn resign(self) -> Result<()> {
+        let core = Arc::clone(self.said.site.core());
+        // The client drives both steps: this future may never be polled again, and the lock is renewed until the second.
+        let resigned = core.watchdog.finish(self.resigned()).await;
+        let orphaned = || Err(Error::orphaned("resign"));
+        resigned.unwrap_or_else(orphaned)
+    }
+
+    async fn resigned(mut self) -> Result<()> {
         let said = Arc::clone(&self.said);
         // Before the release: the lock may be handed off to a candidate of this client with the same holder id.
         if let Ok(name) = said.site.name("resign")

@@ -10,8 +10,8 @@ use crate::api::guard::guard_methods;
 use crate::api::handle::{Handle, holder_methods, option_methods, sticky_methods, verb_methods};
 use crate::client::Client;
 use crate::engine::counts::Mode;
-use crate::engine::hold::Share;
 use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol};
+use crate::engine::hold::{Share, ShareLease};
 use crate::engine::keys::LockName;
 use crate::observe::fact::CountedKind;
 use crate::script::{Call, Part, catalog, millis, tell};
@@ -102,6 +102,20 @@ fn force_call(name: &LockName, publish: &str) -> Call {
 pub struct ReentrantGuard(Share);
 
 guard_methods!(ReentrantGuard);
+
+impl ReentrantGuard {
+    /// Sets another lease from now on. Returns the previous one.
+    pub(crate) fn set_lease(&mut self, lease: ShareLease) -> ShareLease {
+        let before = self.0.lease();
+        self.0.set_lease(lease);
+        before
+    }
+
+    /// The lease that ends when the present one does.
+    pub(crate) fn lease_until_deadline(&self) -> ShareLease {
+        ShareLease::Until(self.0.deadline())
+    }
+}
 
 pub(crate) static PROTOCOL: ReentrantProtocol = ReentrantProtocol;
 

@@ -19,9 +19,10 @@ use super::queue::{Action, Event, Queue, Request, Terms};
 use crate::api::backoff::Backoff;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
+use crate::api::loss::Losable;
 use crate::api::lost::LostReason;
 use crate::api::options::LeasePolicy;
-use crate::engine::acquire::QueueNumber;
+use crate::engine::acquire::{ExpiredGrants, QueueNumber};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::engine::hold::core::Core;
@@ -159,6 +160,33 @@ impl ClientSemaphore {
         deadline: Tick,
         queued: &QueueNumber,
     ) -> Result<Option<Held>> {
+        let (operation, lease) = (wanted.operation, wanted.policy.lease());
+        let mut expired = ExpiredGrants::default();
+        loop {
+            let taken = self.acquire_once(wanted.clone(), deadline, queued).await?;
+            let Some(Held {
+                permits: Some(permits),
+                ..
+            }) = &taken
+            else {
+                return Ok(taken);
+            };
+            permits.claim();
+            // They were given to this call while it was not polled.
+            let Some(reason) = permits.loss() else {
+                return Ok(taken);
+            };
+            let again = expired.count(reason, operation, lease, permits.age());
+            again.map_err(|error| self.of_this(error))?;
+        }
+    }
+
+    async fn acquire_once(
+        &self,
+        wanted: Wanted,
+        deadline: Tick,
+        queued: &QueueNumber,
+    ) -> Result<Option<Held>> {
         let (operation, core) = (wanted.operation, &self.core);
         let closing = core.closing.mark();
         core.ensure_open(operation)
@@ -286,6 +314,13 @@ impl ClientSemaphore {
                 }
                 Action::Give { request } => {
                     let (held, asked) = in_hand.take().unzip();
+                    if let Some(Held {
+                        permits: Some(permits),
+                        ..
+                    }) = &held
+                    {
+                        permits.unclaim();
+                    }
                     if let Some(caller) = state.callers.get(&request)
                         && asked.flatten() != Some(caller.waiter)
                     {

@@ -58,6 +58,9 @@ struct State {
     end: Option<End>,
     /// Since when the server may no longer have the permit.
     doubted_since: Option<Tick>,
+    /// Whether a guard has it. If not, it was given to a call that has not returned, and may never be polled again: no
+    /// renewal is sent for it.
+    is_claimed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +103,7 @@ impl Permit {
                 deadline: local_deadline(sent, policy.lease()),
                 end: None,
                 doubted_since: None,
+                is_claimed: false,
             }),
             changed: Hint::default(),
         });
@@ -116,6 +120,17 @@ impl Permit {
 
     pub(super) fn id(&self) -> &HolderId {
         &self.id
+    }
+
+    /// Notes that a guard has it, or that it was handed off to a call that has not returned.
+    fn set_claimed(&self, is_claimed: bool) {
+        let next = self.next_check();
+        self.state.lock().is_claimed = is_claimed;
+        let now = self.core.clock.now();
+        if is_claimed && next <= now {
+            // The check was put off.
+            self.core.watchdog.shift(self.number, now);
+        }
     }
 
     pub(super) fn deadline(&self) -> Tick {
@@ -233,6 +248,9 @@ impl Leased for Permit {
         if now < next {
             return Due::Later(next);
         }
+        if !state.is_claimed && state.doubted_since.is_none() {
+            return Due::Later(state.deadline);
+        }
         let lease = match state.policy {
             LeasePolicy::Fixed(_) => now.until(state.deadline),
             renewed => renewed.lease(),
@@ -299,6 +317,24 @@ impl Permits {
         for permit in &*self.0 {
             permit.group.set(group);
         }
+    }
+
+    /// Starts the renewals: a guard has the permits.
+    pub(super) fn claim(&self) {
+        self.0.iter().for_each(|permit| permit.set_claimed(true));
+    }
+
+    /// Stops the renewals: the permits were given to a call that has not returned.
+    pub(super) fn unclaim(&self) {
+        self.0.iter().for_each(|permit| permit.set_claimed(false));
+    }
+
+    /// The time since the first of them was requested.
+    pub(super) fn age(&self) -> Duration {
+        let first = self.0.first();
+        first.map_or(Duration::ZERO, |permit| {
+            permit.since.until(permit.core.clock.now())
+        })
     }
 
     /// Ends all permits. Returns the reason if a permit was lost.

@@ -1,4 +1,4 @@
-//! Events under way, and their times of arrival.
+//! Events under way, their times of arrival, and the deliveries as moments.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -42,6 +42,8 @@ pub(super) enum What {
     Bytes(WireId, Vec<u8>),
     /// A `WAIT` with this number has had its time.
     WaitEnds(WireId, u64),
+    /// What was late on a connection, this way, is late no longer.
+    InTime(WireId, Direction),
     /// From one server to another.
     Between(usize, usize, Between),
     /// The client has closed the connection.
@@ -63,6 +65,7 @@ impl What {
             | Self::Message(wire, ..)
             | Self::Bytes(wire, _)
             | Self::WaitEnds(wire, _)
+            | Self::InTime(wire, _)
             | Self::Closed(wire)
             | Self::Reset(wire) => *wire,
             Self::Between(..) => return None,
@@ -79,7 +82,7 @@ impl What {
             | Self::Message(..)
             | Self::Bytes(..)
             | Self::Reset(_) => Some(Direction::ToClient),
-            Self::DialEnds(_) | Self::WaitEnds(..) | Self::Between(..) => None,
+            Self::DialEnds(_) | Self::WaitEnds(..) | Self::InTime(..) | Self::Between(..) => None,
         }
     }
 }
@@ -113,3 +116,20 @@ impl PartialEq for Event {
 }
 
 impl Eq for Event {}
+
+/// One delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) number: u64,
+    /// The client at one end; `None` for what passes between servers, and for timers.
+    pub(crate) client: Option<usize>,
+}
+
+/// What is noted of deliveries, and where they stop.
+#[derive(Debug, Default)]
+pub(crate) struct Moments {
+    pub(crate) noted: Vec<Moment>,
+    /// The delivery before which the network stops.
+    pub(super) stop: Option<u64>,
+    pub(super) has_stopped: bool,
+}

@@ -104,7 +104,7 @@ impl State {
     }
 
     /// Nothing that is on its way on this connection arrives.
-    fn lose_in_flight(&mut self, wire: WireId) {
+    pub(super) fn lose_in_flight(&mut self, wire: WireId) {
         self.queue.retain(|event| event.what.wire() != Some(wire));
         self.held.retain(|event| event.what.wire() != Some(wire));
     }

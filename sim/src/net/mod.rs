@@ -9,6 +9,7 @@ mod event;
 mod faults;
 mod inbox;
 mod lane;
+mod moments;
 mod pump;
 mod resp;
 mod serve;
@@ -18,7 +19,7 @@ mod state;
 mod stream;
 mod wire;
 
-pub(crate) use self::event::Direction;
+pub(crate) use self::event::{Direction, Moment};
 pub(crate) use self::lane::{LaneId, Submission};
 pub(crate) use self::state::{Net, State};
 pub(crate) use self::stream::Sockets;

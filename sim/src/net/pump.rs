@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::event::{Direction, Event, What};
+use super::event::{Direction, Event, Moments, What};
 use super::lane::WireId;
 use super::resp;
 use super::state::{EPOCH_US, Net, Slot, State};
@@ -70,6 +70,7 @@ impl Net {
             last_event: 0,
             held: Vec::new(),
             partitions: BTreeSet::new(),
+            late: BTreeSet::new(),
             splits: BTreeMap::new(),
             between_free_at: BTreeMap::new(),
             lag: Duration::ZERO..=Duration::ZERO,
@@ -78,10 +79,12 @@ impl Net {
             draw,
             trace: None,
             deliveries: 0,
+            moments: Moments::default(),
         };
         let net = Arc::new(Self {
             state: Mutex::new(state),
             changed: Arc::default(),
+            stopped: Notify::new(),
         });
         tokio::spawn(run(Arc::downgrade(&net), Arc::clone(&net.changed)));
         net
@@ -112,7 +115,16 @@ impl Net {
                     // Timers have a grain of a ms, and what is due within it has the order of its times.
                     return Some(state.began + event.at);
                 }
-                Some(_) => state.queue.pop().expect("seen"),
+                Some(_) => {
+                    if let Some(is_new) = state.stops_before_next() {
+                        drop(state);
+                        if is_new {
+                            self.stopped.notify_one();
+                        }
+                        return None;
+                    }
+                    state.queue.pop().expect("seen")
+                }
             };
             let told = state.arrive(event);
             drop(state);
@@ -129,16 +141,17 @@ impl Net {
 impl State {
     fn arrive(&mut self, event: Event) -> Vec<Told> {
         let Some(wire) = event.what.wire() else {
-            self.deliveries += 1;
+            self.count(None);
             self.arrive_between(event);
             return Vec::new();
         };
-        let Some(wire) = self.wires.get(&wire) else {
+        let Some(known) = self.wires.get(&wire) else {
             return Vec::new();
         };
-        let (client, server) = (wire.client, wire.server);
+        let (client, server) = (known.client, known.server);
         if let Some(direction) = event.what.direction() {
-            if self.partitions.contains(&(client, server, direction)) {
+            let is_late = self.late.contains(&(wire, direction));
+            if is_late || self.partitions.contains(&(client, server, direction)) {
                 self.held.push(event);
                 return Vec::new();
             }
@@ -148,7 +161,7 @@ impl State {
                 return Vec::new();
             }
         }
-        self.deliveries += 1;
+        self.count(event.what.direction().map(|_| client));
         match event.what {
             What::Hello(wire) => self.hello(wire),
             What::Welcome(wire) => self.dialed(wire),
@@ -165,6 +178,7 @@ impl State {
                     .for_each(|stream| stream.inbox.receive(&bytes));
             }
             What::WaitEnds(wire, number) => self.wait_ends(wire, number),
+            What::InTime(wire, direction) => self.in_time((wire, direction)),
             What::Between(..) => {}
             What::Replies(wire, request, values) => self.replies(wire, request, values),
             What::Closed(wire) => self.closed(wire),

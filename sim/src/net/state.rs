@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::event::{Direction, Event, What};
+use super::event::{Direction, Event, Moments, What};
 use super::lane::{LaneId, LaneState, WireId};
 use super::wire::Wire;
 use crate::node::{ConnectionId, Node};
@@ -59,9 +59,11 @@ pub(crate) struct State {
     pub(super) last_request: u64,
     pub(super) queue: BinaryHeap<Event>,
     pub(super) last_event: u64,
-    /// Events that wait for a partition to end.
+    /// Events that wait for a partition or a delay to end.
     pub(super) held: Vec<Event>,
     pub(super) partitions: BTreeSet<(usize, usize, Direction)>,
+    /// Connections on which everything is late, this way.
+    pub(super) late: BTreeSet<(WireId, Direction)>,
     /// Pairs of servers between which nothing passes, and since when.
     pub(super) splits: BTreeMap<[usize; 2], Duration>,
     /// By pair of servers: until when what was sent before is on its way.
@@ -73,11 +75,14 @@ pub(crate) struct State {
     pub(crate) draw: fastrand::Rng,
     pub(crate) trace: Option<Trace>,
     pub(crate) deliveries: u64,
+    pub(crate) moments: Moments,
 }
 
 pub(crate) struct Net {
     pub(super) state: Mutex<State>,
     pub(super) changed: Arc<Notify>,
+    /// Told when the network has stopped before a delivery.
+    pub(super) stopped: Notify,
 }
 
 impl std::fmt::Debug for Net {

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use self::known::{Registered, Waits};
 use super::checks::Checks;
 use super::held::Grant;
+use super::interrupt::Interrupt;
 use super::left::ToBeKept;
 use super::names::names;
 use super::plan::{End, Kind, LEASE, OWNERS, Op, Verb};
@@ -32,6 +33,7 @@ pub(super) struct Actor {
     pub(super) deployment: Arc<Deployment>,
     /// The owners of its process.
     pub(super) owners: [Owner; OWNERS],
+    pub(super) interrupt: Arc<Interrupt>,
 }
 
 /// A replica that cannot confirm within this has the grant refused.
@@ -101,10 +103,10 @@ impl Actor {
                 }
                 _ => {}
             }
-            let call = self.call(&op);
+            let call = self.interrupt.run(Box::pin(self.call(&op)));
             let done = match op.cancel {
-                None => Some(call.await),
-                Some(limit) => tokio::time::timeout(limit, call).await.ok(),
+                None => call.await,
+                Some(limit) => tokio::time::timeout(limit, call).await.ok().flatten(),
             };
             let note = |what: String| {
                 self.checks

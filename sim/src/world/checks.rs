@@ -419,6 +419,13 @@ impl Checks {
         }
     }
 
+    /// Whether a process has a valid guard.
+    pub(super) fn has_guard(&self, process: usize) -> bool {
+        let mut all = self.held.values().flatten();
+        let has_hold = all.any(|held| held.grant.process == process && held.is_valid());
+        has_hold || self.permits.of(process).next().is_some()
+    }
+
     /// The holder id of one holder of a lock, if there is one.
     pub(super) fn holder_of(&self, name: &str) -> Option<String> {
         let held = self.held.get(name)?.first()?;

@@ -7,6 +7,7 @@ mod actor;
 mod checks;
 mod forgotten;
 mod held;
+mod interrupt;
 mod left;
 mod names;
 mod order;
@@ -25,15 +26,18 @@ use std::time::Duration;
 use lockset::simulated::Lane;
 use lockset::{Client, ClientBuilder, Owner, Redlock};
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use self::actor::Actor;
 use self::checks::Checks;
+use self::interrupt::Interrupt;
 use self::names::lock_names;
 use self::plan::{Fault, LEASE, OWNERS, Plan};
 use self::running::Running;
 use crate::connections::Peer;
 use crate::deployment::{Deployment, Layout};
-use crate::net::{Net, State};
+use crate::net::{Moment, Net, State};
 use crate::node::Rewrite;
 use crate::process::Process;
 use crate::words::Words;
@@ -113,6 +117,11 @@ pub struct Report {
     pub history: Vec<String>,
 }
 
+/// One for each task.
+fn interrupts(tasks: &Vec<Vec<plan::Op>>) -> Vec<Arc<Interrupt>> {
+    tasks.iter().map(|_| Arc::default()).collect()
+}
+
 /// The text of a violation without its time, its lock and its numbers.
 fn kind_of(violation: &str) -> String {
     let words = violation.split_whitespace().skip(2);
@@ -174,6 +183,12 @@ impl World {
         Self::of_plan(Plan::draw_deployed(seed, layout))
     }
 
+    /// Small worlds without faults: two processes on one server, with two calls of different kinds and terms at a time.
+    /// One for each pair of these, in one process and in two.
+    pub fn pairs() -> impl Iterator<Item = Self> {
+        Plan::pairs().map(Self::of_plan)
+    }
+
     fn of_plan(plan: Plan) -> Self {
         Self {
             plan,
@@ -202,6 +217,10 @@ impl World {
     /// Inside of a tokio runtime: a world has its own.
     #[must_use]
     pub fn run(&self) -> Report {
+        self.run_noting_moments().0
+    }
+
+    fn run_noting_moments(&self) -> (Report, Vec<Moment>) {
         // Random choices of the engine, such as pauses between attempts.
         fastrand::seed(self.plan.seed);
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -254,26 +273,38 @@ impl World {
         self.plan.to_string()
     }
 
-    async fn happen(&self) -> Report {
+    async fn happen(&self) -> (Report, Vec<Moment>) {
         let mut running = self.begin().await;
         if self.plan.is_redlock() {
             tokio::time::sleep(VOTES).await;
         }
         let tasks = self.start(&running);
-        let faults = self.faults(&mut running);
         let ends = async {
             for task in tasks {
                 // Tasks of a process that crashed have been cancelled.
                 let _ = task.await;
             }
         };
-        let all = async { tokio::join!(faults, ends) };
+        let all = async {
+            if self.plan.before.is_empty() {
+                tokio::join!(self.faults(&mut running), ends);
+            } else {
+                tokio::select! {
+                    () = ends => {}
+                    () = self.faults_before_deliveries(&mut running) => {}
+                }
+            }
+        };
         if tokio::time::timeout(END, all).await.is_err() {
             running
                 .checks
                 .lock()
                 .violate("some calls do not end".to_owned());
         }
+        running.deployment.net.go_on();
+        running.none_was_stopped();
+        let take_moments = |state: &mut State| std::mem::take(&mut state.moments.noted);
+        let moments = running.deployment.net.with(take_moments);
         let had_faults = !self.plan.is_quiet();
         running.end(had_faults).await;
         let commands = running.deployment.net.with(|state| {
@@ -283,7 +314,7 @@ impl World {
         let refused = |state: &mut State| (state.node(0).denials, state.node(0).shortages);
         let (denials, shortages) = running.deployment.net.with(refused);
         let mut checks = running.checks.lock();
-        Report {
+        let report = Report {
             violation: checks.violation.take(),
             operations: checks.calls,
             commands,
@@ -303,7 +334,21 @@ impl World {
             overlaps: checks.forgotten.count,
             longest_overlap: checks.forgotten.longest,
             history: checks.history.take().unwrap_or_default(),
-        }
+        };
+        (report, moments)
+    }
+
+    /// As [`run`](Self::run). Also returns this world with one fault more, after those that it has: one world for each
+    /// moment at which something can go wrong, and for each fault that is possible then.
+    #[must_use]
+    pub fn explore(&self) -> (Report, Vec<Self>) {
+        let (report, moments) = self.run_noting_moments();
+        let plans = self.plan.with_one_fault_more(&moments);
+        let world = |plan| Self {
+            plan,
+            ..self.clone()
+        };
+        (report, plans.map(world).collect())
     }
 
     async fn begin(&self) -> Running {
@@ -345,6 +390,9 @@ impl World {
             failovers: 0,
             restarts: 0,
             kept_up: true,
+            interrupts: self.plan.tasks.iter().map(interrupts).collect(),
+            left: None,
+            ended: Arc::default(),
         }
     }
 
@@ -401,14 +449,14 @@ impl World {
         (0..servers).map(of_server).collect()
     }
 
-    fn start(&self, running: &Running) -> Vec<tokio::task::JoinHandle<Option<()>>> {
+    fn start(&self, running: &Running) -> Vec<JoinHandle<Option<()>>> {
         let mut tasks = Vec::new();
         for (process, plans) in self.plan.tasks.iter().enumerate() {
             let clients = &running.clients[process];
             let owners: [Owner; OWNERS] = std::array::from_fn(|_| Owner::new());
             let redlock = || Redlock::new(clients.clone()).expect("several servers");
             let redlock = (clients.len() > 1).then(redlock);
-            for ops in plans {
+            for (task, ops) in plans.iter().enumerate() {
                 let actor = Actor {
                     process,
                     client: clients[0].clone(),
@@ -416,16 +464,33 @@ impl World {
                     checks: Arc::clone(&running.checks),
                     deployment: Arc::clone(&running.deployment),
                     owners: owners.clone(),
+                    interrupt: Arc::clone(&running.interrupts[process][task]),
                 };
-                let work = Box::pin(actor.run(ops.clone()));
+                let (ops, ended) = (ops.clone(), Arc::clone(&running.ended));
+                let work = Box::pin(async move {
+                    actor.run(ops).await;
+                    ended.lock().push((process, task, Instant::now()));
+                });
                 tasks.push(running.processes[process].spawn(work));
             }
         }
         tasks
     }
 
+    /// Never ends.
+    async fn faults_before_deliveries(&self, running: &mut Running) {
+        let net = Arc::clone(&running.deployment.net);
+        for (number, fault) in &self.plan.before {
+            net.stop_before(*number).await;
+            running.checks.lock().note(|| format!("{fault:?}"));
+            running.happens(*fault);
+            net.go_on();
+        }
+        std::future::pending().await
+    }
+
     async fn faults(&self, running: &mut Running) {
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         for (at, fault) in &self.plan.faults {
             tokio::time::sleep_until(began + *at).await;
             running.checks.lock().note(|| format!("{fault:?}"));

@@ -3,6 +3,7 @@
 mod deployed;
 mod drawn;
 mod one_server;
+mod pairs;
 mod terms;
 
 use std::fmt;
@@ -133,6 +134,18 @@ pub(super) enum Fault {
     /// Nothing passes between the primary and a replica.
     CutReplica(usize),
     HealReplicas,
+    /// The connection of the next delivery breaks.
+    BreakNext,
+    /// The next delivery comes this much later, with all behind it on its connection.
+    DelayNext(Duration),
+    /// A process stands still for this long.
+    PauseFor(usize, Duration),
+    /// A server is down for this long, and keeps its keys.
+    KillFor(usize, Duration),
+    /// The future of the present call of a task of a process is dropped.
+    DropCall(usize, usize),
+    /// It is kept, and not polled for this long.
+    LeaveCall(usize, usize, Duration),
 }
 
 /// How the clock of a server differs from the true one. The clocks of several differ by less than a lease.
@@ -160,6 +173,8 @@ pub(super) struct Plan {
     pub(super) tasks: Vec<Vec<Vec<Op>>>,
     /// In the order of their times.
     pub(super) faults: Vec<(Duration, Fault)>,
+    /// Faults just before the delivery with this number, in order.
+    pub(super) before: Vec<(u64, Fault)>,
     /// The clocks of a `Redlock`'s servers, if there are several.
     pub(super) clocks: Vec<ServerClock>,
     pub(super) delay: Duration,
@@ -196,16 +211,21 @@ impl Plan {
 
     /// Whether nothing happens that may end a hold.
     pub(super) fn is_safe(&self) -> bool {
-        self.faults.iter().all(|(_, fault)| match fault {
-            Fault::Allow(..) => true,
+        self.all_faults().all(|fault| match fault {
+            Fault::Allow(..) | Fault::LeaveCall(..) => true,
             Fault::Deny(_, right) => !right.is_required(),
             fault => fault.is_harmless(),
         })
     }
 
+    fn all_faults(&self) -> impl Iterator<Item = &Fault> {
+        let before = self.before.iter().map(|(_, fault)| fault);
+        self.faults.iter().map(|(_, fault)| fault).chain(before)
+    }
+
     /// Whether nothing happens that may keep a notification from a waiter.
     pub(super) fn is_quiet(&self) -> bool {
-        self.faults.iter().all(|(_, fault)| fault.is_harmless())
+        self.all_faults().all(Fault::is_harmless)
     }
 }
 
@@ -214,7 +234,11 @@ impl Fault {
     fn is_harmless(&self) -> bool {
         matches!(
             self,
-            Self::Lag(_) | Self::BeginMove(..) | Self::MoveKeys(_) | Self::EndMove
+            Self::Lag(_)
+                | Self::BeginMove(..)
+                | Self::MoveKeys(_)
+                | Self::EndMove
+                | Self::DropCall(..)
         )
     }
 }
@@ -273,6 +297,9 @@ impl fmt::Display for Plan {
         }
         self.faults
             .iter()
-            .try_for_each(|(at, fault)| writeln!(f, "{at:?}: {fault:?}"))
+            .try_for_each(|(at, fault)| writeln!(f, "{at:?}: {fault:?}"))?;
+        self.before
+            .iter()
+            .try_for_each(|(number, fault)| writeln!(f, "before delivery {number}: {fault:?}"))
     }
 }

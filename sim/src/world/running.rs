@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use lockset::Client;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::checks::Checks;
+use super::interrupt::Interrupt;
 use super::left::lock_of;
 use super::names::{lock_names, names, semaphore_names};
 use super::permits::Permits;
@@ -17,6 +19,10 @@ use crate::process::Process;
 
 /// After this time an abandoned queue is gone.
 const QUEUE: Duration = Duration::from_secs(2 * 3600);
+
+/// A call that is not polled may stop others for this long: for a lease and some times of a reply, and for the time of
+/// one fault more.
+const STOPPED_MAX: Duration = Duration::from_secs(20);
 
 pub(super) struct Running {
     pub(super) processes: Vec<Arc<Process>>,
@@ -29,6 +35,20 @@ pub(super) struct Running {
     pub(super) restarts: u64,
     /// Whether every replica was connected to its primary all the time.
     pub(super) kept_up: bool,
+    /// By process and task.
+    pub(super) interrupts: Vec<Vec<Arc<Interrupt>>>,
+    /// A call that is not polled and has no guard: its process and task, and since when.
+    pub(super) left: Option<(usize, usize, Instant)>,
+    /// By process and task, when each of them ended.
+    pub(super) ended: Arc<Mutex<Vec<(usize, usize, Instant)>>>,
+}
+
+/// Does this after a time.
+fn later(span: Duration, then: impl FnOnce() + Send + 'static) {
+    tokio::spawn(async move {
+        tokio::time::sleep(span).await;
+        then();
+    });
 }
 
 /// Counters of tokens have lives of their own, and a semaphore stays. So do latches and barriers.
@@ -69,7 +89,8 @@ impl Running {
                 net.cut_off(peer, server, way);
             }
             Fault::Heal => net.heal(),
-            Fault::Pause(process) | Fault::Resume(process) if self.clients[process].is_empty() => {}
+            Fault::Pause(process) | Fault::Resume(process) | Fault::PauseFor(process, _)
+                if self.clients[process].is_empty() => {}
             Fault::Pause(process) => {
                 self.peers(process).for_each(|peer| net.pause(peer));
                 self.processes[process].pause();
@@ -101,6 +122,36 @@ impl Running {
             }),
             Fault::RestartAll => {
                 (0..layout.servers()).for_each(|server| self.happens(Fault::Restart(server)));
+            }
+            fault => self.happens_for_a_time(fault),
+        }
+    }
+
+    /// Those faults that end by themselves, and those of one delivery or one call.
+    fn happens_for_a_time(&mut self, fault: Fault) {
+        let net = Arc::clone(&self.deployment.net);
+        match fault {
+            Fault::BreakNext => net.break_next(),
+            Fault::DelayNext(span) => net.delay_next(span),
+            Fault::PauseFor(process, span) => {
+                self.happens(Fault::Pause(process));
+                let (paused, peers) = (Arc::clone(&self.processes[process]), self.peers(process));
+                later(span, move || {
+                    paused.resume();
+                    peers.for_each(|peer| net.resume(peer));
+                });
+            }
+            Fault::KillFor(server, span) => {
+                net.kill(server);
+                later(span, move || net.restart(server, true));
+            }
+            Fault::DropCall(process, task) => self.interrupts[process][task].drop_call(),
+            Fault::LeaveCall(process, task, span) => {
+                let interrupt = Arc::clone(&self.interrupts[process][task]);
+                interrupt.leave_call();
+                let is_free = !self.checks.lock().has_guard(process);
+                self.left = is_free.then(|| (process, task, Instant::now()));
+                later(span, move || interrupt.poll_again());
             }
             fault => self.happens_among_servers(fault),
         }
@@ -172,6 +223,22 @@ impl Running {
         checks.promoted(&lacks, deployment, self.kept_up);
     }
 
+    /// A call that is not polled, and has no guard, stops no other for longer than the bound.
+    pub(super) fn none_was_stopped(&self) {
+        let Some((process, task, since)) = self.left else {
+            return;
+        };
+        let ended = self.ended.lock();
+        let others = ended
+            .iter()
+            .filter(|ended| (ended.0, ended.1) != (process, task));
+        let waited = others.map(|(.., at)| at.saturating_duration_since(since));
+        if let Some(waited) = waited.max().filter(|waited| *waited > STOPPED_MAX) {
+            let what = format!("calls are stopped for {waited:?} by one that is not polled");
+            self.checks.lock().violate(what);
+        }
+    }
+
     /// Closes all clients; then nothing may be left but what a process that crashed has left, and that for no
     /// longer than a lease.
     pub(super) async fn end(&mut self, had_faults: bool) {
@@ -192,6 +259,7 @@ impl Running {
                 }
             }
         }
+        self.deployment.net.all_in_time().await;
         if !is_clean {
             tokio::time::sleep(3 * LEASE).await;
             self.must_be_gone(|name| {

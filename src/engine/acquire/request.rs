@@ -240,18 +240,37 @@ impl ExpiredGrants {
         let Some((request, share, reason)) = lost else {
             return Ok(false);
         };
+        let again = self.count(
+            reason,
+            request.operation,
+            request.policy.lease(),
+            share.age(),
+        );
+        again.map_err(|error| error.of_lock(request.name.as_str()))?;
+        Ok(true)
+    }
+
+    /// Counts a grant that was lost for this reason, `age` after its request.
+    ///
+    /// # Errors
+    /// If the lease is too short.
+    pub(crate) fn count(
+        &mut self,
+        reason: LostReason,
+        operation: &'static str,
+        lease: Duration,
+        age: Duration,
+    ) -> Result<()> {
         self.0 += u32::from(reason == LostReason::Expired);
         if self.0 < EXPIRED_MAX {
-            return Ok(true);
+            return Ok(());
         }
-        let lease = request.policy.lease();
         let message = format!(
             "granted {EXPIRED_MAX} times, but its lease of {lease:?} was over each time before it could be \
-             handed out, the last time {:.0?} after the request; use a lease several times as long as the \
-             server takes to answer",
-            share.age()
+             handed out, the last time {age:.0?} after the request; use a lease several times as long as the \
+             server takes to answer"
         );
-        Err(Error::new(Kind::Io, request.operation, message).of_lock(request.name.as_str()))
+        Err(Error::new(Kind::Io, operation, message))
     }
 }
 

@@ -67,6 +67,7 @@ impl Plan {
             clocks: vec![clock; layout.servers()],
             delay,
             is_native: draw.bool(),
+            before: Vec::new(),
             lacking: Vec::new(),
         }
     }

@@ -54,6 +54,7 @@ impl Plan {
             clocks: (0..servers).map(|_| ServerClock::draw(&mut draw)).collect(),
             delay: ms(&mut draw, 8),
             is_native: draw.bool(),
+            before: Vec::new(),
             lacking: Vec::new(),
         }
     }

@@ -128,6 +128,7 @@ impl Plan {
             layout,
             tasks,
             faults: all,
+            before: Vec::new(),
             lacking,
             clocks: vec![clock; layout.servers()],
             delay,
