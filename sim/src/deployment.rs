@@ -51,6 +51,14 @@ impl Layout {
         }
     }
 
+    /// How many clients a process has: one for each server, or one for all.
+    pub(crate) fn clients(self) -> usize {
+        match self {
+            Self::Apart(servers) => servers,
+            _ => 1,
+        }
+    }
+
     /// The servers with keys: the first ones.
     pub(crate) fn data_servers(self) -> usize {
         match self {

@@ -61,10 +61,7 @@ fn stays(name: &str) -> bool {
 impl Running {
     /// The clients of a process, by their numbers in the network.
     fn peers(&self, process: usize) -> std::ops::Range<usize> {
-        let each = match self.deployment.layout {
-            Layout::Apart(servers) => servers,
-            _ => 1,
-        };
+        let each = self.deployment.layout.clients();
         process * each..(process + 1) * each
     }
 

@@ -129,33 +129,41 @@ fn calls_of_a_lock(op: Op) -> Vec<Op> {
     calls
 }
 
-/// The kinds whose calls meet at one lock.
-const KINDS: [&[Kind]; 9] = [
-    &[Kind::Reentrant],
-    &[Kind::Fair],
-    &[Kind::Write, Kind::Read],
-    &[Kind::Multi, Kind::Reentrant],
-    &[Kind::Permits],
-    &[Kind::Lead],
-    &[Kind::Once],
-    &[Kind::Latch, Kind::Barrier],
-    &[Kind::Redlock],
+const ONE: Layout = Layout::Apart(1);
+const SENTINEL: Layout = Layout::Sentinel {
+    replicas: 1,
+    sentinels: 3,
+};
+
+/// The kinds whose calls meet at one lock, and their servers. The members of several locks are on several nodes of a
+/// cluster, and are taken one after the other there.
+const KINDS: [(Layout, &[Kind]); 11] = [
+    (ONE, &[Kind::Reentrant]),
+    (ONE, &[Kind::Fair]),
+    (ONE, &[Kind::Write, Kind::Read]),
+    (ONE, &[Kind::Multi, Kind::Reentrant]),
+    (ONE, &[Kind::Permits]),
+    (ONE, &[Kind::Lead]),
+    (ONE, &[Kind::Once]),
+    (ONE, &[Kind::Latch, Kind::Barrier]),
+    (Layout::Apart(3), &[Kind::Redlock]),
+    (Layout::Cluster { shards: 2 }, &[Kind::Multi]),
+    (SENTINEL, &[Kind::Reentrant]),
 ];
 
 /// Two processes, which do these calls one after the other, task by task.
-fn plan(kind: Kind, is_native: bool, tasks: [Vec<Vec<Op>>; 2]) -> Plan {
-    let servers = if kind == Kind::Redlock { 3 } else { 1 };
+fn plan(layout: Layout, is_native: bool, tasks: [Vec<Vec<Op>>; 2]) -> Plan {
     let clock = ServerClock {
         drift_ppm: 0,
         ahead_us: 0,
     };
     Plan {
         seed: 1,
-        layout: Layout::Apart(servers),
+        layout,
         tasks: tasks.into(),
         faults: Vec::new(),
         before: Vec::new(),
-        clocks: vec![clock; servers],
+        clocks: vec![clock; layout.servers()],
         delay: MS,
         is_native,
         lacking: Vec::new(),
@@ -163,31 +171,22 @@ fn plan(kind: Kind, is_native: bool, tasks: [Vec<Vec<Op>>; 2]) -> Plan {
 }
 
 /// Two calls at a time, from two processes and from one.
-fn meeting(one: Op, other: Op, last: Op) -> [Plan; 2] {
-    [
-        plan(
-            last.kind,
-            true,
-            [vec![vec![one, last]], vec![vec![other, last]]],
-        ),
-        plan(
-            last.kind,
-            false,
-            [vec![vec![one, last], vec![other]], vec![vec![last]]],
-        ),
-    ]
+fn meeting(layout: Layout, one: Op, other: Op, last: Op) -> [Plan; 2] {
+    let apart = [vec![vec![one, last]], vec![vec![other, last]]];
+    let beside = [vec![vec![one, last], vec![other]], vec![vec![last]]];
+    [plan(layout, true, apart), plan(layout, false, beside)]
 }
 
 impl Plan {
     pub(in crate::world) fn pairs() -> impl Iterator<Item = Self> {
-        KINDS.into_iter().flat_map(|kinds| {
+        KINDS.into_iter().flat_map(|(layout, kinds)| {
             let all: Vec<Op> = kinds.iter().copied().flat_map(calls).collect();
             let last = plain(kinds[0]);
             (0..all.len()).flat_map(move |at| {
                 let (one, others) = (all[at], all[at..].to_vec());
                 others
                     .into_iter()
-                    .flat_map(move |other| meeting(one, other, last))
+                    .flat_map(move |other| meeting(layout, one, other, last))
             })
         })
     }
@@ -211,9 +210,8 @@ impl Plan {
 
     /// What can go wrong when something is about to arrive at a client, or from it.
     fn faults_of(&self, client: usize) -> Vec<Fault> {
-        // Each process has a client for each server.
-        let servers = self.layout.servers();
-        let (process, server) = (client / servers, client % servers);
+        let each = self.layout.clients();
+        let (process, server) = (client / each, client % each);
         let mut faults = vec![
             Fault::BreakNext,
             Fault::DelayNext(SHORT),
