@@ -242,6 +242,25 @@ impl Protocol for FairProtocol {
         Some(call.arg(holder).arg(PLACES_MAX))
     }
 
+    fn heartbeat(
+        &self,
+        any: &HolderRef<'_>,
+        heartbeat: Duration,
+        publish: &str,
+        waiters: &[HolderId],
+    ) -> Option<Call> {
+        let call = call_on_queue(&catalog::FAIR_HEARTBEAT, any.name, any.fenced)
+            .arg(millis(heartbeat))
+            .arg(any.name.lock_channel())
+            .arg(publish)
+            .arg(any.token_retention);
+        Some(
+            waiters
+                .iter()
+                .fold(call, |call, waiter| call.arg(&**waiter)),
+        )
+    }
+
     fn waits_at_server(&self) -> bool {
         true
     }

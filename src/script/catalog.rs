@@ -144,6 +144,7 @@ scripts! {
     FAIR_ACQUIRE fair_acquire
     FAIR_RELEASE fair_release
     FAIR_FORCE_UNLOCK fair_force_unlock
+    FAIR_HEARTBEAT fair_heartbeat
     FAIR_PLACE fair_place
     FAIR_WAITERS fair_waiters
     READ_ACQUIRE read_acquire

@@ -180,6 +180,33 @@ pub(crate) fn released(value: &Value) -> Result<Released, Error> {
     }
 }
 
+/// The reply to a heartbeat, for one waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heartbeat {
+    /// Its place is kept until then, in ms of the server's clock.
+    Kept { until_ms: u64 },
+    /// It has to ask by itself, as if there were no heartbeat.
+    NotKept,
+    /// It has no place.
+    Gone,
+}
+
+pub(crate) fn heartbeats(value: &Value, waiters: usize) -> Result<Vec<Heartbeat>, Error> {
+    let items = array(value)?;
+    if items.len() != waiters {
+        return Err(unreadable(value));
+    }
+    let read = |item| match int(Some(item))? {
+        -1 => Ok(Heartbeat::NotKept),
+        0 => Ok(Heartbeat::Gone),
+        until_ms => match u64::try_from(until_ms) {
+            Ok(until_ms) => Ok(Heartbeat::Kept { until_ms }),
+            Err(_) => Err(unreadable(value)),
+        },
+    };
+    items.iter().map(read).collect()
+}
+
 /// The reply to a request for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permitted {

@@ -371,6 +371,12 @@ impl Drawing<'_> {
                 let used: Vec<_> = (0..used).map(|_| self.holder()).collect();
                 [&call.release()[..], &retention, &used].concat()
             }
+            "fair_heartbeat" => {
+                let waiters = self.draw.usize(..5);
+                let waiters: Vec<_> = (0..waiters).map(|_| self.holder()).collect();
+                let heartbeat = [self.heartbeat()];
+                [&heartbeat[..], &call.message(), &retention, &waiters].concat()
+            }
             "fair_force_unlock" => [&call.message()[..], &retention].concat(),
             _ => panic!("{name} is not drawn here"),
         }

@@ -34,7 +34,9 @@ impl Order {
     /// A command was done at `keys`. Returns the waiter that was passed over, if there is one.
     pub(super) fn done(&mut self, command: &Words, reply: &Reply, keys: &Store) -> Option<String> {
         let now_ms = keys.now_ms();
-        if let Some((name @ ("fair_acquire" | "fair_release"), key, args)) = script(command) {
+        if let Some((name @ ("fair_acquire" | "fair_release" | "fair_heartbeat"), key, args)) =
+            script(command)
+        {
             let lock = self.locks.entry(key.into()).or_default();
             match (name, reply) {
                 ("fair_acquire", Reply::Array(refused)) => {
@@ -47,6 +49,14 @@ impl Order {
                     let is_over = |place: &&[u8]| *waits.holder == **place;
                     !args.iter().take(1).chain(args.iter().skip(4)).any(is_over)
                 }),
+                // Behind four words stand the waiters.
+                ("fair_heartbeat", Reply::Array(kept)) => {
+                    for (waiter, kept) in args.iter().skip(4).zip(kept) {
+                        if let Reply::Int(until_ms @ 1..) = kept {
+                            lock.refused(waiter, *until_ms, now_ms);
+                        }
+                    }
+                }
                 _ => {}
             }
         }

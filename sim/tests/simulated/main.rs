@@ -1,6 +1,7 @@
 //! The engine on simulated servers, in virtual time. One program, because each that links the engine costs half a
 //! minute to build, and because each test works on one processor alone.
 
+mod crowd;
 mod deployed;
 mod double;
 mod faults;

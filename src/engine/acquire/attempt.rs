@@ -19,6 +19,7 @@ use crate::engine::counts::Mode;
 use crate::engine::few::Few;
 use crate::engine::hold::grant_message::GrantMessage;
 use crate::engine::hold::handoff::HANDOFFS_MAX;
+use crate::engine::hold::heartbeats::Kept;
 use crate::engine::hold::protocol::{AcquireTerms, HolderRef, Queue};
 use crate::engine::hold::{Share, local_deadline};
 use crate::script::reply::{self, Acquired, AcquiredAll, Queued};
@@ -273,6 +274,32 @@ impl<'a> Attempt<'a> {
         let (request, id) = self.holders.each().next()?;
         let kept_until = local_deadline(place.poll.sent, request.core.timing.heartbeat);
         Some((ahead, *id, kept_until))
+    }
+
+    /// The place at the server, if it is certain to have one.
+    pub(super) fn place(&self) -> Option<HolderId> {
+        if self.is_in_doubt() {
+            return None;
+        }
+        let (_, id) = self
+            .holders
+            .each()
+            .next()
+            .filter(|_| self.place.is_some())?;
+        Some(*id)
+    }
+
+    /// Notes a heartbeat that keeps the place. Returns until when the place is kept at least.
+    pub(super) fn place_kept(&mut self, kept: Kept) -> Tick {
+        if let Some(place) = &mut self.place {
+            place.poll = Grant {
+                sent: kept.sent,
+                moved: kept.moved,
+                ..place.poll
+            };
+            place.until_ms = kept.until_ms;
+        }
+        local_deadline(kept.sent, self.requests.core().timing.heartbeat)
     }
 
     /// Notes that a hold of this client has the place now, and takes it out of the queue when it ends.

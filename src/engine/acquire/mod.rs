@@ -12,6 +12,7 @@
 //! attempt.rs      one attempt; holders.rs: its holder ids, and the undo of a grant that is not taken
 //! confirm.rs      a grant that replicas have to confirm first
 //! handover.rs     a lock that the server handed over by a notification
+//! heartbeats.rs   keeps the places of all waiters of a client in a queue at the server
 //! recall.rs       asks another client for a lock
 //! waiter.rs       a waiter and its subscription; subscriber.rs: a listener that does not wait; ends subscriptions
 //! plan.rs         pure: what next, after a refusal?
@@ -23,6 +24,7 @@ mod attempt;
 mod attempt_once;
 mod confirm;
 mod handover;
+mod heartbeats;
 mod holders;
 mod local;
 mod plan;

@@ -126,6 +126,8 @@ struct WaitLoop<'a> {
     has_retried: bool,
     /// The number of sleeps.
     sleeps: u32,
+    /// When it last asked the server.
+    asked_at: Tick,
     /// Set when the call first has to wait.
     counted: Option<CountedWait<'a>>,
 }
@@ -153,6 +155,7 @@ impl<'a> WaitLoop<'a> {
             has_recalled: false,
             has_retried: false,
             sleeps: 0,
+            asked_at: Tick::ZERO,
             counted: None,
         }
     }
@@ -218,6 +221,7 @@ impl<'a> WaitLoop<'a> {
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
             return Ok(self.take_over(handoff)?.unwrap_or(Step::Again));
         }
+        self.asked_at = asked;
         let outcome = self.ask(asked, end).await?;
         self.silence().end();
         if backed_off.is_some() || matches!(outcome, Attempted::Refused { .. }) {
@@ -397,8 +401,16 @@ impl<'a> WaitLoop<'a> {
         }
         (self.has_recalled, self.has_retried) = (false, false);
         self.sleeps = self.sleeps.saturating_add(1);
+        let kept_place = self.keep_place(following.as_ref());
+        let mut time = time;
         loop {
             let woken = self.waiter.wait(marks, self.place.as_ref(), time).await;
+            if let Some(later) = self.rest_longer(kept_place.as_ref(), following.as_ref())
+                && matches!(woken, Woken::Timer)
+            {
+                time = later;
+                continue;
+            }
             if !matches!(woken, Woken::Gained)
                 && let Some(step) = self.end_following(following.take())?
             {

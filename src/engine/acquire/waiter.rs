@@ -20,6 +20,7 @@ use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::followers::{Follower, Handed};
 use crate::engine::hold::grant_message::GrantMessage;
 use crate::engine::hold::handoff::HandoffRequest;
+use crate::engine::hold::heartbeats::KeptPlace;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::owner_waiters::OwnersWaiter;
 use crate::engine::hold::protocol::Queue;
@@ -104,6 +105,12 @@ impl<'a> Waiter<'a> {
             waiter,
             handed: Handed::Nothing,
         })
+    }
+
+    /// Lists this waiter among those whose places are kept together. `None` if it queues in its client.
+    pub(super) fn keep_place(&self, place: HolderId) -> Option<KeptPlace<'a>> {
+        let waiter = Arc::clone(self.own.as_ref()?);
+        Some(self.local.heartbeats.rest(place, waiter))
     }
 
     pub(crate) fn marks(&self) -> Marks {

@@ -167,6 +167,16 @@ impl Following<'_> {
         self.followers.0.lock().here.contains(&self.ahead)
     }
 
+    /// Notes that the server keeps the place until then, at least.
+    pub(crate) fn keep_until(&self, kept_until: Tick) {
+        let behind = &mut self.followers.0.lock().behind;
+        if let Some(listed) = behind.get_mut(&self.ahead)
+            && listed.place == self.place
+        {
+            listed.kept_until = kept_until;
+        }
+    }
+
     /// Ends the entry. Returns what the waiter was handed.
     pub(crate) fn end(self) -> Handed {
         let follower = self.remove();

@@ -14,6 +14,7 @@ use redis::Cmd;
 
 use super::followers::Followers;
 use super::handoff::{Handoff, HandoffRequest};
+use super::heartbeats::Heartbeats;
 use super::joinable_read::{JoinableRead, ReaderClass};
 use super::owner_waiters::OwnerWaiters;
 use super::queue::{LocalQueue, Place};
@@ -81,6 +82,8 @@ pub(crate) struct LocalLock {
     pub(crate) acquired_here: OwnerWaiters,
     /// The waiters that may be handed a lock that queues at the server.
     pub(crate) followers: Followers,
+    /// Keeps the places of waiters that queue at the server.
+    pub(crate) heartbeats: Heartbeats,
     /// The holds of this client on the lock.
     pub(crate) holds: LocalHolds,
     /// The number of handles that keep it for their next call.
@@ -170,6 +173,7 @@ impl Locals {
                 .unwrap_or_default(),
             acquired_here: OwnerWaiters::default(),
             followers: Followers::default(),
+            heartbeats: Heartbeats::default(),
             holds: LocalHolds::default(),
             joinable_read: JoinableRead::default(),
             kept: AtomicUsize::new(0),

@@ -32,6 +32,7 @@
 //!   cohort.rs       the waiters that would share one grant
 //! handoff.rs      the hand-off, and its limit in a row
 //! followers.rs    waiters of this client that follow each other in a queue at the server
+//! heartbeats.rs   keeps the places of these waiters, with one script for all
 //! turns.rs        turns between clients: how long this one goes on, and when it asks again
 //! silence.rs      since when the server is silent; bound.rs: the limits of one call
 //! undo.rs         attempts still to be undone; unguarded.rs: holds without a guard
@@ -47,6 +48,7 @@ pub(crate) mod facts;
 pub(crate) mod followers;
 pub(crate) mod grant_message;
 pub(crate) mod handoff;
+pub(crate) mod heartbeats;
 mod join;
 pub(crate) mod joinable_read;
 mod keep;

@@ -107,6 +107,18 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Keeps the places of these waiters in the queue at the server for this long from now; `None` where there is no such
+    /// queue. One of them, `any`, names the lock.
+    fn heartbeat(
+        &self,
+        _any: &HolderRef<'_>,
+        _heartbeat: Duration,
+        _publish: &str,
+        _waiters: &[HolderId],
+    ) -> Option<Call> {
+        None
+    }
+
     /// Whether a refused waiter leaves a place at the server, which has to be removed.
     fn waits_at_server(&self) -> bool {
         false

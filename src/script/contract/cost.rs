@@ -140,6 +140,12 @@ fn fair_without_listeners() -> Vec<Step> {
         fair(U3, GRANT).called("fair acquire, held elsewhere, behind others"),
         fair(U2, GRANT).called("fair acquire, in the queue already"),
         step("fair_place", &FAIR[1..2], &[U3, "1000"]).called("fair, where it stands"),
+        step(
+            "fair_heartbeat",
+            &FAIR,
+            &["3000", "C", "PUBLISH", "0", U2, U3],
+        )
+        .called("fair, the places of two waiters are kept"),
         fair(U4, NO_PLACE).called("fair acquire, held elsewhere, takes no place"),
         fair_ends(U1).called("fair release, the next one does not hear of it"),
         fair(U4, NO_PLACE).called("fair acquire, free, not its turn"),

@@ -6,7 +6,7 @@ use super::fixture::{
     DONE, Fixture, HELD, NOT_HELD, U0, U1, U2, U3, U4, U9, UNKNOWN, User, elsewhere, list, near,
 };
 use crate::conn::error_reply::code;
-use crate::script::reply;
+use crate::script::reply::{self, Heartbeat};
 
 pub(super) const QUEUE: &str = "redisson_lock_queue:{F}";
 pub(super) const TIMEOUTS: &str = "redisson_lock_timeout:{F}";
@@ -129,6 +129,59 @@ async fn the_place_of_a_waiter() {
     let denied = user.run("fair_place", &[QUEUE], &[U1, "1000"]).await;
     assert_eq!(denied.unwrap(), nowhere, "without the right");
     assert_eq!(fixture.keys().await, before, "it changes nothing");
+}
+
+/// One call keeps the places of many waiters, and says who has to ask.
+#[tokio::test]
+async fn heartbeats_of_many_waiters() {
+    let mut fixture = Fixture::new().await;
+    for holder in [U0, U1, U2, U3] {
+        fixture.queue_up(holder, GRANT).await;
+    }
+    let beat = [&["5000", CHANNEL, "PUBLISH", "0"][..], &[U1, U2, U3, U4]].concat();
+    // As a repeat does.
+    for _ in 0..2 {
+        let reply = fixture.run("fair_heartbeat", &KEYS, &beat).await;
+        let beats = reply::heartbeats(&reply, 4).unwrap();
+        let [first, Heartbeat::Kept { until_ms }, last, none] = beats[..] else {
+            panic!("{beats:?}");
+        };
+        assert_eq!(first, Heartbeat::NotKept, "the head asks by itself");
+        assert_eq!((last, none), (beats[1], Heartbeat::Gone));
+        let until_ms = i64::try_from(until_ms).unwrap();
+        assert!(near(until_ms - fixture.now().await, 5_000));
+        assert_eq!(fixture.score(ALIVE, U2).await, until_ms);
+        fixture.in_all_three(&[U1, U2, U3]).await;
+    }
+    // A place that ended is not kept, and one that Redisson took away is not trusted.
+    fixture.dies(U3).await;
+    let reply = fixture.run("fair_heartbeat", &KEYS, &beat).await;
+    let beats = reply::heartbeats(&reply, 4).unwrap();
+    assert!(matches!(beats[1], Heartbeat::Kept { .. }));
+    assert_eq!(beats[2], Heartbeat::NotKept);
+    fixture.make(&["LREM", QUEUE, "1", U2]).await;
+    let reply = fixture.run("fair_heartbeat", &KEYS, &beat).await;
+    let beats = reply::heartbeats(&reply, 4).unwrap();
+    assert_eq!(beats[..3], [Heartbeat::NotKept; 3]);
+}
+
+/// A lock that is free goes to the head, or past a dead one.
+#[tokio::test]
+async fn a_heartbeat_frees_a_queue_whose_head_is_dead() {
+    let mut fixture = Fixture::new().await;
+    for holder in [U0, U1, U2, U3] {
+        fixture.queue_up(holder, GRANT).await;
+    }
+    let mut subscriber = fixture.subscriber().await;
+    fixture.dies(U1).await;
+    fixture.make(&["DEL", "F"]).await;
+    let beat = ["3000", CHANNEL, "PUBLISH", "0", U2, U3];
+    let reply = fixture.run("fair_heartbeat", &KEYS, &beat).await;
+    let beats = reply::heartbeats(&reply, 2).unwrap();
+    assert_eq!(beats[0], Heartbeat::Gone, "it has the lock");
+    assert_eq!(beats[1], Heartbeat::NotKept, "it is the first now");
+    assert_eq!(fixture.messages(&mut subscriber).await.len(), 1);
+    assert_eq!(fixture.fair_release(U2).await, Value::Int(1));
 }
 
 /// The trace of Redisson's `RFairLock`, step by step, with our own replies and without its defects.

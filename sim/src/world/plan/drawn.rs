@@ -42,6 +42,7 @@ impl Plan {
         if servers == 1 {
             add_synchronizers(seed, &mut tasks);
             add_rounds(seed, &mut tasks);
+            add_crowd(seed, &mut tasks);
         }
         if !seed.is_multiple_of(4) {
             add_shutdown(seed, processes, &mut faults);
@@ -223,6 +224,24 @@ pub(super) fn add_rounds(seed: u64, tasks: &mut [Vec<Vec<Op>>]) {
         for _ in 0..draw.usize(1..3) {
             process.push((0..8).map(|_| Op::draw_round(&mut draw)).collect());
         }
+    }
+}
+
+/// In one of eight worlds: more tasks of one process want a fair lock than ask by themselves.
+pub(super) fn add_crowd(seed: u64, tasks: &mut [Vec<Vec<Op>>]) {
+    // A separate generator keeps all other draws from the seed unchanged.
+    let mut draw = Rng::with_seed(seed ^ 0xc40d);
+    if draw.u8(..8) > 0 {
+        return;
+    }
+    let process = draw.usize(..tasks.len());
+    for _ in 0..draw.usize(8..14) {
+        let fair = |draw: &mut Rng| Op {
+            kind: Kind::Fair,
+            lock: 0,
+            ..Op::draw_reader(draw)
+        };
+        tasks[process].push((0..3).map(|_| fair(&mut draw)).collect());
     }
 }
 

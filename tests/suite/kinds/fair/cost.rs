@@ -37,6 +37,26 @@ async fn waiters_for_a_held_lock_ask_once_a_poll() {
     }
 }
 
+/// One script keeps the places of a crowd, and each of them gets the lock in turn.
+#[tokio::test]
+async fn a_crowd_of_one_client_asks_together() {
+    let scene = Scene::new().await;
+    let held = scene.lock().await.lock().await.unwrap();
+    let client = patient_client(&scene.server.url()).await;
+    let waiters: Vec<_> = (0..60).map(|_| wait_for(&scene.lock_of(&client))).collect();
+    scene.queued(60).await;
+    // Each asks once more by itself, before the first answer for all.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let calls = calls_meanwhile(&scene).await;
+    // The heartbeats of all, and the polls of the first.
+    assert!((4..=20).contains(&calls), "{calls}");
+    scene.queued(60).await;
+    held.release().await.unwrap();
+    for waiter in waiters {
+        done(waiter).await.release().await.unwrap();
+    }
+}
+
 /// The lock is free, but the head of the queue does not take it.
 #[tokio::test]
 async fn waiters_behind_a_silent_head_ask_once_a_poll() {
