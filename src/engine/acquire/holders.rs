@@ -19,7 +19,7 @@ use crate::engine::hint::Mark;
 use crate::engine::hold::protocol::{HolderRef, Queue};
 use crate::engine::hold::undo::{PendingRelease, Undo};
 use crate::engine::hold::unguarded::Unguarded;
-use crate::engine::hold::{NewHold, Share};
+use crate::engine::hold::{NewHold, Share, Tokens};
 use crate::script::{Call, catalog};
 
 /// One new holder id for each lock.
@@ -185,11 +185,7 @@ impl<'a> Holders<'a> {
                     handover: grant.handover,
                     policy: request.policy,
                     mode: request.mode,
-                    token: *token,
-                    spare_tokens: token.map_or(0..0, |token| {
-                        let next = token.get() + 1;
-                        next..next + u64::from(grant.spare_tokens)
-                    }),
+                    tokens: Tokens::granted(*token, grant.spare_tokens),
                     replication: request.options.replication,
                     give_up: request.give_up(),
                     group: request.options.group,

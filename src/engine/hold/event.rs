@@ -30,14 +30,40 @@ pub(crate) struct NewHold {
     pub(crate) handover: Option<Duration>,
     pub(crate) policy: LeasePolicy,
     pub(crate) mode: Mode,
-    pub(crate) token: Option<FencingToken>,
-    /// Later tokens that the server reserves for this hold.
-    pub(crate) spare_tokens: Range<u64>,
+    pub(crate) tokens: Tokens,
     pub(crate) replication: Option<Replication>,
     pub(crate) give_up: Duration,
     pub(crate) group: Group,
     /// Whether other readers of this client may join it.
     pub(crate) is_joinable: bool,
+}
+
+/// The fencing token of the owner of a hold, and tokens for its next owners.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens {
+    pub(super) current: Option<FencingToken>,
+    /// Later tokens that the server reserves for this hold.
+    pub(super) spare: Range<u64>,
+}
+
+impl Tokens {
+    /// The token of a grant, and this many tokens after it.
+    pub(crate) fn granted(current: Option<FencingToken>, spare: u32) -> Self {
+        let spare = current.map_or(0..0, |token| {
+            let next = token.get() + 1;
+            next..next + u64::from(spare)
+        });
+        Self { current, spare }
+    }
+
+    /// The token of the next owner.
+    pub(super) fn pass_on(&mut self, fenced: bool) {
+        self.current = if fenced {
+            self.spare.next().map(FencingToken::from)
+        } else {
+            None
+        };
+    }
 }
 
 /// An event of a hold.
@@ -160,6 +186,25 @@ pub(super) struct Entered {
     pub(super) token: Option<FencingToken>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Held,
+    /// No guard is left: it was released, or the release is under way.
+    Released,
+    /// No guard is left, and nothing will release it.
+    Forgotten,
+    Lost(LostReason),
+}
+
+impl Phase {
+    pub(super) fn loss(self) -> Option<LostReason> {
+        match self {
+            Self::Lost(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
 /// The effects of an event, for the shell to carry out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Effects {
@@ -174,12 +219,8 @@ pub(super) struct Effects {
     /// The last guard is gone, and the server may still have the hold.
     pub(super) is_released: bool,
     pub(super) release: Option<ReleaseStep>,
-    /// The hold has ended, for any reason: it is neither renewed nor entered from now on.
-    pub(super) is_over: bool,
-    /// The hold is lost: its guards and its groups have to be notified.
-    pub(super) lost: Option<LostReason>,
-    /// Waiters may succeed now, and have to be woken.
-    pub(super) wakes_waiters: bool,
+    /// The hold has ended in this phase: it is neither renewed nor entered from now on.
+    pub(super) ended: Option<Phase>,
     /// Its deadline has moved.
     pub(super) wakes_guards: bool,
     /// When the watchdog has to check it next.
@@ -207,6 +248,16 @@ pub(super) enum NextStep {
 }
 
 impl Effects {
+    /// Why the hold is lost, if it is: its guards and its groups have to be notified.
+    pub(super) fn lost(&self) -> Option<LostReason> {
+        self.ended.and_then(Phase::loss)
+    }
+
+    /// Whether waiters may succeed now, and have to be woken. After a release that is done once it is sent.
+    pub(super) fn wakes_waiters(&self) -> bool {
+        self.ended.is_some_and(|phase| phase != Phase::Released)
+    }
+
     pub(super) fn check(at: Tick) -> Self {
         Self {
             check_at: Some(at),

@@ -7,6 +7,8 @@
 //! ```text
 //! shared.rs       the state that all handles of a client on one synchronizer share
 //! state.rs        pure: the state of a hold: held -> released or lost; event.rs: its events
+//!   claim.rs        pure: whether a task has taken it; counts.rs: its shares, here and at the server
+//!   lease.rs        pure: its local deadline, and when to renew it
 //!   passing.rs      pure: which holds can be handed off; joining.rs: which readers may join
 //!   keeping.rs      pure: until when a released hold stays at the server
 //! shell.rs        the mutex and the I/O around the state; settle.rs: downgrade and release
@@ -83,7 +85,7 @@ mod turns;
 pub(crate) mod undo;
 pub(crate) mod unguarded;
 
-pub(crate) use event::NewHold;
+pub(crate) use event::{NewHold, Tokens};
 pub(crate) use loss::{LossListener, ShareView, SharedHold};
 pub(crate) use share::Share;
 pub(crate) use share_lease::{ShareLease, local_deadline};

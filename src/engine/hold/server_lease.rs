@@ -8,6 +8,8 @@ use crate::engine::clock::Tick;
 
 #[derive(Debug)]
 pub(super) struct ServerLease {
+    /// The longest of all leases that were answered.
+    longest: Duration,
     /// No answered lease lasts longer, and no lease of a renewal.
     deadline: Tick,
     /// No requested lease without an answer lasts longer.
@@ -17,13 +19,18 @@ pub(super) struct ServerLease {
 }
 
 impl ServerLease {
-    /// For a hold whose requests were all answered.
-    pub(super) fn until(deadline: Tick) -> Self {
+    /// For a hold whose requests were all answered by now: the longest of them, and the last.
+    pub(super) fn granted(now: Tick, longest: Duration, given: Duration) -> Self {
         Self {
-            deadline,
+            longest,
+            deadline: now.after(given),
             late: Tick::ZERO,
             late_before: Tick::ZERO,
         }
+    }
+
+    pub(super) fn longest(&self) -> Duration {
+        self.longest
     }
 
     pub(super) fn end(&self) -> Tick {
@@ -43,6 +50,7 @@ impl ServerLease {
 
     /// The lease was set by now. If it was requested only once, it cannot be set again.
     pub(super) fn note_answered(&mut self, now: Tick, lease: Duration, is_repeated: bool) {
+        self.longest = self.longest.max(lease);
         if !is_repeated {
             self.late = self.late_before;
             self.note_sent(now, lease);

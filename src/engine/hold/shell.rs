@@ -202,7 +202,8 @@ impl Hold {
     }
 
     fn carry_out(&self, effects: Effects) {
-        if effects.is_over {
+        let is_over = effects.ended.is_some();
+        if is_over {
             self.core.watchdog.withdraw(self.number);
             self.local.remove_hold(self);
             self.wake_follower();
@@ -212,13 +213,13 @@ impl Hold {
         if effects.release == Some(ReleaseStep::Sent) {
             self.local.release_sent();
         }
-        if effects.wakes_waiters {
+        if effects.wakes_waiters() {
             self.local.wake_waiters();
         }
-        if effects.wakes_guards || effects.is_over {
+        if effects.wakes_guards || is_over {
             self.changed.notify();
         }
-        if let Some(reason) = effects.lost {
+        if let Some(reason) = effects.lost() {
             self.end_at_server(reason);
             self.end_stay();
             self.note_loss(reason);
@@ -292,7 +293,7 @@ impl Hold {
         if !state.is_held() {
             return state.loss();
         }
-        self.apply_to(state, now, Event::ClockRead).lost
+        self.apply_to(state, now, Event::ClockRead).lost()
     }
 
     /// What the server may have of the hold without a guard.

@@ -1,24 +1,26 @@
 //! The state of one hold: a plain value, without locks, clocks or servers.
 //!
 //! [`HoldState::apply`] takes an event and returns what its shell has to do. Invariants: a hold goes from held to
-//! released, forgotten or lost, once, and never back. A grant counts only if it arrives before the local deadline.
-//! The deadline is counted from before the request was sent, and never lies beyond the end of the longest share. The
-//! server counts one hold for all shares, alive or forgotten, in the strongest of their modes. Only a hold that is
-//! certain and consists of one exclusive share is handed off, or left to its client.
+//! released, forgotten or lost, once, and never back. Only a hold that is certain and consists of one exclusive share is
+//! handed off, or left to its client.
 
+mod claim;
+mod counts;
 mod joining;
 mod keeping;
+mod lease;
 mod passing;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
 use std::time::Duration;
 
-use super::event::{Effects, Entered, Event, NewHold, NextStep, ReleaseStep};
+use self::claim::{Claim, Stage};
+use self::counts::HoldCounts;
+use self::lease::HoldLease;
+use super::event::{Effects, Entered, Event, NewHold, NextStep, Phase, Tokens};
 use super::readers::Readers;
-use super::server_lease::ServerLease;
-use super::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
+use super::share_lease::ShareLease;
 use super::sticky_span::StickySpan;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::HolderId;
@@ -27,41 +29,16 @@ use crate::api::owner::Owner;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::{Counts, Mode};
 
-/// A lock that the server handed over comes with a short lease. Its holder can be done within this time, or within a
-/// quarter of that lease, before a renewal sets the lease to its full length.
-const HANDOVER_GRACE: Duration = Duration::from_millis(100);
-
-/// Renewals may come early by this fraction of a lease, so that they can be sent together with others.
-const RENEWED_TOGETHER: u32 = 32;
-
 #[derive(Debug)]
 pub(super) struct HoldState {
     phase: Phase,
     /// The present owner. One task of this client may hand the hold off to another.
     owner: Owner,
-    /// The shares of live guards.
-    counts: Counts,
-    /// The shares that were forgotten. They are never released.
-    forgotten: Counts,
-    /// The counts that the server is known to have: one in one mode, or none. `None` if they are in doubt.
-    server_counts: Option<Counts>,
-    /// The local deadline.
-    deadline: Tick,
-    /// How long the server may have it.
-    at_server: ServerLease,
-    /// The longest lease that may have been requested.
-    lease: Duration,
+    counts: HoldCounts,
+    lease: HoldLease,
     /// A call about it ends after this time without an answer.
     give_up: Duration,
-    /// The leases of live guards.
-    leases: ShareLeases,
-    /// Whether it belongs to a call that has not returned, or was handed off to a task that has not taken it yet.
-    /// Neither may ever be polled again, so no renewal is sent for it.
-    is_unclaimed: bool,
-    /// Whether the watchdog does not check it before its deadline, because the hold was unclaimed at the last check.
-    is_check_put_off: bool,
-    /// Whether its owner has a guard of it. If not, it belongs to a call that is not finished.
-    has_guard: bool,
+    claim: Claim,
     /// The time that released guards asked for: if its last share ends earlier, it is left at the server until then.
     /// [`Tick::ZERO`] if no guard asked, or if it must not be left.
     kept_until: Tick,
@@ -71,75 +48,33 @@ pub(super) struct HoldState {
     readers: Readers,
     /// If its downgrade is or was deferred for readers: until when it may exclude others for them.
     downgrade_due: Option<Tick>,
-    /// It was handed over and has not had its full lease yet: no renewal is due before this time.
-    grace_end: Option<Tick>,
-    /// The lease that it had when it was handed over, until it has its full lease.
-    handed_over: Option<Duration>,
     /// The places at the server of the tasks that it was handed on to, in order. They end with it.
     places: Vec<HolderId>,
-    token: Option<FencingToken>,
-    /// Later tokens that the server reserves for this hold.
-    spare_tokens: Range<u64>,
-    /// When doubt arose whether the server has it. The answer to a later renewal ends the doubt.
-    doubted_since: Option<Tick>,
-    /// Whether a release was decided on and is not sent yet.
-    is_release_unsent: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Held,
-    /// No guard is left: it was released, or the release is under way.
-    Released,
-    /// No guard is left, and nothing will release it.
-    Forgotten,
-    Lost(LostReason),
+    tokens: Tokens,
 }
 
 impl HoldState {
     /// The state of a hold that was just granted, with one share, and the lease of that share.
     pub(super) fn new(now: Tick, new: &NewHold) -> (Self, ShareLease) {
-        let lease = new.policy.lease();
-        let given = new.handover.unwrap_or(lease);
-        let deadline = local_deadline(new.sent, given);
-        let grace = HANDOVER_GRACE.min(now.until(deadline) / 4);
-        let share = if new.policy.is_renewed() {
-            ShareLease::of(new.policy, new.sent, now)
-        } else {
-            ShareLease::Until(deadline)
-        };
-        let deadline = deadline.min(share.end());
+        let (lease, share) = HoldLease::granted(now, new);
         let readers = if new.is_joinable {
-            Readers::open(now, lease)
+            Readers::open(now, new.policy.lease())
         } else {
             Readers::default()
         };
         let state = Self {
             phase: Phase::Held,
             owner: new.owner.clone(),
-            counts: Counts::one(new.mode),
-            forgotten: Counts::NONE,
-            server_counts: Some(Counts::one(new.mode)),
-            deadline,
-            // All requests so far were executed by now.
-            at_server: ServerLease::until(now.after(given)),
+            counts: HoldCounts::granted(new.mode),
             lease,
             give_up: new.give_up,
-            leases: ShareLeases::of(share),
-            is_unclaimed: true,
-            is_check_put_off: false,
-            has_guard: false,
+            claim: Claim::pending(false),
             kept_until: Tick::ZERO,
             sticky: StickySpan::default(),
             readers,
             downgrade_due: None,
-            grace_end: new.handover.map(|_| now.after(grace)),
-            handed_over: new.handover,
             places: Vec::new(),
-            token: new.token,
-            spare_tokens: new.spare_tokens.clone(),
-            doubted_since: None,
-            is_release_unsent: false,
+            tokens: new.tokens.clone(),
         };
         (state, share)
     }
@@ -152,9 +87,9 @@ impl HoldState {
             Event::Lost(LostReason::Expired) => return self.expire(now.tick()),
             Event::Lost(reason) => return self.lose(reason, Tick::ZERO),
             Event::GuardMade { sticky } => {
-                self.has_guard = true;
                 self.sticky.ask(sticky);
                 effects.check_at = self.claim();
+                self.claim.stage = Stage::Guarded;
             }
             Event::LeftToClient { before, after, end } => {
                 self.sticky.begin(end);
@@ -185,32 +120,33 @@ impl HoldState {
                 return self.forget_share(&owner, mode, lease);
             }
             Event::ShareLeaseChanged { before, after } => {
-                self.leases.add(after);
-                self.remove_lease(before);
+                self.lease.replace(before, after);
                 self.put_off_check();
                 return Effects::check(self.next_check());
             }
-            Event::CountsSent(counts) => return self.counts_sent(counts),
-            Event::CountsSettled(counts) => self.server_counts = Some(counts),
-            Event::CountsInDoubt => self.server_counts = None,
-            Event::Doubted => self.doubted_since = Some(now.tick()),
-            Event::RenewalBegun { lease } => self.at_server.note_sent(now.tick(), lease),
+            Event::CountsSent(counts) => effects.release = self.counts.sent(counts),
+            Event::CountsSettled(counts) => self.counts.at_server = Some(counts),
+            Event::CountsInDoubt => self.counts.at_server = None,
+            Event::Doubted => self.lease.doubted_since = Some(now.tick()),
+            Event::RenewalBegun { lease } => self.lease.at_server.note_sent(now.tick(), lease),
             Event::Renewed { sent, lease } => return self.renewed(now.tick(), sent, lease),
             Event::Entered(entered) => return self.add_share(now.tick(), entered),
-            Event::LeaseSent { lease, until } => self.at_server.note_sent_until(until, lease),
+            Event::LeaseSent { lease, until } => self.lease.at_server.note_sent_until(until, lease),
             Event::LeaseAnswered { lease, is_repeated } => {
-                self.at_server.note_answered(now.tick(), lease, is_repeated);
-                self.lease = self.lease.max(lease);
+                let at_server = &mut self.lease.at_server;
+                at_server.note_answered(now.tick(), lease, is_repeated);
             }
             Event::HandedOff(next) => self.change_owner(next),
-            Event::HandoffAccepted(mode) => return self.accept_handoff(now.tick(), mode),
-            Event::TokenRaised(token) => self.set_token(token),
+            Event::HandoffAccepted(mode) => {
+                effects.check_at = self.accept_handoff(now.tick(), mode)
+            }
+            Event::TokenRaised(token) => self.tokens = Tokens::granted(Some(token), 0),
         }
         effects
     }
 
     fn expire_if_due(&mut self, now: Tick) -> Effects {
-        if now < self.deadline {
+        if now < self.lease.deadline {
             return Effects::default();
         }
         self.expire(now)
@@ -219,7 +155,7 @@ impl HoldState {
     /// Its deadline has passed: no renewal was answered in time, or its shares ended by themselves. In the second
     /// case the server still has it, and keeps it for as long as a released guard asked for.
     fn expire(&mut self, now: Tick) -> Effects {
-        match self.leases.loss_at(now) {
+        match self.lease.shares.loss_at(now) {
             Some(reason) => self.lose(reason, self.kept_after(now)),
             None => self.lose(LostReason::Expired, Tick::ZERO),
         }
@@ -232,11 +168,22 @@ impl HoldState {
         self.phase = Phase::Lost(reason);
         self.kept_until = kept_until;
         Effects {
-            is_over: true,
-            lost: Some(reason),
-            wakes_waiters: true,
+            ended: Some(self.phase),
             ..Effects::default()
         }
+    }
+
+    /// Ends the hold if no guard has a share of it.
+    fn end_without_shares(&mut self) -> Option<Phase> {
+        if self.phase != Phase::Held || !self.counts.alive.is_none() {
+            return None;
+        }
+        self.phase = if self.counts.forgotten.is_none() {
+            Phase::Released
+        } else {
+            Phase::Forgotten
+        };
+        Some(self.phase)
     }
 
     /// Ends a share. If `ends` is `None`, turns an exclusive share into a shared share.
@@ -251,8 +198,8 @@ impl HoldState {
             is_local: !self.lower_counts(mode, ends),
             ..Effects::default()
         };
-        if let Phase::Lost(reason) = self.phase {
-            effects.refused = Some(reason);
+        effects.refused = self.loss();
+        if effects.refused.is_some() {
             return effects;
         }
         if effects.is_local {
@@ -260,22 +207,19 @@ impl HoldState {
             return effects;
         }
         match ends {
-            Some((_, lease)) => self.remove_lease(lease),
-            None => self.counts = self.counts.raised(Mode::Shared),
+            Some((_, lease)) => self.lease.remove(lease),
+            None => self.counts.alive = self.counts.alive.raised(Mode::Shared),
         }
-        effects.is_over = self.counts.is_none();
-        if effects.is_over && !self.forgotten.is_none() {
-            self.phase = Phase::Forgotten;
-            effects.wakes_waiters = true;
+        effects.ended = self.end_without_shares();
+        if effects.ended == Some(Phase::Forgotten) {
             return effects;
         }
-        let lets_others_in = effects.is_over || (was_exclusive && !self.is_exclusive());
-        if lets_others_in && !self.is_release_unsent {
-            self.is_release_unsent = true;
-            effects.release = Some(ReleaseStep::Decided);
+        let is_over = effects.ended.is_some();
+        if is_over || (was_exclusive && !self.is_exclusive()) {
+            // Others may get in.
+            effects.release = self.counts.decide_release();
         }
-        if effects.is_over {
-            self.phase = Phase::Released;
+        if is_over {
             if self.kept_until != Tick::ZERO {
                 self.kept_until = self.kept_after(now.tick());
             }
@@ -294,17 +238,10 @@ impl HoldState {
         if !self.is_counted_of_forgotten(owner, mode, lease) {
             return Effects::default();
         }
-        self.remove_lease(lease);
-        let mode = self.counted_as(mode);
-        self.counts = self.counts.lowered(mode);
-        self.forgotten = self.forgotten.raised(mode);
-        let is_over = self.counts.is_none() && self.phase == Phase::Held;
-        if is_over {
-            self.phase = Phase::Forgotten;
-        }
+        self.lease.remove(lease);
+        self.counts.forget(mode);
         Effects {
-            is_over,
-            wakes_waiters: is_over,
+            ended: self.end_without_shares(),
             ..Effects::default()
         }
     }
@@ -315,14 +252,13 @@ impl HoldState {
         {
             return Effects::default();
         }
-        self.counts = self.counts.raised(entered.mode);
-        self.is_unclaimed = false;
+        self.counts.alive = self.counts.alive.raised(entered.mode);
+        self.claim.begin();
         self.readers.enter(&entered.owner, entered.token);
         if let Some(token) = entered.token {
-            self.set_token(token);
+            self.tokens = Tokens::granted(Some(token), 0);
         }
-        self.leases.add(entered.share);
-        self.keep_to_leases();
+        self.lease.add(entered.share);
         Effects {
             is_accepted: true,
             check_at: Some(self.next_check()),
@@ -332,39 +268,19 @@ impl HoldState {
 
     fn renewed(&mut self, now: Tick, sent: Tick, lease: Duration) -> Effects {
         let wakes_guards = self.extend(now, sent, lease);
-        self.is_check_put_off = self.is_unclaimed();
-        self.doubted_since.take_if(|since| *since <= sent);
+        self.claim.is_check_put_off = self.is_unclaimed();
+        self.lease.doubted_since.take_if(|since| *since <= sent);
         // The share that needed this renewal may have ended since it was sent.
-        self.keep_to_leases();
+        self.lease.keep_to_shares();
         Effects {
             wakes_guards,
             ..Effects::default()
         }
     }
 
-    fn set_token(&mut self, token: FencingToken) {
-        self.token = Some(token);
-        self.spare_tokens = 0..0;
-    }
-
     /// Accepts a lease that the server has confirmed, unless the answer came too late.
     fn extend(&mut self, now: Tick, sent: Tick, lease: Duration) -> bool {
-        if self.phase != Phase::Held || now >= self.deadline {
-            return false;
-        }
-        self.deadline = self.deadline.max(local_deadline(sent, lease));
-        (self.grace_end, self.handed_over) = (None, None);
-        true
-    }
-
-    fn remove_lease(&mut self, lease: ShareLease) {
-        self.leases.remove(lease);
-        self.keep_to_leases();
-    }
-
-    /// Limits the deadline to the end of the longest share. The server may have it for longer.
-    fn keep_to_leases(&mut self) {
-        self.deadline = self.deadline.min(self.leases.end());
+        self.is_held() && self.lease.extend(now, sent, lease)
     }
 
     /// The watchdog's next step for this hold.
@@ -372,24 +288,13 @@ impl HoldState {
         if self.phase != Phase::Held {
             return NextStep::Gone;
         }
-        if now >= self.deadline {
+        if now >= self.lease.deadline {
             return NextStep::Expired;
         }
-        if self.next_check_of_lease() > now && self.doubted_since.is_none() {
+        if self.next_check_of_lease() > now && !self.is_doubted() {
             return NextStep::Wait(self.next_check());
         }
-        // The server is asked about a hold that is not renewed, without lengthening its lease.
-        let lease = match self.leases.lease() {
-            Some(lease) => lease_until(lease, now, self.leases.end().max(self.kept_until)),
-            None => now.until(self.deadline),
-        };
-        let wait = if self.grace_end.is_some() {
-            // Leave time for a second attempt.
-            (lease / 6).min(now.until(self.deadline) / 2)
-        } else {
-            lease / 6
-        };
-        NextStep::Renew { lease, wait }
+        self.lease.renewal(now, self.kept_until)
     }
 
     /// When the watchdog has to check the hold: after a third of its lease, at its end, or when its downgrade is due.
@@ -398,11 +303,11 @@ impl HoldState {
     }
 
     fn next_check_of_lease(&self) -> Tick {
-        if let Some(since) = self.doubted_since {
+        if let Some(since) = self.lease.doubted_since {
             // At once: an answer older than the doubt does not end it.
             since
         } else if self.is_unclaimed() {
-            self.deadline
+            self.lease.deadline
         } else {
             self.renewal_due()
         }
@@ -410,17 +315,7 @@ impl HoldState {
 
     /// Returns when a renewal of a claimed hold is due.
     pub(super) fn renewal_due(&self) -> Tick {
-        if let Some(lease) = self.leases.lease()
-            // Otherwise a renewal would be of no use.
-            && self.deadline < self.leases.end()
-        {
-            // Renewals that are due at about the same time go together, in one command.
-            let check = self.deadline.before(lease * 2 / 3);
-            let check = check.rounded_down(lease / RENEWED_TOGETHER);
-            check.max(self.grace_end.unwrap_or(Tick::ZERO))
-        } else {
-            self.deadline
-        }
+        self.lease.renewal_due()
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -428,10 +323,7 @@ impl HoldState {
     }
 
     pub(super) fn loss(&self) -> Option<LostReason> {
-        match self.phase {
-            Phase::Lost(reason) => Some(reason),
-            _ => None,
-        }
+        self.phase.loss()
     }
 
     pub(super) fn is_exclusive(&self) -> bool {
@@ -440,21 +332,21 @@ impl HoldState {
 
     /// Whether the server may have lost it, as far as this client knows.
     pub(super) fn is_doubted(&self) -> bool {
-        self.doubted_since.is_some()
+        self.lease.doubted_since.is_some()
     }
 
     /// The counts that the server should have: one, in the strongest mode of all shares.
     pub(super) fn target_counts(&self) -> Counts {
-        self.counts.plus(self.forgotten).at_server()
+        self.counts.target()
     }
 
     /// Whether the server is known to have the target counts.
     pub(super) fn is_settled(&self) -> bool {
-        self.server_counts == Some(self.target_counts())
+        self.counts.is_settled()
     }
 
     pub(super) fn counts(&self) -> Counts {
-        self.counts
+        self.counts.alive
     }
 
     pub(super) fn owner(&self) -> &Owner {
@@ -462,16 +354,16 @@ impl HoldState {
     }
 
     pub(super) fn token(&self) -> Option<FencingToken> {
-        self.token
+        self.tokens.current
     }
 
     pub(super) fn deadline(&self) -> Tick {
-        self.deadline
+        self.lease.deadline
     }
 
     /// No lease that was ever requested lasts longer at the server.
     pub(super) fn server_end(&self) -> Tick {
-        self.at_server.end()
+        self.lease.at_server.end()
     }
 
     /// The places at the server that end with it.
@@ -480,7 +372,7 @@ impl HoldState {
     }
 
     pub(super) fn lease(&self) -> Duration {
-        self.lease
+        self.lease.at_server.longest()
     }
 
     pub(super) fn give_up(&self) -> Duration {

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use super::HoldState;
+use super::claim::Stage;
 use crate::api::fencing::FencingToken;
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::engine::hold::event::{DeferredDowngrade, Effects, ReleaseStep};
+use crate::engine::hold::event::{DeferredDowngrade, Effects};
 use crate::engine::hold::readers::{Leave, Readers};
 use crate::engine::hold::share_lease::ShareLease;
 
@@ -24,16 +25,19 @@ impl HoldState {
         self.readers.takes(now, lease)
             && self.is_held()
             && !self.is_written()
-            && self.has_half_left(now, lease)
-            && self.server_counts.is_some_and(|counts| !counts.is_none())
+            && self.lease.has_half_left(now, lease)
+            && self
+                .counts
+                .at_server
+                .is_some_and(|counts| !counts.is_none())
             && !self.is_doubted()
             && !self.is_recalled()
-            && self.token.is_none()
+            && self.tokens.current.is_none()
             && self.give_up == give_up
     }
 
     pub(super) fn join(&mut self, owner: Owner, is_claimed: bool) {
-        let (first, shares) = (&self.owner, self.counts.shared);
+        let (first, shares) = (&self.owner, self.counts.alive.shared);
         self.readers.join(owner, is_claimed, first, shares);
     }
 
@@ -53,7 +57,7 @@ impl HoldState {
         !is_recalled
             && self.is_one_certain_share(now)
             && share == ShareLease::Renewed(lease)
-            && self.has_half_left(now, lease)
+            && self.lease.has_half_left(now, lease)
     }
 
     /// Whether its owner can have one more share without the server: with this lease of its own, where a lease is
@@ -65,16 +69,11 @@ impl HoldState {
         share: ShareLease,
     ) -> bool {
         let is_long_enough = if share.is_renewed() {
-            lease <= self.lease && self.has_half_left(now, lease)
+            lease <= self.lease() && self.lease.has_half_left(now, lease)
         } else {
-            share.end() <= self.deadline
+            share.end() <= self.lease.deadline
         };
         is_long_enough && !self.is_doubted()
-    }
-
-    pub(super) fn has_half_left(&self, now: Tick, lease: Duration) -> bool {
-        let lease = self.handed_over.map_or(lease, |given| given.min(lease));
-        now.until(self.deadline) >= lease / 2
     }
 
     /// A writer passes the hold on to readers, and the server hears of it later. Returns when the watchdog has to
@@ -83,9 +82,9 @@ impl HoldState {
         self.readers =
             Readers::after_writer(deferred.first.clone(), deferred.until, deferred.lease);
         self.owner = deferred.first;
-        self.has_guard = false;
+        self.claim.stage = Stage::Unclaimed;
         self.give_up = deferred.give_up;
-        self.token = None;
+        self.tokens.current = None;
         self.sticky.pass_on();
         let before = self.downgrade_due.replace(deferred.until);
         (before != Some(deferred.until)).then(|| self.next_check())
@@ -119,10 +118,9 @@ impl HoldState {
             return effects;
         }
         self.readers.count_as_reader();
-        self.counts = self.counts.lowered(Mode::Exclusive).raised(Mode::Shared);
-        if !std::mem::replace(&mut self.is_release_unsent, true) {
-            effects.release = Some(ReleaseStep::Decided);
-        }
+        self.counts.alive = self.counts.alive.lowered(Mode::Exclusive);
+        self.counts.alive = self.counts.alive.raised(Mode::Shared);
+        effects.release = self.counts.decide_release();
         effects
     }
 
@@ -133,22 +131,12 @@ impl HoldState {
         {
             return false;
         }
-        let mode = self.counted_as(mode);
-        self.counts = self.counts.lowered(mode);
-        if self.counts.is_none() && self.readers.is_one_left() {
+        self.counts.lower(mode);
+        if self.counts.alive.is_none() && self.readers.is_one_left() {
             // The last reader takes the place of the share that was forgotten.
-            self.forgotten = self.forgotten.raised(Mode::Shared);
+            self.counts.forgotten = self.counts.forgotten.raised(Mode::Shared);
         }
         true
-    }
-
-    /// The mode in which the server counts the last share of this mode. It counts readers as a writer while the
-    /// downgrade is deferred.
-    pub(super) fn counted_as(&self, mode: Mode) -> Mode {
-        match mode {
-            Mode::Shared if self.counts.shared == 0 => Mode::Exclusive,
-            mode => mode,
-        }
     }
 
     /// Forgets a share, which is never released. True if the server counts it.
@@ -172,10 +160,10 @@ impl HoldState {
     /// The number of shares of this owner, which has at least one.
     pub(in crate::engine::hold) fn shares_of(&self, owner: &Owner, mode: Mode) -> u32 {
         let joined = self.readers.shares_of(owner);
-        joined.unwrap_or_else(|| self.counts.of(mode))
+        joined.unwrap_or_else(|| self.counts.alive.of(mode))
     }
 
     pub(in crate::engine::hold) fn token_of(&self, owner: &Owner) -> Option<FencingToken> {
-        self.readers.token_of(owner).unwrap_or(self.token)
+        self.readers.token_of(owner).unwrap_or(self.tokens.current)
     }
 }

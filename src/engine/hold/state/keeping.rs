@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{HoldState, Phase};
+use super::HoldState;
 use crate::engine::clock::Tick;
+use crate::engine::hold::event::Phase;
 
 impl HoldState {
     /// Notes that a released guard asked to keep the hold until then. Ignored if the hold is lost.

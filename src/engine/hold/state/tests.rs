@@ -2,12 +2,14 @@
 
 use proptest::prelude::*;
 
+use super::lease::RENEWED_TOGETHER;
 use super::*;
 use crate::api::holder::HolderId;
 use crate::api::options::LeasePolicy;
 use crate::engine::hint::Hint;
-use crate::engine::hold::event::{DeferredDowngrade, NextOwner};
+use crate::engine::hold::event::{DeferredDowngrade, NextOwner, ReleaseStep};
 use crate::engine::hold::readers::JOINS_MAX;
+use crate::engine::hold::share_lease::local_deadline;
 use crate::observe::group::Group;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -36,12 +38,20 @@ fn new_hold(policy: LeasePolicy, mode: Mode) -> NewHold {
         handover: None,
         policy,
         mode,
-        token: Some(FencingToken::from(7)),
-        spare_tokens: 8..10,
+        tokens: Tokens::granted(Some(FencingToken::from(7)), 2),
         replication: None,
         give_up: REPLY,
         group: Group::NONE,
         is_joinable: false,
+    }
+}
+
+/// No token, though some are left.
+fn unfenced() -> Tokens {
+    let current = None;
+    Tokens {
+        current,
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive).tokens
     }
 }
 
@@ -159,9 +169,9 @@ fn only_what_is_held_changes_its_phase() {
             let expected = if before == Phase::Held { phase } else { before };
             assert_eq!(state.phase, expected, "{name}, {what}");
             let is_over = before != state.phase;
-            assert_eq!(effects.is_over, is_over, "{name}, {what}");
-            assert_eq!(effects.lost.is_some(), is_over, "{name}, {what}");
-            assert_eq!(effects.wakes_waiters, is_over, "{name}, {what}");
+            assert_eq!(effects.ended.is_some(), is_over, "{name}, {what}");
+            assert_eq!(effects.lost().is_some(), is_over, "{name}, {what}");
+            assert_eq!(effects.wakes_waiters(), is_over, "{name}, {what}");
         }
     }
 }
@@ -239,14 +249,14 @@ fn the_end_of_a_share_by_what_is_left() {
             assert!(state.apply(secs(101), granted).is_accepted, "{what}");
         }
         let effects = state.apply(secs(102), event);
-        assert_eq!(effects.is_over, is_over, "{what}");
+        assert_eq!(effects.ended.is_some(), is_over, "{what}");
         assert_eq!(effects.is_released, is_released, "{what}");
         assert_eq!(effects.release, release, "{what}");
         assert_eq!(effects.refused, None, "{what}");
         assert_eq!(state.is_held(), !is_over, "{what}");
         // A release wakes waiters itself. Without a release they are woken here.
         assert_eq!(
-            effects.wakes_waiters,
+            effects.wakes_waiters(),
             is_over && release.is_none(),
             "{what}"
         );
@@ -282,7 +292,7 @@ fn a_re_entry_is_local_and_says_when_to_look() {
     assert_eq!(check, state.next_check());
     assert!(check < end, "its end was the first thing to look for");
     let left = state.apply(secs(102), released(Mode::Exclusive));
-    assert!(left.is_local && !left.is_over && left.release.is_none());
+    assert!(left.is_local && left.ended.is_none() && left.release.is_none());
     let mut over = held();
     let granted = reentry(secs(131), &over, Mode::Exclusive);
     assert_eq!(over.apply(secs(131), granted), Effects::default());
@@ -373,10 +383,11 @@ fn a_hold_is_kept_for_what_was_forgotten() {
     let mut state = held();
     let granted = reentry(secs(101), &state, Mode::Exclusive);
     state.apply(secs(101), granted);
-    assert!(!state.apply(secs(102), forgotten(Mode::Exclusive)).is_over);
+    let left = state.apply(secs(102), forgotten(Mode::Exclusive));
+    assert!(left.ended.is_none());
     assert_eq!(state.target_counts(), ONE);
     let effects = state.apply(secs(103), released(Mode::Exclusive));
-    assert!(effects.is_over && !effects.is_released);
+    assert!(effects.ended.is_some() && !effects.is_released);
     assert_eq!(effects.release, None, "nothing releases it");
 }
 
@@ -502,7 +513,7 @@ fn a_hold_is_renewed_up_to_its_max_and_lost_for_that_reason() {
     assert_eq!(asked[0], LEASE);
     assert!(asked[1] < LEASE, "{asked:?}");
     assert_eq!(state.next_step(end.before(REPLY)), NextStep::Wait(end));
-    let lost = state.apply(end, Event::ClockRead).lost;
+    let lost = state.apply(end, Event::ClockRead).lost();
     assert_eq!(lost, Some(LostReason::MaxHold));
 }
 
@@ -512,7 +523,7 @@ fn a_hold_that_misses_its_renewals_has_not_reached_its_max() {
     let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
     for event in [Event::ClockRead, Event::Lost(LostReason::Expired)] {
         let (mut state, _) = HoldState::new(secs(100), &new_hold(policy, Mode::Exclusive));
-        let lost = state.apply(state.deadline(), event).lost;
+        let lost = state.apply(state.deadline(), event).lost();
         assert_eq!(lost, Some(LostReason::Expired));
     }
 }
@@ -592,7 +603,7 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
     let end = |now| {
         let mut state = held();
         let effects = state.apply(now, released_early(Mode::Exclusive, kept_until));
-        assert!(effects.is_over && effects.release == Some(ReleaseStep::Decided));
+        assert!(effects.ended.is_some() && effects.release == Some(ReleaseStep::Decided));
         assert!(!state.is_settled(), "the server has to hear of this");
         assert_eq!(effects.is_released, state.kept_for(now).is_none());
         assert_eq!(state.is_kept(), state.kept_for(now).is_some());
@@ -622,15 +633,18 @@ fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
     ] {
         let mut state = held_twice(other);
         let effects = state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
-        assert!(!effects.is_over && !state.is_kept(), "a guard is left");
+        assert!(
+            effects.ended.is_none() && !state.is_kept(),
+            "a guard is left"
+        );
         let offer = state.can_hand_off(secs(102), other, LeasePolicy::Renewed(lease), false);
         assert!(!offer, "it stays until then");
         let effects = match lost {
             Some(_) => state.apply(end, Event::ClockRead),
             None => state.apply(end, released(Mode::Exclusive)),
         };
-        assert!(effects.is_over && !effects.is_released);
-        assert_eq!(effects.lost, lost);
+        assert!(effects.ended.is_some() && !effects.is_released);
+        assert_eq!(effects.lost(), lost);
         assert_eq!(
             state.kept_for(end),
             Some(Duration::from_secs(7)),
@@ -651,7 +665,7 @@ fn what_is_lost_at_the_server_is_not_left() {
             secs(103)
         };
         let effects = state.apply(lost_at, Event::Lost(reason));
-        assert_eq!(effects.lost, Some(reason));
+        assert_eq!(effects.lost(), Some(reason));
         assert!(!state.is_kept() && state.kept_for(lost_at).is_none());
     }
 }
@@ -676,7 +690,7 @@ fn a_renewal_reaches_what_a_released_guard_asked_for() {
 fn joined() -> (HoldState, Owner, Owner) {
     let new = NewHold {
         is_joinable: true,
-        token: None,
+        tokens: unfenced(),
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Shared)
     };
     let (mut state, _) = HoldState::new(secs(100), &new);
@@ -705,7 +719,7 @@ fn deferred(first: &Owner, until: Tick) -> Event {
 /// Granted at 100 s to a writer, then passed on for 5 ms to a reader, which has taken it.
 fn read_by_write_hold() -> (HoldState, Owner) {
     let new = NewHold {
-        token: None,
+        tokens: unfenced(),
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
     };
     let (mut state, share) = HoldState::new(secs(100), &new);
@@ -733,12 +747,12 @@ fn a_write_hold_that_readers_have_is_read() {
     let can_go_on = |state: &HoldState| state.can_hand_off(secs(100), renewed(), policy, false);
     assert!(!can_go_on(&state), "two have it");
     let left = state.apply(secs(100), released_by(&first, Mode::Shared));
-    assert!(left.is_local && !left.is_over);
+    assert!(left.is_local && left.ended.is_none());
     assert!(state.is_last_of_deferred());
     assert!(can_go_on(&state));
     let mut released = state;
     let last = released.apply(secs(100), released_by(&other, Mode::Shared));
-    assert!(last.is_over && last.is_released);
+    assert!(last.ended.is_some() && last.is_released);
     assert_eq!(released.target_counts(), Counts::NONE);
 }
 
@@ -803,7 +817,8 @@ fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
     assert!(
         state
             .apply(at(100_009), released_by(&other, Mode::Shared))
-            .is_over
+            .ended
+            .is_some()
     );
 }
 
@@ -859,7 +874,7 @@ fn a_hold_that_is_not_certain_goes_to_no_reader() {
 #[test]
 fn a_hold_is_renewed_for_readers_that_have_come() {
     let new = NewHold {
-        token: None,
+        tokens: unfenced(),
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive)
     };
     let (mut state, _) = HoldState::new(secs(100), &new);
@@ -911,7 +926,7 @@ fn a_hold_that_is_not_certain_takes_no_readers() {
     for (is_joinable, mode) in [(false, Mode::Shared), (true, Mode::Exclusive)] {
         let new = NewHold {
             is_joinable,
-            token: None,
+            tokens: unfenced(),
             ..new_hold(LeasePolicy::Renewed(LEASE), mode)
         };
         let (state, _) = HoldState::new(soon, &new);
@@ -924,7 +939,7 @@ fn a_hold_that_is_not_certain_takes_no_readers() {
 fn a_hold_with_little_left_takes_no_readers() {
     let new = NewHold {
         is_joinable: true,
-        token: None,
+        tokens: unfenced(),
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Shared)
     };
     let (state, _) = HoldState::new(secs(115), &new);
@@ -951,7 +966,7 @@ fn the_last_of_those_that_joined_gives_it_back() {
         assert!(!state.is_of(&one) && state.is_of(&last));
         assert!(state.is_held() && state.is_settled());
         let over = state.apply(secs(102), released_by(&last, Mode::Shared));
-        assert!(over.is_over && over.is_released && !over.is_local);
+        assert!(over.ended.is_some() && over.is_released && !over.is_local);
         assert_eq!(over.release, Some(ReleaseStep::Decided));
         assert!(!state.is_settled(), "the server has to hear of it");
     }
@@ -971,7 +986,7 @@ fn it_is_renewed_for_those_who_stay() {
 fn all_who_joined_lose_it() {
     let (mut state, first, other) = joined();
     let lost = state.apply(secs(101), Event::Lost(LostReason::Revoked));
-    assert!(lost.is_over && lost.lost == Some(LostReason::Revoked));
+    assert!(lost.ended.is_some() && lost.lost() == Some(LostReason::Revoked));
     for owner in [first, other] {
         let late = state.apply(secs(102), released_by(&owner, Mode::Shared));
         assert_eq!(late.refused, Some(LostReason::Revoked));
@@ -986,7 +1001,7 @@ fn one_that_is_forgotten_stays_at_the_server_when_the_others_have_gone() {
     state.apply(secs(101), forgotten_by(&first, Mode::Shared));
     assert!(state.is_held() && state.is_settled());
     let over = state.apply(secs(102), released_by(&other, Mode::Shared));
-    assert!(over.is_over && !over.is_released && over.release.is_none());
+    assert!(over.ended.is_some() && !over.is_released && over.release.is_none());
     assert!(state.is_settled(), "it is what the server has");
     assert_eq!(state.target_counts(), Counts::one(Mode::Shared));
 }
@@ -1160,7 +1175,7 @@ fn only_one_certain_renewed_share_is_left_to_the_client() {
         state.apply(secs(100), reentry);
     });
     assert_eq!(entered, None, "a guard is left");
-    let last_token = left(&|state: &mut HoldState| state.spare_tokens = 8..8);
+    let last_token = left(&|state: &mut HoldState| state.tokens.spare = 8..8);
     assert_eq!(last_token, None, "the next task has no token");
     let (state, share) = sticky(LeasePolicy::Fixed(LEASE));
     assert_eq!(state.can_be_left(secs(101), share), None, "never renewed");
@@ -1236,8 +1251,7 @@ impl Model {
     fn new(mode: Mode, is_joinable: bool) -> Self {
         let new = NewHold {
             is_joinable,
-            token: None,
-            spare_tokens: 8..10,
+            tokens: unfenced(),
             ..new_hold(LeasePolicy::Renewed(LEASE), mode)
         };
         let (mut state, _) = HoldState::new(secs(100), &new);
@@ -1435,7 +1449,7 @@ impl Model {
                 if !self.state.can_be_joined(self.now, LEASE, REPLY) {
                     return None;
                 }
-                assert!(self.state.is_held() && self.state.server_counts.is_some());
+                assert!(self.state.is_held() && self.state.counts.at_server.is_some());
                 assert!(self.now < self.joined_until, "so long after its grant");
                 assert!(self.joins < JOINS_MAX && !self.is_one_left);
                 assert!(self.shares.iter().all(|(_, mode, _)| *mode == Mode::Shared));
@@ -1497,8 +1511,8 @@ impl Model {
 
     fn check(&mut self, before: Phase, deadline: Tick, effects: Effects, what: &str) {
         let state = &self.state;
-        self.overs += u32::from(effects.is_over);
-        self.losses += u32::from(effects.lost.is_some());
+        self.overs += u32::from(effects.ended.is_some());
+        self.losses += u32::from(effects.lost().is_some());
         let is_lost = matches!(state.phase, Phase::Lost(_));
         assert!(
             before == Phase::Held || state.phase == before,
@@ -1533,7 +1547,10 @@ impl Model {
             assert!(state.is_of(owner) || !state.is_held(), "{what}");
         }
         if effects.is_local {
-            assert!(!effects.is_over && effects.release.is_none(), "{what}");
+            assert!(
+                effects.ended.is_none() && effects.release.is_none(),
+                "{what}"
+            );
         }
         let target = counts.plus(self.forgotten).at_server();
         assert_eq!(state.target_counts(), target, "{what}");
@@ -1561,15 +1578,15 @@ impl Model {
                 "longer than it is held: {what}"
             );
         }
-        if effects.lost == Some(LostReason::MaxHold) {
+        if effects.lost() == Some(LostReason::MaxHold) {
             let ends = self.shares.iter().map(|(.., lease)| *lease);
             let last = ends.max_by_key(|lease| lease.end()).unwrap();
             assert!(matches!(last, ShareLease::RenewedUntil { end, .. } if self.now >= end));
         }
-        if effects.is_over && state.is_kept() {
+        if effects.ended.is_some() && state.is_kept() {
             assert!(self.now < state.kept_until, "{what}");
             assert!(!effects.is_released, "it must not be undone: {what}");
-            if effects.lost.is_some() {
+            if effects.lost().is_some() {
                 let ends = self.shares.iter().map(|(.., lease)| lease.end());
                 assert!(ends.max().unwrap() <= self.now, "the server has it: {what}");
             } else {
@@ -1582,7 +1599,11 @@ impl Model {
             Some(ReleaseStep::Sent) => self.unsent -= 1,
             None => {}
         }
-        assert_eq!(self.unsent, u32::from(state.is_release_unsent), "{what}");
+        assert_eq!(
+            self.unsent,
+            u32::from(state.counts.is_release_unsent),
+            "{what}"
+        );
         if effects.is_released {
             assert!(counts.is_none() && self.forgotten.is_none(), "{what}");
             assert_eq!(self.unsent, 1, "a release is due: {what}");

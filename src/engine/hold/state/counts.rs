@@ -1,0 +1,84 @@
+//! The shares of one hold as counts, in this client and at the server.
+//!
+//! Invariant: the server counts one hold for all shares, alive or forgotten, in the strongest of their modes.
+
+use crate::engine::counts::{Counts, Mode};
+use crate::engine::hold::event::ReleaseStep;
+
+#[derive(Debug)]
+pub(super) struct HoldCounts {
+    /// The shares of live guards.
+    pub(super) alive: Counts,
+    /// The shares that were forgotten. They are never released.
+    pub(super) forgotten: Counts,
+    /// The counts that the server is known to have: one in one mode, or none. `None` if they are in doubt.
+    pub(super) at_server: Option<Counts>,
+    /// Whether a release was decided on and is not sent yet.
+    pub(super) is_release_unsent: bool,
+}
+
+impl HoldCounts {
+    /// The counts of a hold that was just granted.
+    pub(super) fn granted(mode: Mode) -> Self {
+        Self {
+            alive: Counts::one(mode),
+            forgotten: Counts::NONE,
+            at_server: Some(Counts::one(mode)),
+            is_release_unsent: false,
+        }
+    }
+
+    /// The counts that the server should have: one, in the strongest mode of all shares.
+    pub(super) fn target(&self) -> Counts {
+        self.alive.plus(self.forgotten).at_server()
+    }
+
+    /// Whether the server is known to have the target counts.
+    pub(super) fn is_settled(&self) -> bool {
+        self.at_server == Some(self.target())
+    }
+
+    /// Whether there is only one exclusive share, and the server is known to count it.
+    pub(super) fn is_one_writer(&self) -> bool {
+        let one = Counts::one(Mode::Exclusive);
+        self.alive == one
+            && self.forgotten.is_none()
+            && self.at_server == Some(one)
+            && !self.is_release_unsent
+    }
+
+    /// The mode in which the server counts the last share of this mode. It counts readers as a writer while the
+    /// downgrade is deferred.
+    fn counted_as(&self, mode: Mode) -> Mode {
+        match mode {
+            Mode::Shared if self.alive.shared == 0 => Mode::Exclusive,
+            mode => mode,
+        }
+    }
+
+    /// Removes a share, and returns its mode at the server.
+    pub(super) fn lower(&mut self, mode: Mode) -> Mode {
+        let mode = self.counted_as(mode);
+        self.alive = self.alive.lowered(mode);
+        mode
+    }
+
+    /// Forgets a share that the server counts.
+    pub(super) fn forget(&mut self, mode: Mode) {
+        let mode = self.lower(mode);
+        self.forgotten = self.forgotten.raised(mode);
+    }
+
+    /// A release is decided on. `None` if an earlier one is still to be sent.
+    pub(super) fn decide_release(&mut self) -> Option<ReleaseStep> {
+        let is_first = !std::mem::replace(&mut self.is_release_unsent, true);
+        is_first.then_some(ReleaseStep::Decided)
+    }
+
+    /// The request that sets these counts is sent. If they are the counts of a decided release, the release is sent.
+    pub(super) fn sent(&mut self, counts: Counts) -> Option<ReleaseStep> {
+        let is_sent = self.is_release_unsent && self.target() == counts;
+        self.is_release_unsent &= !is_sent;
+        is_sent.then_some(ReleaseStep::Sent)
+    }
+}
