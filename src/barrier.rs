@@ -12,7 +12,6 @@ use crate::api::error::{Error, Kind, Result};
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
-use crate::engine::hold::undo::Undo;
 use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::reply::{self, Arrived};
@@ -270,15 +269,8 @@ impl Drop for Place<'_> {
         }
         let core = self.barrier.site.core();
         let span = self.barrier.site.call_kept();
-        let until = core.clock.now().after(span);
         // Behind the arrival, on its lane.
-        core.undo_later(Undo::new(
-            self.leave(self.breaks),
-            Lane::Command,
-            span,
-            until,
-            None,
-        ));
+        core.undo_later(self.leave(self.breaks), Lane::Command, span, None);
     }
 }
 

@@ -24,7 +24,6 @@ use crate::api::lost::{Lost, LostReason};
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
-use crate::engine::hold::undo::Undo;
 use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Looks, Synchronizer};
 use crate::reentrant::{ReentrantGuard, ReentrantLock};
@@ -554,15 +553,7 @@ impl Leadership {
     fn resign_later(&self) {
         let (said, core) = (&self.said, self.said.site.core());
         if let Ok(name) = said.site.name("resign") {
-            let until = core.clock.now().after(said.kept);
-            let undo = Undo::new(
-                said.resignation(name),
-                Lane::Command,
-                said.kept,
-                until,
-                None,
-            );
-            core.undo_later(undo);
+            core.undo_later(said.resignation(name), Lane::Command, said.kept, None);
         }
     }
 

@@ -14,7 +14,6 @@ use crate::api::holder::HolderId;
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
-use crate::engine::hold::undo::Undo;
 use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::{Answer, Call, Script, catalog, millis, reply};
@@ -302,8 +301,7 @@ impl Held {
         let core = self.site.core();
         let span = self.site.call_kept();
         if let Some(call) = self.release() {
-            let until = core.clock.now().after(span);
-            core.undo_later(Undo::new(call, Lane::Command, span, until, None));
+            core.undo_later(call, Lane::Command, span, None);
         }
     }
 }

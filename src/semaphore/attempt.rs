@@ -18,7 +18,6 @@ use crate::api::lost::LostReason;
 use crate::api::options::LeasePolicy;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
-use crate::engine::hold::undo::Undo;
 use crate::observe::fact::GrantedBy;
 use crate::script::reply::{self, Permitted};
 use crate::script::{Answer, Call, CallBudget, Executed, Script, catalog, millis};
@@ -202,13 +201,7 @@ impl ClientSemaphore {
     }
 
     pub(super) fn undo_by(&self, call: Call, lease: Duration) {
-        let until = self
-            .core
-            .clock
-            .now()
-            .after(lease.max(self.core.timing.linger));
-        self.core
-            .undo_later(Undo::new(call, Lane::Command, lease, until, None));
+        self.core.undo_later(call, Lane::Command, lease, None);
     }
 
     /// The work that releases permits which have no holder.

@@ -17,7 +17,7 @@ use crate::engine::clock::Tick;
 use crate::engine::few::Few;
 use crate::engine::hint::Mark;
 use crate::engine::hold::protocol::{HolderRef, Queue};
-use crate::engine::hold::undo::{PendingRelease, Undo};
+use crate::engine::hold::undo::PendingRelease;
 use crate::engine::hold::unguarded::Unguarded;
 use crate::engine::hold::{NewHold, Share, Tokens};
 use crate::script::{Call, catalog};
@@ -219,12 +219,10 @@ impl<'a> Holders<'a> {
         let core = self.requests.core();
         let leases = self.requests.all.iter().map(|each| each.policy.lease());
         let lease = leases.max().unwrap_or_default();
-        let now = core.clock.now();
-        let until = now.after(core.timing.linger.max(lease));
         let locals = self.requests.all.iter();
         let locals = locals.map(|request| Arc::clone(&request.local));
         let release = PendingRelease::of(locals.collect());
-        core.undo_later(Undo::new(self.release(), lane, lease, until, Some(release)));
+        core.undo_later(self.release(), lane, lease, Some(release));
     }
 }
 

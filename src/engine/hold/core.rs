@@ -17,7 +17,7 @@ use super::bound::Timing;
 use super::handoff::Handoff;
 use super::local::{LocalLock, Locals};
 use super::shared::Shared;
-use super::undo::{Undo, UndoQueues};
+use super::undo::{PendingRelease, Undo, UndoQueues};
 use super::unguarded::{AllUnguarded, Unguarded};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
@@ -26,7 +26,7 @@ use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 use crate::engine::replicas::Replicas;
 use crate::observe::observer::Observed;
-use crate::script::{CallBudget, Scripts};
+use crate::script::{Call, CallBudget, Scripts};
 use crate::watchdog::Watchdog;
 
 pub(crate) struct Core {
@@ -110,8 +110,17 @@ impl Core {
         std::ptr::eq(self, other) && transport.slot(key) == transport.slot(others_key)
     }
 
-    /// Queues `undo` for the background. It is not abandoned before its `until`.
-    pub(crate) fn undo_later(&self, undo: Undo) {
+    /// Undoes an attempt with this lease in the background, behind the commands already sent on this lane. It is not
+    /// abandoned while the attempt may still have its lease.
+    pub(crate) fn undo_later(
+        &self,
+        call: Call,
+        lane: Lane,
+        lease: Duration,
+        release: Option<PendingRelease>,
+    ) {
+        let until = self.clock.now().after(self.timing.linger.max(lease));
+        let undo = Undo::new(call, lane, lease, until, release);
         let reply = self.timing.reply;
         self.undo_queues
             .push(undo, &self.scripts, &self.watchdog, reply);
@@ -138,11 +147,13 @@ impl Core {
 
     /// Undoes an entry at the server, behind the commands already sent on this lane.
     pub(super) fn undo_unguarded(&self, unguarded: &Unguarded, lane: Lane) {
-        let retention = self.timing.token_retention;
-        let call = unguarded.release(self.channels().publish(), retention);
-        let now = self.clock.now();
-        let until = now.after(self.timing.linger.max(unguarded.lease));
-        self.undo_later(Undo::new(call, lane, unguarded.lease, until, None));
+        let call = self.release_call(unguarded);
+        self.undo_later(call, lane, unguarded.lease, None);
+    }
+
+    /// The call that releases what the server has of an entry.
+    pub(super) fn release_call(&self, unguarded: &Unguarded) -> Call {
+        unguarded.release(self.channels().publish(), self.timing.token_retention)
     }
 
     /// Undoes what is left by futures that are no longer polled.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use super::event::Event;
 use super::releasing::Releasing;
 use super::shell::Hold;
-use super::undo::Undo;
 use crate::api::error::Result;
 use crate::api::holder::HolderId;
 use crate::api::lost::LostReason;
@@ -39,21 +38,16 @@ impl Hold {
     /// Ends a lost hold at the server. If its shares ended by themselves, their tasks know that, and other holders
     /// need not wait for the lease: the hold is kept for the time that a released guard asked for, or else released.
     pub(super) fn end_at_server(&self, reason: LostReason) {
-        let core = &self.core;
-        let now = core.clock.now();
+        let (core, lane) = (&self.core, Lane::Command);
         let (remaining, unguarded) = {
             let state = self.state();
-            (state.kept_for(now), self.unguarded(&state))
+            (state.kept_for(core.clock.now()), self.unguarded(&state))
         };
         match remaining {
             Some(remaining) => {
-                let call = self.keep_call(remaining);
-                let until = now.after(core.timing.linger.max(unguarded.lease));
-                core.undo_later(Undo::new(call, Lane::Command, unguarded.lease, until, None));
+                core.undo_later(self.keep_call(remaining), lane, unguarded.lease, None);
             }
-            None if reason == LostReason::MaxHold => {
-                core.undo_unguarded(&unguarded, Lane::Command);
-            }
+            None if reason == LostReason::MaxHold => core.undo_unguarded(&unguarded, lane),
             None => {}
         }
     }

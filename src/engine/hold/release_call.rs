@@ -50,10 +50,8 @@ impl Hold {
 
     /// Releases the whole hold by a script.
     pub(super) fn release_script(&self) -> Call {
-        let places = self.state().places().to_vec();
-        let holder = self.holder_ref();
-        self.protocol
-            .release_places(&holder, self.publish(), &places)
+        let unguarded = self.unguarded(&self.state());
+        self.core.release_call(&unguarded)
     }
 
     /// Turns this write hold into a read hold with the lease that it has.

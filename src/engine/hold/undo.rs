@@ -51,7 +51,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// One thing to undo.
 #[derive(Debug)]
-pub(crate) struct Undo {
+pub(super) struct Undo {
     /// Releases the hold or place, if there is one. May run twice.
     call: Call,
     /// The lane of the attempt. The undoing takes the same lane so that it cannot overtake the attempt.
@@ -120,7 +120,7 @@ impl Drop for PendingRelease {
 
 impl Undo {
     /// Undoes an attempt with this lease. Not abandoned before `until`.
-    pub(crate) fn new(
+    pub(super) fn new(
         call: Call,
         lane: Lane,
         lease: Duration,
@@ -181,7 +181,7 @@ impl Queue {
 
 impl UndoQueues {
     /// Adds an entry to its queue, and starts the task of the queue if there is none. Neither blocks nor panics.
-    pub(crate) fn push(
+    pub(super) fn push(
         self: &Arc<Self>,
         mut undo: Undo,
         scripts: &Arc<Scripts>,
