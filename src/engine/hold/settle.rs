@@ -13,6 +13,7 @@ use futures_util::future::join_all;
 
 use super::event::{Effects, Event};
 use super::facts::{ask_why, note_release_failed};
+use super::loss::SharedHold;
 use super::release_call::release_call;
 use super::releasing::Releasing;
 use super::shell::{Hold, RawShare};
@@ -85,7 +86,7 @@ impl Hold {
     /// Ends or downgrades one share.
     fn end_share(&self, event: Event, now: Tick) -> Effects {
         // Mark the hold lost if its deadline has passed.
-        self.expire_at(now);
+        self.loss_at(now);
         self.apply_to(self.state(), now, event)
     }
 

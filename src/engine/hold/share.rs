@@ -327,7 +327,7 @@ impl Share {
     pub(crate) fn accept_handoff(&mut self) -> bool {
         let (hold, now) = (self.hold(), self.hold().core.clock.now());
         hold.apply_to(hold.state(), now, Event::HandoffAccepted(self.raw().mode));
-        let is_held = hold.expire_at(now).is_none() && self.lease().loss_at(now).is_none();
+        let is_held = hold.loss_at(now).is_none() && self.lease().loss_at(now).is_none();
         self.since = now;
         is_held
     }

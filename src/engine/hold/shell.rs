@@ -284,16 +284,7 @@ impl Hold {
     /// Why it is lost, if it is. The clock decides, not the watchdog, which may be late: a hold past its deadline is
     /// lost from now on.
     pub(crate) fn expire_if_due(&self) -> Option<LostReason> {
-        self.expire_at(self.core.clock)
-    }
-
-    /// As [`expire_if_due`](Self::expire_if_due), at a time that was just read.
-    pub(super) fn expire_at(&self, now: impl Now) -> Option<LostReason> {
-        let state = self.state();
-        if !state.is_held() {
-            return state.loss();
-        }
-        self.apply_to(state, now, Event::ClockRead).lost()
+        self.loss_at(self.core.clock.now())
     }
 
     /// What the server may have of the hold without a guard.
@@ -353,7 +344,11 @@ impl SharedHold for Hold {
     }
 
     fn loss_at(&self, now: Tick) -> Option<LostReason> {
-        self.expire_at(now)
+        let state = self.state();
+        if !state.is_held() {
+            return state.loss();
+        }
+        self.apply_to(state, now, Event::ClockRead).lost()
     }
 }
 
