@@ -5,9 +5,9 @@
 //! A write hold excludes more than readers need. So its downgrade is deferred only while no waiter elsewhere is known
 //! to listen, and only within the turn of this client. After that the remaining readers have a read hold, and the
 //! server is asked for the downgrade in the background. Invariants:
-//! [`State::can_pass_to_readers`](super::state::State::can_pass_to_readers) decides which holds pass to readers. No
-//! owner writes under a hold whose downgrade is deferred. The hold is handed off to a writer only after its last
-//! reader.
+//! [`HoldState::can_pass_to_readers`](super::state::HoldState::can_pass_to_readers) decides which holds pass to
+//! readers. No owner writes under a hold whose downgrade is deferred. The hold is handed off to a writer only after its
+//! last reader.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The events of a hold, and the effects that its shell has to carry out.
 //!
-//! Plain values between [`State`](super::state::State) and everything around it.
+//! Plain values between [`HoldState`](super::state::HoldState) and everything around it.
 
 use std::ops::Range;
 use std::time::Duration;

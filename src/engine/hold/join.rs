@@ -1,7 +1,7 @@
 //! A reader joins a hold of its client: one hold at the server, one more share in the client.
 //!
-//! Invariants: [`State::can_be_joined`](super::state::State::can_be_joined) decides which holds accept readers. It is
-//! checked under the mutex under which the last share ends, so no reader joins a hold that is being released.
+//! Invariants: [`HoldState::can_be_joined`](super::state::HoldState::can_be_joined) decides which holds accept readers.
+//! It is checked under the mutex under which the last share ends, so no reader joins a hold that is being released.
 
 use std::sync::Arc;
 

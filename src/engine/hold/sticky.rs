@@ -1,9 +1,9 @@
 //! Sticky holds: a hold stays with its client for a while after its last guard, and the client's next task takes it
 //! without a round trip.
 //!
-//! Invariants: [`State::can_be_left`](super::state::State::can_be_left) decides which holds stay, and until when. A
-//! hold stays only if no task of this client waits for the lock at that moment, and no waiter elsewhere has recalled
-//! it. A hold without a guard is renewed until its time is over, it is recalled or lost, or the client ends.
+//! Invariants: [`HoldState::can_be_left`](super::state::HoldState::can_be_left) decides which holds stay, and until
+//! when. A hold stays only if no task of this client waits for the lock at that moment, and no waiter elsewhere has
+//! recalled it. A hold without a guard is renewed until its time is over, it is recalled or lost, or the client ends.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! A hold passes from one task of this client to the next: it stays the same at the server, with another owner here.
 //!
-//! Invariants: [`State::can_hand_off`](super::state::State::can_hand_off) decides which holds pass on. Hand-offs stay
-//! within the budget of the lock, for the sake of other processes, and happen only while no operation on the counts
-//! is under way. A hand-off changes nothing at the server, and never uses a token twice.
+//! Invariants: [`HoldState::can_hand_off`](super::state::HoldState::can_hand_off) decides which holds pass on.
+//! Hand-offs stay within the budget of the lock, for the sake of other processes, and happen only while no operation on
+//! the counts is under way. A hand-off changes nothing at the server, and never uses a token twice.
 
 use std::sync::Arc;
 use std::time::Duration;
