@@ -198,7 +198,11 @@ impl<'a> Attempt<'a> {
         let has_place = self.heartbeat(member, at, reply.asked).is_some();
         // The script has removed a place at another lock, and has kept a place at this lock.
         let had_place = self.holders.queued_at == Some(member);
-        self.holders.queued_at = (has_place || had_place).then_some(member);
+        let queued_at = (has_place || had_place).then_some(member);
+        if queued_at != self.holders.queued_at {
+            self.holders.wake_follower();
+        }
+        self.holders.queued_at = queued_at;
         self.holders.note_queued();
     }
 

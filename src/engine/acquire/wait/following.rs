@@ -16,8 +16,7 @@ use crate::engine::clock::Tick;
 use crate::engine::hold::followers::{Following, Handed};
 use crate::engine::hold::heartbeats::KeptPlace;
 
-/// A waiter asks by itself this often, even if its place is kept. A heartbeat does not renew the score by which Redisson
-/// keeps the place.
+/// A waiter asks by itself this often, even if its place is kept. Only an attempt renews Redisson's score of the place.
 const ASKS_EVERY: Duration = Duration::from_secs(60);
 
 impl<'a> WaitLoop<'a> {
