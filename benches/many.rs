@@ -1,8 +1,9 @@
-//! A million locks held by one client, and a hundred thousand different names a second.
+//! A million locks held by one client, a hundred thousand different names a second, and ten thousand waiters.
 //!
 //! Of the holds: bytes here and at the server, what renewing all of them takes of both, and how long the client's end
 //! takes. Of the names: the memory of the client must not grow with those it has seen, so the peak of the second half
-//! of the time may not be above the first half's. The floor with as many tasks says what the machine can do.
+//! of the time may not be above the first half's. The floor with as many tasks says what the machine can do. Of the
+//! waiters for one fair lock: what keeping their places takes of the server.
 
 mod support;
 
@@ -27,8 +28,12 @@ static ALLOCATED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const HOLDS: &str = "many/holds";
 const NAMES: &str = "many/names";
+const WAITERS: &str = "many/waiters";
 
 const MANY: usize = 1_000_000;
+
+/// Clients with waiters.
+const CLIENTS: usize = 10;
 
 /// How long names are used, and between two looks at the memory.
 const SPAN: Duration = Duration::from_secs(60);
@@ -40,7 +45,7 @@ const GROWTH_BYTES: i64 = 64 * 1024;
 
 fn main() {
     let arguments = Arguments::of_this_run();
-    if arguments.listed(&[HOLDS, NAMES]) {
+    if arguments.listed(&[HOLDS, NAMES, WAITERS]) {
         return;
     }
     let server = Arc::new(place::server());
@@ -57,6 +62,58 @@ fn main() {
     if arguments.wants(NAMES) {
         in_a_task(&runtime, names(server.url(), span));
     }
+    if arguments.wants(WAITERS) {
+        let of_each = many / 1_000;
+        in_a_task(&runtime, waiters(server, of_each, span / 3));
+    }
+}
+
+/// This many waiters of each of several clients, for one fair lock that another client holds.
+async fn waiters(server: Arc<Server>, of_each: usize, span: Duration) {
+    let mut admin = Floor::connect(&server.url(), Nagle::Off).await;
+    let holder = lockset_client(&server.url()).await;
+    let held = holder.fair_lock("waited for").lock().await;
+    let held = held.expect("the lock");
+    let (mut clients, mut tasks) = (Vec::new(), Vec::new());
+    for _ in 0..CLIENTS {
+        let client = lockset_client(&server.url()).await;
+        for _ in 0..of_each {
+            let lock = client.fair_lock("waited for");
+            tasks.push(tokio::spawn(async move { lock.lock().await.map(drop) }));
+        }
+        clients.push(client);
+    }
+    let queue = redis::cmd("LLEN")
+        .arg("redisson_lock_queue:{waited for}")
+        .clone();
+    while admin.ask(&queue).await != redis::Value::Int((CLIENTS * of_each) as i64) {
+        sleep(LOOK).await;
+    }
+    // Each asks by itself at first.
+    sleep(span / 2).await;
+    server.reset_stats().await;
+    let before = cpu::of_server(&server).unwrap_or_default();
+    let started = Instant::now();
+    sleep(span).await;
+    let used = (cpu::of_server(&server).unwrap_or_default() - before) as f64 / 1e9;
+    let took = started.elapsed().as_secs_f64();
+    let scripts = server
+        .commandstats()
+        .await
+        .get("evalsha")
+        .copied()
+        .unwrap_or(0);
+    println!(
+        "{} waiters of {CLIENTS} clients for one fair lock: {:.1} % of a processor at the server, {:.0} scripts a second",
+        CLIENTS * of_each,
+        used / took * 100.0,
+        scripts as f64 / took,
+    );
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    for client in clients {
+        client.shutdown().await.expect("nothing is left");
+    }
+    held.release().await.expect("a hold that was kept");
 }
 
 /// Bytes that this process has allocated and not freed.

@@ -118,7 +118,7 @@ pub struct Report {
 }
 
 /// One for each task.
-fn interrupts(tasks: &Vec<Vec<plan::Op>>) -> Vec<Arc<Interrupt>> {
+fn interrupts(tasks: &[Vec<plan::Op>]) -> Vec<Arc<Interrupt>> {
     tasks.iter().map(|_| Arc::default()).collect()
 }
 
@@ -390,7 +390,12 @@ impl World {
             failovers: 0,
             restarts: 0,
             kept_up: true,
-            interrupts: self.plan.tasks.iter().map(interrupts).collect(),
+            interrupts: self
+                .plan
+                .tasks
+                .iter()
+                .map(|of_process| interrupts(of_process))
+                .collect(),
             left: None,
             ended: Arc::default(),
         }
