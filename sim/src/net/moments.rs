@@ -43,9 +43,7 @@ impl Net {
             }
         });
     }
-}
 
-impl Net {
     /// Waits until nothing is late any more.
     pub(crate) async fn all_in_time(&self) {
         while self.with(|state| state.has_late()) {

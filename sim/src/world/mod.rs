@@ -183,8 +183,8 @@ impl World {
         Self::of_plan(Plan::draw_deployed(seed, layout))
     }
 
-    /// Small worlds without faults: two processes on one server, with two calls of different kinds and terms at a time.
-    /// One for each pair of these, in one process and in two.
+    /// Small worlds without faults: two processes, with two calls of different kinds and terms at a time. One for each
+    /// pair of these, in one process and in two.
     pub fn pairs() -> impl Iterator<Item = Self> {
         Plan::pairs().map(Self::of_plan)
     }

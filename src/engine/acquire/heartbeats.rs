@@ -1,7 +1,6 @@
 //! Sends the heartbeats of the waiters of one client in one queue at the server.
 //!
-//! Invariant: the client's task sends them, so a waiter that is not polled keeps its place and delays no other. A place
-//! ends with its waiter.
+//! Invariant: the client's task sends them, so a waiter that is not polled delays no other.
 
 use std::sync::Arc;
 

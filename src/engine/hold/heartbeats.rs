@@ -3,7 +3,7 @@
 //! A waiter whose place is kept here need not ask, so a crowd costs the server a few scripts a second. Invariants: a
 //! waiter is listed only while it rests with a place. What it learns here is the time until which its place is kept,
 //! together with the time at which that was requested, as from a request of its own. Without an answer here it asks
-//! by itself in time.
+//! by itself in time. A waiter that does not take its answers, because it is not polled, loses its place.
 
 use std::sync::Arc;
 
@@ -22,6 +22,9 @@ const WAITERS_MIN: usize = 6;
 /// The most places that one script keeps. Bounds how long it blocks the server.
 pub(crate) const PLACES_MAX: usize = 500;
 
+/// A waiter looks at the answers every second or third time. If it has not after this many, its place is not kept.
+const UNTAKEN_MAX: u32 = 4;
+
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeats(Mutex<State>);
 
@@ -37,6 +40,8 @@ struct Resting {
     /// Its hint wakes the waiter.
     waiter: Arc<Subscription>,
     kept: Option<Kept>,
+    /// How many answers came since it last took one.
+    untaken: u32,
 }
 
 /// A place that the server keeps.
@@ -60,7 +65,11 @@ pub(crate) struct KeptPlace<'a> {
 impl Heartbeats {
     /// Lists a waiter that rests with this place.
     pub(crate) fn rest(&self, place: HolderId, waiter: Arc<Subscription>) -> KeptPlace<'_> {
-        let resting = Resting { waiter, kept: None };
+        let resting = Resting {
+            waiter,
+            kept: None,
+            untaken: 0,
+        };
         self.0.lock().resting.insert(place, resting);
         KeptPlace {
             heartbeats: self,
@@ -83,7 +92,9 @@ impl Heartbeats {
             state.is_sent = false;
             return None;
         }
-        Some(state.resting.keys().copied().collect())
+        let all = state.resting.iter();
+        let polled = all.filter(|(_, resting)| resting.untaken < UNTAKEN_MAX);
+        Some(polled.map(|(place, _)| *place).collect())
     }
 
     /// Notes the answers to a request that was sent then. Wakes the waiters that have no place.
@@ -102,6 +113,7 @@ impl Heartbeats {
             };
             match *answer {
                 Heartbeat::Kept { until_ms } => {
+                    resting.untaken += 1;
                     resting.kept = Some(Kept {
                         sent,
                         moved,
@@ -121,7 +133,9 @@ impl KeptPlace<'_> {
     /// The last answer, if one came since the last look.
     pub(crate) fn take(&self) -> Option<Kept> {
         let mut state = self.heartbeats.0.lock();
-        state.resting.get_mut(&self.place)?.kept.take()
+        let resting = state.resting.get_mut(&self.place)?;
+        resting.untaken = 0;
+        resting.kept.take()
     }
 }
 
