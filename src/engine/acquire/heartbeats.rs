@@ -38,8 +38,8 @@ pub(super) fn send_heartbeats(request: &LockRequest) {
         Arc::downgrade(&request.core),
         Arc::downgrade(&request.local),
     );
-    // Sooner than the waiters ask by themselves.
-    let (clock, every) = (request.core.clock, request.core.timing.poll_cap * 3 / 4);
+    // Twice in the time for which a place is kept. A waiter whose place was kept asks by itself before the next but one.
+    let (clock, every) = (request.core.clock, request.core.timing.poll_cap * 3 / 2);
     let sending = async move {
         loop {
             clock.sleep_until(clock.now().after(every)).await;

@@ -22,8 +22,8 @@ const WAITERS_MIN: usize = 6;
 /// The most places that one script keeps. Bounds how long it blocks the server.
 pub(crate) const PLACES_MAX: usize = 500;
 
-/// A waiter looks at the answers every second or third time. If it has not after this many, its place is not kept.
-const UNTAKEN_MAX: u32 = 4;
+/// A waiter looks at every answer or every second one. If it has not after this many, its place is not kept.
+const UNTAKEN_MAX: u32 = 3;
 
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeats(Mutex<State>);
