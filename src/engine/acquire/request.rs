@@ -44,7 +44,7 @@ impl LockRequest {
         self.options.give_up.unwrap_or(self.core.timing.give_up)
     }
 
-    /// The same for a call with this wait: a call that asks once has less time by default.
+    /// As [`give_up`](Self::give_up), for a call with this wait. By default, a call that asks once has less time.
     pub(crate) fn give_up_of(&self, wait: WaitLimit) -> Duration {
         let default = match wait {
             WaitLimit::Never => self.core.timing.give_up_at_once,

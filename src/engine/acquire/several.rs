@@ -76,7 +76,7 @@ async fn join_owned(
     granted: Few<Share>,
     bound: &Bound,
 ) -> Result<Option<Vec<Share>>> {
-    // All are ready before the first is entered: a call that is left alone meanwhile has entered none.
+    // All are ready before the first is entered. A call that is not polled in between has entered no lock.
     let mut entrances = Vec::new();
     for (request, is_owned) in requests.iter().zip(are_owned) {
         if *is_owned {

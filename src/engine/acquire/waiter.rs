@@ -88,7 +88,7 @@ impl<'a> Waiter<'a> {
         self.owner_waiters.as_ref().map(OwnersWaiter::hint)
     }
 
-    /// This waiter, for the list of those that may be handed the lock. `None` if it queues in its client.
+    /// Describes this waiter for the list of waiters that may be handed the lock. `None` if it queues in its client.
     pub(super) fn follower(
         &self,
         place: HolderId,
