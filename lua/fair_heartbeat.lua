@@ -25,10 +25,9 @@ local now, head, length = server_ms(), redis.call('LINDEX', q.queue, 0), redis.c
 local is_certain = redis.call('ZCARD', q.timeouts) <= length and redis.call('ZCARD', q.alive) <= length
 local kept_until = now + tonumber(ARGV[1])
 local reply, kept = {}, {}
-if #ARGV < 5 then return reply end
-local scores = redis.call('ZMSCORE', q.alive, unpack(ARGV, 5))
-for i, score in ipairs(scores) do
-  local waiter, until_ms, on_turn = ARGV[i + 4], nil, nil
+for i = 5, #ARGV do
+  local waiter = ARGV[i]
+  local score, until_ms, on_turn = redis.call('ZSCORE', q.alive, waiter), nil, nil
   if score then until_ms, on_turn = read_place(q.lock, tonumber(score)) end
   if not until_ms then
     reply[#reply + 1] = 0
