@@ -53,6 +53,8 @@ async fn nobody_leads_for_longer_than_a_lease_before_its_value_is_written() {
         leave(&mut left).await;
         server.advance(Duration::from_millis(1)).await;
     }
+    // It sees the grant, and begins to write its value.
+    leave(&mut left).await;
     let lease = 30 * SECOND;
     let leads = other.campaign_for(lease + SECOND).await.unwrap();
     leads.expect("within a lease").resign().await.unwrap();
