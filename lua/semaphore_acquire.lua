@@ -99,7 +99,15 @@ if heartbeat ~= 0 then
   local heartbeat_ms_max = 3000
   -- The server's clock was set back: the head may be dead.
   if kept and kept > now + heartbeat_ms_max then redis.call('ZADD', alive, now + heartbeat_ms_max, head) end
-  is_next = not head or head == ARGV[7 + wanted]
+  local asks = ARGV[7 + wanted]
+  for i = 8 + wanted, #ARGV do
+    -- The waiters of one client stand in the order of its calls, but their attempts may have come in another order.
+    if ARGV[i] == head and heartbeat > 0 then
+      redis.call('ZADD', queue, redis.call('ZSCORE', queue, asks), head, redis.call('ZSCORE', queue, head), asks)
+      head = asks
+    end
+  end
+  is_next = not head or head == asks
 end
 if is_next and free >= wanted then
   redis.call('INCRBY', free_key, -wanted)

@@ -169,6 +169,25 @@ async fn a_clock_that_is_set_back_keeps_no_dead_head_and_no_order_upside_down() 
     assert!(fixture.score(ALIVE, "dead:1").await <= latest);
 }
 
+/// Two attempts of one client may come in another order than that in which it made them. It asks for its first waiter.
+#[tokio::test]
+async fn waiters_of_one_client_go_in_the_order_of_its_calls() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1], "1").await, YES);
+    let terms = ["30000", "1", "1", CHANNEL, "PUBLISH", "3000"];
+    for ids in [["x:2", U3], ["x:1", U2]] {
+        let args = [&terms[..], &ids].concat();
+        let refused = fixture.run("semaphore_acquire", &KEYS, &args).await;
+        assert!(matches!(refused, Value::Array(_)), "{refused:?}");
+    }
+    fixture.release_permits(&[U1]).await;
+    let args = [&terms[..], &["x:3", U2, U3]].concat();
+    let granted = fixture.run("semaphore_acquire", &KEYS, &args).await;
+    assert_eq!(granted, YES);
+    let places: Vec<String> = fixture.ask(&["ZRANGE", QUEUE, "0", "-1"]).await;
+    assert_eq!(places, [U3]);
+}
+
 /// Waiters of Redisson's plain kind have no timer: a message alone wakes them.
 #[tokio::test]
 async fn permits_that_an_attempt_found_expired_are_announced_even_if_it_is_refused() {
