@@ -48,8 +48,9 @@ async fn a_crowd_of_one_client_asks_together() {
     // Each asks once more by itself, before the first answer for all.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let calls = calls_meanwhile(&scene).await;
-    // The heartbeats of all, and the polls of the first.
-    assert!((4..=20).contains(&calls), "{calls}");
+    // The heartbeats of all, and the polls of the first. By themselves they would make 180. On a slow machine, some ask
+    // before an answer has come.
+    assert!((4..=80).contains(&calls), "{calls}");
     scene.queued(60).await;
     held.release().await.unwrap();
     for waiter in waiters {
