@@ -524,10 +524,10 @@ impl Leadership {
     /// # Errors
     /// As for [`ReentrantGuard::release`].
     pub async fn resign(self) -> Result<()> {
-        let core = Arc::clone(self.said.site.core());
+        let (core, name) = (Arc::clone(self.said.site.core()), self.name().to_owned());
         // The client drives both steps: this future may never be polled again, and the lock is renewed until the second.
         let resigned = core.watchdog.finish(self.resigned()).await;
-        let orphaned = || Err(Error::orphaned("resign"));
+        let orphaned = || Err(Error::orphaned("resign").of_lock(&name));
         resigned.unwrap_or_else(orphaned)
     }
 

@@ -128,7 +128,8 @@ pub(crate) struct Moment {
 /// What is noted of deliveries, and where they stop.
 #[derive(Debug, Default)]
 pub(crate) struct Moments {
-    pub(crate) noted: Vec<Moment>,
+    /// `None` unless they are wanted: a program may use a simulated server for days.
+    pub(crate) noted: Option<Vec<Moment>>,
     /// The delivery before which the network stops.
     pub(super) stop: Option<u64>,
     pub(super) has_stopped: bool,

@@ -63,7 +63,9 @@ impl State {
     /// Counts a delivery.
     pub(super) fn count(&mut self, client: Option<usize>) {
         let number = self.deliveries;
-        self.moments.noted.push(Moment { number, client });
+        if let Some(noted) = &mut self.moments.noted {
+            noted.push(Moment { number, client });
+        }
         self.deliveries += 1;
     }
 

@@ -303,8 +303,9 @@ impl World {
         }
         running.deployment.net.go_on();
         running.none_was_stopped();
-        let take_moments = |state: &mut State| std::mem::take(&mut state.moments.noted);
+        let take_moments = |state: &mut State| state.moments.noted.take();
         let moments = running.deployment.net.with(take_moments);
+        let moments = moments.unwrap_or_default();
         let had_faults = !self.plan.is_quiet();
         running.end(had_faults).await;
         let commands = running.deployment.net.with(|state| {
@@ -368,6 +369,7 @@ impl World {
                 }
             }
             state.delay = Duration::ZERO..=self.plan.delay;
+            state.moments.noted = Some(Vec::new());
         });
         // Each begins by its own clock: one that is ahead is no older.
         (0..servers).for_each(|server| net.restart(server, false));
