@@ -3,7 +3,7 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help help-all examples examples-build soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-others test-alerts \
+.PHONY: help help-all examples examples-build soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-alone test-later test-alerts \
         test-tls test-valkey \
         test-valkey-short test-virtual test-doc test-acl test-scripts interop interop-all model sim check package \
         bench bench-observability bench-far bench-many bench-shards bench-peers bench-peers-build bench-peers-draw bench-peers-check
@@ -15,7 +15,7 @@ help:
 	@echo "make top-demo     the live view of locks, while a holder is killed"
 	@echo "make examples     the small examples and the web service, each beside a server of its own"
 	@echo "make check        formatting, lints, documentation"
-	@echo "make test         all tests, on redis-server or valkey-server, whichever is found"
+	@echo "make test         the tests, on redis-server or valkey-server, whichever is found"
 	@echo "make interop      Rust and Java on the same locks: the tests against the real Redisson"
 	@echo "make sim          the engine in virtual time, in worlds full of faults"
 	@echo "make nemesis      processes, real servers and faults, and a check of what all of them wrote down"
@@ -36,6 +36,7 @@ help-all:
 	@echo "make pool         3 licences, 20 workers, one process killed: with the semaphore none over-issued"
 	@echo "make leader       an election: a leader killed, one frozen before a write, one that resigns"
 	@echo "make examples     the service also on PostgreSQL, where scripts/find-postgres finds one"
+	@echo "make test-alone   the tests that measure their own process, or work hard; test-later: more worlds, seeded defects"
 	@echo "make test-tls     the tests that need a server that speaks TLS, as Debian's Redis does"
 	@echo "make test-alerts  the alert rules, by promtool"
 	@echo "make test-valkey  all tests on Valkey; test-valkey-short: those that depend on the server"
@@ -115,7 +116,7 @@ examples: examples-build
 # leave of the processors. A test of tests/house compares these lists with the files.
 THREADS = 16
 # Of the suite in its whole. Where hard ones come together, as with test-acl, so many fail on a busy machine.
-MANY = 20
+MANY = 32
 ALONE = hammer:: fairness::
 PROGRAMS = house interop cli operators top lock redlock rwlock semaphore short day cluster proxy replicated \
 	  sentinels server tls wait
@@ -127,26 +128,29 @@ TEST_SUITE = echo "testing on $$LOCKSET_SERVER_BIN, $(MANY) at a time" && \
 TEST_OTHERS = echo "and the other programs, $(THREADS) at a time" && \
 	  $(WORKSPACE) --lib --bins --example laptop --example orders $(PROGRAMS:%=--test %) -- --test-threads $(THREADS)
 VIRTUAL = $(MAKE) --keep-going --no-print-directory test-virtual test-doc
-TEST_ALONE = echo "those that work hard or measure, 1 at a time" && \
-	  $(SUITE) -- --test-threads 1 $(ALONE)
-
-# Those of tests/nonsense measure their own process and its times: before all others. The longest has a process of its
-# own.
-NONSENSE_TEST = $(WORKSPACE) --test nonsense --
-LONGEST = endless_replies_are_bounded_in_memory_and_time
-NONSENSE = scripts/beside '$(NONSENSE_TEST) $(LONGEST)' '$(NONSENSE_TEST) --skip $(LONGEST)'
 test:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo test --workspace --all-features --no-run --quiet && \
-	  $(NONSENSE) && $(MAKE) --no-print-directory test-others
-test-others:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && \
-	  scripts/beside 'nice -n 19 $(VIRTUAL)' \
-	    '$(TEST_SUITE); suite=$$?; $(TEST_OTHERS) && exit $$suite' && $(TEST_ALONE)
+	  scripts/beside 'nice -n 19 $(VIRTUAL)' '$(TEST_SUITE); suite=$$?; $(TEST_OTHERS) && exit $$suite'
 
+# The seeded defects, which test the worlds, and the second half of the worlds: CI has the time.
+LATER = mutants:: no_promise_is_broken_in_more_worlds
 test-virtual:
-	@$(WORKSPACE) --test simulated
+	@$(WORKSPACE) --test simulated -- $(LATER:%=--skip %)
+test-later:
+	@$(WORKSPACE) --test simulated -- $(LATER)
 test-doc:
 	@$(WORKSPACE) --doc
+
+# Those that measure their own process and its times, or work so hard that others would be late: on a machine with
+# nothing else to do. Of tests/nonsense, each part has a process of its own.
+NONSENSE = $(WORKSPACE) --test nonsense --
+NONSENSE_ENDLESS = $(NONSENSE) --exact endless_replies_are_bounded_in_memory_and_time
+NONSENSE_SECURED = $(NONSENSE) secured::
+NONSENSE_OTHERS = $(NONSENSE) --skip endless_replies_are_bounded_in_memory_and_time --skip secured::
+test-alone:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && \
+	  scripts/beside '$(NONSENSE_ENDLESS)' '$(NONSENSE_SECURED)' '$(NONSENSE_OTHERS)' && \
+	  echo "those that work hard or measure, 1 at a time" && $(SUITE) -- --test-threads 1 $(ALONE)
 
 # Where the server of `test` was built without TLS these fail, and say so.
 TLS = --all-features -- --test-threads 4 --ignored
@@ -161,7 +165,7 @@ test-alerts:
 
 # No doctest needs a server, and nothing in virtual time has one.
 test-valkey:
-	@$(VALKEY) && export LOCKSET_SERVER_BIN && $(TEST_SUITE) && $(TEST_OTHERS) && $(TEST_ALONE) && $(NONSENSE)
+	@$(VALKEY) && export LOCKSET_SERVER_BIN && $(TEST_SUITE) && $(TEST_OTHERS) && $(MAKE) --no-print-directory test-alone
 
 # What depends on the server: scripts, replies, expiry, messages, rights, replication, redirections.
 test-valkey-short: ONLY = contract:: conformance:: wire:: fair:: rwlock:: multilock:: foreign:: retention:: \
