@@ -121,15 +121,17 @@ ALONE = hammer:: fairness::
 PROGRAMS = house interop cli operators top lock redlock rwlock semaphore short day cluster proxy replicated \
 	  sentinels server tls wait
 WORKSPACE = cargo test --workspace --all-features --no-fail-fast
+# The small examples and the demos are no tests: `make examples` builds them, and clippy has checked them.
+TARGETS = --lib --bins --example laptop --example orders --tests
 # Alone, but built as the whole is: without --workspace its dependencies have other features.
 SUITE = $(WORKSPACE) --test suite
 TEST_SUITE = echo "testing on $$LOCKSET_SERVER_BIN, $(MANY) at a time" && \
 	  $(SUITE) -- --test-threads $(MANY) $(ALONE:%=--skip %) $(ONLY)
 TEST_OTHERS = echo "and the other programs, $(THREADS) at a time" && \
-	  $(WORKSPACE) --lib --bins --example laptop --example orders $(PROGRAMS:%=--test %) -- --test-threads $(THREADS)
+	  $(WORKSPACE) $(TARGETS:--tests=) $(PROGRAMS:%=--test %) -- --test-threads $(THREADS)
 VIRTUAL = $(MAKE) --keep-going --no-print-directory test-virtual test-doc
 test:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && cargo test --workspace --all-features --no-run --quiet && \
+	@$(SERVER) && export LOCKSET_SERVER_BIN && $(WORKSPACE) --no-run --quiet $(TARGETS) && \
 	  scripts/beside 'nice -n 19 $(VIRTUAL)' '$(TEST_SUITE); suite=$$?; $(TEST_OTHERS) && exit $$suite'
 
 # The seeded defects, which test the worlds, and the second half of the worlds: CI has the time.

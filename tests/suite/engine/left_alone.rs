@@ -148,6 +148,9 @@ async fn a_subscription_left_alone_costs_later_waiters_nothing<P: Primitive>() {
         let left = lock.clone();
         let mut call = async move { left.lock().await }.boxed();
         assert!(polled(&mut call, polls).await.is_none(), "it is held");
+        // The server has refused it: an attempt that is on its way might be granted, for as long as a lease.
+        ours.ping().await.unwrap();
+        tokio::time::sleep(ANSWER).await;
         // The first one behind it waits until it is passed over.
         let behind = lock.clone();
         let behind = tokio::spawn(async move { behind.lock().await?.release().await });
