@@ -137,7 +137,8 @@ impl Member {
 /// * It has no claim on members that are never free at the same moment. Beside others that acquire them one by one
 ///   without a pause it may wait for long. In that case, put a single lock around both.
 /// * Options of this handle hold for all members, in place of theirs. With [`at_least`](Self::at_least), if one member is
-///   lost, the others are released at once; with [`max_hold`](Self::max_hold) the guard is lost with its first member.
+///   lost, the others are released at once; with [`max_hold`](Self::max_hold) the guard is lost with its first member. If members are acquired one after the other,
+///   its span begins when all are held, and the lock of a process that dies may stay for twice the span.
 ///   [`give_up_after`](Self::give_up_after) limits the silence of the server that is being asked.
 /// * A fair member is acquired when it is free and no other waiter is before this one in its queue. The waiter has a
 ///   place there only while it waits for that member. It removes the place while other members are in the way, so that

@@ -200,6 +200,11 @@ impl Options {
         }
     }
 
+    /// The lease, whatever `max_hold` says.
+    pub(crate) fn lease(&self, default_lease: Duration) -> Duration {
+        self.policy.map_or(default_lease, LeasePolicy::lease)
+    }
+
     pub(crate) fn policy(&self, default_lease: Duration) -> Result<LeasePolicy> {
         let policy = self.policy.unwrap_or(LeasePolicy::Renewed(default_lease));
         check_lease(policy.lease())?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lockset::LostReason;
+use lockset::{LostReason, MultiLock};
 use lockset_sim::{Cluster, Sentinel};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -126,4 +126,24 @@ async fn a_client_that_reaches_no_server_loses_what_it_holds_in_time() {
         .release()
         .await
         .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_span_of_several_locks_begins_when_all_are_held() {
+    let servers = Cluster::new();
+    let client = servers.client().await;
+    servers.delay(Duration::from_millis(20));
+    // Their slots are in three shards, so they are taken one after the other.
+    let locks = ["a", "b", "c"].map(|name| client.lock(name));
+    let span = Duration::from_millis(150);
+    let guard = MultiLock::new(locks).unwrap().max_hold(span);
+    let guard = guard.lock().await.unwrap();
+    let granted = tokio::time::Instant::now();
+    assert!(guard.remaining() > span * 9 / 10, "{:?}", guard.remaining());
+    assert_eq!(guard.lost().await, LostReason::MaxHold);
+    let held = granted.elapsed();
+    assert!(span * 9 / 10 < held && held <= span * 11 / 10, "{held:?}");
+    drop(guard);
+    servers.advance(SECOND).await;
+    assert!(servers.keys().is_empty());
 }

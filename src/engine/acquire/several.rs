@@ -5,6 +5,7 @@
 //! locks before it, for a bounded time.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use futures_util::future::select_all;
 
@@ -12,10 +13,11 @@ use super::local::{entrance, is_owned};
 use super::request::{Attempted, ExpiredGrants, LockRequest, WaitLimit, bound};
 use super::wait::{all, one};
 use crate::api::error::Result;
+use crate::api::options::{LeasePolicy, lease_for};
 use crate::engine::clock::Tick;
 use crate::engine::few::Few;
-use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
+use crate::engine::hold::{Share, ShareLease};
 
 /// Takes all of these locks, in the order of the requests, for a call that began at `began`. Returns `None` if they did
 /// not become free in time.
@@ -105,11 +107,12 @@ async fn join_owned(
 /// Takes the locks one after another. Starts over if it loses one of those it has, or if it waits too long for the
 /// others: two callers that disagree about the order may be waiting for each other.
 async fn in_order(requests: &[LockRequest], wait: WaitLimit) -> Result<Option<Vec<Share>>> {
+    let unlimited: Vec<_> = requests.iter().map(without_max_hold).collect();
     let mut expired = ExpiredGrants::default();
     loop {
         let mut held = Reversed(Vec::with_capacity(requests.len()));
         let mut held_until = None;
-        for request in requests {
+        for request in &unlimited {
             let now = request.core.clock.now();
             let wait = held_until.map_or(wait, |until| wait.at_most(until));
             let share = tokio::select! {
@@ -120,17 +123,44 @@ async fn in_order(requests: &[LockRequest], wait: WaitLimit) -> Result<Option<Ve
             match share {
                 Some(share) => {
                     held.0.push(share);
-                    held_until.get_or_insert_with(|| end_of_wait(requests));
+                    held_until.get_or_insert_with(|| end_of_wait(&unlimited));
                 }
                 None => break,
             }
         }
         let are_all = held.0.len() == requests.len();
+        if are_all {
+            begin_max_hold(requests, &mut held.0);
+        }
         if are_all && !expired.must_retry(requests.iter().zip(&held.0))? {
             return Ok(Some(std::mem::take(&mut held.0)));
         }
         if wait.is_over(requests[0].core.clock.now()) {
             return Ok(None);
+        }
+    }
+}
+
+/// The request of a member while others are still to be taken: the time of `max_hold` begins when all are held. Until
+/// then no member is renewed, so its lease is twice as long.
+fn without_max_hold(request: &LockRequest) -> LockRequest {
+    let mut unlimited = request.clone();
+    if let LeasePolicy::RenewedFor { max, .. } = request.policy {
+        let lease = request.options.lease(request.core.timing.lease);
+        unlimited.policy = LeasePolicy::RenewedFor {
+            lease: lease.min(lease_for(max * 2)),
+            max: Duration::MAX,
+        };
+    }
+    unlimited
+}
+
+/// Limits the shares to the `max_hold` of their requests, from now on.
+fn begin_max_hold(requests: &[LockRequest], held: &mut [Share]) {
+    let now = requests[0].core.clock.now();
+    for (request, share) in requests.iter().zip(held) {
+        if let LeasePolicy::RenewedFor { .. } = request.policy {
+            share.set_lease(ShareLease::of(request.policy, now, now));
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) enum ShareLease {
 
 impl ShareLease {
     /// The lease under this policy of a share that was requested at `sent` and is held from `now`.
-    pub(super) fn of(policy: LeasePolicy, sent: Tick, now: Tick) -> Self {
+    pub(crate) fn of(policy: LeasePolicy, sent: Tick, now: Tick) -> Self {
         match policy {
             LeasePolicy::Renewed(lease) => Self::Renewed(lease),
             LeasePolicy::RenewedFor { lease, max } => Self::RenewedUntil {
