@@ -1,4 +1,4 @@
--- uses: fair_dequeue, fair_handover
+-- uses: fair_dequeue, fair_handover, fair_wake
 
 -- Removes the place of a waiter; if it was the head, the new head gets its turn. True if it had one.
 local function fair_leave(q, holder)
@@ -9,9 +9,6 @@ local function fair_leave(q, holder)
   if lease == -2 then fair_handover(q) end
   -- The longest time after which a waiter asks by itself. A hold that is left ends sooner than the others were told.
   local poll_ms_max = 1000
-  if lease and lease >= 0 and lease < poll_ms_max then
-    local next_one = redis.pcall('LINDEX', q.queue, 0)
-    if type(next_one) == 'string' then redis.pcall(q.publish, q.channel .. ':' .. next_one, '0') end
-  end
+  if lease and lease >= 0 and lease < poll_ms_max then fair_wake(q) end
   return left > 0
 end

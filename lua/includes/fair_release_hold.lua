@@ -1,4 +1,4 @@
--- uses: not_held, fair_dequeue, fair_handover, fair_leave
+-- uses: not_held, fair_dequeue, fair_handover, fair_leave, fair_wake
 
 -- As `release_hold`, for a fair lock: a free one is handed over to the head of its queue. A holder that only waits is
 -- taken out of the queue.
@@ -14,5 +14,8 @@ local function fair_release_hold(q, holder, ...)
   for _, used in ipairs({ ... }) do
     if redis.call('HDEL', q.lock, used) == 1 then fair_handover(q) else fair_leave(q, used) end
   end
-  return fair_leave(q, holder) and 0 or not_held(q.lock)
+  if fair_leave(q, holder) then return 0 end
+  -- Its lease has ended, which nobody has told the first waiter. It was told the lease of an earlier holder.
+  if redis.call('PTTL', q.lock) == -2 then fair_wake(q) end
+  return not_held(q.lock)
 end

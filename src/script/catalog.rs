@@ -89,6 +89,7 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     fair_leave
     fair_refusal
     fair_release_hold
+    fair_wake
     grant
     is_dead_reader
     is_on_its_way

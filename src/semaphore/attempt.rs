@@ -30,8 +30,8 @@ struct Attempt {
     ask: u64,
     wanted: Wanted,
     ids: Vec<(u64, HolderId)>,
-    /// The waiter that asks, and other waiters whose places it keeps.
-    places: Vec<HolderId>,
+    /// The request that asks, and other requests whose places it keeps, with their waiters.
+    places: Vec<(u64, HolderId)>,
 }
 
 impl ClientSemaphore {
@@ -52,14 +52,14 @@ impl ClientSemaphore {
             ask,
             wanted,
             ids,
-            places: std::iter::once(waiter).chain(places).collect(),
+            places: std::iter::once((request, waiter)).chain(places).collect(),
         };
         let work = async move { this.attempt(attempt, budget).await };
         Some(work.boxed())
     }
 
     /// The waiters for which an attempt of this request takes or keeps places in the server's queue, besides itself.
-    fn places(state: &mut State, request: u64) -> Vec<HolderId> {
+    fn places(state: &mut State, request: u64) -> Vec<(u64, HolderId)> {
         let takes_place = |caller: &&mut Caller| caller.wanted.is_fair && caller.wanted.waits;
         let asks = state.callers.get_mut(&request).filter(takes_place);
         let Some(asks) = asks else {
@@ -72,7 +72,7 @@ impl ClientSemaphore {
         for id in others.take(PLACES_MAX) {
             if let Some(other) = state.callers.get_mut(&id).filter(takes_place) {
                 other.has_place = true;
-                places.push(other.waiter);
+                places.push((id, other.waiter));
             }
         }
         places
@@ -85,7 +85,9 @@ impl ClientSemaphore {
             ask, ref wanted, ..
         } = attempt;
         let call = self.acquire_call(&attempt);
-        let answer = match core.scripts.run(Lane::Command, &call, budget).await {
+        let answer = core.scripts.run(Lane::Command, &call, budget).await;
+        self.leave_gone(&attempt);
+        let answer = match answer {
             Ok(answer) => answer,
             Err(failure) => {
                 if failure.executed == Executed::Maybe {
@@ -116,7 +118,7 @@ impl ClientSemaphore {
                 };
                 self.on(
                     Event::Granted { ask },
-                    InHand::Granted(held, attempt.places[0]),
+                    InHand::Granted(held, attempt.places[0].1),
                 );
                 return;
             }
@@ -160,7 +162,7 @@ impl ClientSemaphore {
             call = call.arg(&**id);
         }
         if heartbeat != 0 {
-            for place in &attempt.places {
+            for (_, place) in &attempt.places {
                 call = call.arg(&**place);
             }
         }
@@ -191,6 +193,25 @@ impl ClientSemaphore {
         if caller.has_place {
             let call = self.release_call(&caller.waiter, std::iter::empty());
             self.undo_by(call, caller.wanted.policy.lease());
+        }
+    }
+
+    /// Removes the places that an attempt has kept for callers which left during it: the commands that removed them
+    /// then may have overtaken it.
+    fn leave_gone(&self, attempt: &Attempt) {
+        let wanted = &attempt.wanted;
+        if !(wanted.is_fair && wanted.waits) {
+            return;
+        }
+        let gone: Vec<HolderId> = {
+            let state = self.state.lock();
+            let gone = attempt.places.iter();
+            let gone = gone.filter(|(request, _)| !state.callers.contains_key(request));
+            gone.map(|(_, waiter)| *waiter).collect()
+        };
+        for waiter in gone {
+            let call = self.release_call(&waiter, std::iter::empty());
+            self.undo_by(call, wanted.policy.lease());
         }
     }
 

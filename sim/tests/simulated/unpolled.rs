@@ -75,3 +75,37 @@ async fn a_leader_that_begins_to_resign_leads_no_longer() {
     leads.expect("at once").resign().await.unwrap();
     left.await.unwrap();
 }
+
+/// The second waiter is about to ask in the place of the first when it leaves as well.
+#[tokio::test(start_paused = true)]
+async fn waiters_for_permits_that_leave_together_leave_no_place() {
+    let server = Server::new();
+    let (ours, theirs) = (server.client().await, server.client().await);
+    let [seats, also] = [&ours, &theirs].map(|client| client.semaphore("seats").permits(3).fair());
+    let held = also.many(2).acquire().await.unwrap();
+    let (three, two) = (seats.clone().many(3), seats.many(2));
+    for _ in 0..8 {
+        let (first, second) = (
+            tokio::spawn({
+                let three = three.clone();
+                async move { three.acquire().await.map(drop) }
+            }),
+            tokio::spawn({
+                let two = two.clone();
+                async move { two.acquire().await.map(drop) }
+            }),
+        );
+        server.advance(SECOND).await;
+        server.delay(Duration::from_millis(4));
+        first.abort();
+        second.abort();
+        server.advance(Duration::from_millis(50)).await;
+        let left: Vec<_> = server.keys();
+        assert!(
+            left.iter().all(|key| !key.contains("sem_queue")),
+            "{left:?}"
+        );
+        server.delay(Duration::ZERO);
+    }
+    drop(held);
+}

@@ -212,7 +212,9 @@ async fn the_fair_trace() {
     assert_eq!(fixture.fair_release(U0).await, Value::Int(1));
     let turn_of = |waiter: &str| vec![format!("{CHANNEL}:{waiter} 0")];
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
+    // A repeat wakes the head again, because the lease may have ended without a wake-up.
     assert_eq!(fixture.fair_release(U0).await, NOT_HELD);
+    assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U1));
     // A free lock belongs to the head, not to any other caller, waiting or not.
     assert_eq!(fixture.fair(U2).await, UNKNOWN);
     assert_eq!(fixture.fair(U3).await, UNKNOWN);
@@ -244,7 +246,7 @@ async fn the_fair_trace() {
     assert_eq!(fixture.fair_release(U2).await, DONE);
     assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U3));
     assert_eq!(fixture.fair_release(U2).await, NOT_HELD, "not twice");
-    assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
+    assert_eq!(fixture.messages(&mut subscriber).await, turn_of(U3));
     assert_eq!(fixture.fair(U3).await, HELD);
     assert_eq!(fixture.fair_release(U3).await, DONE, "no waiter");
     assert_eq!(fixture.server.keys().await, [""; 0]);
@@ -287,6 +289,25 @@ async fn the_next_one_is_told_of_a_lock_that_is_left() {
         let expected = if told { vec![turn_of(U2)] } else { vec![] };
         assert_eq!(fixture.messages(&mut subscriber).await, expected, "{lease}");
         fixture.in_all_three(&[U2]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_release_after_the_end_of_its_lease_wakes_the_first_waiter() {
+    let mut fixture = Fixture::new().await;
+    let mut subscriber = fixture.subscriber().await;
+    for waiter in [U0, U1, U2] {
+        fixture.fair(waiter).await;
+    }
+    // While another holder has it, that is no news.
+    assert_eq!(fixture.fair_release(U9).await, NOT_HELD);
+    assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
+    fixture.make(&["DEL", "F"]).await;
+    for _again in 0..2 {
+        assert_eq!(fixture.fair_release(U0).await, NOT_HELD);
+        let woken = format!("{CHANNEL}:{U1} 0");
+        assert_eq!(fixture.messages(&mut subscriber).await, [woken]);
+        fixture.in_all_three(&[U1, U2]).await;
     }
 }
 
