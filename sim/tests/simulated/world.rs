@@ -133,7 +133,7 @@ fn no_promise_is_broken_in_any_world() {
 
 /// The other half, which CI runs beside tests that wait.
 #[test]
-fn no_promise_is_broken_in_more_worlds() {
+fn no_promise_is_broken_in_any_world_of_the_second_half() {
     run_all(WORLDS / 2, |seed, _| seed >= WORLDS);
 }
 
