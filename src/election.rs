@@ -340,15 +340,17 @@ struct Said {
     id: String,
     token: FencingToken,
     kept: Duration,
-    /// The value after its version.
-    value: Mutex<(u64, Arc<str>)>,
+    /// The value after its version. `None` once it resigns: nothing may be written after the resignation.
+    value: Mutex<Option<(u64, Arc<str>)>>,
 }
 
 impl Said {
-    /// Writes the last value, unless a later one is there. Returns `false` if the leadership is lost.
+    /// Writes the last value, unless a later one is there. Returns `false` if the leadership is lost or resigned.
     async fn say(&self, operation: &'static str) -> Result<bool> {
         let name = self.site.name(operation)?;
-        let (version, value) = self.value.lock().clone();
+        let Some((version, value)) = self.value.lock().clone() else {
+            return Ok(false);
+        };
         let keys = [name.key(), &*name.leader_key()];
         let call = Call::new(&catalog::LEADER_PROCLAIM, name.key(), &keys)
             .arg(&*self.id)
@@ -361,7 +363,9 @@ impl Said {
         self.site.ask(operation, &call, flag).await
     }
 
+    /// The call that removes the value. From here on, none is written.
     fn resignation(&self, name: &LockName) -> Call {
+        self.value.lock().take();
         Call::new(&catalog::LEADER_RESIGN, name.key(), &[&*name.leader_key()])
             .arg(&*self.id)
             .arg(self.token.get())
@@ -420,7 +424,7 @@ impl Leadership {
             id: guard.holder_id().to_owned(),
             token: guard.fencing_token().expect("a fenced grant has a token"),
             kept: election.lease.saturating_mul(LEASES_KEPT),
-            value: Mutex::new((0, Arc::clone(&election.value))),
+            value: Mutex::new(Some((0, Arc::clone(&election.value)))),
         });
         let (sender, gone) = oneshot::channel();
         let again = say_again(Arc::downgrade(&said), election.lease, gone);
@@ -506,7 +510,8 @@ impl Leadership {
         }
         {
             let mut said = self.said.value.lock();
-            *said = (said.0 + 1, value.into());
+            let version = said.as_ref().map_or(0, |(version, _)| version + 1);
+            *said = Some((version, value.into()));
         }
         if self.said.say(OPERATION).await? {
             return Ok(());

@@ -109,3 +109,18 @@ async fn waiters_for_permits_that_leave_together_leave_no_place() {
     }
     drop(held);
 }
+
+/// The value is written again once in a lease, and the resignation is sent just before that.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_resigns_writes_its_value_no_more() {
+    let server = Server::new();
+    let client = server.client().await;
+    let leads = client.election("a").campaign().await.unwrap();
+    let lease = 30 * SECOND;
+    server.advance(lease - Duration::from_millis(2)).await;
+    server.delay(Duration::from_millis(4));
+    leads.resign().await.unwrap();
+    server.advance(SECOND).await;
+    let left = server.keys();
+    assert!(left.iter().all(|key| !key.contains("leader")), "{left:?}");
+}
