@@ -340,17 +340,15 @@ struct Said {
     id: String,
     token: FencingToken,
     kept: Duration,
-    /// The value after its version. `None` once it resigns: nothing may be written after the resignation.
-    value: Mutex<Option<(u64, Arc<str>)>>,
+    /// The value after its version.
+    value: Mutex<(u64, Arc<str>)>,
 }
 
 impl Said {
-    /// Writes the last value, unless a later one is there. Returns `false` if the leadership is lost or resigned.
+    /// Writes the last value, unless a later one is there. Returns `false` if the leadership is lost.
     async fn say(&self, operation: &'static str) -> Result<bool> {
         let name = self.site.name(operation)?;
-        let Some((version, value)) = self.value.lock().clone() else {
-            return Ok(false);
-        };
+        let (version, value) = self.value.lock().clone();
         let keys = [name.key(), &*name.leader_key()];
         let call = Call::new(&catalog::LEADER_PROCLAIM, name.key(), &keys)
             .arg(&*self.id)
@@ -363,9 +361,7 @@ impl Said {
         self.site.ask(operation, &call, flag).await
     }
 
-    /// The call that removes the value. From here on, none is written.
     fn resignation(&self, name: &LockName) -> Call {
-        self.value.lock().take();
         Call::new(&catalog::LEADER_RESIGN, name.key(), &[&*name.leader_key()])
             .arg(&*self.id)
             .arg(self.token.get())
@@ -374,7 +370,8 @@ impl Said {
     }
 }
 
-/// Writes the value again periodically, until the leadership is gone.
+/// Writes the value again periodically, until the leadership is resigned or gone. A write without an answer is not
+/// repeated after that: it would come behind the resignation.
 async fn say_again(said: Weak<Said>, every: Duration, mut gone: oneshot::Receiver<()>) {
     loop {
         let Some(clock) = said.upgrade().map(|said| said.site.core().clock) else {
@@ -387,8 +384,13 @@ async fn say_again(said: Weak<Said>, every: Duration, mut gone: oneshot::Receive
         let Some(said) = said.upgrade() else {
             return;
         };
+        let written = tokio::select! {
+            biased;
+            _ = &mut gone => return,
+            written = said.say("proclaim") => written,
+        };
         // A failed write is tried again later; the value is kept for longer than that.
-        if matches!(said.say("proclaim").await, Ok(false)) {
+        if matches!(written, Ok(false)) {
             return;
         }
     }
@@ -413,8 +415,8 @@ async fn say_again(said: Weak<Said>, every: Duration, mut gone: oneshot::Receive
 pub struct Leadership {
     guard: Option<ReentrantGuard>,
     said: Arc<Said>,
-    /// Dropped with the leadership, which ends the repeated writes.
-    _gone: oneshot::Sender<()>,
+    /// Dropped before the resignation, which ends the repeated writes.
+    gone: Option<oneshot::Sender<()>>,
 }
 
 impl Leadership {
@@ -424,7 +426,7 @@ impl Leadership {
             id: guard.holder_id().to_owned(),
             token: guard.fencing_token().expect("a fenced grant has a token"),
             kept: election.lease.saturating_mul(LEASES_KEPT),
-            value: Mutex::new(Some((0, Arc::clone(&election.value)))),
+            value: Mutex::new((0, Arc::clone(&election.value))),
         });
         let (sender, gone) = oneshot::channel();
         let again = say_again(Arc::downgrade(&said), election.lease, gone);
@@ -432,7 +434,7 @@ impl Leadership {
         Self {
             guard: Some(guard),
             said,
-            _gone: sender,
+            gone: Some(sender),
         }
     }
 
@@ -510,8 +512,7 @@ impl Leadership {
         }
         {
             let mut said = self.said.value.lock();
-            let version = said.as_ref().map_or(0, |(version, _)| version + 1);
-            *said = Some((version, value.into()));
+            *said = (said.0 + 1, value.into());
         }
         if self.said.say(OPERATION).await? {
             return Ok(());
@@ -537,6 +538,7 @@ impl Leadership {
     }
 
     async fn resigned(mut self) -> Result<()> {
+        self.gone = None;
         let said = Arc::clone(&self.said);
         // Before the release: the lock may be handed off to a candidate of this client with the same holder id.
         if let Ok(name) = said.site.name("resign")
@@ -571,6 +573,7 @@ impl Leadership {
 impl Drop for Leadership {
     fn drop(&mut self) {
         if let Some(guard) = self.guard.take() {
+            self.gone = None;
             self.resign_later();
             drop(guard);
         }

@@ -110,17 +110,26 @@ async fn waiters_for_permits_that_leave_together_leave_no_place() {
     drop(held);
 }
 
-/// The value is written again once in a lease, and the resignation is sent just before that.
+/// The value is written again once in a lease. A leader resigns just before that, and while a write has no answer.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_resigns_writes_its_value_no_more() {
-    let server = Server::new();
-    let client = server.client().await;
-    let leads = client.election("a").campaign().await.unwrap();
-    let lease = 30 * SECOND;
-    server.advance(lease - Duration::from_millis(2)).await;
-    server.delay(Duration::from_millis(4));
-    leads.resign().await.unwrap();
-    server.advance(SECOND).await;
-    let left = server.keys();
-    assert!(left.iter().all(|key| !key.contains("leader")), "{left:?}");
+    let (lease, ms) = (30 * SECOND, Duration::from_millis(1));
+    for is_cut_off in [false, true] {
+        let server = Server::new();
+        let client = server.client().await;
+        let leads = client.election("a").campaign().await.unwrap();
+        server.advance(lease - 2 * ms).await;
+        if is_cut_off {
+            server.partition(&client);
+            server.advance(4 * ms).await;
+        }
+        server.delay(4 * ms);
+        let resigning = tokio::spawn(leads.resign());
+        server.advance(10 * ms).await;
+        server.heal();
+        resigning.await.unwrap().unwrap();
+        server.advance(SECOND).await;
+        let left = server.keys();
+        assert!(left.iter().all(|key| !key.contains("leader")), "{left:?}");
+    }
 }
