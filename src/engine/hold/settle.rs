@@ -341,6 +341,7 @@ pub(super) fn settle_later(holds: Few<Arc<Hold>>) {
             let counts = hold.state().target_counts();
             hold.apply(Event::CountsSent(counts));
             if settled.is_err() {
+                hold.leave_places();
                 hold.core.remove_unguarded(hold.number);
             }
         }

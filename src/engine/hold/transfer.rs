@@ -16,6 +16,7 @@ use super::shell::{Hold, RawShare};
 use super::state::HoldState;
 use crate::api::holder::HolderId;
 use crate::api::owner::Owner;
+use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 
@@ -103,6 +104,14 @@ impl Hold {
     /// The place at the server that the present owner came from.
     fn last_place(&self, state: &HoldState) -> HolderId {
         *state.places().last().unwrap_or(&self.holder)
+    }
+
+    /// Has used places removed once the server answers again. Unlike a hold, they do not end with a lease.
+    pub(super) fn leave_places(&self) {
+        let unguarded = self.unguarded(&self.state());
+        if !unguarded.places.is_empty() {
+            self.core.undo_unguarded(&unguarded, Lane::Command);
+        }
     }
 
     /// Has the waiter behind it ask the server, now that it has ended.

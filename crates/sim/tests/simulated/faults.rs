@@ -188,3 +188,23 @@ async fn a_view_of_the_loss_of_a_writer_goes_on_with_the_reader() {
     assert_eq!(loss.wait().await, LostReason::Expired);
     drop((reader, next));
 }
+
+/// The hold ends with its lease. The places of the tasks that it was handed on to do not.
+#[tokio::test(start_paused = true)]
+async fn used_places_go_once_the_server_is_back() {
+    let server = Server::new();
+    let client = server.client().await;
+    let lock = client.fair_lock("a");
+    let held = lock.lock().await.unwrap();
+    let next = tokio::spawn(async move { lock.lock().await });
+    server.advance(SECOND / 10).await;
+    held.release().await.unwrap();
+    let held = next.await.unwrap().unwrap();
+    server.kill();
+    drop(held);
+    server.advance(60 * SECOND).await;
+    server.restart();
+    server.advance(SECOND).await;
+    let left = server.keys();
+    assert!(left.is_empty(), "{left:?}");
+}
