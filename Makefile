@@ -36,7 +36,7 @@ help-all:
 	@echo "make pool         3 licences, 20 workers, one process killed: with the semaphore none over-issued"
 	@echo "make leader       an election: a leader killed, one frozen before a write, one that resigns"
 	@echo "make examples     the service also on PostgreSQL, where scripts/find-postgres finds one"
-	@echo "make test-alone   the tests that measure their own process, or work hard; test-later: more worlds, seeded defects"
+	@echo "make test-alone   the tests that measure their own process, or work hard; test-later: models, more worlds"
 	@echo "make test-tls     the tests that need a server that speaks TLS, as Debian's Redis does"
 	@echo "make test-alerts  the alert rules, by promtool"
 	@echo "make test-valkey  all tests on Valkey; test-valkey-short: those that depend on the server"
@@ -118,8 +118,9 @@ THREADS = 16
 # Of the suite in its whole. Where hard ones come together, as with test-acl, so many fail on a busy machine.
 MANY = 32
 ALONE = hammer:: fairness::
-PROGRAMS = house interop cli operators top lock redlock rwlock semaphore short day cluster proxy replicated \
-	  sentinels server tls wait
+PROGRAMS = house interop cli operators top short day cluster proxy replicated sentinels server tls wait
+# They explore the protocol and share no code with the rest.
+MODELS = lock redlock rwlock semaphore
 WORKSPACE = cargo test --workspace --all-features --no-fail-fast
 # The small examples and the demos are no tests: `make examples` builds them, and clippy has checked them.
 TARGETS = --lib --bins --example laptop --example orders --tests
@@ -139,6 +140,7 @@ LATER = mutants:: no_promise_is_broken_in_any_world_of_the_second_half
 test-virtual:
 	@$(WORKSPACE) --test simulated -- $(LATER:%=--skip %)
 test-later:
+	@$(WORKSPACE) $(MODELS:%=--test %)
 	@$(WORKSPACE) --test simulated -- $(LATER)
 test-doc:
 	@$(WORKSPACE) --doc

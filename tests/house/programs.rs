@@ -1,4 +1,4 @@
-//! Every program of tests is run by `make test`, which lists them.
+//! Every program of tests is run by `make test`, `test-alone` or `test-later`, which list them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ const FOLDERS: [&str; 7] = [
 const BESIDES: [&str; 3] = ["nonsense", "simulated", "suite"];
 
 #[test]
-fn make_test_runs_every_program_of_tests() {
+fn the_makefile_runs_every_program_of_tests() {
     let mut there = BTreeSet::new();
     for folder in FOLDERS {
         let Ok(entries) = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)) else {
@@ -35,9 +35,14 @@ fn make_test_runs_every_program_of_tests() {
         }
     }
     let makefile = fs::read_to_string("Makefile").unwrap().replace("\\\n", " ");
-    let (_, listed) = makefile.split_once("\nPROGRAMS = ").expect("the list");
-    let listed = listed.lines().next().unwrap().split_whitespace();
-    let mut run: BTreeSet<String> = listed.map(str::to_owned).collect();
+    let mut run = BTreeSet::new();
+    for list in ["PROGRAMS", "MODELS"] {
+        let (_, listed) = makefile
+            .split_once(&format!("\n{list} = "))
+            .expect("the list");
+        let listed = listed.lines().next().unwrap().split_whitespace();
+        run.extend(listed.map(str::to_owned));
+    }
     for name in BESIDES {
         assert!(
             makefile.contains(&format!("(WORKSPACE) --test {name}")),

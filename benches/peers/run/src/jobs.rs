@@ -23,7 +23,7 @@ pub(crate) struct Job {
     pub(crate) reads: u8,
 }
 
-pub(crate) const JOBS: [Job; 14] = [
+pub(crate) const JOBS: [Job; 15] = [
     Job {
         name: "uncontended",
         title: "one task, a lock of its own",
@@ -84,6 +84,15 @@ pub(crate) const JOBS: [Job; 14] = [
         kind: "fair",
         processes: 1,
         tasks: 32,
+        work: 0,
+        reads: 0,
+    },
+    Job {
+        name: "crowdfair",
+        title: "4 processes of 8 tasks, one fair lock",
+        kind: "fair",
+        processes: 4,
+        tasks: 8,
         work: 0,
         reads: 0,
     },

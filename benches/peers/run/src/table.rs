@@ -33,6 +33,7 @@ const TOGETHER: Jobs = &[
     "crowd4",
     "crowd8",
     "fair",
+    "crowdfair",
     "rw99",
     "rw90",
     "crowdread0",
@@ -45,6 +46,7 @@ const HOT: Jobs = &["hot0", "hot1"];
 const CROWDS: Jobs = &[
     "crowd4",
     "crowd8",
+    "crowdfair",
     "crowdread0",
     "crowdread1",
     "crowdpermits",
@@ -59,6 +61,7 @@ const COUNTED: Jobs = &[
     "crowd4",
     "crowd8",
     "fair",
+    "crowdfair",
     "rw99",
     "crowdread0",
     "permits",

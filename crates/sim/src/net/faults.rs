@@ -80,7 +80,11 @@ impl Net {
         self.with(|state| {
             state.peers[client].is_gone = true;
             state.peers[client].inbox.clear();
-            for wire in state.open_wires(client) {
+            // Also those that it has left and whose replies were still to come, and those in the making.
+            let wires = state.wires.iter();
+            let wires = wires.filter(|(_, wire)| wire.client == client);
+            let wires: Vec<WireId> = wires.map(|(id, _)| *id).collect();
+            for wire in wires {
                 if closes {
                     state.post(wire, Direction::ToServer, What::Closed(wire));
                 }
