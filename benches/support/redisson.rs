@@ -23,7 +23,7 @@ pub(crate) const COUNT_DOWN: &str = include_str!("redisson/count_down.lua");
 /// A script of the test kit's peer, after the pieces it calls.
 macro_rules! of_the_peer {
     ($($piece:literal),*) => {
-        concat!($(include_str!(concat!("../../crates/testkit/src/redisson/lua/", $piece, ".lua"))),*)
+        concat!($(include_str!(concat!("../../testkit/src/redisson/lua/", $piece, ".lua"))),*)
     };
 }
 

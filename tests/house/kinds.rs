@@ -127,17 +127,17 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "crates/operator/src/recognize.rs",
+        file: "operator/src/recognize.rs",
         names: &[("reentrant", "may_be_of_lock"), ("rwlock", "mode")],
         others: &[
             MADE_OF_REENTRANT,
             ("fair", "its hash is that of a reentrant lock"),
             ("multilock", "its members are recognized"),
-            (NO_LOCKS, "crates/operator/src/counted.rs does that"),
+            (NO_LOCKS, "operator/src/counted.rs does that"),
         ],
     },
     Place {
-        file: "crates/operator/src/info.rs",
+        file: "operator/src/info.rs",
         names: &[
             ("reentrant", "Exclusive"),
             ("fair", "Fair"),
@@ -156,7 +156,7 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "crates/operator/src/evict.rs",
+        file: "operator/src/evict.rs",
         names: &[
             ("reentrant", "ReentrantLock"),
             ("fair", "FairLock"),
@@ -197,7 +197,7 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "crates/macros/src/locks.rs",
+        file: "macros/src/locks.rs",
         names: &[
             ("reentrant", "Reentrant"),
             ("fair", "Fair"),
@@ -212,7 +212,7 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "crates/cli/src/held.rs",
+        file: "cli/src/held.rs",
         names: &[
             ("reentrant", "client.lock("),
             ("fair", "fair_lock"),
@@ -230,7 +230,7 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "crates/sim/src/world/plan.rs",
+        file: "sim/src/world/plan.rs",
         names: &[
             ("reentrant", "Reentrant"),
             ("fair", "Fair"),
@@ -249,7 +249,7 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "crates/sim/src/conformance/calls.rs",
+        file: "sim/src/conformance/calls.rs",
         names: &[
             ("reentrant", "reentrant_"),
             ("fair", "fair_"),

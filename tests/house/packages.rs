@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 /// In the order of publishing: each depends only on earlier ones.
 const PUBLISHED: [(&str, &str); 5] = [
-    ("lockset-macros", "crates/macros"),
+    ("lockset-macros", "macros"),
     ("lockset", ""),
-    ("lockset-operator", "crates/operator"),
-    ("lockset-sim", "crates/sim"),
-    ("lockset-cli", "crates/cli"),
+    ("lockset-operator", "operator"),
+    ("lockset-sim", "sim"),
+    ("lockset-cli", "cli"),
 ];
 
 fn root() -> PathBuf {

@@ -9,10 +9,10 @@ const FOLDERS: [&str; 7] = [
     "tests",
     "checks/model/tests",
     "checks/nemesis/tests",
-    "crates/cli/tests",
-    "crates/operator/tests",
-    "crates/sim/tests",
-    "crates/testkit/tests",
+    "cli/tests",
+    "operator/tests",
+    "sim/tests",
+    "testkit/tests",
 ];
 
 /// Those that have a line of their own.
@@ -53,7 +53,7 @@ fn the_makefile_runs_every_program_of_tests() {
     assert_eq!(run, there);
 
     // Of the examples, those that have tests: the manifests say so.
-    for manifest in ["Cargo.toml", "crates/sim/Cargo.toml"] {
+    for manifest in ["Cargo.toml", "sim/Cargo.toml"] {
         let manifest = fs::read_to_string(manifest).unwrap();
         for example in manifest.split("[[example]]").skip(1) {
             let example = example.split("\n[").next().unwrap();

@@ -16,12 +16,12 @@ pub(crate) struct Module {
 
 /// Other crates of the workspace; but in the testkit a module and its parts are one.
 pub(crate) const OTHERS: [&str; 6] = [
-    "crates/cli/src/main.rs",
-    "crates/macros/src/lib.rs",
+    "cli/src/main.rs",
+    "macros/src/lib.rs",
     "checks/model/src/lib.rs",
     "checks/nemesis/src/lib.rs",
-    "crates/operator/src/lib.rs",
-    "crates/sim/src/lib.rs",
+    "operator/src/lib.rs",
+    "sim/src/lib.rs",
 ];
 
 /// The files of the library.

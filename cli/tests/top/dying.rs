@@ -34,7 +34,7 @@ fn is_red(terminal: &Terminal, text: &str) {
 async fn a_killed_holder_is_seen_to_die_and_its_late_write_is_refused() {
     let server = Server::start();
     let terminal = Terminal::new();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/top-demo");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/top-demo");
     let mut demo = Command::new("env");
     demo.args(["--default-signal", "setsid", "--ctty", script]);
     demo.envs([

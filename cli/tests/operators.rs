@@ -325,7 +325,7 @@ async fn a_lock_is_found_by_its_whole_key_too() {
 
 /// What docs/rights.md gives an operator, on one server and on a cluster's nodes.
 fn rights_of_an_operator() -> Vec<String> {
-    let page = include_str!("../../../docs/rights.md");
+    let page = include_str!("../../docs/rights.md");
     let (_, section) = page.split_once("## Operators\n").expect("the section");
     let block = section
         .split("```sh\n")

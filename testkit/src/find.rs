@@ -31,7 +31,7 @@ pub(crate) fn server_binary(flavour: Flavour) -> Result<&'static Path, String> {
 }
 
 fn ask_script(arguments: &[&str]) -> Result<PathBuf, String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/find-server");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/find-server");
     let output = Command::new(&script)
         .args(arguments)
         .output()
