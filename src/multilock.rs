@@ -137,8 +137,9 @@ impl Member {
 /// * It has no claim on members that are never free at the same moment. Beside others that acquire them one by one
 ///   without a pause it may wait for long. In that case, put a single lock around both.
 /// * Options of this handle hold for all members, in place of theirs. With [`at_least`](Self::at_least), if one member is
-///   lost, the others are released at once; with [`max_hold`](Self::max_hold) the guard is lost with its first member. If members are acquired one after the other,
-///   its span begins when all are held, and the lock of a process that dies may stay for twice the span.
+///   lost, the others are released at once; with [`max_hold`](Self::max_hold) the guard is lost with its first member.
+///   If members are acquired one after the other, its span begins when all are held, and the lock of a process that dies
+///   may stay for twice the span.
 ///   [`give_up_after`](Self::give_up_after) limits the silence of the server that is being asked.
 /// * A fair member is acquired when it is free and no other waiter is before this one in its queue. The waiter has a
 ///   place there only while it waits for that member. It removes the place while other members are in the way, so that
@@ -348,7 +349,8 @@ impl MultiLock {
         if one_server::has_twins(&self.0.members) {
             Box::pin(one_server::check_connected(&self.0.members, operation)).await?;
         }
-        let requests = self.requests(operation)?;
+        let mut requests = self.requests(operation)?;
+        acquire::prepare_several(&mut requests);
         let core = self.0.members[0].core();
         let began = core.clock.now();
         let lock_call = LockCall {

@@ -146,4 +146,7 @@ async fn the_span_of_several_locks_begins_when_all_are_held() {
     drop(guard);
     servers.advance(SECOND).await;
     assert!(servers.keys().is_empty());
+    let locks = ["a", "b", "c"].map(|name| client.lock(name));
+    let guard = MultiLock::new(locks).unwrap().max_hold(Duration::MAX);
+    guard.lock().await.unwrap().release().await.unwrap();
 }

@@ -40,7 +40,7 @@ mod waiter;
 pub(crate) use attempt_once::{attempt_once, one_or_remaining};
 pub(crate) use local::{Turn, turn};
 pub(crate) use request::{Attempted, ExpiredGrants, LockRequest, QueueNumber, WaitLimit, bound};
-pub(crate) use several::several;
+pub(crate) use several::{prepare_several, several};
 pub(crate) use subscriber::Subscriber;
 pub(crate) use wait::one;
 pub(crate) use waiter::{Marks, Waiter, Woken};

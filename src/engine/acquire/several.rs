@@ -19,6 +19,28 @@ use crate::engine::few::Few;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::{Share, ShareLease};
 
+/// Prepares the requests of one call. If members are taken one after another, the time of `max_hold` begins when all are
+/// held. Until then no member is renewed, so its lease is twice as long.
+pub(crate) fn prepare_several(requests: &mut [LockRequest]) {
+    if are_beside(requests) {
+        return;
+    }
+    for request in requests {
+        if let LeasePolicy::RenewedFor { max, .. } = request.policy {
+            let lease = request.options.lease(request.core.timing.lease);
+            request.policy = LeasePolicy::RenewedFor {
+                lease: lease.min(lease_for(max.saturating_mul(2))),
+                max: Duration::MAX,
+            };
+        }
+    }
+}
+
+/// Whether one script can name all of these locks.
+fn are_beside(requests: &[LockRequest]) -> bool {
+    requests.windows(2).all(|pair| pair[0].is_beside(&pair[1]))
+}
+
 /// Takes all of these locks, in the order of the requests, for a call that began at `began`. Returns `None` if they did
 /// not become free in time.
 pub(crate) async fn several(
@@ -26,7 +48,7 @@ pub(crate) async fn several(
     wait: WaitLimit,
     began: Tick,
 ) -> Result<Option<Vec<Share>>> {
-    if requests.windows(2).all(|pair| pair[0].is_beside(&pair[1])) {
+    if are_beside(requests) {
         together(requests, wait, began).await
     } else {
         in_order(requests, wait).await
@@ -107,12 +129,11 @@ async fn join_owned(
 /// Takes the locks one after another. Starts over if it loses one of those it has, or if it waits too long for the
 /// others: two callers that disagree about the order may be waiting for each other.
 async fn in_order(requests: &[LockRequest], wait: WaitLimit) -> Result<Option<Vec<Share>>> {
-    let unlimited: Vec<_> = requests.iter().map(without_max_hold).collect();
     let mut expired = ExpiredGrants::default();
     loop {
         let mut held = Reversed(Vec::with_capacity(requests.len()));
         let mut held_until = None;
-        for request in &unlimited {
+        for request in requests {
             let now = request.core.clock.now();
             let wait = held_until.map_or(wait, |until| wait.at_most(until));
             let share = tokio::select! {
@@ -123,7 +144,7 @@ async fn in_order(requests: &[LockRequest], wait: WaitLimit) -> Result<Option<Ve
             match share {
                 Some(share) => {
                     held.0.push(share);
-                    held_until.get_or_insert_with(|| end_of_wait(&unlimited));
+                    held_until.get_or_insert_with(|| end_of_wait(requests));
                 }
                 None => break,
             }
@@ -141,26 +162,13 @@ async fn in_order(requests: &[LockRequest], wait: WaitLimit) -> Result<Option<Ve
     }
 }
 
-/// The request of a member while others are still to be taken: the time of `max_hold` begins when all are held. Until
-/// then no member is renewed, so its lease is twice as long.
-fn without_max_hold(request: &LockRequest) -> LockRequest {
-    let mut unlimited = request.clone();
-    if let LeasePolicy::RenewedFor { max, .. } = request.policy {
-        let lease = request.options.lease(request.core.timing.lease);
-        unlimited.policy = LeasePolicy::RenewedFor {
-            lease: lease.min(lease_for(max * 2)),
-            max: Duration::MAX,
-        };
-    }
-    unlimited
-}
-
 /// Limits the shares to the `max_hold` of their requests, from now on.
 fn begin_max_hold(requests: &[LockRequest], held: &mut [Share]) {
     let now = requests[0].core.clock.now();
     for (request, share) in requests.iter().zip(held) {
-        if let LeasePolicy::RenewedFor { .. } = request.policy {
-            share.set_lease(ShareLease::of(request.policy, now, now));
+        let policy = request.options.policy(request.core.timing.lease);
+        if let Ok(policy @ LeasePolicy::RenewedFor { .. }) = policy {
+            share.set_lease(ShareLease::of(policy, now, now));
         }
     }
 }
