@@ -15,7 +15,7 @@ local function fair_release_hold(q, holder, ...)
     if redis.call('HDEL', q.lock, used) == 1 then fair_handover(q) else fair_leave(q, used) end
   end
   if fair_leave(q, holder) then return 0 end
-  -- Its lease has ended, which nobody has told the first waiter. It was told the lease of an earlier holder.
+  -- Its lease has ended. The first waiter may only know the lease of an earlier holder, so wake it.
   if redis.call('PTTL', q.lock) == -2 then fair_wake(q) end
   return not_held(q.lock)
 end

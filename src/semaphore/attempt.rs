@@ -191,9 +191,13 @@ impl ClientSemaphore {
     /// Removes a place in the server's queue in the background, behind the attempts that may have made it.
     pub(super) fn leave(&self, caller: &Caller) {
         if caller.has_place {
-            let call = self.release_call(&caller.waiter, std::iter::empty());
-            self.undo_by(call, caller.wanted.policy.lease());
+            self.remove_place(&caller.waiter, caller.wanted.policy);
         }
+    }
+
+    fn remove_place(&self, waiter: &str, policy: LeasePolicy) {
+        let call = self.release_call(waiter, std::iter::empty());
+        self.undo_by(call, policy.lease());
     }
 
     /// Removes the places that an attempt has kept for callers which left during it: the commands that removed them
@@ -210,8 +214,7 @@ impl ClientSemaphore {
             gone.map(|(_, waiter)| *waiter).collect()
         };
         for waiter in gone {
-            let call = self.release_call(&waiter, std::iter::empty());
-            self.undo_by(call, wanted.policy.lease());
+            self.remove_place(&waiter, wanted.policy);
         }
     }
 
