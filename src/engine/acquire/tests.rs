@@ -321,6 +321,7 @@ async fn of_two_grants_the_later_one_counts() {
     };
     let (early, later) = tokio::join!(lock.try_lock(), later);
     assert!(early.unwrap().is_none() && !later.is_lost());
+    assert_eq!(client.stats().holds, 1, "the earlier one is in no list");
 }
 
 #[tokio::test(start_paused = true)]

@@ -132,15 +132,19 @@ impl Hold {
         };
         hold.note_grant(new.mode, by);
         let entry: Weak<Self> = Arc::downgrade(&hold);
+        local.add_hold(entry.clone(), &new.owner, new.mode);
         if new.is_joinable {
             local.joinable_read.put(entry.clone());
         }
-        local.add_hold(entry.clone(), &new.owner, new.mode);
         if protocol.queue() == Queue::Server {
             local.followers.enter(&new.holder);
         }
         let is_in_doubt = hold.replace_contradicted(new.mode);
         core.watchdog.enrol(hold.number, first_check, entry);
+        if !hold.state().is_held() {
+            // It ended before it was listed everywhere.
+            hold.leave_lists();
+        }
         if new.is_joinable {
             hold.admit_waiting();
         }
@@ -204,9 +208,7 @@ impl Hold {
     fn carry_out(&self, effects: Effects) {
         let is_over = effects.ended.is_some();
         if is_over {
-            self.core.watchdog.withdraw(self.number);
-            self.local.remove_hold(self);
-            self.wake_follower();
+            self.leave_lists();
         } else if let Some(at) = effects.check_at {
             self.core.watchdog.shift(self.number, at);
         }
@@ -228,6 +230,13 @@ impl Hold {
                 group.member_lost(reason);
             }
         }
+    }
+
+    /// Takes the hold, which has ended, out of all lists.
+    fn leave_lists(&self) {
+        self.core.watchdog.withdraw(self.number);
+        self.local.remove_hold(self);
+        self.wake_follower();
     }
 
     /// Locks the state, to read it or to decide on an event.

@@ -293,7 +293,8 @@ async fn a_shutdown_during_a_handoff<P: Primitive>() {
     let tasks = crowd::<P>(&ours, &name, 24, (&inside, &stop), |error| {
         error.is_closed() || error.is_not_held()
     });
-    tokio::time::sleep(Duration::from_millis(60)).await;
+    let many = async || inside.entered.load(Ordering::Relaxed) > 50;
+    eventually(CROWD, "many were inside", many).await;
     within(SOON, ours.clone().shutdown()).await.unwrap();
     assert!(ended(tasks).await > 0);
     idle(&ours).await;
