@@ -15,6 +15,7 @@ mod replication;
 mod rights;
 mod sentinels;
 mod server;
+mod task;
 mod tls;
 mod wait;
 
@@ -24,5 +25,6 @@ pub use redisson::Redisson;
 pub use replicated::{Replicated, ReplicatedBuilder};
 pub use sentinels::{Sentinels, SentinelsBuilder};
 pub use server::{ClientKind, ClientLine, Server, ServerBuilder};
+pub use task::spawn;
 pub use tls::Certificates;
 pub use wait::{eventually, unique_name, within};

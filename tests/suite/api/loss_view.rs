@@ -25,7 +25,7 @@ async fn it_says_what_the_guard_says<P: Primitive>() {
     assert_eq!((loss.is_lost(), loss.reason()), (false, None));
     assert!(!loss.remaining().is_zero() && loss.remaining() <= LEASE);
     let (by_task, by_thread) = (loss.clone(), loss.clone());
-    let task = tokio::spawn(async move { by_task.wait().await });
+    let task = lockset_testkit::spawn(async move { by_task.wait().await });
     let thread = tokio::task::spawn_blocking(move || {
         while !by_thread.is_lost() {
             std::thread::sleep(Duration::from_millis(1));
@@ -57,7 +57,7 @@ async fn a_released_guard_is_never_lost_by_its_view<P: Primitive>() {
         let lock = if fixed { lock.fixed_lease(LEASE) } else { lock };
         let guard = lock.lock().await.unwrap();
         let (loss, before) = (guard.loss(), guard.loss());
-        let waiting = tokio::spawn(async move { before.wait().await });
+        let waiting = lockset_testkit::spawn(async move { before.wait().await });
         guard.release().await.unwrap();
         assert_eq!((loss.reason(), loss.remaining()), (None, Duration::ZERO));
         tokio::time::sleep(LEASE + Duration::from_millis(50)).await;
@@ -89,7 +89,7 @@ async fn a_task_waiting_for_the_loss_can_rest_after_a_release<P: Primitive>() {
             let client = client(&url).await;
             let guard = P::of(&client, "x").lock().await.unwrap();
             let loss = guard.loss();
-            let waiting = tokio::spawn(async move { loss.wait().await });
+            let waiting = lockset_testkit::spawn(async move { loss.wait().await });
             tokio::task::yield_now().await;
             guard.release().await.unwrap();
             for _ in 0..10 {
@@ -127,7 +127,7 @@ async fn it_keeps_nothing_alive<P: Primitive>() {
     let guard = P::of(&client, "x").lock().await.unwrap();
     let loss = guard.loss();
     let by_task = loss.clone();
-    let task = tokio::spawn(async move { by_task.wait().await });
+    let task = lockset_testkit::spawn(async move { by_task.wait().await });
     tokio::task::yield_now().await;
     guard.release().await.unwrap();
     drop(client);

@@ -166,9 +166,9 @@ async fn a_server_with_too_many_clients_says_so() {
 async fn says(words: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
+    lockset_testkit::spawn(async move {
         while let Ok((mut theirs, _)) = listener.accept().await {
-            tokio::spawn(async move {
+            lockset_testkit::spawn(async move {
                 let _ = theirs.read(&mut [0; 1024]).await;
                 let _ = theirs.write_all(words).await;
             });

@@ -18,7 +18,7 @@ async fn a_real_server_can_be_used_while_time_is_paused() {
     let guard = ours.lock(&name).lock().await.unwrap();
     assert!(theirs.lock(&name).try_lock().await.unwrap().is_none());
     let lock = theirs.lock(&name);
-    let waiter = tokio::spawn(async move { lock.lock().await });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await });
     // An hour of the runtime's clock. The lease runs on the machine's clock.
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert!(!guard.is_lost());

@@ -54,7 +54,7 @@ impl Scene {
         for _ in 0..ROUNDS {
             let held = rival.lock().await.unwrap();
             let waiter = polled.clone();
-            let waiter = tokio::spawn(async move { waiter.lock().await });
+            let waiter = lockset_testkit::spawn(async move { waiter.lock().await });
             waiting(&self.ours, 1).await;
             tokio::time::sleep(PAUSE * 3).await;
             let since = Instant::now();
@@ -125,7 +125,7 @@ async fn what_is_no_lock() {
     let steady = Backoff::from(PAUSE).jitter(0);
     let latch = ours.latch(&scene.name).polled(steady);
     latch.init(1).await.unwrap();
-    let waiter = tokio::spawn(async move { latch.wait().await });
+    let waiter = lockset_testkit::spawn(async move { latch.wait().await });
     tokio::time::sleep(PAUSE * 3).await;
     let since = Instant::now();
     theirs.latch(&scene.name).count_down().await.unwrap();
@@ -139,7 +139,7 @@ async fn what_is_no_lock() {
         .await
         .unwrap();
     let semaphore = ours.plain_semaphore(&scene.name).polled(PAUSE);
-    let waiter = tokio::spawn(async move { semaphore.acquire().await });
+    let waiter = lockset_testkit::spawn(async move { semaphore.acquire().await });
     tokio::time::sleep(PAUSE * 3).await;
     let since = Instant::now();
     permit.release().await.unwrap();
@@ -147,7 +147,7 @@ async fn what_is_no_lock() {
     took_less(since, BY_PAUSES);
 
     let barrier = ours.barrier(&scene.name, 2).polled(PAUSE);
-    let waiter = tokio::spawn(async move { barrier.wait().await });
+    let waiter = lockset_testkit::spawn(async move { barrier.wait().await });
     tokio::time::sleep(PAUSE * 3).await;
     let since = Instant::now();
     let other = theirs.barrier(&scene.name, 2).polled(PAUSE);
@@ -158,7 +158,7 @@ async fn what_is_no_lock() {
     let name = unique_name("election");
     let leads = theirs.election(&name).campaign().await.unwrap();
     let election = ours.election(&name).polled(PAUSE).value("a");
-    let waiter = tokio::spawn(async move { election.campaign().await });
+    let waiter = lockset_testkit::spawn(async move { election.campaign().await });
     waiting(ours, 1).await;
     let since = Instant::now();
     leads.resign().await.unwrap();

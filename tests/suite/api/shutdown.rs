@@ -24,7 +24,7 @@ async fn a_lock_on_its_way_to_another_task<P: Primitive>() {
     // `try_lock`, because a wait would count towards this client's turns.
     let guard = P::of(&ours, &name).try_lock().await.unwrap().unwrap();
     let lock = P::rival(&ours, &name);
-    let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.map(drop) });
     waiting(&ours, 1).await;
     drop(guard);
     shut_down_leaves_nothing::<P>(ours, &server, &name).await;
@@ -101,8 +101,8 @@ async fn a_busy_client<P: Primitive>() {
         let (ours, name) = (patient_client(&server.url()).await, unique_name("end"));
         let mut tasks = Vec::new();
         for nth in 0..4 {
-            tasks.push(tokio::spawn(cycles(P::of(&ours, &name), nth)));
-            tasks.push(tokio::spawn(cycles(P::rival(&ours, &name), nth)));
+            tasks.push(lockset_testkit::spawn(cycles(P::of(&ours, &name), nth)));
+            tasks.push(lockset_testkit::spawn(cycles(P::rival(&ours, &name), nth)));
         }
         tokio::time::sleep(Duration::from_micros(4_000 + 37 * round)).await;
         shut_down_leaves_nothing::<P>(ours, &server, &name).await;

@@ -143,7 +143,7 @@ async fn a_guard_is_lost_after_max_hold<P: Primitive>() {
         let since = Instant::now();
         let guard = P::of(&ours, &name).max_hold(span).lock().await.unwrap();
         let rival = P::rival(&theirs, &name);
-        let waiter = tokio::spawn(async move {
+        let waiter = lockset_testkit::spawn(async move {
             let next = within(SOON, rival.lock()).await.unwrap();
             (next, Instant::now())
         });
@@ -226,7 +226,9 @@ async fn nothing_is_handed_off_before_its_time() {
     let tasks: Vec<_> = (0..3)
         .map(|_| {
             let lock = lock.clone();
-            tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
+            lockset_testkit::spawn(
+                async move { lock.lock().await.unwrap().release().await.unwrap() },
+            )
         })
         .collect();
     waiting(&ours, 3).await;
@@ -249,7 +251,7 @@ async fn a_hand_off_restarts_max_hold() {
     let tasks: Vec<_> = (0..8)
         .map(|_| {
             let lock = lock.clone();
-            tokio::spawn(async move {
+            lockset_testkit::spawn(async move {
                 let guard = lock.lock().await.unwrap();
                 assert!(guard.remaining() <= span);
                 guard
@@ -344,7 +346,7 @@ async fn a_release_answered_after_the_minimum_time_is_no_loss() {
     let lock = ours.lock(&name).at_least(span).lease(LEASE * 10);
     let guard = lock.lock().await.unwrap();
     proxy.drop_replies();
-    let release = tokio::spawn(guard.release());
+    let release = lockset_testkit::spawn(guard.release());
     eventually(SOON, "its time is over", async || {
         server.keys().await.is_empty()
     })

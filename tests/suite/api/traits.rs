@@ -41,12 +41,12 @@ async fn a_function_over_any_lock() {
         .build();
     // Spawned on separate tasks, so their futures must be `Send`.
     let all = [
-        tokio::spawn(use_it(client.lock("reentrant"))),
-        tokio::spawn(use_it(client.fair_lock("fair"))),
-        tokio::spawn(use_it(rw.read_side())),
-        tokio::spawn(use_it(client.rw_lock("w").write_side())),
-        tokio::spawn(use_it(MultiLock::new(members).unwrap())),
-        tokio::spawn(use_it(redlock.unwrap().lock("redlock"))),
+        lockset_testkit::spawn(use_it(client.lock("reentrant"))),
+        lockset_testkit::spawn(use_it(client.fair_lock("fair"))),
+        lockset_testkit::spawn(use_it(rw.read_side())),
+        lockset_testkit::spawn(use_it(client.rw_lock("w").write_side())),
+        lockset_testkit::spawn(use_it(MultiLock::new(members).unwrap())),
+        lockset_testkit::spawn(use_it(redlock.unwrap().lock("redlock"))),
     ];
     for one in all {
         within(SOON, one).await.unwrap().unwrap();
@@ -70,7 +70,7 @@ async fn any_guard_in_a_struct<P: Primitive>() {
     let guard = Box::new(taken);
     let session = Session { guard };
 
-    let used = tokio::spawn(async move {
+    let used = lockset_testkit::spawn(async move {
         let guard = &session.guard;
         assert_eq!(guard.name(), "x");
         assert_eq!(guard.owner(), &owner);

@@ -371,7 +371,7 @@ async fn in_tasks_of_their_own() {
     let service = Arc::new(Service { locks, sold });
     let tasks = (0..8).map(|seat| {
         let service = Arc::clone(&service);
-        tokio::spawn(async move { service.sell(&["a".into(), "b".into()], seat).await })
+        lockset_testkit::spawn(async move { service.sell(&["a".into(), "b".into()], seat).await })
     });
     for task in tasks.collect::<Vec<_>>() {
         assert_eq!(within(SOON * 2, task).await.unwrap().unwrap(), 2);

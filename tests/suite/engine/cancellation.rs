@@ -352,7 +352,7 @@ async fn aborted_tasks_leave_nothing<P: Primitive>() {
     let tasks: Vec<_> = (0..5)
         .map(|_| {
             let lock = world.lock::<P>(&name);
-            tokio::spawn(async move { lock.lock().await.map(drop) })
+            lockset_testkit::spawn(async move { lock.lock().await.map(drop) })
         })
         .collect();
     waiting(&world.ours, 5).await;

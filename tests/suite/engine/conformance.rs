@@ -95,7 +95,7 @@ async fn a_task_of_the_same_owner_enters_from_the_queue<P: Primitive, W: World>(
     let tasks: Vec<_> = (0..4)
         .map(|_| {
             let lock = P::of(&ours, &name).owner(&owner);
-            tokio::spawn(async move { lock.lock().await.unwrap() })
+            lockset_testkit::spawn(async move { lock.lock().await.unwrap() })
         })
         .collect();
     waiting(&ours, 4).await;
@@ -144,7 +144,7 @@ async fn hands_over(
     who_waits: &Client,
 ) -> Duration {
     let guard = from.lock().await.unwrap();
-    let waiter = tokio::spawn(async move { to.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { to.lock().await.unwrap() });
     world.listening(name).await;
     waiting(who_waits, 1).await;
     let released = Instant::now();
@@ -163,7 +163,7 @@ async fn waiters_of_a_client_are_served_in_order<P: Primitive, W: World>() {
     let mut tasks = Vec::new();
     for number in 0..8 {
         let (lock, order) = (P::rival(&ours, &name), Arc::clone(&order));
-        tasks.push(tokio::spawn(async move {
+        tasks.push(lockset_testkit::spawn(async move {
             let guard = lock.lock().await.unwrap();
             order.lock().unwrap().push(number);
             guard.release().await.unwrap();
@@ -204,7 +204,7 @@ async fn a_timed_wait_gets_it_in_time<P: Primitive, W: World>() {
     let (_world, ours, theirs, name) = two_clients::<W>().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let other = P::rival(&theirs, &name);
-    let waiter = tokio::spawn(async move { other.try_lock_for(SOON).await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { other.try_lock_for(SOON).await.unwrap() });
     waiting(&theirs, 1).await;
     drop(guard);
     assert!(within(SOON, waiter).await.unwrap().is_some());
@@ -235,7 +235,7 @@ async fn a_fixed_lease_ends_with_a_loss<P: Primitive, W: World>() {
     let server_end = first_end(&world, &P::names(&name)).await;
     assert!(local_end < server_end, "the local deadline is the earlier");
     let other = P::rival(&theirs, &name);
-    let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { other.lock().await.unwrap() });
     let (reason, work) = within(SOON, async {
         tokio::join!(guard.lost(), guard.run(std::future::pending::<()>()))
     })
@@ -312,7 +312,7 @@ async fn force_unlock_notifies_our_own_guards_and_waiters<P: Primitive, W: World
     let (_world, ours, _, name) = two_clients::<W>().await;
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let other = P::rival(&ours, &name);
-    let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { other.lock().await.unwrap() });
     waiting(&ours, 1).await;
     assert!(P::of(&ours, &name).force_unlock().await.unwrap());
     assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
@@ -327,7 +327,7 @@ async fn a_dropped_guard_is_released<P: Primitive, W: World>() {
         let again = P::rival(&ours, &name).try_lock().await.unwrap();
         drop(again.expect("an attempt goes behind the release of a dropped guard"));
     }
-    let panicked = tokio::spawn(async move {
+    let panicked = lockset_testkit::spawn(async move {
         let _guard = lock.lock().await.unwrap();
         panic!("a task that dies with its guard");
     });
@@ -427,7 +427,7 @@ async fn shutdown_ends_guards_and_waiters<P: Primitive, W: World>() {
     let waiters: Vec<_> = (0..3)
         .map(|_| {
             let lock = P::rival(&ours, &name);
-            tokio::spawn(async move { lock.lock().await.err() })
+            lockset_testkit::spawn(async move { lock.lock().await.err() })
         })
         .collect();
     waiting(&ours, 3).await;

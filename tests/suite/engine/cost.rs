@@ -101,7 +101,9 @@ async fn contention_inside_a_client_costs_no_round_trip() {
     let tasks: Vec<_> = (0..50)
         .map(|_| {
             let lock = client.lock(&name);
-            tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
+            lockset_testkit::spawn(
+                async move { lock.lock().await.unwrap().release().await.unwrap() },
+            )
         })
         .collect();
     waiting(&client, 50).await;
@@ -133,7 +135,7 @@ async fn a_contended_wait_is_two_attempts_a_subscription_a_recall_and_one_attemp
     let held = theirs.lock(&name).lock().await.unwrap();
     server.reset_stats().await;
     let lock = ours.lock(&name);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
     held.release().await.unwrap();
     let guard = waiter.await.unwrap();

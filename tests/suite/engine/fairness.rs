@@ -42,7 +42,7 @@ async fn share<One: Primitive, Crowd: Primitive>(
     let tasks: Vec<_> = (0..CROWD)
         .map(|_| {
             let lock = crowd(Crowd::of(&busy, &name));
-            tokio::spawn(in_and_out(lock, Arc::clone(&grants), Arc::clone(&stop)))
+            lockset_testkit::spawn(in_and_out(lock, Arc::clone(&grants), Arc::clone(&stop)))
         })
         .collect();
     let lock = one(One::of(&lone, &name));

@@ -56,8 +56,8 @@ async fn an_unprotected_counter_is_exact<P: Primitive>() {
             let rival = P::rival(&client, &name).fenced();
             let ours = work_rounds(lock, Arc::clone(&counter), ROUNDS, pair);
             let theirs = work_rounds(rival, Arc::clone(&counter), ROUNDS, pair + 1);
-            tasks.push(tokio::spawn(ours));
-            tasks.push(tokio::spawn(theirs));
+            tasks.push(lockset_testkit::spawn(ours));
+            tasks.push(lockset_testkit::spawn(theirs));
         }
         clients.push(client);
     }
@@ -87,7 +87,7 @@ async fn gets_in_beside<C: Primitive, L: Primitive>(crowded: C, lone: L) {
     let crowd: Vec<_> = (0..32)
         .map(|_| {
             let (lock, stop) = (crowded.clone(), Arc::clone(&stop));
-            tokio::spawn(async move {
+            lockset_testkit::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     lock.lock().await.unwrap().release().await.unwrap();
                 }
@@ -117,7 +117,7 @@ async fn releases_do_not_delay_renewals<P: Primitive>() {
         .map(|_| {
             let lock = P::of(&client, &unique_name("lock"));
             let stop = Arc::clone(&stop);
-            tokio::spawn(async move {
+            lockset_testkit::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     drop(lock.lock().await.unwrap());
                 }

@@ -130,7 +130,7 @@ async fn a_visit<L: Primitive>(
     inside.check();
     let way_out = random.u8(0..6);
     if way_out == 0 {
-        let panicked = tokio::spawn(async move {
+        let panicked = lockset_testkit::spawn(async move {
             let (_guard, _mark) = (guard, mark);
             tokio::task::yield_now().await;
             std::panic::resume_unwind(Box::new("in the critical section"));
@@ -188,11 +188,11 @@ fn crowd<P: Primitive>(
             match nth % 2 {
                 0 => {
                     let lock = on_terms(P::of(client, name), nth / 2);
-                    tokio::spawn(visits(lock, shared, nth, is_expected))
+                    lockset_testkit::spawn(visits(lock, shared, nth, is_expected))
                 }
                 _ => {
                     let lock = on_terms(P::rival(client, name), nth / 2);
-                    tokio::spawn(visits(lock, shared, nth, is_expected))
+                    lockset_testkit::spawn(visits(lock, shared, nth, is_expected))
                 }
             }
         })
@@ -319,7 +319,7 @@ async fn tokens_grow_across_hand_offs<P: Primitive, W: World>() {
         for _ in 0..16 {
             let lock = P::Rival::of(&client, &name).fenced();
             let seen = Arc::clone(&seen);
-            tasks.push(tokio::spawn(async move {
+            tasks.push(lockset_testkit::spawn(async move {
                 for round in 0..ROUNDS {
                     let guard = lock.lock().await.unwrap();
                     let token = guard.fencing_token().expect("a token");
@@ -390,7 +390,7 @@ fn pass_round<L: Primitive>(
     (grants, stop): (&Arc<AtomicU64>, &Arc<AtomicBool>),
 ) -> tokio::task::JoinHandle<()> {
     let (grants, stop) = (Arc::clone(grants), Arc::clone(stop));
-    tokio::spawn(async move {
+    lockset_testkit::spawn(async move {
         while !stop.load(Ordering::Relaxed) {
             let guard = lock.lock().await.unwrap();
             grants.fetch_add(1, Ordering::Relaxed);

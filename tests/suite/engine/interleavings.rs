@@ -153,13 +153,13 @@ async fn a_new_waiter_is_not_silenced_by_an_old_one() {
     for _ in 0..4 {
         let held = theirs.lock(&name).lock().await.unwrap();
         let lock = ours.lock(&name);
-        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
         listening(&server).await;
         held.release().await.unwrap();
         within(SOON, waiter).await.unwrap().release().await.unwrap();
         let held = theirs.lock(&name).lock().await.unwrap();
         let lock = ours.lock(&name);
-        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
         waiting(&ours, 1).await;
         // Longer than an old subscription lingers.
         tokio::time::sleep(Duration::from_millis(150)).await;
@@ -249,7 +249,9 @@ async fn a_fair_queue_costs_the_same_with_owners() {
                 } else {
                     lock
                 };
-                tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
+                lockset_testkit::spawn(async move {
+                    lock.lock().await.unwrap().release().await.unwrap()
+                })
             })
             .collect();
         waiting(&ours, WAITERS).await;

@@ -153,12 +153,12 @@ async fn a_subscription_left_alone_costs_later_waiters_nothing<P: Primitive>() {
         tokio::time::sleep(ANSWER).await;
         // The first one behind it waits until it is passed over.
         let behind = lock.clone();
-        let behind = tokio::spawn(async move { behind.lock().await?.release().await });
+        let behind = lockset_testkit::spawn(async move { behind.lock().await?.release().await });
         waiting(&ours, 2).await;
         guard.release().await.unwrap();
         within(SOON, behind).await.unwrap().unwrap();
         let guard = P::rival(&theirs, &name).lock().await.unwrap();
-        let later = tokio::spawn(async move { lock.lock().await?.release().await });
+        let later = lockset_testkit::spawn(async move { lock.lock().await?.release().await });
         waiting(&ours, 2).await;
         // It has been refused and listens.
         tokio::time::sleep(ANSWER * 4).await;

@@ -147,7 +147,7 @@ async fn a_mix_of_all_kinds_leaves_nothing() {
                 number * 100 + task,
                 Arc::clone(&stop),
             );
-            tasks.push(tokio::spawn(work));
+            tasks.push(lockset_testkit::spawn(work));
         }
         clients.push(client);
     }
@@ -193,7 +193,7 @@ async fn keys_of_a_waiter_expire<P: Primitive>() {
     let waiters: Vec<_> = (0..2)
         .map(|_| {
             let lock = lock.clone();
-            tokio::spawn(async move { lock.lock().await?.release().await })
+            lockset_testkit::spawn(async move { lock.lock().await?.release().await })
         })
         .collect();
     waiting(&ours, 2).await;

@@ -36,7 +36,7 @@ async fn a_grant_wakes_no_waiter_of_another_owner() {
         .map(|_| {
             let lock = ours.lock(&name).owner(&Owner::new());
             let visit = async move { lock.lock().await?.release().await };
-            tokio::spawn(counted(Arc::clone(&polls), visit))
+            lockset_testkit::spawn(counted(Arc::clone(&polls), visit))
         })
         .collect();
     waiting(&ours, TASKS).await;
@@ -63,7 +63,7 @@ async fn a_grant_wakes_no_waiter_of_another_multi_lock() {
         .map(|_| {
             let lock = lock();
             let visit = async move { lock.lock().await?.release().await };
-            tokio::spawn(counted(Arc::clone(&polls), visit))
+            lockset_testkit::spawn(counted(Arc::clone(&polls), visit))
         })
         .collect();
     waiting(&ours, TASKS).await;

@@ -494,7 +494,7 @@ async fn a_guard_learns_of_a_waiter_of_another_client() {
     listens(&server, &client).await;
     let theirs = {
         let lock = other.lock(&name);
-        tokio::spawn(async move { lock.lock().await })
+        lockset_testkit::spawn(async move { lock.lock().await })
     };
     within(SOON, guard.recalled()).await;
     // Again, for another guard of the same hold.
@@ -519,7 +519,7 @@ async fn a_guard_learns_of_a_waiter_of_its_own_client() {
     assert!(recalled.as_mut().now_or_never().is_none(), "it let that in");
     let writer = {
         let lock = lock.clone();
-        tokio::spawn(async move { lock.write().await })
+        lockset_testkit::spawn(async move { lock.write().await })
     };
     within(SOON, &mut recalled).await;
     drop(recalled);
@@ -536,7 +536,7 @@ async fn every_guard_learns_of_it() {
         let guard = mine.lock().await.unwrap();
         assert!(guard.recalled().now_or_never().is_none());
         listens(server, holder).await;
-        let waiter = tokio::spawn(async move { theirs.try_lock_for(SOON * 4).await });
+        let waiter = lockset_testkit::spawn(async move { theirs.try_lock_for(SOON * 4).await });
         within(SOON, guard.recalled()).await;
         guard.release().await.unwrap();
         let theirs = within(SOON, waiter).await.unwrap().unwrap();
@@ -572,7 +572,7 @@ async fn readers_learn_of_a_writer() {
     assert!(first.recalled().now_or_never().is_none());
     listens(&server, &a).await;
     let lock = b.rw_lock("lock");
-    let writer = tokio::spawn(async move { lock.write().await });
+    let writer = lockset_testkit::spawn(async move { lock.write().await });
     within(SOON, first.recalled()).await;
     within(SOON, second.recalled()).await;
     drop((first, second));
@@ -654,7 +654,7 @@ async fn without_the_right_to_recall_the_time_decides() {
     assert!(guard.recalled().now_or_never().is_none());
     let waiter = {
         let lock = a.lock("lock");
-        tokio::spawn(async move { lock.lock().await })
+        lockset_testkit::spawn(async move { lock.lock().await })
     };
     waiting(&a, 1).await;
     guard.release().await.unwrap();

@@ -39,9 +39,9 @@ fn behind<P: Primitive>(client: &Client, name: &str) -> Vec<JoinHandle<lockset::
         lock.lock().await?.release().await
     }
     vec![
-        tokio::spawn(visit(P::rival(client, name))),
-        tokio::spawn(visit(P::of(client, name))),
-        tokio::spawn(visit(P::rival(client, name))),
+        lockset_testkit::spawn(visit(P::rival(client, name))),
+        lockset_testkit::spawn(visit(P::of(client, name))),
+        lockset_testkit::spawn(visit(P::rival(client, name))),
     ]
 }
 

@@ -173,7 +173,7 @@ async fn a_server_that_refuses_is_asked_a_few_times_a_second() {
     let client = client.await.unwrap();
     let _held = client.lock("held").lock().await.unwrap();
     let lock = client.lock("held");
-    let waiter = tokio::spawn(async move { lock.lock().await.map(drop) });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.map(drop) });
     let load = Load::on(&client, 200);
     load.is_at_full_rate(BEFORE).await;
     proxy.refuse(true);
@@ -219,7 +219,7 @@ async fn a_dropped_client_stops_dialling() {
     let client = Client::builder(&proxy.url()).lazy().build().await.unwrap();
     proxy.hold_requests();
     let lock = client.lock("x");
-    let call = tokio::spawn(async move { lock.try_lock().await.map(drop) });
+    let call = lockset_testkit::spawn(async move { lock.try_lock().await.map(drop) });
     let dials = async || proxy.connections() == 1;
     eventually(SOON, "it dials", dials).await;
     call.abort();
@@ -267,7 +267,8 @@ async fn a_runtime_that_ends_does_not_hang_calls() {
     let lock = client.lock("x");
     let asks = tokio::task::spawn_blocking(move || drop(call_without_an_answer(&lock)));
     let lock = client.lock("y");
-    let call = tokio::spawn(async move { lock.try_lock().await.map(|guard| guard.is_some()) });
+    let call =
+        lockset_testkit::spawn(async move { lock.try_lock().await.map(|guard| guard.is_some()) });
     within(SOON, asks).await.unwrap();
     proxy.pass();
     assert!(within(SOON, call).await.unwrap().unwrap(), "it is taken");

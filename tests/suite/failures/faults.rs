@@ -61,7 +61,7 @@ async fn killed_connections_are_replaced<P: Primitive>() {
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let held = P::rival(&theirs, &contended).lock().await.unwrap();
     let lock = P::of(&ours, &contended);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
     for kind in ["command", "renewal", "push"] {
         assert!(kill_connections(&server, kind).await > 0, "{kind}");
@@ -86,7 +86,7 @@ async fn a_lost_message_costs_a_poll_not_the_lock<P: Primitive>() {
     for _ in 0..10 {
         let held = P::rival(&theirs, &name).lock().await.unwrap();
         let lock = P::of(&ours, &name);
-        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
         waiting(&ours, 1).await;
         listening(&server).await;
         kill_connections(&server, "push").await;
@@ -103,7 +103,7 @@ async fn a_lock_freed_silently_is_found_by_the_timer<P: Primitive>() {
     let name = unique_name("lock");
     let held = P::rival(&theirs, &name).lock().await.unwrap();
     let lock = P::of(&ours, &name);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
     delete::<P>(&server, &name).await;
     let guard = within(SOON, waiter).await.unwrap();
@@ -122,7 +122,7 @@ async fn a_black_hole_is_left_behind<P: Primitive>() {
     let guard = P::of(&ours, &name).lock().await.unwrap();
     let held = P::rival(&theirs, &contended).lock().await.unwrap();
     let lock = P::of(&ours, &contended);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
     proxy.blackhole_existing();
     held.release().await.unwrap();

@@ -105,7 +105,7 @@ async fn a_timed_call_ends_in_time<P: Primitive>() {
         let wait = Duration::from_millis(1500);
         let in_the_midst = {
             let lock = P::of(&ours, &held);
-            tokio::spawn(fails_within(wait + REPLY + SLACK, async move {
+            lockset_testkit::spawn(fails_within(wait + REPLY + SLACK, async move {
                 lock.try_lock_for(wait).await
             }))
         };
@@ -169,7 +169,7 @@ async fn a_crowd_gets_the_error_at_once<P: Primitive>() {
         let guard = P::rival(&theirs, &name).lock().await.unwrap();
         let crowd = (0..CROWD).map(|at| {
             let lock = P::of(&ours, &name);
-            tokio::spawn(async move {
+            lockset_testkit::spawn(async move {
                 match at % 2 {
                     0 => lock.lock().await.err(),
                     _ => lock.try_lock_for(lease * 10).await.err(),
@@ -229,7 +229,7 @@ async fn a_late_grant_is_no_guard<P: Primitive>() {
     let ours = patient_client(&way.proxy.url()).await;
     let lock = P::of(&ours, &unique_name("lock")).fixed_lease(SHORT);
     way.proxy.hold_replies();
-    let call = tokio::spawn(async move {
+    let call = lockset_testkit::spawn(async move {
         let guard = lock.lock().await.unwrap();
         assert!(!guard.is_lost());
         guard.release().await
@@ -252,7 +252,7 @@ async fn a_call_that_asks_once_ends_within_two_seconds<P: Primitive>() {
         fails_within(REPLY * 2 + SLACK, lock.try_lock()).await;
         // A handle may say more.
         let patient = lock.give_up_after(SOON * 2);
-        let asked = tokio::spawn(async move { patient.try_lock().await });
+        let asked = lockset_testkit::spawn(async move { patient.try_lock().await });
         tokio::time::sleep(REPLY * 2 + SLACK / 2).await;
         assert!(!asked.is_finished());
         way.end(outage);
@@ -345,7 +345,7 @@ async fn a_client_sets_the_default_time_limit() {
     )
     .await;
     let lock = ours.lock("x").give_up_after(Duration::MAX);
-    let patient = tokio::spawn(async move { lock.lock().await });
+    let patient = lockset_testkit::spawn(async move { lock.lock().await });
     waiting(&ours, 1).await;
     // The call is queued behind one that continues, which may just not be polled: two reply
     // timeouts later.
@@ -386,7 +386,7 @@ async fn a_server_that_is_back_is_used_at_once() {
     let tasks = (0..TASKS).map(|at| {
         let lock = ours.lock(format!("lock:{at}"));
         let end = end.clone();
-        tokio::spawn(async move {
+        lockset_testkit::spawn(async move {
             let mut late = 0;
             loop {
                 let began = Instant::now();

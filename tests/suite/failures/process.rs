@@ -142,7 +142,7 @@ async fn a_killed_holder_frees_the_lock_with_its_lease() {
     let holder = holder_of(&server, &name);
     let ours = client(&server.url()).await;
     let lock = ours.lock(&name);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
     tokio::time::sleep(LEASE * 2).await;
     assert!(!waiter.is_finished(), "it is alive and renews");
@@ -198,7 +198,7 @@ fn ends() {
             .unwrap();
         let guard = client.lock(&name).lock().await.unwrap();
         let waiter = client.lock(&name);
-        let waiter = tokio::spawn(async move { waiter.lock().await.map(drop) });
+        let waiter = lockset_testkit::spawn(async move { waiter.lock().await.map(drop) });
         println!("answer:held");
         let mut question = String::new();
         std::io::stdin().read_line(&mut question).unwrap();

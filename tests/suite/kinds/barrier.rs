@@ -46,7 +46,7 @@ impl Scene {
     }
 
     fn waits(&self, barrier: Barrier) -> tokio::task::JoinHandle<lockset::Result<bool>> {
-        tokio::spawn(async move { barrier.wait().await })
+        lockset_testkit::spawn(async move { barrier.wait().await })
     }
 
     fn arrived(&self) -> String {
@@ -105,7 +105,7 @@ async fn many_rounds_of_many() {
     let parties: Vec<_> = (0..8)
         .map(|party| {
             let barrier = [scene.barrier(8), scene.other(8)][party % 2].clone();
-            tokio::spawn(async move {
+            lockset_testkit::spawn(async move {
                 let mut led = 0;
                 for _ in 0..25 {
                     led += usize::from(barrier.wait().await.unwrap());

@@ -46,7 +46,7 @@ impl Scene {
     }
 
     fn campaign(&self, election: Election) -> tokio::task::JoinHandle<lockset::Result<Leadership>> {
-        tokio::spawn(async move { election.campaign().await })
+        lockset_testkit::spawn(async move { election.campaign().await })
     }
 }
 
@@ -337,7 +337,8 @@ async fn a_shut_down_client_ends_campaigns_and_observers() {
     let candidate = scene.campaign(scene.election());
     let mut leaders = scene.election().observe();
     assert!(next(&mut leaders).await.is_some());
-    let observing = tokio::spawn(async move { (leaders.next().await, leaders.next().await) });
+    let observing =
+        lockset_testkit::spawn(async move { (leaders.next().await, leaders.next().await) });
     waiting(&scene.ours, 1).await;
     let others = dropped.name().to_owned();
     drop(dropped);

@@ -48,7 +48,7 @@ impl Scene {
 
     fn waiter(&self) -> tokio::task::JoinHandle<lockset::Result<()>> {
         let latch = self.latch.clone();
-        tokio::spawn(async move { latch.wait().await })
+        lockset_testkit::spawn(async move { latch.wait().await })
     }
 }
 
@@ -90,7 +90,8 @@ async fn a_wait_times_out_after_a_last_attempt() {
     assert!(since.elapsed() >= limit);
     // The waiter gets no message.
     let waiter = scene.latch.clone();
-    let waiter = tokio::spawn(async move { waiter.wait_for(Duration::from_millis(400)).await });
+    let waiter =
+        lockset_testkit::spawn(async move { waiter.wait_for(Duration::from_millis(400)).await });
     listening(&scene.server).await;
     command(&scene.server, &["DEL", &scene.name]).await;
     assert!(waiter.await.unwrap().unwrap(), "the last look");
@@ -287,7 +288,7 @@ async fn a_cut_connection_delays_a_wait_by_one_poll() {
     let name = unique_name("latch");
     theirs.latch(&name).init(1).await.unwrap();
     let latch = ours.latch(&name);
-    let waiter = tokio::spawn(async move { latch.wait().await });
+    let waiter = lockset_testkit::spawn(async move { latch.wait().await });
     listening(&server).await;
     proxy.refuse(true);
     proxy.cut();

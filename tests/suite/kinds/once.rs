@@ -121,7 +121,7 @@ async fn panicking_or_dropped_work_releases_the_key() {
     for panics in [true, false] {
         let once = once.clone();
         let (begun, has_begun) = tokio::sync::oneshot::channel();
-        let task = tokio::spawn(async move {
+        let task = lockset_testkit::spawn(async move {
             let work = async {
                 begun.send(()).unwrap();
                 assert!(!panics, "as the test wants");
@@ -274,7 +274,9 @@ async fn poster() {
     let posts: Vec<_> = (0..POSTS)
         .map(|_| {
             let once = once.clone();
-            tokio::spawn(async move { once.run(async { Ok::<_, Error>(()) }).await.unwrap() })
+            lockset_testkit::spawn(
+                async move { once.run(async { Ok::<_, Error>(()) }).await.unwrap() },
+            )
         })
         .collect();
     let mut passed = 0;

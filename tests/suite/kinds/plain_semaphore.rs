@@ -104,7 +104,7 @@ async fn a_waiter_is_woken_by_rust_and_by_java() {
     let semaphore = scene.semaphore(1);
     let first = semaphore.acquire().await.unwrap();
     let waiter = scene.other();
-    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    let waiting = lockset_testkit::spawn(async move { waiter.acquire().await });
     listening(&scene.server).await;
     let since = Instant::now();
     first.release().await.unwrap();
@@ -112,7 +112,7 @@ async fn a_waiter_is_woken_by_rust_and_by_java() {
     took_less(since, BY_MESSAGE);
     second.forget();
     // Java releases permits that Rust acquired, and the reverse.
-    let waiting = tokio::spawn(async move { semaphore.acquire().await });
+    let waiting = lockset_testkit::spawn(async move { semaphore.acquire().await });
     listening(&scene.server).await;
     let since = Instant::now();
     scene.java_releases(1).await;
@@ -147,7 +147,9 @@ async fn a_wait_times_out_after_a_last_attempt() {
     assert!(since.elapsed() >= limit);
     let waiter = scene.other();
     let waiting =
-        tokio::spawn(async move { waiter.try_acquire_for(Duration::from_millis(400)).await });
+        lockset_testkit::spawn(
+            async move { waiter.try_acquire_for(Duration::from_millis(400)).await },
+        );
     listening(&scene.server).await;
     // No message is sent.
     command(&scene.server, &["INCR", &scene.name]).await;
@@ -287,7 +289,7 @@ async fn a_shut_down_client_ends_waits_and_releases_dropped_permits() {
         semaphore.acquire().await.unwrap(),
         semaphore.acquire().await.unwrap(),
     );
-    let waiting = tokio::spawn({
+    let waiting = lockset_testkit::spawn({
         let semaphore = semaphore.clone();
         async move { semaphore.many(2).acquire().await }
     });
@@ -342,7 +344,7 @@ async fn many_take_few() {
         let semaphore = [scene.semaphore(3), scene.other().permits(3)][worker as usize % 2].clone();
         let (semaphore, count) = (semaphore.many(1 + worker % 3), 1 + worker % 3);
         let held = Arc::clone(&held);
-        tokio::spawn(async move {
+        lockset_testkit::spawn(async move {
             for turn in 0..8 {
                 let permits = semaphore.acquire().await.unwrap();
                 assert!(held.fetch_add(count, Ordering::SeqCst) + count <= 3);

@@ -176,7 +176,7 @@ async fn a_waiter_of_another_client_is_woken() {
     let scene = Scene::new().await;
     let held = scene.of(&scene.ours, 1).acquire().await.unwrap();
     let waiter = scene.of(&scene.theirs, 1);
-    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    let waiting = lockset_testkit::spawn(async move { waiter.acquire().await });
     listening(&scene.server).await;
     let since = Instant::now();
     held.release().await.unwrap();
@@ -199,7 +199,7 @@ async fn never_more_than_there_are() {
             let count = 1 + task % 3;
             let semaphore = scene.of(client, PERMITS).many(count);
             let inside = Arc::clone(&inside);
-            tasks.push(tokio::spawn(async move {
+            tasks.push(lockset_testkit::spawn(async move {
                 for round in 0..20 {
                     let guard = match round % 5 {
                         0 => semaphore.try_acquire().await.unwrap(),
@@ -286,7 +286,7 @@ async fn tasks_of_one_client_hand_permits_off_in_order() {
             guard.release().await.unwrap();
         });
         assert!((&mut future).now_or_never().is_none());
-        tasks.push(tokio::spawn(future));
+        tasks.push(lockset_testkit::spawn(future));
     }
     listening(&scene.server).await;
     scene.server.reset_stats().await;
@@ -358,7 +358,7 @@ async fn a_shutdown_ends_waits_and_loses_guards() {
     let held = scene.of(&scene.theirs, 1).acquire().await.unwrap();
     let ours = client(&scene.server.url()).await;
     let waiter = scene.of(&ours, 1);
-    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    let waiting = lockset_testkit::spawn(async move { waiter.acquire().await });
     listening(&scene.server).await;
     let second = ours
         .semaphore("another")
@@ -444,7 +444,7 @@ async fn a_fair_semaphore_does_not_starve_a_large_request() {
     let small = scene.of(&scene.ours, 2).fair();
     let large = scene.of(&scene.theirs, 2).fair().many(2);
     let first = small.acquire().await.unwrap();
-    let waiting = tokio::spawn(async move { large.acquire().await });
+    let waiting = lockset_testkit::spawn(async move { large.acquire().await });
     listening(&scene.server).await;
     let queue = format!("lockset_sem_queue:{{{}}}", scene.name);
     let mut admin = scene.server.admin().await;
@@ -455,7 +455,7 @@ async fn a_fair_semaphore_does_not_starve_a_large_request() {
     .await;
     assert!(small.try_acquire().await.unwrap().is_none(), "it is before");
     let behind = small.clone();
-    let behind = tokio::spawn(async move { behind.acquire().await });
+    let behind = lockset_testkit::spawn(async move { behind.acquire().await });
     eventually(SOON, "both have their places", async || {
         let waiters: u64 = ask(&mut admin, &["ZCARD", &queue]).await;
         waiters == 2
@@ -529,7 +529,7 @@ async fn without_messages_a_polled_waiter_gets_its_permit() {
     let scene = Scene::new().await;
     let held = scene.of(&scene.ours, 1).acquire().await.unwrap();
     let waiter = scene.of(&scene.theirs, 1).polled(Duration::from_millis(10));
-    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    let waiting = lockset_testkit::spawn(async move { waiter.acquire().await });
     scene.server.reset_stats().await;
     eventually(SOON, "it asks", async || {
         let calls = scene.server.commandstats().await;

@@ -29,7 +29,7 @@ async fn a_view_made_before_a_merge_reports_the_loss_of_the_new_permits() {
     let semaphore = semaphore(&server).await;
     let mut guard = semaphore.acquire().await.unwrap();
     let loss = guard.loss();
-    let waiting = tokio::spawn({
+    let waiting = lockset_testkit::spawn({
         let loss = loss.clone();
         async move { loss.wait().await }
     });

@@ -27,7 +27,7 @@ async fn a_message_that_comes_before_the_refusal_is_not_missed() {
     for hops in 1..8 {
         let held = semaphores[1].acquire().await.unwrap();
         let waiter = semaphores[0].clone();
-        let waiting = tokio::spawn(async move { waiter.acquire().await });
+        let waiting = lockset_testkit::spawn(async move { waiter.acquire().await });
         listening(&server).await;
         held.release().await.unwrap();
         let guard = within(SOON, waiting).await.unwrap().unwrap();

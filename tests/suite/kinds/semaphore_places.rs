@@ -44,7 +44,7 @@ impl Scene {
 
     fn waits(&self, client: &Client) -> Waiting {
         let semaphore = self.of(client);
-        tokio::spawn(async move { semaphore.acquire().await })
+        lockset_testkit::spawn(async move { semaphore.acquire().await })
     }
 
     async fn places(&self) -> u64 {

@@ -171,7 +171,7 @@ async fn who_waits_and_what_is_granted() {
     let lock = client.lock("x").group("who waits");
     let group = ("group", "who waits");
     let guard = lock.lock().await.unwrap();
-    let next = tokio::spawn({
+    let next = lockset_testkit::spawn({
         let lock = lock.clone();
         async move { lock.lock().await.unwrap() }
     });
@@ -395,7 +395,7 @@ async fn a_hand_off_to_another_group() {
     // A client that has used up its turns hands nothing off.
     let next = loop {
         let guard = client.lock("x").group("first").lock().await.unwrap();
-        let next = tokio::spawn({
+        let next = lockset_testkit::spawn({
             let lock = client.lock("x").group("second");
             async move { lock.lock().await.unwrap() }
         });
@@ -541,7 +541,7 @@ async fn a_recorder_that_panics_affects_no_lock() {
         let guard = ours.lock("x").group("broken").lock().await.unwrap();
         assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
         let lock = ours.lock("x");
-        let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+        let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
         eventually(SOON, "it waits", async || ours.stats().waiters == 1).await;
         drop(guard);
         drop(within(SOON, waiter).await.unwrap());

@@ -68,7 +68,7 @@ async fn grants_by_how_a_call_got_them() {
     // Handed off from task to task while tasks wait.
     let tasks = (0..20).map(|_| {
         let lock = client.lock("y");
-        tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
+        lockset_testkit::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
     });
     for task in tasks.collect::<Vec<_>>() {
         within(SOON, task).await.unwrap();
@@ -97,7 +97,7 @@ async fn a_fair_lock_that_the_server_hands_over() {
         Client::connect(&server.url()).await.unwrap(),
     );
     let guard = one.fair_lock("x").lock().await.unwrap();
-    let next = tokio::spawn({
+    let next = lockset_testkit::spawn({
         let lock = other.fair_lock("x");
         async move { lock.lock().await.unwrap() }
     });
@@ -196,7 +196,7 @@ async fn a_call_that_waits_for_long<P: Primitive>() {
     let (server, told, client) = observed(LONG).await;
     let guard = P::rival(&client, "x").lock().await.unwrap();
     let other = told.client(&server.url(), LONG).await;
-    let waiter = tokio::spawn({
+    let waiter = lockset_testkit::spawn({
         let lock = P::of(&other, "x");
         async move { lock.lock().await.unwrap() }
     });
@@ -253,7 +253,7 @@ async fn place_of_the_last<P: Primitive>(
         } else {
             lock
         };
-        waiters.push(tokio::spawn(async move {
+        waiters.push(lockset_testkit::spawn(async move {
             lock.lock().await.unwrap().release().await.unwrap();
         }));
         eventually(SOON, "it waits", async || other.stats().waiters == count).await;
@@ -293,7 +293,9 @@ async fn many_long_waits_are_one_report<P: Primitive>() {
     let waiters: Vec<_> = (0..30)
         .map(|_| {
             let lock = P::of(&other, "x");
-            tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
+            lockset_testkit::spawn(
+                async move { lock.lock().await.unwrap().release().await.unwrap() },
+            )
         })
         .collect();
     eventually(SOON, "all wait", async || other.stats().waiters == 30).await;
@@ -339,7 +341,7 @@ async fn a_place_at_the_server_counts_other_clients() {
     let mut waiters = Vec::new();
     for (before, lock) in locks.iter().enumerate() {
         let lock = lock.clone();
-        waiters.push(tokio::spawn(async move {
+        waiters.push(lockset_testkit::spawn(async move {
             lock.lock().await.unwrap().release().await.unwrap();
         }));
         eventually(SOON, "it has a place", async || {
@@ -348,7 +350,7 @@ async fn a_place_at_the_server_counts_other_clients() {
         .await;
     }
     for lock in plain {
-        waiters.push(tokio::spawn(async move {
+        waiters.push(lockset_testkit::spawn(async move {
             lock.lock().await.unwrap().release().await.unwrap();
         }));
     }

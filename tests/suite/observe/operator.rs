@@ -94,15 +94,15 @@ async fn contended_locks_are_found_by_their_channels_alone() {
         holder.lock("calm").lock().await.unwrap(),
     );
     let tasks = [
-        tokio::spawn({
+        lockset_testkit::spawn({
             let lock = waiter.lock(&name);
             async move { lock.lock().await.map(drop) }
         }),
-        tokio::spawn({
+        lockset_testkit::spawn({
             let lock = waiter.rw_lock("{rw}");
             async move { lock.read().await.map(drop) }
         }),
-        tokio::spawn({
+        lockset_testkit::spawn({
             let lock = waiter.fair_lock("fair");
             async move { lock.lock().await.map(drop) }
         }),
@@ -156,7 +156,7 @@ async fn long_holds_and_waits_are_announced_with_the_process() {
         announcing(&server.url()).await,
     ];
     let guard = holder.lock("{long}").lock().await.unwrap();
-    let wait = tokio::spawn({
+    let wait = lockset_testkit::spawn({
         let lock = waiter.lock("{long}");
         async move { lock.lock().await.map(drop) }
     });
@@ -296,7 +296,7 @@ async fn a_cluster_is_searched_on_all_its_nodes() {
         .unwrap();
     assert_eq!(locks.len(), guards.len());
     let waiter = patient_client(&cluster.url()).await;
-    let wait = tokio::spawn({
+    let wait = lockset_testkit::spawn({
         let lock = waiter.lock(format!("{tag}:7"));
         async move { lock.lock().await.map(drop) }
     });
@@ -434,11 +434,11 @@ async fn those_who_wait_for_permits_and_latches_are_found() {
     let seat = seats(&holder).acquire().await.unwrap();
     assert!(holder.latch("done").init(2).await.unwrap());
     let tasks = [
-        tokio::spawn({
+        lockset_testkit::spawn({
             let seats = seats(&waiter);
             async move { seats.acquire().await.map(drop) }
         }),
-        tokio::spawn({
+        lockset_testkit::spawn({
             let latch = waiter.latch("done");
             async move { latch.wait().await }
         }),

@@ -52,7 +52,7 @@ async fn a_wait_for_another_client() {
         patient_client(&server.url()).await,
     ];
     let guard = one.semaphore("x").permits(1).acquire().await.unwrap();
-    let next = tokio::spawn({
+    let next = lockset_testkit::spawn({
         let seats = other.semaphore("x").permits(1);
         async move { seats.acquire().await.unwrap() }
     });

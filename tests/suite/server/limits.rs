@@ -48,7 +48,7 @@ async fn no_connection_left_for_messages<P: Primitive>() {
     // Each client has two connections, and the command to change the limit used a fifth.
     config(&server, "maxclients", "1").await;
     let lock = P::of(&ours, &name);
-    let waiter = tokio::spawn(async move { lock.lock().await });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await });
     waiting(&ours, 1).await;
     tokio::time::sleep(LEASE).await;
     held.release().await.unwrap();
@@ -134,7 +134,7 @@ async fn work_together<P: Primitive>(server: &Server, ours: &Client, theirs: &Cl
     guard.reenter().await.unwrap().release().await.unwrap();
     let other = P::rival(theirs, "x").fenced();
     assert!(other.try_lock().await.unwrap().is_none());
-    let waiter = tokio::spawn(async move { other.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { other.lock().await.unwrap() });
     waiting(theirs, 1).await;
     assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
     let token = guard.fencing_token();
@@ -204,7 +204,7 @@ async fn a_busy_server_is_waited_for<P: Primitive>() {
     let lock = P::of(&ours, &unique_name("lock")).lease(Duration::from_secs(60));
     lock.lock().await.unwrap().release().await.unwrap();
     let mut busy = server.admin().await;
-    let endless = tokio::spawn(async move {
+    let endless = lockset_testkit::spawn(async move {
         let mut eval = redis::cmd("EVAL");
         eval.arg("while true do end").arg(0);
         eval.query_async::<redis::Value>(&mut busy).await

@@ -41,7 +41,7 @@ async fn a_release_of_one_does_not_hand_over_the_other<P: Primitive>() {
         let held = P::rival(&holder, &this).lock().await.unwrap();
         let released = P::rival(&stranger, &other).lock().await.unwrap();
         let lock = P::of(&waiter, &this);
-        let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
+        let waits = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
         waiting(&waiter, 1).await;
         eventually(SOON, "it listens", async || {
             !server.pubsub_channels().await.is_empty()
@@ -70,7 +70,7 @@ async fn a_waiter_for_one_does_not_block_the_other<P: Primitive>() {
         let [holder, waiter, third] = three_clients(&server).await;
         let held = P::rival(&holder, &this).lock().await.unwrap();
         let lock = P::rival(&waiter, &this);
-        let waits = tokio::spawn(async move { lock.lock().await.map(drop) });
+        let waits = lockset_testkit::spawn(async move { lock.lock().await.map(drop) });
         waiting(&waiter, 1).await;
         for _ in 0..3 {
             let guard = P::of(&third, &other).try_lock().await.unwrap();
@@ -99,7 +99,7 @@ async fn one_client_listens_for_both<P: Primitive>() {
         for name in [&this, &other] {
             held.push(P::rival(&holder, name).lock().await.unwrap());
             let lock = P::of(&waiter, name);
-            waits.push(tokio::spawn(async move {
+            waits.push(lockset_testkit::spawn(async move {
                 let guard = lock.lock().await.unwrap();
                 (Instant::now(), guard)
             }));
@@ -134,7 +134,7 @@ async fn tasks_of_three_clients_take_both_at_random<P: Primitive>() {
     for client in &clients {
         for _ in 0..2 {
             let locks = names.clone().map(|name| P::rival(client, &name));
-            tasks.push(tokio::spawn(async move {
+            tasks.push(lockset_testkit::spawn(async move {
                 for _ in 0..ROUNDS {
                     let which = fastrand::usize(..2);
                     let guard = match fastrand::u8(..4) {
@@ -216,7 +216,7 @@ async fn a_multi_lock_of_both_takes_both() {
                 .flat_map(|client| [client; 3])
                 .map(|client| {
                     let lock = pairs_of(client, &names)[kind].clone();
-                    tokio::spawn(async move {
+                    lockset_testkit::spawn(async move {
                         let guard = lock.lock().await.unwrap();
                         let tokens = guard.fencing_tokens();
                         guard.release().await.unwrap();
@@ -257,7 +257,7 @@ async fn a_waiter_of_redissons_is_respected_by_both() {
     let held = ours.fair_lock(&plain).lock().await.unwrap();
     let java = {
         let (peer, name) = (peer.clone(), plain.clone());
-        tokio::spawn(async move {
+        lockset_testkit::spawn(async move {
             let lease = Duration::from_secs(30);
             assert!(peer.fair_lock(&name, 7, lease, SOON * 4).await);
         })
@@ -301,7 +301,9 @@ async fn each_fair_lock_serves_its_waiters_in_order() {
         let which = usize::from([0, 0, 1, 0, 1, 1][place] == 1);
         let lock = [&ours, &theirs][place % 2].fair_lock(&names[which]);
         let seen = lock.clone();
-        waits[which].push(tokio::spawn(async move { lock.lock().await.unwrap() }));
+        waits[which].push(lockset_testkit::spawn(
+            async move { lock.lock().await.unwrap() },
+        ));
         let places = waits[which].len();
         eventually(SOON, "it has its place", async || {
             seen.waiters().await.unwrap().len() == places

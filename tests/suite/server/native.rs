@@ -153,7 +153,7 @@ async fn a_refusal_leads_to_the_script_and_is_not_repeated() {
     let held = theirs.lock("x").lock().await.unwrap();
     server.reset_stats().await;
     let lock = ours.lock("x");
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
     held.release().await.unwrap();
     let guard = within(SOON, waiter).await.unwrap();
@@ -218,7 +218,7 @@ async fn a_release_cut_in_two_still_publishes() {
         let mut told = messages(&server, &name).await;
         // Simulates a lost `PUBLISH`: only `HDEL` was executed, and its reply is lost.
         proxy.hold_request_containing(b"HDEL");
-        let release = tokio::spawn(guard.release());
+        let release = lockset_testkit::spawn(guard.release());
         eventually(SOON, "it is on its way", async || proxy.held() == 1).await;
         let _: redis::Value = command(&server, &["DEL", &name]).await;
         proxy.cut();
@@ -299,7 +299,7 @@ async fn redisson_respects_a_restored_lock_and_its_release_message() {
     assert_eq!(peer.lock_release("x", 7).await, None, "it is not theirs");
     let waiter = {
         let peer = peer.clone();
-        tokio::spawn(async move { peer.lock("x", 7, lease, SOON * 2).await })
+        lockset_testkit::spawn(async move { peer.lock("x", 7, lease, SOON * 2).await })
     };
     listening(&server).await;
     guard.release().await.unwrap();
@@ -307,7 +307,7 @@ async fn redisson_respects_a_restored_lock_and_its_release_message() {
     assert!(acquired, "its lease would have kept it waiting");
 
     let lock = client.lock("x");
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     eventually(SOON, "it listens", async || {
         client.stats().subscriptions == 1
     })

@@ -189,7 +189,7 @@ async fn the_counter_of_a_lock_that_is_handed_over_ends_too() {
     );
     let held = ours.fair_lock("k").fenced().lock().await.unwrap();
     let lock = theirs.fair_lock("k").fenced();
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
     let mut admin = server.admin().await;
     let [key] = &*counters(&server).await else {
@@ -212,7 +212,7 @@ async fn the_counter_is_beyond_all_tokens_that_were_handed_off() {
     let tasks: Vec<_> = (0..100)
         .map(|_| {
             let lock = lock.clone();
-            tokio::spawn(async move { token(&lock).await })
+            lockset_testkit::spawn(async move { token(&lock).await })
         })
         .collect();
     let mut tokens = Vec::new();

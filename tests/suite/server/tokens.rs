@@ -130,7 +130,7 @@ async fn the_counter_of_a_lock_that_is_held_or_waited_for_stays() {
     }
     // Another lock with the same channel is held and has a waiter.
     let guard = holder.lock("{a}").lock().await.unwrap();
-    let waits = tokio::spawn({
+    let waits = lockset_testkit::spawn({
         let lock = waiter.lock("{a}");
         async move { lock.lock().await }
     });

@@ -68,7 +68,7 @@ async fn a_foreign_hold_is_respected_and_its_message_heard() {
     let lock = client.lock(&name);
     assert!(lock.try_lock().await.unwrap().is_none());
     assert_eq!(lock.holder().await.unwrap().unwrap().id, holder);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     listening(&server).await;
     let channel = format!("redisson_lock__channel:{{{name}}}");
     // A message only leads to another attempt, whatever its payload.

@@ -53,7 +53,7 @@ async fn nodes_of_a_cluster_are_reached_through_the_map() {
     for number in 0..20 {
         let lock = client.lock(format!("lock:{number}"));
         let guard = within(SOON, lock.lock()).await.unwrap();
-        let waiter = tokio::spawn(async move { lock.lock().await });
+        let waiter = lockset_testkit::spawn(async move { lock.lock().await });
         eventually(SOON, "it waits", async || client.stats().waiters == 1).await;
         guard.release().await.unwrap();
         let next = within(SOON, waiter).await.unwrap().unwrap();

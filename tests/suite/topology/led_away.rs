@@ -83,7 +83,7 @@ async fn a_waiter_listens_at_the_new_server() {
     let held = at_old.lock(&name).lock().await.unwrap();
     let other = at_new.lock(&name).lock().await.unwrap();
     let lock = ours.lock(&name);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     listening(&old).await;
     proxy.lead_to(new.addr());
     end_connections(&old, "command").await;

@@ -48,7 +48,7 @@ async fn works(ours: &Client, theirs: &Client) {
     let guard = members(ours).unwrap().lock().await.unwrap();
     let waiting = members(theirs).unwrap();
     assert!(waiting.try_lock().await.unwrap().is_none());
-    let waiter = tokio::spawn(async move { waiting.lock().await });
+    let waiter = lockset_testkit::spawn(async move { waiting.lock().await });
     eventually(SOON, "it waits", async || theirs.stats().waiters > 0).await;
     assert!(
         tokio::time::timeout(RENEWED_LEASE * 5 / 4, guard.lost())
@@ -111,7 +111,7 @@ async fn a_connection_is_replaced_over_tls() {
         .lock()
         .await
         .unwrap();
-    let waiter = tokio::spawn({
+    let waiter = lockset_testkit::spawn({
         let lock = theirs.lock("x");
         async move { lock.lock().await }
     });

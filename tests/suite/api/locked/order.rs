@@ -40,7 +40,7 @@ async fn the_next_holder_sees_what_was_committed() {
     let account = Arc::new(Account::default());
     let calls = (0..20).map(|i| {
         let (account, locks) = (Arc::clone(&account), [&client, &other][i % 2].clone());
-        tokio::spawn(async move { account.raise(&locks).await })
+        lockset_testkit::spawn(async move { account.raise(&locks).await })
     });
     let done = within(SOON, futures_util::future::join_all(calls)).await;
     let mut results: Vec<u32> = done
@@ -100,7 +100,7 @@ async fn a_loss_drops_the_body_and_is_the_error() {
     let (server, client) = start().await;
     let (begun, dropped) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
     let body = Dropped(Arc::clone(&dropped));
-    let call = tokio::spawn({
+    let call = lockset_testkit::spawn({
         let (client, begun) = (client.clone(), Arc::clone(&begun));
         async move { never_ends(&client, begun, body).await }
     });
@@ -153,7 +153,7 @@ async fn a_dropped_call_leaves_nothing() {
 
     // Dropped while it waits.
     let held = client.lock("x").lock().await.unwrap();
-    let call = tokio::spawn({
+    let call = lockset_testkit::spawn({
         let (client, body) = (client.clone(), Dropped(Arc::clone(&dropped)));
         async move { never_ends(&client, begun, body).await }
     });

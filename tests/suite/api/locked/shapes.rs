@@ -376,7 +376,7 @@ async fn a_function_whose_body_can_be_sent_can_be_sent() {
     can_be_sent(formats(&client, &order)).await.unwrap();
     let spawned = {
         let client = client.clone();
-        tokio::spawn(async move { by_path::qualified(&client).await })
+        lockset_testkit::spawn(async move { by_path::qualified(&client).await })
     };
     assert!(spawned.await.unwrap().unwrap());
     nothing_left(&server).await;

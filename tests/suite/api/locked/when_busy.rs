@@ -117,7 +117,7 @@ async fn the_wait_takes_as_long_as_configured() {
     assert!(asked.elapsed() >= Duration::from_millis(200));
     took_less(asked, SOON);
 
-    let waits = tokio::spawn({
+    let waits = lockset_testkit::spawn({
         let client = client.clone();
         async move { for_ever(&client).await }
     });

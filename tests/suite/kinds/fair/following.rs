@@ -48,7 +48,11 @@ async fn three_clients_are_served_in_the_order_of_the_queue() {
     ] {
         for _ in 0..run {
             let lock = scene.lock_of(&clients[client]);
-            tasks.push(tokio::spawn(turn(lock, client, Arc::clone(&turns))));
+            tasks.push(lockset_testkit::spawn(turn(
+                lock,
+                client,
+                Arc::clone(&turns),
+            )));
             order.push(client);
             scene.queued(order.len()).await;
         }

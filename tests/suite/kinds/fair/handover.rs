@@ -208,7 +208,7 @@ async fn a_head_cut_off_after_the_handover_is_followed_by_the_next() {
     let theirs = patient_client(&proxy.url()).await;
     let held = scene.lock().await.lock().await.unwrap();
     let lock = scene.lock_of(&theirs);
-    let cut_off = tokio::spawn(async move { lock.try_lock_for(SOON).await });
+    let cut_off = lockset_testkit::spawn(async move { lock.try_lock_for(SOON).await });
     listening(&scene.server).await;
     let next = wait_for(&scene.lock().await);
     heard(&scene, 2).await;
@@ -287,7 +287,7 @@ async fn a_client_shut_down_during_a_handover_passes_the_lock_on() {
         let closing = patient_client(&scene.server.url()).await;
         let held = ours.lock().await.unwrap();
         let lock = scene.lock_of(&closing);
-        let head = tokio::spawn(async move { lock.lock().await.map(drop) });
+        let head = lockset_testkit::spawn(async move { lock.lock().await.map(drop) });
         listening(&scene.server).await;
         let next = wait_for(&ours);
         heard(&scene, 2).await;
@@ -321,7 +321,7 @@ async fn a_section_that_blocks_the_only_thread_has_the_reported_lease() {
             lock
         };
         // In the granted task, so that nothing else runs before it blocks the thread.
-        let section = tokio::spawn(async move {
+        let section = lockset_testkit::spawn(async move {
             let guard = lock.lock().await.unwrap();
             let remaining = guard.remaining();
             std::thread::sleep(remaining.min(OUR_PLACE) + Duration::from_millis(20));

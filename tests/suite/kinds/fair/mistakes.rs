@@ -144,7 +144,8 @@ async fn a_head_without_a_score_is_skipped() {
         .ask(&["RPUSH", &scene.queue_key(), "java-uuid:58"])
         .await;
     let (theirs, name) = (peer.clone(), scene.name.clone());
-    let second = tokio::spawn(async move { theirs.fair_lock(&name, 1, LEASE, SOON).await });
+    let second =
+        lockset_testkit::spawn(async move { theirs.fair_lock(&name, 1, LEASE, SOON).await });
     scene.queued(4).await;
     let mut notifications = scene.notifications().await;
     held.release().await.unwrap();

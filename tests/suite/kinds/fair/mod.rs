@@ -171,7 +171,7 @@ impl Notifications {
 /// Spawns a task that waits for the lock without a limit.
 fn wait_for(lock: &FairLock) -> JoinHandle<FairGuard> {
     let lock = lock.clone();
-    tokio::spawn(async move { lock.lock().await.unwrap() })
+    lockset_testkit::spawn(async move { lock.lock().await.unwrap() })
 }
 
 /// The result of a task, within `SOON`.
@@ -219,7 +219,7 @@ fn crowd() {
             let list = redis::Client::open(&*url).unwrap();
             let list = list.get_multiplexed_async_connection().await.unwrap();
             for _ in 0..count.parse().unwrap() {
-                tokio::spawn(take_a_turn(client.fair_lock(&name), list.clone()));
+                lockset_testkit::spawn(take_a_turn(client.fair_lock(&name), list.clone()));
             }
         });
         println!("answer:waiting");

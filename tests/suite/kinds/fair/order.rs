@@ -57,7 +57,7 @@ async fn five_hundred_waiters_of_one_client_are_served_in_order() {
     let list = scene.server.admin().await;
     let held = lock.lock().await.unwrap();
     let waiters: Vec<_> = (0..WAITERS)
-        .map(|_| tokio::spawn(take_a_turn(lock.clone(), list.clone())))
+        .map(|_| lockset_testkit::spawn(take_a_turn(lock.clone(), list.clone())))
         .collect();
     scene.queued(WAITERS).await;
     let queue = scene.queue().await;

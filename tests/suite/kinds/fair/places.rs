@@ -87,7 +87,7 @@ async fn waiters_cut_off_only_lose_their_places() {
 
 /// Releases the lock as soon as a waiter is granted it.
 async fn serve(waiter: tokio::task::JoinHandle<lockset::FairGuard>) -> tokio::task::JoinHandle<()> {
-    tokio::spawn(async move { done(waiter).await.release().await.unwrap() })
+    lockset_testkit::spawn(async move { done(waiter).await.release().await.unwrap() })
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn a_head_whose_place_ends_at_its_notification_passes_the_lock_on() {
         // Long enough to subscribe.
         let wait = Duration::from_millis(170);
         let deadline = tokio::time::Instant::now() + wait;
-        let head = tokio::spawn(async move { timed.try_lock_for(wait).await.unwrap() });
+        let head = lockset_testkit::spawn(async move { timed.try_lock_for(wait).await.unwrap() });
         eventually(SOON, "the head is queued, or was", async || {
             scene.queue().await.len() == 1 || head.is_finished()
         })
@@ -275,7 +275,8 @@ async fn a_wait_that_ends_while_the_server_stands_still_leaves_no_place() {
     let client = patient_client(&scene.server.url()).await;
     let held = scene.lock().await.lock().await.unwrap();
     let lock = scene.lock_of(&client);
-    let timed = tokio::spawn(async move { lock.try_lock_for(Duration::from_millis(200)).await });
+    let timed =
+        lockset_testkit::spawn(async move { lock.try_lock_for(Duration::from_millis(200)).await });
     scene.queued(1).await;
     waiting(&client, 1).await;
     scene.server.stop();

@@ -13,7 +13,7 @@ const LEASE: Duration = Duration::from_secs(30);
 /// A thread of the peer that waits, takes a turn and releases.
 fn their_turn(scene: &Scene, peer: &Redisson, thread: u64) -> JoinHandle<()> {
     let (peer, name, mut list) = (peer.clone(), scene.name.clone(), scene.admin.clone());
-    tokio::spawn(async move {
+    lockset_testkit::spawn(async move {
         assert!(peer.fair_lock(&name, thread, LEASE, SOON * 4).await);
         let entry: redis::RedisResult<i64> = redis::cmd("RPUSH")
             .arg(HELD)
@@ -27,7 +27,7 @@ fn their_turn(scene: &Scene, peer: &Redisson, thread: u64) -> JoinHandle<()> {
 
 pub(super) fn our_turn(scene: &Scene, client: &lockset::Client) -> JoinHandle<()> {
     let (lock, mut list) = (scene.lock_of(client), scene.admin.clone());
-    tokio::spawn(async move {
+    lockset_testkit::spawn(async move {
         let guard = lock.lock().await.unwrap();
         let entry: redis::RedisResult<i64> = redis::cmd("RPUSH")
             .arg(HELD)

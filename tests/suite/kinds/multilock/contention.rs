@@ -61,7 +61,7 @@ async fn reversed_lists_do_not_block_each_other() {
         }
         let lock = MultiLock::new(members).unwrap();
         let counters = Arc::clone(&counters);
-        tasks.push(tokio::spawn(async move {
+        tasks.push(lockset_testkit::spawn(async move {
             for _ in 0..ROUNDS {
                 let guard = lock.lock().await.unwrap();
                 for member in 0..3 {
@@ -99,7 +99,7 @@ async fn overlapping_subsets_and_single_locks_are_exact() {
             let (client, names) = (client.clone(), Arc::clone(&names));
             let (counters, written) = (Arc::clone(&counters), Arc::clone(&written));
             let mut random = fastrand::Rng::with_seed(number * 100 + task);
-            tasks.push(tokio::spawn(async move {
+            tasks.push(lockset_testkit::spawn(async move {
                 for _ in 0..ROUNDS {
                     // One task of each client uses single locks.
                     let count = if task == 0 { 1 } else { random.usize(2..=4) };
@@ -168,7 +168,9 @@ async fn a_multi_lock_gets_in_among_single_locks_that_never_pause() {
         for (kind, name) in std::iter::zip(kinds, &names) {
             let client = client(&server.url()).await;
             let (stop, name) = (Arc::clone(&stop), name.clone());
-            users.push(tokio::spawn(use_without_pause(client, kind, name, stop)));
+            users.push(lockset_testkit::spawn(use_without_pause(
+                client, kind, name, stop,
+            )));
         }
         let ours = client(&server.url()).await;
         let members: Vec<Member> = std::iter::zip(kinds, &names)

@@ -191,7 +191,7 @@ async fn a_member_lost_during_the_wait_is_acquired_again() {
     let held_up = theirs.lock(&names[1]).lock().await.unwrap();
     let both = MultiLock::new(names.iter().map(|name| ours.lock(name))).unwrap();
     let both = both.owner(&owner);
-    let waiter = tokio::spawn(async move { both.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { both.lock().await.unwrap() });
     crate::support::waiting(&ours, 1).await;
     command(&server, &["DEL", &names[0]]).await;
     within(SOON, alone.lost()).await;

@@ -81,7 +81,7 @@ async fn all_or_nothing_and_all_with_the_message() {
             idle(&ours).await;
             assert_eq!(server.keys().await, before, "{kind:?} {busy}");
 
-            let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+            let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
             listening(&server).await;
             assert_eq!(held(&server, &names).await, [&*names[busy]]);
             let freed = Instant::now();
@@ -128,7 +128,7 @@ async fn a_member_that_becomes_foreign_during_the_wait_is_named() {
     let names = names(5);
     let lock = mixed(&ours, &names, 0);
     let blocker = Kind::Fair.keep_out(&theirs, &names[1]).await;
-    let waiter = tokio::spawn(async move { lock.lock().await });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await });
     waiting(&ours, 1).await;
     command(&server, &["RPUSH", &names[4], "theirs"]).await;
     blocker.release().await;

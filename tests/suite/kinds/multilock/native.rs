@@ -106,7 +106,7 @@ async fn a_release_cut_in_two_still_publishes_for_all() {
         let mut messages = messages(&server, &names).await;
         // Simulates the loss of the second half.
         proxy.hold_request_containing(b"HDEL");
-        let release = tokio::spawn(guard.release());
+        let release = lockset_testkit::spawn(guard.release());
         eventually(SOON, "it is on its way", async || proxy.held() == 1).await;
         for name in &names[..round % 4] {
             let _: redis::Value = command(&server, &["DEL", name]).await;

@@ -176,10 +176,10 @@ async fn a_member_acquired_by_the_owner_during_the_wait_is_re_entered() {
         let blocker = kind.keep_out(&theirs, &names[1]).await;
         let alone = MultiLock::new([kind.member(&ours, &names[1])]).unwrap();
         let alone = alone.owner(&owner);
-        let one = tokio::spawn(async move { alone.lock().await.unwrap() });
+        let one = lockset_testkit::spawn(async move { alone.lock().await.unwrap() });
         waiting(&ours, 1).await;
         let all = mixed(&ours, &names, first).owner(&owner);
-        let all = tokio::spawn(async move { all.lock().await.unwrap() });
+        let all = lockset_testkit::spawn(async move { all.lock().await.unwrap() });
         waiting(&ours, 2).await;
         blocker.release().await;
         let (one, all) = (within(SOON, one).await, within(SOON, all).await);
@@ -238,7 +238,7 @@ async fn re_entered_members_are_not_held_during_a_wait() {
         for (client, owner) in [&ours, second].into_iter().zip(&owners) {
             let both = MultiLock::new(names.iter().map(|name| client.lock(name)));
             let both = both.unwrap().owner(owner);
-            waiters.push(tokio::spawn(async move {
+            waiters.push(lockset_testkit::spawn(async move {
                 let guard = both.lock().await.unwrap();
                 guard.release().await.unwrap();
             }));

@@ -93,7 +93,7 @@ async fn a_member_held_elsewhere_costs_the_time_and_leaves_nothing() {
                 let keys = pair.servers[at % 2].keys().await;
                 assert!(!keys.contains(&format!("{stem}-{at}")), "{busy}: {keys:?}");
             }
-            let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+            let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
             waiting(&pair.clients[busy % 2], 1).await;
             blocker.release().await;
             within(SOON, waiter).await.unwrap().release().await.unwrap();
@@ -133,7 +133,7 @@ async fn members_are_acquired_in_order_and_released_in_reverse() {
     let theirs = Pair::clients_of(&pair.servers).await;
     let blocker = theirs[0].rw_lock(format!("{stem}-2")).write().await;
     let lock = pair.four(&stem, 0);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     waiting(&pair.clients[0], 1).await;
     let holds = async |server: usize| {
         let mut keys = pair.servers[server].keys().await;
@@ -173,7 +173,7 @@ async fn a_server_that_dies_during_the_wait_is_named_and_nothing_is_left() {
             kind.member(&pair.clients[1], &far),
         ]);
         let lock = lock.unwrap();
-        let waiter = tokio::spawn(async move { lock.lock().await });
+        let waiter = lockset_testkit::spawn(async move { lock.lock().await });
         waiting(&pair.clients[1], 1).await;
         assert!(pair.servers[0].keys().await.contains(&near));
         pair.servers[1].kill();
@@ -219,7 +219,7 @@ async fn a_member_lost_during_the_wait_is_acquired_again() {
     let theirs = Pair::clients_of(&pair.servers).await;
     let blocker = theirs[1].lock("b").lock().await.unwrap();
     let lock = MultiLock::new([pair.clients[0].lock("a"), pair.clients[1].lock("b")]).unwrap();
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     waiting(&pair.clients[1], 1).await;
     let took_it = command(&pair.servers[0], &["HKEYS", "a"]).await;
     command(&pair.servers[0], &["DEL", "a"]).await;
@@ -263,7 +263,7 @@ async fn reversed_lists_over_two_servers_do_not_block_each_other() {
         let lock = MultiLock::new(members).unwrap();
         let counters = Arc::clone(&counters);
         all.extend(clients);
-        tasks.push(tokio::spawn(async move {
+        tasks.push(lockset_testkit::spawn(async move {
             for _ in 0..ROUNDS {
                 let guard = lock.lock().await.unwrap();
                 for member in 0..4 {

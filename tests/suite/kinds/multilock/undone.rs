@@ -79,7 +79,7 @@ async fn a_killed_holder_frees_all_members_with_their_leases() {
     let mut process = OtherProcess::start(&server, &names);
     process.holds();
     let lock = mixed(&ours, &names, 0);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     tokio::time::sleep(LEASE * 2).await;
     assert!(!waiter.is_finished(), "it is alive and renews");
     process.kill();
@@ -165,7 +165,7 @@ async fn a_lost_grant_with_a_lost_member_is_undone() {
             let lock = mixed(&ours, &names, first);
             proxy.drop_replies();
             let lost_before = proxy.dropped();
-            let waiter = tokio::spawn(async move { lock.try_lock().await });
+            let waiter = lockset_testkit::spawn(async move { lock.try_lock().await });
             eventually(SOON, "it was granted", async || {
                 held(&server, &names).await == names
             })
@@ -214,7 +214,7 @@ async fn a_place_is_kept_only_at_the_member_that_is_waited_for() {
     let queued = async |name: &str| theirs.fair_lock(name).waiters().await.unwrap().len();
     let one = theirs.fair_lock(&fair[0]).lock().await.unwrap();
     let two = theirs.fair_lock(&fair[1]).lock().await.unwrap();
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     eventually(SOON, "it waits for the first", async || {
         queued(&fair[0]).await == 1
     })
@@ -230,7 +230,7 @@ async fn a_place_is_kept_only_at_the_member_that_is_waited_for() {
     one.expect("it is free").release().await.unwrap();
     // Another caller queues behind it.
     let behind = theirs.fair_lock(&fair[1]);
-    let behind = tokio::spawn(async move { behind.lock().await.unwrap() });
+    let behind = lockset_testkit::spawn(async move { behind.lock().await.unwrap() });
     eventually(SOON, "another is queued", async || {
         queued(&fair[1]).await == 2
     })
@@ -265,7 +265,7 @@ async fn the_queue_is_left_for_a_member_held_in_this_client() {
         Kind::Fair.member(&ours, &fair),
     ])
     .unwrap();
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     eventually(SOON, "it has a place", async || {
         ours.fair_lock(&fair).waiters().await.unwrap().len() == 1
     })
@@ -300,7 +300,7 @@ async fn an_abandoned_wait_leaves_nothing() {
                 let lock = mixed(&ours, &names, first);
                 let wait = Duration::from_millis(15);
                 assert!(lock.try_lock_for(wait).await.unwrap().is_none());
-                let waiter = tokio::spawn(async move { lock.lock().await });
+                let waiter = lockset_testkit::spawn(async move { lock.lock().await });
                 waiting(&ours, 1).await;
                 tokio::time::sleep(Duration::from_millis(3 * busy as u64)).await;
                 waiter.abort();

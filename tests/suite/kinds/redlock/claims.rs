@@ -24,7 +24,7 @@ async fn one_of_several_concurrent_claims_wins() {
     for _ in 0..5 {
         let redlock = nodes.stranger(LONG).await;
         let (start, keys) = (Arc::clone(&start), Arc::clone(&keys));
-        processes.push(tokio::spawn(async move {
+        processes.push(lockset_testkit::spawn(async move {
             let mut claimed = Vec::new();
             for key in &*keys {
                 start.wait().await;

@@ -96,7 +96,7 @@ async fn a_majority_that_comes_back_in_time_is_waited_for() {
     let lock = nodes.redlock.lock(&name);
     nodes.servers[0].stop();
     nodes.servers[1].stop();
-    let waiter = tokio::spawn({
+    let waiter = lockset_testkit::spawn({
         let lock = lock.clone();
         async move { lock.lock().await }
     });

@@ -18,7 +18,7 @@ async fn come_and_go(fenced: bool, waits: Option<Duration>) {
     let lock = nodes.redlock.lock(unique_name("owners"));
     let lock = lock.owner(&Owner::new());
     let lock = if fenced { lock.fenced() } else { lock };
-    let tasks = (0..TASKS).map(|_| tokio::spawn(calls(lock.clone(), waits)));
+    let tasks = (0..TASKS).map(|_| lockset_testkit::spawn(calls(lock.clone(), waits)));
     let mut failed = Vec::new();
     for task in tasks.collect::<Vec<_>>() {
         failed.extend(within(SOON * 12, task).await.unwrap());

@@ -95,7 +95,7 @@ async fn a_holder_cut_off_is_lost_before_the_next_gets_it() {
             proxy.refuse(true);
         }
         let next = nodes.redlock.lock(&name);
-        let next = tokio::spawn(async move { next.lock().await.unwrap() });
+        let next = lockset_testkit::spawn(async move { next.lock().await.unwrap() });
         let (reason, next) = within(SOON, async { tokio::join!(guard.lost(), next) }).await;
         assert_eq!(reason, LostReason::Expired);
         assert!(guard.is_lost() && !next.as_ref().unwrap().is_lost());

@@ -20,7 +20,7 @@ async fn split_votes_make_progress_and_exclude() {
     for _ in 0..5 {
         let lock = nodes.stranger(LONG).await.lock(&name);
         let (start, inside) = (Arc::clone(&start), Arc::clone(&inside));
-        tasks.push(tokio::spawn(async move {
+        tasks.push(lockset_testkit::spawn(async move {
             for _ in 0..10 {
                 start.wait().await;
                 let guard = lock.lock().await.unwrap();
@@ -48,7 +48,7 @@ async fn tasks_of_a_process_are_served_in_order() {
     let mut tasks = Vec::new();
     for number in 0..8 {
         let (lock, order) = (nodes.redlock.lock(&name), Arc::clone(&order));
-        tasks.push(tokio::spawn(async move {
+        tasks.push(lockset_testkit::spawn(async move {
             let guard = lock.lock().await.unwrap();
             order.lock().unwrap().push(number);
             guard.release().await.unwrap();
@@ -81,7 +81,7 @@ async fn no_process_starves() {
     let mut tasks = Vec::new();
     for _ in 0..8 {
         let (lock, stop) = (nodes.redlock.lock(&name), Arc::clone(&stop));
-        tasks.push(tokio::spawn(async move {
+        tasks.push(lockset_testkit::spawn(async move {
             while stop.load(Ordering::Relaxed) == 0 {
                 lock.lock().await.unwrap().release().await.unwrap();
             }
@@ -113,7 +113,7 @@ async fn a_timed_wait_ends_and_leaves_nothing() {
         assert!(got.unwrap().is_none());
         assert!(began.elapsed() >= wait);
     }
-    let waiter = tokio::spawn({
+    let waiter = lockset_testkit::spawn({
         let lock = stranger.lock(&name);
         async move { lock.try_lock_for(SOON).await.unwrap() }
     });

@@ -117,7 +117,7 @@ async fn another_task_of_the_writer_reads() {
     let writer = lock.write().await.unwrap();
     let task = {
         let lock = lock.clone();
-        tokio::spawn(async move {
+        lockset_testkit::spawn(async move {
             let waited = lock.read().await.unwrap();
             let tried = lock.try_read().await.unwrap().expect("its own lock");
             let timed = lock.try_read_for(SOON).await.unwrap().expect("its own");
@@ -149,7 +149,9 @@ async fn a_writer_that_downgrades_lets_readers_in() {
     let mut waiters = Vec::new();
     for client in [&ours, &theirs] {
         let lock = scene.lock(client);
-        waiters.push(tokio::spawn(async move { lock.read().await.unwrap() }));
+        waiters.push(lockset_testkit::spawn(
+            async move { lock.read().await.unwrap() },
+        ));
     }
     scene.listeners(1).await;
     // Neither waits for the other.

@@ -16,7 +16,7 @@ const TRIES: usize = 200;
 
 fn writer(lock: &RwLock) -> JoinHandle<WriteGuard> {
     let lock = lock.clone();
-    tokio::spawn(async move { lock.write().await.unwrap() })
+    lockset_testkit::spawn(async move { lock.write().await.unwrap() })
 }
 
 /// Two readers that share a former writer's hold, if the writer finished within its client's turn.
@@ -170,7 +170,7 @@ async fn readers_and_writers_of_one_client_take_turns() {
     let inside = Arc::<AtomicU32>::default();
     let tasks = (0..32_u64).map(|task| {
         let (lock, inside) = (scene.lock(&ours), Arc::clone(&inside));
-        tokio::spawn(async move {
+        lockset_testkit::spawn(async move {
             let mut dice = fastrand::Rng::with_seed(task);
             for _ in 0..200 {
                 let limit = match dice.u8(..8) {
@@ -238,7 +238,7 @@ async fn a_writer_of_another_client_gets_its_turn() {
     let tasks: Vec<_> = (0..16_u64)
         .map(|task| {
             let (lock, stop) = (scene.lock(&ours), Arc::clone(&stop));
-            tokio::spawn(async move {
+            lockset_testkit::spawn(async move {
                 let mut dice = fastrand::Rng::with_seed(task);
                 while !stop.load(Ordering::Relaxed) {
                     if dice.u8(..10) == 0 {

@@ -53,7 +53,7 @@ async fn no_writer_comes_between_and_readers_come_at_once() {
         value.store(round, Ordering::SeqCst);
         let next = {
             let (lock, value) = (scene.lock(&writers), Arc::clone(&value));
-            tokio::spawn(async move {
+            lockset_testkit::spawn(async move {
                 let guard = lock.write().await.unwrap();
                 value.store(THEIRS + round, Ordering::SeqCst);
                 guard.release().await.unwrap();
@@ -62,7 +62,7 @@ async fn no_writer_comes_between_and_readers_come_at_once() {
         scene.writers_wait(1).await;
         let waiters = [&readers, &readers, &ours].map(|client| {
             let (lock, value) = (scene.lock(client), Arc::clone(&value));
-            tokio::spawn(async move {
+            lockset_testkit::spawn(async move {
                 let guard = lock.read().await.unwrap();
                 (value.load(Ordering::SeqCst), guard)
             })
@@ -114,7 +114,7 @@ async fn one_of_several_write_holds() {
     let mut messages = scene.messages().await;
     let waiter = {
         let lock = scene.lock(&theirs);
-        tokio::spawn(async move { lock.read().await.unwrap() })
+        lockset_testkit::spawn(async move { lock.read().await.unwrap() })
     };
     scene.listeners(2).await;
     let second = second.downgrade().await.unwrap();
@@ -149,7 +149,7 @@ async fn readers_of_redisson_come_at_once() {
         .map(|thread| {
             let (peer, name) = (peer.clone(), scene.name.clone());
             let lease = Redisson::WATCHDOG_TIMEOUT;
-            tokio::spawn(async move { peer.read_lock(&name, thread, lease, SOON).await })
+            lockset_testkit::spawn(async move { peer.read_lock(&name, thread, lease, SOON).await })
         })
         .collect();
     scene.listeners(1).await;

@@ -87,7 +87,7 @@ async fn an_unprotected_pair_stays_consistent() {
     for client in &clients {
         for task in 0..TASKS {
             let (lock, pair) = (scene.lock(client).fenced(), Arc::clone(&pair));
-            tasks.push(tokio::spawn(async move {
+            tasks.push(lockset_testkit::spawn(async move {
                 for round in 0..ROUNDS {
                     // One in four writes. The next one after it continues as a reader.
                     match (task + round) % 4 {

@@ -56,7 +56,7 @@ async fn the_server_has_one_reader_until_the_last_leaves() {
     only_one(&scene, &holder).await;
     let writer = {
         let lock = scene.lock(&theirs);
-        tokio::spawn(async move { lock.write().await.unwrap() })
+        lockset_testkit::spawn(async move { lock.write().await.unwrap() })
     };
     scene.writers_wait(1).await;
     for (nth, guard) in guards.into_iter().enumerate() {
@@ -146,7 +146,7 @@ async fn a_recall_reaches_all_readers_and_ends_joining() {
     let guards: [_; 3] = joined(&lock).await;
     let writer = {
         let lock = scene.lock(&theirs);
-        tokio::spawn(async move { lock.write().await.unwrap() })
+        lockset_testkit::spawn(async move { lock.write().await.unwrap() })
     };
     for guard in &guards {
         within(SOON, guard.recalled()).await;
@@ -288,7 +288,7 @@ async fn writers_and_joined_readers_exclude_each_other() {
     let tasks = (0..32_u64).map(|task| {
         let lock = scene.lock(&clients[usize::from(task % 3 == 0)]);
         let writes = Arc::clone(&writes);
-        tokio::spawn(async move {
+        lockset_testkit::spawn(async move {
             let mut dice = fastrand::Rng::with_seed(task);
             for _ in 0..100 {
                 match dice.u8(..16) {

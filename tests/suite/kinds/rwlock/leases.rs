@@ -30,7 +30,7 @@ async fn a_dead_reader_ends_with_its_lease_beside_a_live_one() {
     })
     .await;
     let lock = scene.lock(&theirs);
-    let waiter = tokio::spawn(async move { lock.write().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.write().await.unwrap() });
     scene.writers_wait(1).await;
     // Longer than any lease of the dead reader.
     tokio::time::sleep(LEASE * 2).await;
@@ -53,7 +53,7 @@ async fn a_dead_reader_delays_a_writer_until_its_lease_ends() {
     other.kill();
     let killed = Instant::now();
     let lock = scene.lock(&theirs);
-    let waiter = tokio::spawn(async move {
+    let waiter = lockset_testkit::spawn(async move {
         let guard = lock.write().await.unwrap();
         (Instant::now(), guard)
     });
@@ -132,7 +132,7 @@ async fn a_released_long_lease_does_not_keep_the_lock() {
             .unwrap()
             .forget();
         let lock = scene.lock(&theirs);
-        let waiter = tokio::spawn(async move {
+        let waiter = lockset_testkit::spawn(async move {
             let guard = lock.write().await.unwrap();
             (Instant::now(), guard)
         });
@@ -270,7 +270,7 @@ async fn readers_come_when_a_writers_lease_is_over() {
     let writer = scene.lock(&ours).fixed_lease(lease).write().await.unwrap();
     let waiters = [&ours, &theirs, &theirs].map(|client| {
         let lock = scene.lock(client);
-        tokio::spawn(async move {
+        lockset_testkit::spawn(async move {
             let guard = lock.read().await.unwrap();
             (Instant::now(), guard)
         })

@@ -19,7 +19,7 @@ fn waits(
     reads: bool,
 ) -> tokio::task::JoinHandle<(bool, Instant)> {
     let (peer, name) = (peer.clone(), scene.name.clone());
-    tokio::spawn(async move {
+    lockset_testkit::spawn(async move {
         let got = if reads {
             peer.read_lock(&name, thread, WATCHDOG, SOON).await
         } else {
@@ -55,7 +55,7 @@ async fn readers_of_both_kinds_read_together_and_the_last_frees_a_writer() {
         assert!(refused.is_some_and(|ttl| ttl > 25_000), "{refused:?}");
         let (our_writer, their_writer) = if is_our_writer {
             let lock = scene.lock(&theirs);
-            let waiter = tokio::spawn(async move { lock.write().await.unwrap() });
+            let waiter = lockset_testkit::spawn(async move { lock.write().await.unwrap() });
             (Some(waiter), None)
         } else {
             (None, Some(waits(&peer, &scene, 9, false)))
@@ -120,7 +120,7 @@ async fn writers_of_both_kinds_exclude_each_other_and_all_readers() {
             assert!(lock.try_write().await.unwrap().is_none());
             let our_waiter = {
                 let lock = scene.lock(&theirs);
-                tokio::spawn(async move { lock.read().await.unwrap() })
+                lockset_testkit::spawn(async move { lock.read().await.unwrap() })
             };
             scene.listeners(2).await;
             asleep().await;
@@ -147,7 +147,7 @@ async fn a_reader_of_redisson_does_not_let_our_writer_go_first() {
     let peer = Redisson::connect(&scene.server).await;
     let reader = scene.lock(&ours).read().await.unwrap();
     let lock = scene.lock(&theirs);
-    let waiter = tokio::spawn(async move { lock.write().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.write().await.unwrap() });
     scene.writers_wait(1).await;
     scene.listeners(1).await;
     assert_eq!(peer.read_acquire(&scene.name, 1, WATCHDOG).await, None);
@@ -172,7 +172,7 @@ async fn a_silent_downgrade_of_redisson_is_found_by_the_next_poll() {
     assert_eq!(peer.read_acquire(name, 1, WATCHDOG).await, None);
     let waiters = [&ours, &ours, &theirs].map(|client| {
         let lock = scene.lock(client);
-        tokio::spawn(async move { lock.read().await.unwrap() })
+        lockset_testkit::spawn(async move { lock.read().await.unwrap() })
     });
     scene.listeners(2).await;
     asleep().await;
@@ -204,7 +204,7 @@ async fn force_from_either_side() {
     let readers = [lock.read().await.unwrap(), lock.read().await.unwrap()];
     let waiter = {
         let lock = scene.lock(&theirs);
-        tokio::spawn(async move { lock.write().await.unwrap() })
+        lockset_testkit::spawn(async move { lock.write().await.unwrap() })
     };
     scene.listeners(1).await;
     assert!(!peer.write_force_unlock(name).await);
@@ -282,7 +282,7 @@ async fn an_unlock_of_a_lost_lock_does_no_harm() {
         }
         let waiter = {
             let lock = scene.lock(&theirs);
-            tokio::spawn(async move { lock.write().await.unwrap() })
+            lockset_testkit::spawn(async move { lock.write().await.unwrap() })
         };
         scene.writers_wait(1).await;
         scene.listeners(2).await;

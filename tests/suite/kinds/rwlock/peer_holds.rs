@@ -147,7 +147,7 @@ async fn either_watchdog_keeps_its_writer() {
     assert_eq!(peer.write_acquire(name, 1, LEASE).await, None);
     let waiter = {
         let lock = scene.lock(&ours).owner(&Owner::new());
-        tokio::spawn(async move {
+        lockset_testkit::spawn(async move {
             let writer = lock.write().await.unwrap();
             let reader = lock.read().await.unwrap();
             (writer, reader)
@@ -193,7 +193,7 @@ async fn a_dead_redisson_reader_ends_with_its_lease() {
     assert_eq!(scene.read_lease(&peer.holder(1), 1).await, -2);
     assert!(!reader.is_lost());
     let lock = scene.lock(&theirs);
-    let waiter = tokio::spawn(async move { lock.write().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.write().await.unwrap() });
     scene.writers_wait(1).await;
     reader.release().await.unwrap();
     let guard = super::within(LEASE, waiter).await.unwrap();

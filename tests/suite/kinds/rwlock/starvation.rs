@@ -33,7 +33,7 @@ impl Crowd {
             let turns = Arc::clone(&turns);
             // Different spans, so that they do not leave all at once.
             let span = Duration::from_millis(1 + number as u64 % 7);
-            tokio::spawn(async move {
+            lockset_testkit::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     turns.fetch_add(1, Ordering::Relaxed);
                     if reads {

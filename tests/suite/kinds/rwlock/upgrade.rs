@@ -43,7 +43,7 @@ async fn an_owner_that_reads_is_refused_at_once_and_reads_on() {
     let holder = scene.holder().await;
     refused(&lock).await;
     let elsewhere = lock.clone();
-    tokio::spawn(async move { refused(&elsewhere).await })
+    lockset_testkit::spawn(async move { refused(&elsewhere).await })
         .await
         .unwrap();
     assert_eq!(scene.hash().await, fields("read", &holder, 0, 1));
@@ -80,7 +80,9 @@ async fn a_stranger_waits() {
         assert!(stranger.try_write_for(wait).await.unwrap().is_none());
     }
     let waiters = strangers.map(|stranger| {
-        tokio::spawn(async move { stranger.write().await.unwrap().release().await.unwrap() })
+        lockset_testkit::spawn(
+            async move { stranger.write().await.unwrap().release().await.unwrap() },
+        )
     });
     waiting(&ours, 2).await;
     waiting(&theirs, 1).await;
@@ -105,7 +107,7 @@ async fn an_owner_waiting_to_write_cannot_read() {
     let lock = scene.lock(&ours).owner(&owner);
     let waiter = {
         let lock = lock.clone();
-        tokio::spawn(async move { lock.write().await.unwrap() })
+        lockset_testkit::spawn(async move { lock.write().await.unwrap() })
     };
     scene.writers_wait(1).await;
     assert!(

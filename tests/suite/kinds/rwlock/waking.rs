@@ -16,7 +16,7 @@ fn readers(scene: &Scene, clients: &[Client], each: usize) -> Vec<JoinHandle<Rea
         let lock = scene.lock(client);
         (0..each).map(move |_| {
             let lock = lock.clone();
-            tokio::spawn(async move { lock.read().await.unwrap() })
+            lockset_testkit::spawn(async move { lock.read().await.unwrap() })
         })
     };
     clients.iter().flat_map(of_each).collect()
@@ -62,7 +62,7 @@ async fn one_writer_at_a_time() {
     let mut writers = Vec::new();
     for client in clients.iter().cycle().take(6) {
         let (lock, inside) = (scene.lock(client), Arc::clone(&inside));
-        writers.push(tokio::spawn(async move {
+        writers.push(lockset_testkit::spawn(async move {
             let guard = lock.write().await.unwrap();
             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -94,7 +94,7 @@ async fn a_writer_comes_when_the_last_reader_leaves() {
         held.push(scene.lock(client).read().await.unwrap());
     }
     let lock = scene.lock(&clients[0]);
-    let waiter = tokio::spawn(async move { lock.write().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.write().await.unwrap() });
     scene.listeners(1).await;
     let mut messages = scene.messages().await;
     let last = held.pop().unwrap();
@@ -121,7 +121,7 @@ async fn a_writer_that_leaves_lets_the_readers_in() {
         let held = scene.lock(&clients[0]).owner(&Owner::new());
         let held = held.read().await.unwrap();
         let lock = scene.lock(&clients[1]);
-        let writer = tokio::spawn(async move {
+        let writer = lockset_testkit::spawn(async move {
             let wait = if is_dropped {
                 Duration::from_secs(60)
             } else {
@@ -162,7 +162,7 @@ async fn a_writer_that_leaves_lets_no_reader_pass_another_writer() {
     let [ours, theirs] = scene.patient().await;
     let held = scene.lock(&ours).read().await.unwrap();
     let lock = scene.lock(&theirs);
-    let stays = tokio::spawn(async move { lock.write().await.unwrap() });
+    let stays = lockset_testkit::spawn(async move { lock.write().await.unwrap() });
     scene.writers_wait(1).await;
     let wait = Duration::from_millis(100);
     let gives_up = scene.lock(&ours).try_write_for(wait).await.unwrap();

@@ -94,7 +94,7 @@ async fn a_waiting_writer_is_noted_beside_the_hash() {
     let reader = scene.lock(&ours).read().await.unwrap();
     let before = scene.hash().await;
     let lock = scene.lock(&theirs);
-    let waiter = tokio::spawn(async move { lock.write().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.write().await.unwrap() });
     scene.writers_wait(1).await;
     assert_eq!(scene.hash().await, before);
     let lease: i64 = scene.ask(&["PTTL", &scene.writers()]).await;

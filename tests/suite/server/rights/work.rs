@@ -89,7 +89,7 @@ impl<'a, W: World> Desk<'a, W> {
         assert!(rival.try_lock().await?.is_none());
         let gives_up = rival.try_lock_for(Duration::from_millis(30));
         assert!(gives_up.await?.is_none());
-        let waiter = tokio::spawn(async move { rival.lock().await });
+        let waiter = lockset_testkit::spawn(async move { rival.lock().await });
         self.in_the_end("nobody waits", async || {
             waiter.is_finished() || theirs.stats().waiters == 1
         })
@@ -132,7 +132,7 @@ impl<'a, W: World> Desk<'a, W> {
 
         // A waiter that leaves is removed from the queue, though it is not the head.
         let (first, gives_up) = (theirs.fair_lock("z"), theirs.fair_lock("z"));
-        let first = tokio::spawn(async move { first.lock().await });
+        let first = lockset_testkit::spawn(async move { first.lock().await });
         self.in_the_end("nobody queues", async || {
             first.is_finished() || lock.waiters().await.is_ok_and(|all| all.len() == 1)
         })
@@ -176,11 +176,11 @@ impl<'a, W: World> Desk<'a, W> {
         let (lock, same) = (ours.rw_lock("z"), theirs.rw_lock("z"));
         let writing = lock.write().await?;
         // Some callers wait, and some time out.
-        let reader = tokio::spawn({
+        let reader = lockset_testkit::spawn({
             let same = same.clone();
             async move { same.read().await?.release().await }
         });
-        let writer = tokio::spawn({
+        let writer = lockset_testkit::spawn({
             let same = same.clone();
             async move { same.write().await?.release().await }
         });

@@ -44,17 +44,17 @@ async fn a_hold_survives_an_orderly_failover() {
     let fair_guard = ours.fair_lock(fair).lock().await.unwrap();
     let read_guard = ours.rw_lock(written).read().await.unwrap();
     let lock = theirs.lock(name);
-    let mut waiters = vec![tokio::spawn(async move {
+    let mut waiters = vec![lockset_testkit::spawn(async move {
         lock.lock().await.unwrap().release().await.unwrap();
         Instant::now()
     })];
     let lock = theirs.fair_lock(fair);
-    waiters.push(tokio::spawn(async move {
+    waiters.push(lockset_testkit::spawn(async move {
         lock.lock().await.unwrap().release().await.unwrap();
         Instant::now()
     }));
     let lock = theirs.rw_lock(written);
-    waiters.push(tokio::spawn(async move {
+    waiters.push(lockset_testkit::spawn(async move {
         lock.write().await.unwrap().release().await.unwrap();
         Instant::now()
     }));
@@ -95,7 +95,7 @@ async fn a_hold_survives_a_primary_that_freezes() {
     let name = "freezes";
     let guard = ours.lock(name).lock().await.unwrap();
     let lock = theirs.lock(name);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     waiting(&theirs, 1).await;
     let primary = cluster.primary_of(name).await;
     let replica = cluster.replica_of(name).await;
@@ -220,7 +220,7 @@ async fn connections_do_not_pile_up() {
     let name = "piled";
     let guard = ours.lock(name).lock().await.unwrap();
     let lock = theirs.lock(name);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     waiting(&theirs, 1).await;
     for _ in 0..3 {
         listened_to_at(cluster.primary_of(name).await, name).await;

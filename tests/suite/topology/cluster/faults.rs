@@ -85,7 +85,7 @@ async fn waiters_are_served_over_cut_connections() {
     for _ in 0..10 {
         let guard = ours.lock(&name).lock().await.unwrap();
         let lock = theirs.lock(&name);
-        let waiter = tokio::spawn(async move { lock.lock().await });
+        let waiter = lockset_testkit::spawn(async move { lock.lock().await });
         waiting(&theirs, 1).await;
         cluster.proxy(node).cut();
         guard.release().await.unwrap();

@@ -184,7 +184,7 @@ async fn locks_wait_for_the_end_of_the_move() {
     );
     cluster.begin_migration(slot, to).await;
     cluster.move_key(names[0], to).await;
-    let release = tokio::spawn(guard.release());
+    let release = lockset_testkit::spawn(guard.release());
     // At least one of the nodes answered `TRYAGAIN`.
     eventually(SOON, "the release was refused", async || {
         let mut refused = 0;
@@ -217,7 +217,7 @@ async fn a_writer_waits_while_the_leases_of_readers_are_on_their_way() {
     let guard = ours.rw_lock(name).read().await.unwrap();
     let leaves = also.rw_lock(name).read().await.unwrap();
     let lock = theirs.rw_lock(name);
-    let writer = tokio::spawn(async move { lock.write().await.unwrap() });
+    let writer = lockset_testkit::spawn(async move { lock.write().await.unwrap() });
     waiting(&theirs, 1).await;
     let (slot, to) = (cluster.slot(name).await, another(&cluster, name).await);
     let noted = format!("lockset_rw_waiting:{{{name}}}");
@@ -251,7 +251,7 @@ async fn a_waiter_gets_a_lock_whose_slot_is_half_moved() {
     let name = "waited";
     let guard = ours.lock(name).lock().await.unwrap();
     let lock = theirs.lock(name);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     waiting(&theirs, 1).await;
     let (slot, to) = (cluster.slot(name).await, another(&cluster, name).await);
     listened_to_at(cluster.primary_of(name).await, name).await;
@@ -276,12 +276,12 @@ async fn a_waiter_subscribes_at_the_new_node_of_the_slot() {
     // Each waiter has its own subscription.
     let mut waiters = Vec::new();
     let lock = theirs.lock(name);
-    waiters.push(tokio::spawn(async move {
+    waiters.push(lockset_testkit::spawn(async move {
         lock.lock().await.unwrap().release().await.unwrap();
         Instant::now()
     }));
     let lock = theirs.fair_lock("{listened}fair");
-    waiters.push(tokio::spawn(async move {
+    waiters.push(lockset_testkit::spawn(async move {
         lock.lock().await.unwrap().release().await.unwrap();
         Instant::now()
     }));

@@ -82,7 +82,7 @@ async fn members_of_several_slots_exclude_and_are_released() {
         assert_eq!(node.keys().await.contains(name), here, "{name}");
     }
     let lock = kinds(&theirs);
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     waiting(&theirs, 1).await;
     guard.release().await.unwrap();
     drop(within(SOON, waiter).await.unwrap());
@@ -108,7 +108,7 @@ async fn two_multi_locks_of_the_same_members_take_turns() {
         if turn == 1 {
             names.reverse();
         }
-        tasks.push(tokio::spawn(async move {
+        tasks.push(lockset_testkit::spawn(async move {
             for _ in 0..20 {
                 let members: Vec<_> = names.iter().map(|name| client.lock(name)).collect();
                 let guard = MultiLock::new(members).unwrap().lock().await.unwrap();

@@ -33,7 +33,7 @@ async fn a_frozen_node_does_not_delay_locks_on_others() {
     }
     // Locks on other nodes work as usual while a caller waits for a lock on the frozen node.
     let waits = client.lock(&at_frozen);
-    let waiter = tokio::spawn(async move { waits.lock().await });
+    let waiter = lockset_testkit::spawn(async move { waits.lock().await });
     for name in names {
         let guard = within(SOON, client.lock(&name).lock()).await.unwrap();
         guard.release().await.unwrap();
@@ -134,7 +134,7 @@ async fn calls_outlast_a_cluster_that_is_down_for_a_moment() {
     // By default a call that asks once ends after two seconds.
     let free = locks[1].clone().give_up_after(A_WHILE);
     let other = locks[2].clone();
-    let calls = tokio::spawn(async move {
+    let calls = lockset_testkit::spawn(async move {
         let tries = async { drop(free.try_lock().await.unwrap().unwrap()) };
         let waits = async { drop(other.lock().await.unwrap()) };
         let releases = async { held.release().await.unwrap() };

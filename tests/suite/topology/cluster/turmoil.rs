@@ -73,7 +73,7 @@ async fn holders_exclude_each_other_while_slots_and_primaries_move() {
         let client = client(&cluster, LEASE).await;
         for kind in [0, 0, 1, 1, 2, 2] {
             let tally = Arc::clone(&tally);
-            workers.push(tokio::spawn(worker(client.clone(), tally, kind)));
+            workers.push(lockset_testkit::spawn(worker(client.clone(), tally, kind)));
         }
         clients.push(client);
     }

@@ -25,7 +25,7 @@ async fn a_timeout_while_waiting_for_a_member_leaves_nothing() {
     group.links[0].hold_replies();
     let name = unique_name("lock");
     let lock = client.lock(&name).replicated(1, WITHIN);
-    let call = tokio::spawn(async move { lock.lock().await });
+    let call = lockset_testkit::spawn(async move { lock.lock().await });
     blocked(&group.primary, 1).await;
     call.abort();
     nothing_left(&group.primary).await;
@@ -156,7 +156,7 @@ async fn a_primary_demoted_during_the_wait_confirms_nothing() {
     group.links[0].hold_replies();
     let name = unique_name("lock");
     let lock: ReentrantLock = client.lock(&name).replicated(1, WITHIN);
-    let call = tokio::spawn(async move { lock.lock().await });
+    let call = lockset_testkit::spawn(async move { lock.lock().await });
     blocked(&group.primary, 1).await;
     group.promote(0).await;
     let port = group.replicas[0].port().to_string();
@@ -173,9 +173,9 @@ async fn a_client_shut_down_during_the_call_leaves_nothing() {
     let client = group.client().await;
     group.links[0].hold_replies();
     let lock = client.lock(unique_name("lock")).replicated(1, WITHIN);
-    let call = tokio::spawn(async move { lock.lock().await });
+    let call = lockset_testkit::spawn(async move { lock.lock().await });
     blocked(&group.primary, 1).await;
-    let closing = tokio::spawn(client.shutdown());
+    let closing = lockset_testkit::spawn(client.shutdown());
     let error = within(SOON, call).await.unwrap().unwrap_err();
     assert!(error.is_closed(), "{error}");
     nothing_left(&group.primary).await;

@@ -128,7 +128,7 @@ async fn a_waiter_is_confirmed_as_well() {
         let name = unique_name("lock");
         let held = theirs.lock(&name).lock().await.unwrap();
         let within_time = if is_well { WITHIN } else { BRIEFLY };
-        let waiter = tokio::spawn({
+        let waiter = lockset_testkit::spawn({
             let lock = ours.lock(&name).replicated(1, within_time);
             async move { lock.lock().await }
         });
@@ -163,7 +163,7 @@ async fn an_owner_enters_a_confirmed_hold_without_another_wait() {
     group.links[0].hold_replies();
     let tasks = [lock.clone(), lock.clone()].map(|lock| {
         let call = async move { lock.lock().await };
-        tokio::spawn(call)
+        lockset_testkit::spawn(call)
     });
     let is_granted = async || group.primary.keys().await.contains(&name);
     eventually(SOON, "it is granted", is_granted).await;

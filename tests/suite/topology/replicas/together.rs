@@ -40,7 +40,7 @@ async fn others_go_on_while_replicas_are_waited_for() {
     let group = Group::of(1).await;
     let client = group.client().await;
     group.links[0].hold_replies();
-    let waiter = tokio::spawn({
+    let waiter = lockset_testkit::spawn({
         let lock = client.lock(unique_name("waits")).replicated(1, WITHIN);
         async move { lock.lock().await }
     });

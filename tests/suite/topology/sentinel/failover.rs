@@ -72,7 +72,7 @@ async fn a_formerly_frozen_primary_is_not_used() {
     replicated(old, 2).await;
     old.stop();
     // This caller waits at the old primary, and is granted the lock by the new one.
-    let asked = tokio::spawn({
+    let asked = lockset_testkit::spawn({
         let lock = ours.lock("asked");
         async move { lock.lock().await }
     });

@@ -68,7 +68,7 @@ impl<P: Primitive> Contended<P> {
         let name = unique_name("lock");
         let held = P::of(&ours, &name).fenced().lock().await.unwrap();
         let rival = P::rival(&theirs, &name).fenced();
-        let waiter = tokio::spawn(async move { rival.lock().await });
+        let waiter = lockset_testkit::spawn(async move { rival.lock().await });
         waiting(&theirs, 1).await;
         Self {
             ours,

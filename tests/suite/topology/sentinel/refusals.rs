@@ -183,7 +183,7 @@ async fn a_call_refused_without_replicas_waits_for_the_failover() {
         "CONFIG SET min-replicas-to-write 3",
     )
     .await;
-    let call = tokio::spawn({
+    let call = lockset_testkit::spawn({
         let lock = ours.lock("asked");
         async move { lock.lock().await }
     });

@@ -181,7 +181,7 @@ async fn a_frozen_sentinel_delays_no_caller() {
     let held = early.lock("held").lock().await.unwrap();
     frozen.stop();
     let ours = within(SOON, client(&sentinels)).await;
-    let waiter = tokio::spawn({
+    let waiter = lockset_testkit::spawn({
         let lock = ours.lock("held");
         async move { lock.lock().await }
     });
