@@ -24,19 +24,22 @@ local now, head, length = server_ms(), redis.call('LINDEX', q.queue, 0), redis.c
 -- If there are more of them than places, a place was removed: perhaps one of these.
 local is_certain = redis.call('ZCARD', q.timeouts) <= length and redis.call('ZCARD', q.alive) <= length
 local kept_until = now + tonumber(ARGV[1])
-local reply, kept = {}, {}
-for i = 5, #ARGV do
-  local waiter = ARGV[i]
-  local score, until_ms, on_turn = redis.call('ZSCORE', q.alive, waiter), nil, nil
-  if score then until_ms, on_turn = read_place(q.lock, tonumber(score)) end
+local waiters = {}
+for i = 5, #ARGV do waiters[#waiters + 1] = ARGV[i] end
+local scores = redis.call('ZMSCORE', q.alive, unpack(waiters))
+local reply, kept, marks = {}, {}, {}
+for i, waiter in ipairs(waiters) do
+  local until_ms, on_turn
+  if scores[i] then until_ms, on_turn = read_place(q.lock, tonumber(scores[i])) end
   if not until_ms then
-    reply[#reply + 1] = 0
+    reply[i] = 0
   elseif is_certain and waiter ~= head and now < until_ms then
-    kept[#kept + 1] = mark_place(q.lock, kept_until, on_turn)
+    marks[on_turn] = marks[on_turn] or mark_place(q.lock, kept_until, on_turn)
+    kept[#kept + 1] = marks[on_turn]
     kept[#kept + 1] = waiter
-    reply[#reply + 1] = kept_until
+    reply[i] = kept_until
   else
-    reply[#reply + 1] = -1
+    reply[i] = -1
   end
 end
 if #kept > 0 then redis.call('ZADD', q.alive, 'XX', unpack(kept)) end

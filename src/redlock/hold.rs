@@ -74,12 +74,13 @@ impl QuorumHold {
             state: Mutex::new(state),
             changed: Arc::default(),
         });
+        let entry: Weak<Self> = Arc::downgrade(&this);
+        let config = &this.config;
+        // Before it can be lost, as that takes it out.
+        config.local.add_hold(entry, &config.owner, Mode::Exclusive);
         for (_, member) in members {
             member.add_loss_listener(this.as_loss_listener());
         }
-        let entry: Weak<Self> = Arc::downgrade(&this);
-        let config = &this.config;
-        config.local.add_hold(entry, &config.owner, Mode::Exclusive);
         // A hold may have been lost before it was a member.
         this.check_members();
         (this, guard)

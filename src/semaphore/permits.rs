@@ -69,6 +69,15 @@ enum End {
     Lost(LostReason),
 }
 
+impl End {
+    fn loss(self) -> Option<LostReason> {
+        match self {
+            Self::Released => None,
+            Self::Lost(reason) => Some(reason),
+        }
+    }
+}
+
 /// The terms and times of a grant.
 pub(super) struct Granted {
     pub(super) policy: LeasePolicy,
@@ -149,11 +158,7 @@ impl Permit {
 
     /// Ends the permit and its renewals, unless it is lost. Returns the reason of a loss.
     pub(super) fn release(&self) -> Option<LostReason> {
-        let loss = self.loss();
-        if loss.is_none() {
-            self.end(End::Released);
-        }
-        loss
+        self.loss().or_else(|| self.end(End::Released))
     }
 
     /// The reason of a loss. The clock decides, even if the watchdog has not noticed yet.
@@ -169,34 +174,39 @@ impl Permit {
                 None => return None,
             }
         };
-        self.end(End::Lost(reason));
-        Some(reason)
+        self.lose(reason)
     }
 
-    fn end(&self, end: End) {
-        let is_first = self.state.lock().end.replace(end).is_none();
-        debug_assert!(is_first || end != End::Released, "released twice");
+    fn lose(&self, reason: LostReason) -> Option<LostReason> {
+        self.end(End::Lost(reason))
+    }
+
+    /// Ends the permit, unless it has ended. Returns the reason if it is lost from now on, or was before.
+    fn end(&self, end: End) -> Option<LostReason> {
+        let before = {
+            let mut state = self.state.lock();
+            let before = state.end;
+            state.end = before.or(Some(end));
+            before
+        };
+        if let Some(before) = before {
+            return before.loss();
+        }
         self.core.watchdog.withdraw(self.number);
         self.changed.notify();
-        if let (true, End::Lost(reason)) = (is_first, end) {
-            let lost = Event::Lost {
-                lock: self.origin.name.as_str().into(),
-                holder: (&*self.id).into(),
-                reason,
-                held: self.since.until(self.core.clock.now()),
-            };
-            let observed = self.core.observed();
-            observed.note(Fact::Event(lost, self.group.get()));
-            if reason == LostReason::Revoked {
-                ask_why(&self.core, self.origin.name.as_str(), &self.id);
-            }
+        let reason = end.loss()?;
+        let lost = Event::Lost {
+            lock: self.origin.name.as_str().into(),
+            holder: (&*self.id).into(),
+            reason,
+            held: self.since.until(self.core.clock.now()),
+        };
+        let observed = self.core.observed();
+        observed.note(Fact::Event(lost, self.group.get()));
+        if reason == LostReason::Revoked {
+            ask_why(&self.core, self.origin.name.as_str(), &self.id);
         }
-    }
-
-    fn lose(&self, reason: LostReason) {
-        if self.state.lock().end.is_none() {
-            self.end(End::Lost(reason));
-        }
+        Some(reason)
     }
 
     fn remaining(&self) -> Duration {
@@ -364,5 +374,48 @@ impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ids = self.0.iter().map(|permit| &permit.id);
         f.debug_list().entries(ids).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::testing::{Answer, Scripted};
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// One thread releases a permit while another learns that its lease has ended.
+    #[tokio::test(start_paused = true)]
+    async fn a_permit_ends_once() {
+        let server = Scripted::new(|_| Answer::Value(redis::Value::Nil));
+        let client = Client::over(&server, LEASE);
+        let core = client.core();
+        let name = LockName::new("", "x").unwrap();
+        let origin = Arc::new(Origin {
+            timeouts: name.semaphore_timeouts_key().into(),
+            name,
+        });
+        for _ in 0..1_000 {
+            let granted = Granted {
+                policy: LeasePolicy::Renewed(LEASE),
+                sent: core.clock.now(),
+                moved: core.locals.moved.mark(),
+            };
+            let permit = Permit::granted(core, &origin, core.new_holder(), &granted);
+            let both = Barrier::new(2);
+            let released = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    both.wait();
+                    permit.expired();
+                });
+                both.wait();
+                permit.release()
+            });
+            assert_eq!(permit.loss(), released);
+        }
+        assert_eq!(client.stats().holds, 0);
     }
 }
