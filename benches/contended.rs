@@ -53,7 +53,7 @@ fn main() {
             }
         }
     }
-    for clients in [1, 4, 8] {
+    for clients in [1, 4, 8, 16] {
         let name = format!("hot lock/{clients} x {} tasks", TASKS / clients);
         if arguments.wants(&name) {
             hot_lock_ratio(&arguments, &server, clients, &name);

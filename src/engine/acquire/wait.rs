@@ -116,6 +116,8 @@ struct WaitLoop<'a> {
     lane: Lane,
     /// How many hints in a row have led to a refusal, since the last timer.
     hints_in_a_row: u32,
+    /// How many times in a row another lock was refused than the one it waited for.
+    moves_in_a_row: u32,
     /// The silence of a lock that queues at the server, where each waiter asks for itself.
     own_silence: Silence,
     /// Until when the call waits for the readers of this client before it asks.
@@ -150,6 +152,7 @@ impl<'a> WaitLoop<'a> {
             at: 0,
             lane: Lane::Command,
             hints_in_a_row: 0,
+            moves_in_a_row: 0,
             own_silence: Silence::default(),
             readers_until: None,
             has_recalled: false,
@@ -199,23 +202,18 @@ impl<'a> WaitLoop<'a> {
         }
         let now = self.clock().now();
         // Before the call begins to ask, as a pause here is not silence of the server.
-        let backed_off = self.yield_turn(now).await;
-        let now = match backed_off {
-            Some(now) => {
-                // The client may have been closed during the pause.
-                self.request().ensure_open()?;
-                now
-            }
-            // `yield_turn` may have paused.
-            None if self.may_have_paused() => self.clock().now(),
-            None => now,
-        };
+        let (now, has_backed_off) = self.yield_turn(now).await;
+        if has_backed_off {
+            // The client may have been closed during the pause.
+            self.request().ensure_open()?;
+        }
         let end = self.begin_asking(now)?;
         let asked = self.requests.releases_sent(end, now).await;
-        let marks = match backed_off {
+        let marks = if has_backed_off {
             // The answer will cover the messages that have come so far.
-            Some(_) => self.waiter.marks_after_messages(marks),
-            None => marks,
+            self.waiter.marks_after_messages(marks)
+        } else {
+            marks
         };
         // The last check: the call asks the server after this, and accepts no hand-off.
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
@@ -224,7 +222,7 @@ impl<'a> WaitLoop<'a> {
         self.asked_at = asked;
         let outcome = self.ask(asked, end).await?;
         self.silence().end();
-        if backed_off.is_some() || matches!(outcome, Attempted::Refused { .. }) {
+        if has_backed_off || matches!(outcome, Attempted::Refused { .. }) {
             let now = self.clock().now();
             self.local().turns().note_trip(asked.until(now));
             if matches!(outcome, Attempted::Granted(_)) {
@@ -234,7 +232,7 @@ impl<'a> WaitLoop<'a> {
         match outcome {
             Attempted::Granted(_) => Ok(Step::Ended(outcome)),
             Attempted::Refused { at, .. } if at != self.at => {
-                self.hints_in_a_row += 1;
+                self.moves_in_a_row += 1;
                 Ok(Step::WaitFor(at, Lane::Push))
             }
             Attempted::Refused { remaining, .. } => self.sleep(marks, remaining).await,
@@ -400,6 +398,7 @@ impl<'a> WaitLoop<'a> {
             return Ok(handed.unwrap_or(Step::Again));
         }
         (self.has_recalled, self.has_retried) = (false, false);
+        self.moves_in_a_row = 0;
         self.sleeps = self.sleeps.saturating_add(1);
         let kept_place = self.keep_place(following.as_ref());
         let mut time = time;

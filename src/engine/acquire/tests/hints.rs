@@ -7,6 +7,10 @@ const BETWEEN: Duration = Duration::from_millis(20);
 /// Waits for a lock that stays held, while this number of hints come at intervals, and then for one more interval.
 async fn wait_for_hints(server: &Arc<Scripted>, hints: u32) {
     let client = Client::over(server, LEASE);
+    wait_as(&client, hints).await;
+}
+
+async fn wait_as(client: &Client, hints: u32) {
     let locals = Arc::clone(&client.core().locals);
     let come = async {
         for _ in 0..hints {
@@ -19,13 +23,18 @@ async fn wait_for_hints(server: &Arc<Scripted>, hints: u32) {
     assert!(got.unwrap().is_none());
 }
 
+/// The attempts after hints. The first two attempts need no hint, and the last is at the deadline.
+fn after_hints(server: &Scripted) -> Vec<Duration> {
+    let asked: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
+    asked[2..asked.len() - 1].to_vec()
+}
+
 /// A waiter that pauses before every attempt always comes after its rivals, and may wait forever.
 #[tokio::test(start_paused = true)]
 async fn who_has_lost_often_pauses_every_other_time_only() {
     const HINTS: u32 = 24;
     let server = refusing(25_000);
     wait_for_hints(&server, HINTS).await;
-    let asked: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
     let expected = (1..=HINTS).map(|hint| {
         if hint > 16 && hint % 2 == 0 {
             BETWEEN * hint + MS * 5
@@ -33,8 +42,26 @@ async fn who_has_lost_often_pauses_every_other_time_only() {
             BETWEEN * hint
         }
     });
-    // The first two attempts need no hint, and the last is at the deadline.
-    assert_eq!(asked[2..asked.len() - 1], expected.collect::<Vec<_>>());
+    assert_eq!(after_hints(&server), expected.collect::<Vec<_>>());
+}
+
+/// Other clients wait for a message of this one, and go on without it if it comes too late.
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_others_too_does_not_pause() {
+    const HINTS: u32 = 24;
+    let server = refusing(25_000);
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let behind = async {
+        tokio::task::yield_now().await;
+        lock.try_lock_for(BETWEEN * HINTS * 2).await
+    };
+    tokio::select! {
+        () = wait_as(&client, HINTS) => {}
+        got = behind => panic!("it stands behind: {got:?}"),
+    }
+    let expected = (1..=HINTS).map(|hint| BETWEEN * hint);
+    assert_eq!(after_hints(&server), expected.collect::<Vec<_>>());
 }
 
 /// A subscription that is refused at once, as while a slot moves, is tried again behind the next answer and then at

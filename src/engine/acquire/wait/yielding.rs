@@ -10,10 +10,10 @@ use crate::engine::acquire::waiter::{Marks, Woken};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 
-/// After this number of hints in a row that led to a refusal, the waiter pauses before every second attempt. If it
-/// paused before each, this client would always come after its rivals.
-const HINTS_IN_A_ROW_MAX: u32 = 16;
-const HINT_PAUSE: Duration = Duration::from_millis(5);
+/// After this number of refusals in a row, the waiter may pause before every second attempt. If it paused before each,
+/// this client would always come after its rivals.
+const IN_A_ROW_MAX: u32 = 16;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long a writer waits for the readers of its own client before it asks. Behind their release it gets the lock in
 /// one round trip. After this time the server has to learn that it waits.
@@ -21,17 +21,25 @@ const READERS_FOR: Duration = Duration::from_millis(1);
 
 impl WaitLoop<'_> {
     /// Lets others ask first: other clients after this client's turn, or rivals that were refused less often. Returns
-    /// the time at which the client stopped backing off, if it backed off.
-    pub(super) async fn yield_turn(&self, now: Tick) -> Option<Tick> {
+    /// the time at the end, and whether the client backed off.
+    pub(super) async fn yield_turn(&self, now: Tick) -> (Tick, bool) {
         let is_exclusive = self.place.is_some() && self.request().mode == Mode::Exclusive;
-        let hints = self.hints_in_a_row;
         if is_exclusive && let Some(end) = self.back_off(now).await {
-            return Some(end);
+            return (end, true);
         }
-        if hints > HINTS_IN_A_ROW_MAX && hints.is_multiple_of(2) {
-            self.pause(HINT_PAUSE).await;
+        if self.must_pause() {
+            self.pause(PAUSE).await;
+            return (self.clock().now(), false);
         }
-        None
+        (now, false)
+    }
+
+    /// Whether to pause before this attempt. If others of this client wait behind, a pause would cost all of them the
+    /// turn that other clients leave to this one.
+    fn must_pause(&self) -> bool {
+        let is_over = |refusals: u32| refusals > IN_A_ROW_MAX && refusals.is_multiple_of(2);
+        is_over(self.moves_in_a_row)
+            || is_over(self.hints_in_a_row) && !self.local().queue.has_more()
     }
 
     async fn back_off(&self, mut now: Tick) -> Option<Tick> {
@@ -55,11 +63,6 @@ impl WaitLoop<'_> {
                 return backed_off;
             }
         }
-    }
-
-    /// Whether [`yield_turn`](Self::yield_turn) may have paused.
-    pub(super) fn may_have_paused(&self) -> bool {
-        self.hints_in_a_row > HINTS_IN_A_ROW_MAX
     }
 
     /// Waits a moment for the readers of this client, which would cause a refusal. `None` means that the server has to
