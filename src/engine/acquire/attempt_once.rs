@@ -40,7 +40,7 @@ pub(crate) async fn attempt_once(
     };
     let asking = async {
         let mut attempt = Attempt::single(requests);
-        drop(requests.all[0].local.sticky.take());
+        drop(requests.all[0].local.take_sticky());
         let now = requests.releases_sent(end, now).await;
         let mut outcome = attempt.ask(now, 0, Lane::Command, budget).await;
         if outcome.is_err() && attempt.is_in_doubt() {

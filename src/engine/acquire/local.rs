@@ -147,14 +147,14 @@ pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Optio
     }
     let [request] = requests.all else {
         let locals = requests.all.iter().map(|request| &request.local);
-        locals.for_each(|local| drop(local.sticky.take()));
+        locals.for_each(|local| drop(local.take_sticky()));
         return Ok(None);
     };
     let local = &request.local;
     if !is_next && local.queue.has_waiter_blocked_by(Mode::Exclusive) {
         return Ok(None);
     }
-    let Some(sticky) = local.sticky.take() else {
+    let Some(sticky) = local.take_sticky() else {
         return Ok(None);
     };
     if request.mode == Mode::Shared || request.protocol.queue() == Queue::Server {

@@ -300,7 +300,7 @@ impl<'a> Requests<'a> {
     /// Whether this client may have a sticky hold of one of the locks.
     pub(super) fn may_be_sticky(self) -> bool {
         let mut all = self.all.iter();
-        all.any(|request| request.local.sticky.is_full())
+        all.any(|request| request.local.may_be_sticky())
     }
 
     /// Whether the client may have a hold of one of the locks that this call can enter or join.

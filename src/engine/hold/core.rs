@@ -282,7 +282,7 @@ impl Core {
         self.undo_queues.end(self.clock.now());
         for local in self.locals.all() {
             local.queue.close();
-            drop(local.sticky.take());
+            drop(local.take_sticky());
             for hold in local.holds.live() {
                 hold.close();
             }

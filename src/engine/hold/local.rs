@@ -92,8 +92,8 @@ pub(crate) struct LocalLock {
     pub(super) tell: OnceLock<Option<Arc<Cmd>>>,
     /// The hold that the next readers may join.
     pub(crate) joinable_read: JoinableRead,
-    /// The sticky hold, if the client has the lock without a guard. The next task can take it.
-    pub(crate) sticky: Arc<StickySlot>,
+    /// The sticky hold, if the client has the lock without a guard. The next task can take it. Most locks have none.
+    sticky: OnceLock<Arc<StickySlot>>,
     /// Signalled when a waiter, here or elsewhere, begins to wait for the lock.
     pub(crate) wanted: Hint,
     /// Until when the lock counts as probably held elsewhere. Read by each call.
@@ -178,7 +178,7 @@ impl Locals {
             joinable_read: JoinableRead::default(),
             kept: AtomicUsize::new(0),
             tell: OnceLock::new(),
-            sticky: Arc::default(),
+            sticky: OnceLock::new(),
             wanted: Hint::default(),
             busy_until: AtomicU64::default(),
             state: Mutex::default(),
@@ -321,6 +321,21 @@ impl LocalLock {
         if is_last && self.waiters() == 0 {
             self.turns().nobody_waits_here();
         }
+    }
+
+    /// Where the client keeps a sticky hold.
+    pub(super) fn sticky_slot(&self) -> &Arc<StickySlot> {
+        self.sticky.get_or_init(Arc::default)
+    }
+
+    /// Whether there may be a sticky hold.
+    pub(crate) fn may_be_sticky(&self) -> bool {
+        self.sticky.get().is_some_and(|slot| slot.is_full())
+    }
+
+    /// Takes the sticky hold, if there is one.
+    pub(crate) fn take_sticky(&self) -> Option<Handoff> {
+        self.sticky.get()?.take()
     }
 
     /// Notes that a cancellation was decided on.

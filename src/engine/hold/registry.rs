@@ -67,7 +67,12 @@ impl LocalHolds {
             Mode::Exclusive => Has::Writer,
             Mode::Shared => Has::Reader(owner.clone()),
         };
-        self.0.lock().push(Entry { hold, has });
+        let mut entries = self.0.lock();
+        if entries.is_empty() {
+            // Most locks have one.
+            entries.reserve_exact(1);
+        }
+        entries.push(Entry { hold, has });
     }
 
     /// Notes that another reader is about to join this hold.

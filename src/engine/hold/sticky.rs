@@ -24,17 +24,18 @@ impl Hold {
         let Some((share, end)) = self.begin_to_stay(mode, lease) else {
             return false;
         };
-        let (before, is_unwatched) = self.local.sticky.put(share, end);
+        let slot = self.local.sticky_slot();
+        let (before, is_unwatched) = slot.put(share, end);
         drop(before);
         if is_unwatched {
-            let sticky = Arc::clone(&self.local.sticky);
+            let sticky = Arc::clone(slot);
             let is_over = false;
             let watch = Watch { sticky, is_over }.run(self.core.clock);
             self.core.watchdog.drive_while_needed(watch.boxed());
         }
         // Waiters that came in the meantime did not find it in the slot.
         if self.core.is_closed() || !self.is_held() || self.state().is_recalled() {
-            drop(self.local.sticky.take());
+            drop(self.local.take_sticky());
         } else if self.local.queue.has_waiter_blocked_by(Mode::Exclusive) {
             self.local.wake_waiters();
         }
@@ -72,7 +73,7 @@ impl Hold {
     /// Releases the hold if it waits for the next task.
     pub(super) fn end_stay(&self) {
         // If the slot holds a later grant of this lock, the waiter wants that one too.
-        drop(self.local.sticky.take());
+        drop(self.local.take_sticky());
     }
 }
 

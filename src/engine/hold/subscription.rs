@@ -19,8 +19,8 @@ const FOR_REDISSON: &[u8] = b"00";
 pub(crate) struct Subscription {
     /// Signalled when another attempt may succeed.
     pub(crate) hint: Hint,
-    /// The last grant, and its channel.
-    grant: Mutex<Option<(Box<str>, GrantMessage)>>,
+    /// The last grant. Boxed: most subscriptions never have one.
+    grant: Mutex<Option<Box<ReceivedGrant>>>,
     pub(crate) state: Mutex<SubscriptionState>,
     waiters: AtomicUsize,
     /// Listeners on behalf of waiters that queue elsewhere.
@@ -31,6 +31,12 @@ pub(crate) struct Subscription {
     is_subscribing: AtomicBool,
     /// After a failed subscription, no other is tried before this time.
     retry_after: AtomicU64,
+}
+
+#[derive(Debug)]
+struct ReceivedGrant {
+    channel: Box<str>,
+    grant: GrantMessage,
 }
 
 /// The work that subscribes on behalf of all listeners, until dropped.
@@ -60,15 +66,16 @@ impl Subscription {
             return;
         }
         if let Some(grant) = GrantMessage::parse(message) {
-            *self.grant.lock() = Some((channel.into(), grant));
+            let channel = channel.into();
+            *self.grant.lock() = Some(Box::new(ReceivedGrant { channel, grant }));
         }
         self.hint.notify_by_message();
     }
 
     /// Takes the last grant, if it came on this channel.
     pub(crate) fn take_grant_message(&self, channel: &str) -> Option<GrantMessage> {
-        let (on, grant) = self.grant.lock().take()?;
-        (*on == *channel).then_some(grant)
+        let received = self.grant.lock().take()?;
+        (*received.channel == *channel).then_some(received.grant)
     }
 
     pub(crate) fn waiters(&self) -> usize {

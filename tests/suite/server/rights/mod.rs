@@ -212,8 +212,11 @@ mod optional_rights_can_be_omitted {
     async fn each_of_the_hand(hand: usize) {
         let server = Alone::start().await;
         let all = commands("One server").remove(0);
-        // A read-write lock needs this right.
-        let optional = rows(LEFT_OUT).into_iter().filter(|one| one != "+exists");
+        // A read-write lock needs these rights.
+        let needed = ["+exists", "+zmscore"];
+        let optional = rows(LEFT_OUT)
+            .into_iter()
+            .filter(|one| !needed.contains(&&**one));
         let mine = optional.skip(hand).step_by(TESTS);
         let lists = mine.map(|right| all.iter().filter(|one| **one != right).cloned().collect());
         futures_util::stream::iter(lists)
