@@ -26,7 +26,7 @@ local is_certain = redis.call('ZCARD', q.timeouts) <= length and redis.call('ZCA
 local kept_until = now + tonumber(ARGV[1])
 local waiters = {}
 for i = 5, #ARGV do waiters[#waiters + 1] = ARGV[i] end
-local scores = redis.call('ZMSCORE', q.alive, unpack(waiters))
+local scores = #waiters > 0 and redis.call('ZMSCORE', q.alive, unpack(waiters))
 local reply, kept, marks = {}, {}, {}
 for i, waiter in ipairs(waiters) do
   local until_ms, on_turn
