@@ -6,6 +6,9 @@ mod work;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use lockset::Error;
@@ -125,6 +128,41 @@ fn names_it(error: &Error, right: &str) -> bool {
     }
 }
 
+/// The shortest time for which a server keeps the place of a waiter.
+const HEARTBEAT_MIN: Duration = Duration::from_secs(1);
+
+/// The longest time for which the machine left a task of this test waiting.
+struct Stalls {
+    longest_ms: Arc<AtomicU64>,
+    watch: tokio::task::JoinHandle<()>,
+}
+
+impl Stalls {
+    fn watch() -> Self {
+        let longest_ms = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&longest_ms);
+        let watch = lockset_testkit::spawn(async move {
+            loop {
+                let began = Instant::now();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                seen.fetch_max(took, Ordering::Relaxed);
+            }
+        });
+        Self { longest_ms, watch }
+    }
+
+    fn longest(&self) -> Duration {
+        Duration::from_millis(self.longest_ms.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Stalls {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
 /// Without any one of the needed rights, the work fails with an error that names the right.
 async fn each_is_needed(kind: Kind, needed: &Rights, taken: &Rights) {
     // Without these rights there is no error, because the cleanup after a waiter runs in the
@@ -138,10 +176,11 @@ async fn each_is_needed(kind: Kind, needed: &Rights, taken: &Rights) {
         rest.remove(right);
         let mut tries = 0;
         loop {
+            let stalls = Stalls::watch();
             tries += 1;
             match ends(&server, kind, &rest).await {
-                // A machine that stalls may end the place of a waiter before a script looks at it.
-                Ok(()) if tries < 3 => {}
+                // The place of a waiter may have ended before a script looked at it.
+                Ok(()) if stalls.longest() >= HEARTBEAT_MIN && tries < 3 => {}
                 done => return (right.clone(), done),
             }
         }
