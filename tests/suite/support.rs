@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockset::{Client, Guard as _, Lock};
+use lockset::{Client, ClientBuilder, Guard as _, Lock};
 use lockset_testkit::{Server, eventually};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
@@ -35,13 +35,18 @@ pub(crate) fn took_less(since: Instant, bound: Duration) {
     assert!(took < bound, "it took {took:?}, not less than {bound:?}");
 }
 
+/// How long calls of most clients go on without an answer: longer than a stall of a busy machine, and less than
+/// [`SOON`].
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A client with a short lease.
 pub(crate) async fn client(url: &str) -> Client {
-    Client::builder(url)
-        .lease(LEASE)
-        .native(is_native())
-        .build()
-        .await
-        .expect("a client for the test's own server")
+    built(Client::builder(url).lease(LEASE).give_up_after(PATIENCE)).await
+}
+
+/// As [`client`]. Its calls end as soon as they do by default with this lease.
+pub(crate) async fn hasty_client(url: &str) -> Client {
+    built(Client::builder(url).lease(LEASE)).await
 }
 
 /// Whether plain commands are used where possible. With `LOCKSET_TEST_NATIVE=0`, scripts do
@@ -52,11 +57,12 @@ pub(crate) fn is_native() -> bool {
 
 /// A client that never renews or polls within a test.
 pub(crate) async fn patient_client(url: &str) -> Client {
-    Client::builder(url)
-        .native(is_native())
-        .build()
-        .await
-        .expect("a client for the test's own server")
+    built(Client::builder(url)).await
+}
+
+async fn built(builder: ClientBuilder) -> Client {
+    let client = builder.native(is_native()).build().await;
+    client.expect("a client for the test's own server")
 }
 
 /// Creates a user with all rights except this one, and returns its URL.

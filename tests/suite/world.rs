@@ -6,7 +6,7 @@
 use lockset::{Client, ClientBuilder};
 use lockset_testkit::{ClientKind, Cluster, Sentinels, Server, eventually, unique_name};
 
-use crate::support::{LEASE, SOON};
+use crate::support::{LEASE, PATIENCE, SOON};
 
 /// One server, or several that a client sees as one.
 pub(crate) trait World: Sized + Send + Sync {
@@ -32,7 +32,7 @@ pub(crate) trait World: Sized + Send + Sync {
 
     /// A client with a short lease.
     async fn client(&self) -> Client {
-        let builder = self.builder().lease(LEASE);
+        let builder = self.builder().lease(LEASE).give_up_after(PATIENCE);
         builder.build().await.expect("a client of this world")
     }
 

@@ -8,7 +8,7 @@ use lockset_testkit::{Cluster, Replicated, Server, unique_name, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::support::{LEASE, SOON, client, took_less};
+use crate::support::{LEASE, SOON, client, hasty_client, took_less};
 
 /// The message names this server, contains no password and does not mention TLS.
 fn is_plain(error: &Error, at: SocketAddr) -> bool {
@@ -26,7 +26,7 @@ async fn refused(url: &str) -> Error {
 #[tokio::test]
 async fn an_error_names_the_server() {
     let server = Server::start();
-    let client = client(&server.url()).await;
+    let client = hasty_client(&server.url()).await;
     let lock = client.lock(unique_name("lock"));
     let mut admin = server.admin().await;
     let mut full = redis::cmd("CONFIG");

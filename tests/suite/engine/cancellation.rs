@@ -15,8 +15,8 @@ use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{
-    SOON, client, hold_counts, idle, keys_left, lock_keys, nothing_left, patient_client, took_less,
-    waiting,
+    SOON, hasty_client, hold_counts, idle, keys_left, lock_keys, nothing_left, patient_client,
+    took_less, waiting,
 };
 
 /// No future here needs more polls.
@@ -71,7 +71,7 @@ impl World {
     async fn new() -> Self {
         let server = Server::start();
         let proxy = Proxy::start(server.addr()).await;
-        let ours = client(&proxy.url()).await;
+        let ours = hasty_client(&proxy.url()).await;
         let theirs = patient_client(&server.url()).await;
         Self {
             server,

@@ -7,8 +7,8 @@ use lockset_testkit::{ClientKind, Proxy, Server, eventually, unique_name, within
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{
-    LEASE, SOON, client, command, hold_counts, idle, listening, nothing_left, patient_client,
-    took_less, waiting,
+    LEASE, SOON, client, command, hasty_client, hold_counts, idle, listening, nothing_left,
+    patient_client, took_less, waiting,
 };
 
 /// Rounds for a race that goes wrong one time in six without its fix; the same number for each kind
@@ -314,7 +314,7 @@ async fn a_cancel_cannot_overtake_its_acquire<P: Primitive>() {
 
 async fn an_unreachable_server_is_an_error_in_time<P: Primitive>() {
     let server = Server::start();
-    let ours = client(&server.url()).await;
+    let ours = hasty_client(&server.url()).await;
     let name = unique_name("lock");
     let lock = P::of(&ours, &name);
     let guard = lock.lock().await.unwrap();
