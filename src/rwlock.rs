@@ -463,6 +463,10 @@ impl Protocol for RwProtocol {
         name.rw_channel()
     }
 
+    fn has_readers(&self) -> bool {
+        true
+    }
+
     fn waits_at_server(&self) -> bool {
         true
     }

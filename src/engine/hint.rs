@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
     count: AtomicU64,
-    /// How many of the hints came as messages of the server.
-    messages: AtomicU64,
+    /// How many messages of the server reported the end of a hold that kept out all others.
+    ends: AtomicU64,
     /// How many tasks wait, as most hints have no waiter. A waiter counts itself before it looks, and a hint is counted
     /// before this is read, all in one order. So at least one of the two sees the other.
     waiters: AtomicUsize,
@@ -51,15 +51,15 @@ impl Hint {
         }
     }
 
-    /// Gives a hint that came as a message.
-    pub(crate) fn notify_by_message(&self) {
-        self.messages.fetch_add(1, Ordering::Release);
+    /// Gives a hint that came as a message: a hold has ended that kept out all others.
+    pub(crate) fn notify_of_end(&self) {
+        self.ends.fetch_add(1, Ordering::Release);
         self.notify();
     }
 
-    /// How many messages have come.
-    pub(crate) fn messages(&self) -> u64 {
-        self.messages.load(Ordering::Acquire)
+    /// How many such messages have come.
+    pub(crate) fn ends(&self) -> u64 {
+        self.ends.load(Ordering::Acquire)
     }
 
     /// Resolves once a hint was given after `mark`. Cancel safe.

@@ -11,6 +11,9 @@ use crate::api::error::{Error, Result};
 /// The longest name of a lock, in bytes of UTF-8, including the client's prefix.
 pub const NAME_BYTES_MAX: usize = 512;
 
+/// What the channels of read-write locks begin with.
+pub(crate) const RW_CHANNEL: &str = "redisson_rwlock";
+
 /// The channel on which waiters recall holds of a client, before the client's uuid.
 pub(crate) const RECALL_CHANNEL: &str = "lockset_recall:";
 
@@ -118,7 +121,7 @@ impl LockName {
 
     /// The channel on which the end of a read or write hold is published.
     pub fn rw_channel(&self) -> String {
-        self.helper("redisson_rwlock")
+        self.helper(RW_CHANNEL)
     }
 
     /// Our waiters for a read-write lock. No two names share this key.

@@ -188,7 +188,7 @@ impl Acquisition {
         let now = clock.now();
         if !tally.lacks_voters() {
             silence.end();
-            self.note_answer(began, |member, _| member.turns().seen_elsewhere());
+            self.note_answer(began, |member, _| member.turns().seen_elsewhere(false));
             if now >= deadline {
                 return Ok(Step::Break(None));
             }

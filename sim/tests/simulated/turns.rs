@@ -241,6 +241,50 @@ async fn clients_have_a_hot_lock_in_turns() {
     }
 }
 
+/// How often each client writes in five seconds, when all its tasks mostly read.
+async fn writes_among_readers(clients: usize, round_trip: Duration) -> Vec<usize> {
+    let (_server, clients) = at_distance(round_trip, clients).await;
+    let end = Instant::now() + 5 * SECOND;
+    let writes = Arc::new(Mutex::new(vec![0; clients.len()]));
+    let mut running = JoinSet::new();
+    for (number, client) in clients.iter().enumerate() {
+        for task in 0..8 {
+            let (lock, writes) = (client.rw_lock("a"), Arc::clone(&writes));
+            running.spawn(async move {
+                let turns = (task * 31..).map(|turn| turn * 7 % 100);
+                for turn in turns.take_while(|_| Instant::now() < end) {
+                    if turn < 5 {
+                        let guard = lock.write().await.unwrap();
+                        writes.lock().unwrap()[number] += 1;
+                        tokio::time::sleep(MS).await;
+                        guard.release().await.unwrap();
+                    } else {
+                        let guard = lock.read().await.unwrap();
+                        tokio::time::sleep(MS).await;
+                        guard.release().await.unwrap();
+                    }
+                }
+            });
+        }
+    }
+    while running.join_next().await.is_some() {}
+    Arc::into_inner(writes).unwrap().into_inner().unwrap()
+}
+
+/// Their messages come in one order, and whoever gets them first asks first.
+#[tokio::test(start_paused = true)]
+async fn clients_write_among_readers_in_turns() {
+    for (clients, round_trip) in [(4, 2), (8, 2), (4, 10), (2, 10)] {
+        fastrand::seed(7);
+        let writes = writes_among_readers(clients, round_trip * MS).await;
+        println!("{clients} clients, {round_trip} ms: {writes:?}");
+        let all: usize = writes.iter().sum();
+        let least = writes.iter().min().unwrap() * clients;
+        // All are in step here: of two that ask in one moment, the same one always comes first.
+        assert!(least * 10 >= all * 2, "{writes:?}");
+    }
+}
+
 /// Of one other it is seen after three times that it does not come. Several others wait for it once a round: they
 /// cannot tell whose message they lack.
 #[tokio::test(start_paused = true)]

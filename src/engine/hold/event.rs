@@ -230,7 +230,8 @@ pub(super) struct Effects {
 /// The progress of a release. Requests of this client for the lock go behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReleaseStep {
-    Decided,
+    /// A hold in this mode is no longer wanted.
+    Decided(Mode),
     Sent,
 }
 

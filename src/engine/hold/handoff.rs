@@ -137,7 +137,8 @@ impl HandoffBudget {
     }
 }
 
-fn time_max(trip: Duration) -> Duration {
+/// The longest time for hand-offs in a row.
+pub(super) fn time_max(trip: Duration) -> Duration {
     HANDOFFS_TIME_MAX.max(trip.min(HANDOFFS_TRIP_MAX))
 }
 

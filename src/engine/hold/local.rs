@@ -26,7 +26,7 @@ use super::subscription::Subscription;
 use super::turns::Turns;
 use crate::api::owner::Owner;
 use crate::conn::EventHandler;
-use crate::engine::clock::{Clock, Tick};
+use crate::engine::clock::{Clock, Now, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
 use crate::engine::keys::{RECALL_CHANNEL, within_braces};
@@ -343,11 +343,13 @@ impl LocalLock {
         self.state.lock().unsent_releases += 1;
     }
 
-    /// Notes that a release was decided on.
-    pub(crate) fn decide_release(&self, now: Tick) {
+    /// Notes that the release of a hold in this mode was decided on.
+    pub(crate) fn decide_release(&self, mode: Mode, now: impl Now) {
         let mut state = self.state.lock();
         state.unsent_releases += 1;
-        state.turns.note_release(now, self.hint().messages());
+        if mode == Mode::Exclusive {
+            state.turns.note_release(now.tick(), self.hint().ends());
+        }
     }
 
     /// Notes that it was sent: requests from now on go behind it.
@@ -389,17 +391,28 @@ impl LocalLock {
         MutexGuard::map(self.state.lock(), |state| &mut state.turns)
     }
 
+    /// Counts a turn before an attempt. Returns whether this client backs off now. `among_readers` says that others may be
+    /// kept out by readers.
+    pub(crate) fn end_turn(&self, among_readers: bool, now: Tick) -> bool {
+        let ends = self.hint().ends();
+        if among_readers {
+            self.turns().end_among_readers(ends, fastrand::f64(), now)
+        } else {
+            self.turns().end(now)
+        }
+    }
+
     /// Whether this client backs off for others, and until when to wait for the next message.
     pub(crate) fn back_off_end(&self, now: Tick) -> Option<Tick> {
-        let messages = self.hint().messages();
-        self.turns().back_off_end(messages, now)
+        let ends = self.hint().ends();
+        self.turns().back_off_end(ends, now)
     }
 
     /// This client backed off and now has the lock. Waiters elsewhere that asked in the meantime keep their places.
     pub(crate) fn begin_turn(&self, now: Tick) {
-        let messages = self.hint().messages();
+        let ends = self.hint().ends();
         let waiting = self.queue.len().saturating_sub(1);
-        self.turns().begin(messages, waiting, now);
+        self.turns().begin(ends, waiting, now);
     }
 
     /// Notes that the server refused the lock.

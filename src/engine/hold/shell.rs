@@ -194,9 +194,9 @@ impl Hold {
         if effects.is_released {
             self.core.add_unguarded(self.number, self.unguarded(&state));
         }
-        if effects.release == Some(ReleaseStep::Decided) {
+        if let Some(ReleaseStep::Decided(mode)) = effects.release {
             // From here on, requests of this client go behind the release.
-            self.local.decide_release(now.tick());
+            self.local.decide_release(mode, now);
         }
         drop(state);
         if effects != Effects::default() {

@@ -193,7 +193,7 @@ impl HoldState {
         mode: Mode,
         ends: Option<(&Owner, ShareLease)>,
     ) -> Effects {
-        let was_exclusive = self.is_exclusive();
+        let before = self.target_counts();
         let mut effects = Effects {
             is_local: !self.lower_counts(mode, ends),
             ..Effects::default()
@@ -215,9 +215,14 @@ impl HoldState {
             return effects;
         }
         let is_over = effects.ended.is_some();
-        if is_over || (was_exclusive && !self.is_exclusive()) {
+        let was = if before.exclusive > 0 {
+            Mode::Exclusive
+        } else {
+            Mode::Shared
+        };
+        if is_over || (was == Mode::Exclusive && !self.is_exclusive()) {
             // Others may get in.
-            effects.release = self.counts.decide_release();
+            effects.release = self.counts.decide_release(was);
         }
         if is_over {
             if self.kept_until != Tick::ZERO {

@@ -11,9 +11,13 @@ use parking_lot::Mutex;
 use super::grant_message::GrantMessage;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
+use crate::engine::keys::RW_CHANNEL;
 
 /// The extra message of `lua/includes/tell.lua`, for waiters of Redisson that may have missed the first.
 const FOR_REDISSON: &[u8] = b"00";
+
+/// On the channel of a read-write lock: its last reader has left.
+const READERS_LEFT: &[u8] = b"0";
 
 #[derive(Debug, Default)]
 pub(crate) struct Subscription {
@@ -69,7 +73,11 @@ impl Subscription {
             let channel = channel.into();
             *self.grant.lock() = Some(Box::new(ReceivedGrant { channel, grant }));
         }
-        self.hint.notify_by_message();
+        if message == READERS_LEFT && channel.starts_with(RW_CHANNEL) {
+            self.hint.notify();
+        } else {
+            self.hint.notify_of_end();
+        }
     }
 
     /// Takes the last grant, if it came on this channel.
@@ -149,7 +157,19 @@ mod tests {
         let subscription = Subscription::default();
         for (message, woken) in [("0", 1), ("1", 2), ("00", 2), ("", 3)] {
             subscription.on_message("channel", message.as_bytes());
-            assert_eq!(subscription.hint.messages(), woken, "{message}");
+            assert_eq!(subscription.hint.ends(), woken, "{message}");
+        }
+    }
+
+    /// Its waiters are woken, but no writer has had its turn.
+    #[test]
+    fn of_a_read_write_lock_only_the_end_of_a_writer_counts() {
+        let subscription = Subscription::default();
+        for (message, ends) in [("0", 0), ("1", 1), ("00", 1), ("0", 1)] {
+            let mark = subscription.hint.mark();
+            subscription.on_message("redisson_rwlock:{x}", message.as_bytes());
+            assert_eq!(subscription.hint.ends(), ends, "{message}");
+            assert_eq!(subscription.hint.mark() != mark, message != "00");
         }
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! In its turn the tasks of a client hand the lock off to each other, a limited number of times and for a limited
 //! time. Then the client backs off until each of the other listening clients has released the lock once, as far as
-//! messages show. All clients that want a lock therefore get it in turn, and few attempts after a message fail.
+//! messages show. All clients that want a lock therefore get it in turn, and few attempts after a message fail. The
+//! messages that count report the end of a hold that kept out all others.
 //! Invariant: a client backs off for a limited time, and only for others that listen.
 
 use std::time::Duration;
 
-use super::handoff::{HANDOFFS_MAX, HANDOFFS_ONCE_MIN, HandoffBudget};
+use super::handoff::{HANDOFFS_MAX, HANDOFFS_ONCE_MIN, HandoffBudget, time_max};
 use crate::engine::clock::Tick;
 
 /// The shortest time that a client that backs off waits for the next message, before it asks anyway.
@@ -27,6 +28,12 @@ const OTHERS_MANY: u64 = 4;
 /// At most this many others are waited for one by one.
 const OTHERS_MAX: u32 = 64;
 
+/// Among readers, a client that has had its turn asks this much later than the others can, the shortest pause of a timer.
+const AFTER_OTHERS: Duration = Duration::from_millis(1);
+
+/// Each message lengthens its pause, up to this many times.
+const LATER_MAX: u32 = 5;
+
 /// Other clients that listened, but did not take the free lock this many times in a row, are left out for
 /// [`ABSENT_FOR`]: their processes may be stopped.
 const MISSED_MAX: u32 = 3;
@@ -39,12 +46,24 @@ pub(crate) struct Turns {
     waiting: u32,
     /// How many connections of others received the message of the last release.
     others: u64,
-    /// When that release was decided on, and how many messages had come by that time.
-    released: Option<(Tick, u64)>,
+    released: Option<Released>,
     back: Option<BackOff>,
     absent: Absent,
     /// How long the server takes to answer the waiters of this client.
     trip: Duration,
+}
+
+/// The last release of this client.
+#[derive(Clone, Copy, Debug)]
+struct Released {
+    /// When it was decided on.
+    at: Tick,
+    /// How many messages had come by that time.
+    messages: u64,
+    /// Among readers: when the turn of this release began, and after how many messages the next turn begins, because the
+    /// others had theirs.
+    turn_began: Tick,
+    next_turn: u64,
 }
 
 /// Other clients that listen, but do not come.
@@ -69,6 +88,8 @@ struct BackOff {
     silence: Duration,
     /// How many of the others are not waited for.
     absent: u64,
+    /// Among readers: until more messages than this have come, none of the others has had its turn.
+    nobody_until: Option<u64>,
 }
 
 impl Absent {
@@ -117,11 +138,19 @@ impl Turns {
     pub(super) fn note_release(&mut self, now: Tick, messages: u64) {
         // One message belongs to the previous release. A further message means that another client came, even if none
         // was waited for.
-        let have_come = |(_, before)| messages > before + 1;
+        let have_come = |released: Released| messages > released.messages + 1;
         if self.released.is_some_and(have_come) {
             self.have_come();
         }
-        self.released = Some((now, messages));
+        let in_turn = self
+            .released
+            .filter(|released| messages < released.next_turn);
+        self.released = Some(Released {
+            at: now,
+            messages,
+            turn_began: in_turn.map_or(now, |released| released.turn_began),
+            next_turn: messages + 1 + self.others_at(now),
+        });
     }
 
     /// Notes how many connections of others received the message of the release.
@@ -141,7 +170,7 @@ impl Turns {
 
     /// Counts a turn. True if it was the last in a row and others listen.
     fn count_turn(&mut self, now: Tick) -> bool {
-        let could_ask = |(at, _): (Tick, u64)| at.until(now) > self.time_to_ask();
+        let could_ask = |released: Released| released.at.until(now) > self.time_to_ask();
         if self.released.is_some_and(could_ask) {
             // Others could ask since the last release, so this turn is not in a row with it.
             self.reset_handoffs();
@@ -166,24 +195,51 @@ impl Turns {
         self.back_off(&budget, now);
     }
 
+    /// As [`end`](Self::end), for a writer among readers. Readers keep it out like the writers of others, so a refusal
+    /// does not show that the others had their turn. Until they had, it comes after them at each attempt, but it does not
+    /// wait for them: readers wait behind it. `jitter`, from 0 to 1, lengthens its pause, so that clients get out of step.
+    pub(super) fn end_among_readers(&mut self, messages: u64, jitter: f64, now: Tick) -> bool {
+        let others = self.others_at(now);
+        let is_owing = |released: &Released| {
+            let is_over = released.turn_began.until(now) > time_max(self.trip);
+            is_over && messages < released.next_turn && others > 0
+        };
+        // The others get the message of a release of this client, and ask.
+        let later = (AFTER_OTHERS + self.trip).mul_f64(1.0 + jitter);
+        self.back = self.released.filter(is_owing).map(|released| BackOff {
+            messages: released.next_turn,
+            until: now.after(later * LATER_MAX),
+            silence: later,
+            absent: self.absent.count_at(now),
+            nobody_until: Some(released.messages + 1),
+        });
+        self.is_back()
+    }
+
+    /// How many others are waited for.
+    fn others_at(&self, now: Tick) -> u64 {
+        let present = self.others.saturating_sub(self.absent.count_at(now));
+        present.min(u64::from(OTHERS_MAX))
+    }
+
     /// Backs off after the turn that spent this budget.
     fn back_off(&mut self, budget: &HandoffBudget, now: Tick) {
         let own = budget.spent_for(now);
         let own_turn = budget.time_of_turn(now, self.trip);
-        let absent = self.absent.count_at(now);
-        let others = self.others.saturating_sub(absent);
-        let others = u32::try_from(others).map_or(OTHERS_MAX, |others| others.min(OTHERS_MAX));
+        let others = self.others_at(now);
         if others == 0 {
             return;
         }
+        let all = u32::try_from(others + 1).unwrap_or(OTHERS_MAX);
         let asking = self.time_to_ask();
         self.back = Some(BackOff {
-            messages: self.released.map_or(0, |(_, messages)| messages) + 1 + u64::from(others),
+            messages: self.released.map_or(0, |released| released.messages) + 1 + others,
             // The others may need the lock for as long as this client did.
-            until: now.after((asking + own) * (others + 1)),
+            until: now.after((asking + own) * all),
             // Not the time of a long hold: if the lock is free, no one may want it, and only the server knows.
             silence: asking + own_turn,
-            absent,
+            absent: self.absent.count_at(now),
+            nobody_until: None,
         });
     }
 
@@ -212,7 +268,11 @@ impl Turns {
     pub(super) fn begin(&mut self, messages: u64, waiting: usize, now: Tick) {
         self.waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
         if let Some(back) = self.back.take() {
-            let missing = back.messages.saturating_sub(messages);
+            let missing = match back.nobody_until {
+                None => back.messages.saturating_sub(messages),
+                Some(own) if messages <= own => self.others_at(now),
+                Some(_) => 0,
+            };
             self.absent.note(back.absent + missing, now);
         }
     }
@@ -224,10 +284,12 @@ impl Turns {
         }
     }
 
-    /// The server says that others have it: they had their turn.
-    pub(crate) fn seen_elsewhere(&mut self) {
+    /// The server says that others have it: they had their turn, unless they are readers.
+    pub(crate) fn seen_elsewhere(&mut self, among_readers: bool) {
         self.reset_handoffs();
-        self.have_come();
+        if !among_readers {
+            self.have_come();
+        }
     }
 
     /// Notes that another client came. If all others were left out as absent, that was wrong.
@@ -427,7 +489,7 @@ mod tests {
             assert!(turn(&mut turns, at(messages * 20), messages));
         }
         assert!(!turn(&mut turns, at(200), 9), "nor does it now");
-        turns.seen_elsewhere();
+        turns.seen_elsewhere(false);
         assert!(turn(&mut turns, at(220), 10), "it has it");
         // If one of two others comes, that says nothing about the other.
         turns.note_others(2);
@@ -467,6 +529,67 @@ mod tests {
             });
             assert_eq!(over.position(|is_over| is_over), last, "{gap}");
         }
+    }
+
+    /// A client that has released a write hold at each of these times, without any message of others.
+    fn among_readers(released: &[u64], others: u64) -> Turns {
+        let mut turns = Turns::default();
+        turns.note_others(others);
+        for (messages, at_micros) in (0..).zip(released) {
+            turns.note_release(at(*at_micros), messages);
+        }
+        turns
+    }
+
+    #[test]
+    fn among_readers_it_comes_after_the_others_until_each_has_had_its_turn() {
+        let mut turns = among_readers(&[0, 1_000, 2_000], 2);
+        assert!(
+            !turns.end_among_readers(3, 0.0, at(5_000)),
+            "within its turn"
+        );
+        assert!(turns.end_among_readers(3, 0.0, at(5_001)));
+        assert_eq!(turns.back_off_end(3, at(5_001)), Some(at(6_001)));
+        assert_eq!(
+            turns.back_off_end(4, at(9_500)),
+            Some(at(10_001)),
+            "another message"
+        );
+        assert_eq!(turns.back_off_end(4, at(10_001)), None);
+        assert!(
+            turns.end_among_readers(4, 0.0, at(11_000)),
+            "one is missing"
+        );
+        assert_eq!(turns.back_off_end(5, at(11_500)), None, "both had it");
+        assert!(!turns.end_among_readers(5, 0.0, at(12_000)));
+        turns.note_release(at(13_000), 5);
+        assert!(
+            !turns.end_among_readers(6, 0.0, at(18_000)),
+            "its next turn"
+        );
+        assert!(turns.end_among_readers(6, 0.0, at(18_001)));
+        assert!(!among_readers(&[0, 1_000], 0).end_among_readers(2, 0.0, at(9_000)));
+    }
+
+    /// Others that only read listen as well.
+    #[test]
+    fn among_readers_it_does_not_come_after_others_that_do_not_write() {
+        let mut turns = among_readers(&[0, 6_000], 3);
+        for turn in 0..3 {
+            let (messages, now) = (2 + turn, at(7_000 + turn * 2_000));
+            assert!(turns.end_among_readers(messages, 0.0, now));
+            turns.begin(messages, 0, now);
+            // Refusals are theirs, too.
+            turns.seen_elsewhere(true);
+            turns.note_release(now, messages);
+        }
+        turns.note_release(at(100_000), 5);
+        assert!(!turns.end_among_readers(6, 0.0, at(110_000)));
+        turns.note_release(at(262_000), 6);
+        assert!(
+            turns.end_among_readers(7, 0.0, at(268_000)),
+            "a while later"
+        );
     }
 
     #[test]

@@ -69,10 +69,10 @@ impl HoldCounts {
         self.forgotten = self.forgotten.raised(mode);
     }
 
-    /// A release is decided on. `None` if an earlier one is still to be sent.
-    pub(super) fn decide_release(&mut self) -> Option<ReleaseStep> {
+    /// The release of a hold in this mode is decided on. `None` if an earlier one is still to be sent.
+    pub(super) fn decide_release(&mut self, mode: Mode) -> Option<ReleaseStep> {
         let is_first = !std::mem::replace(&mut self.is_release_unsent, true);
-        is_first.then_some(ReleaseStep::Decided)
+        is_first.then_some(ReleaseStep::Decided(mode))
     }
 
     /// The request that sets these counts is sent. If they are the counts of a decided release, the release is sent.

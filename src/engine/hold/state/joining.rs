@@ -120,7 +120,7 @@ impl HoldState {
         self.readers.count_as_reader();
         self.counts.alive = self.counts.alive.lowered(Mode::Exclusive);
         self.counts.alive = self.counts.alive.raised(Mode::Shared);
-        effects.release = self.counts.decide_release();
+        effects.release = self.counts.decide_release(Mode::Exclusive);
         effects
     }
 

@@ -182,7 +182,7 @@ type Ended = (bool, bool, Option<ReleaseStep>);
 #[test]
 fn the_end_of_a_share_by_what_is_left() {
     use Mode::{Exclusive, Shared};
-    let decided = Some(ReleaseStep::Decided);
+    let decided = |mode| Some(ReleaseStep::Decided(mode));
     // First mode, further shares, the event, and what follows.
     let table: [(&str, Mode, &[Mode], Event, Ended); 8] = [
         (
@@ -190,7 +190,7 @@ fn the_end_of_a_share_by_what_is_left() {
             Exclusive,
             &[],
             released(Exclusive),
-            (true, true, decided),
+            (true, true, decided(Exclusive)),
         ),
         (
             "one of two",
@@ -204,7 +204,7 @@ fn the_end_of_a_share_by_what_is_left() {
             Exclusive,
             &[Shared],
             released(Exclusive),
-            (false, false, decided),
+            (false, false, decided(Exclusive)),
         ),
         (
             "a reader beside it",
@@ -225,14 +225,14 @@ fn the_end_of_a_share_by_what_is_left() {
             Shared,
             &[],
             released(Shared),
-            (true, true, decided),
+            (true, true, decided(Shared)),
         ),
         (
             "a downgrade",
             Exclusive,
             &[],
             Event::ShareDowngraded,
-            (false, false, decided),
+            (false, false, decided(Exclusive)),
         ),
         (
             "forgotten",
@@ -603,7 +603,8 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
     let end = |now| {
         let mut state = held();
         let effects = state.apply(now, released_early(Mode::Exclusive, kept_until));
-        assert!(effects.ended.is_some() && effects.release == Some(ReleaseStep::Decided));
+        let decided = Some(ReleaseStep::Decided(Mode::Exclusive));
+        assert!(effects.ended.is_some() && effects.release == decided);
         assert!(!state.is_settled(), "the server has to hear of this");
         assert_eq!(effects.is_released, state.kept_for(now).is_none());
         assert_eq!(state.is_kept(), state.kept_for(now).is_some());
@@ -794,7 +795,7 @@ fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
     state.apply(secs(100), joins(&other));
     let over = state.apply(at(100_005), Event::DowngradeDue);
     let decided = Effects {
-        release: Some(ReleaseStep::Decided),
+        release: Some(ReleaseStep::Decided(Mode::Exclusive)),
         ..Effects::default()
     };
     assert_eq!(over, decided);
@@ -967,7 +968,7 @@ fn the_last_of_those_that_joined_gives_it_back() {
         assert!(state.is_held() && state.is_settled());
         let over = state.apply(secs(102), released_by(&last, Mode::Shared));
         assert!(over.ended.is_some() && over.is_released && !over.is_local);
-        assert_eq!(over.release, Some(ReleaseStep::Decided));
+        assert_eq!(over.release, Some(ReleaseStep::Decided(Mode::Shared)));
         assert!(!state.is_settled(), "the server has to hear of it");
     }
 }
@@ -1506,7 +1507,8 @@ impl Model {
     }
 
     fn unsent_after(&self, effects: Effects) -> u32 {
-        self.unsent + u32::from(effects.release == Some(ReleaseStep::Decided))
+        let is_decided = matches!(effects.release, Some(ReleaseStep::Decided(_)));
+        self.unsent + u32::from(is_decided)
     }
 
     fn check(&mut self, before: Phase, deadline: Tick, effects: Effects, what: &str) {
@@ -1595,7 +1597,7 @@ impl Model {
         }
         // Releases.
         match effects.release {
-            Some(ReleaseStep::Decided) => self.unsent += 1,
+            Some(ReleaseStep::Decided(_)) => self.unsent += 1,
             Some(ReleaseStep::Sent) => self.unsent -= 1,
             None => {}
         }
