@@ -285,6 +285,32 @@ async fn clients_write_among_readers_in_turns() {
     }
 }
 
+/// The tasks of one client that read and write hand the lock off to each other.
+#[tokio::test(start_paused = true)]
+async fn readers_and_writers_of_one_client_cost_few_commands() {
+    const TASKS: usize = 16;
+    const TURNS: usize = 100;
+    let (server, clients) = at_distance(2 * MS, 1).await;
+    let before = server.commands();
+    let mut running = JoinSet::new();
+    for task in 0..TASKS {
+        let lock = clients[0].rw_lock("a");
+        running.spawn(async move {
+            for turn in 0..TURNS {
+                if (task + turn) % 10 == 0 {
+                    lock.write().await.unwrap().release().await.unwrap();
+                } else {
+                    lock.read().await.unwrap().release().await.unwrap();
+                }
+            }
+        });
+    }
+    running.join_all().await;
+    let commands = server.commands() - before;
+    println!("{commands} commands for {} turns", TASKS * TURNS);
+    assert!(commands as usize * 10 <= TASKS * TURNS, "{commands}");
+}
+
 /// Of one other it is seen after three times that it does not come. Several others wait for it once a round: they
 /// cannot tell whose message they lack.
 #[tokio::test(start_paused = true)]

@@ -199,6 +199,8 @@ impl Turns {
     /// does not show that the others had their turn. Until they had, it comes after them at each attempt, but it does not
     /// wait for them: readers wait behind it. `jitter`, from 0 to 1, lengthens its pause, so that clients get out of step.
     pub(super) fn end_among_readers(&mut self, messages: u64, jitter: f64, now: Tick) -> bool {
+        // Hand-offs are limited as for other kinds, but messages decide here when it comes after the others.
+        let _is_last = self.count_turn(now);
         let others = self.others_at(now);
         let is_owing = |released: &Released| {
             let is_over = released.turn_began.until(now) > time_max(self.trip);
@@ -569,6 +571,16 @@ mod tests {
         );
         assert!(turns.end_among_readers(6, 0.0, at(18_001)));
         assert!(!among_readers(&[0, 1_000], 0).end_among_readers(2, 0.0, at(9_000)));
+    }
+
+    #[test]
+    fn among_readers_hand_offs_are_allowed_again_after_a_turn() {
+        let mut turns = Turns::default();
+        for (round, now) in (0..3).map(|round| (round, at(round * 1_000))) {
+            spend_turn(&mut turns, now);
+            assert!(!turns.end_among_readers(round, 0.0, now), "no one listens");
+            assert!(turns.try_spend_handoff(now) && turns.try_defer_downgrade(now).is_some());
+        }
     }
 
     /// Others that only read listen as well.
