@@ -226,14 +226,20 @@ impl Actor {
     }
 
     /// Counts as a waiter for a lock until it is dropped. Does not count for several locks, which are waited for in
-    /// turn, nor if the call ends before a connection is made and it is subscribed.
+    /// turn, nor if the call gives up before a connection is made and it is subscribed. Such a call has a place in a fair
+    /// queue all the same.
     fn waits(&self, op: &Op) -> Option<Waits> {
         let is_patient = op.terms.give_up.is_none_or(|span| span >= PATIENT_MIN);
-        if op.verb == Verb::Try || matches!(op.kind, Kind::Multi | Kind::Redlock) || !is_patient {
+        if op.verb == Verb::Try || matches!(op.kind, Kind::Multi | Kind::Redlock) {
             return None;
         }
+        let is_polling = match op.kind {
+            Kind::Fair => !is_patient,
+            _ if is_patient => false,
+            _ => return None,
+        };
         let name = names(op.kind, op.lock).remove(0);
-        let number = self.checks.lock().wakes.begins(&name);
+        let number = self.checks.lock().wakes.begins(&name, is_polling);
         Some(Waits {
             name,
             number,

@@ -143,7 +143,7 @@ impl Checks {
     /// A server has executed a command; its own locks are the ones with `is_here`.
     pub(super) fn look_for_late_wakes(&mut self, keys: &Store, is_here: impl Fn(&str) -> bool) {
         let polls = self.polls;
-        let free_max = |name: &str| free_max(name, polls);
+        let free_max = |name: &str, is_polled| free_max(name, polls || is_polled);
         if let Some(what) = self.wakes.done(keys, &self.excused, is_here, free_max) {
             self.violate(what);
         }

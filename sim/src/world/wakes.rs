@@ -1,6 +1,6 @@
 //! Wake-ups by notifications: in worlds without faults, no waiter waits for a free lock until its own timer runs out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -31,6 +31,8 @@ pub(super) fn free_max(name: &str, polls: bool) -> Duration {
 struct Lock {
     /// Since when each call waits for it.
     waiting: BTreeMap<u64, Instant>,
+    /// Calls that have too little time to subscribe: where the lock is theirs next, all wait until they ask again.
+    polling: BTreeSet<u64>,
     /// As the server was seen last.
     free_since: Option<Instant>,
 }
@@ -57,10 +59,14 @@ impl Wakes {
     }
 
     /// A call begins to wait for a lock; the number under which it is known.
-    pub(super) fn begins(&mut self, name: &str) -> u64 {
+    pub(super) fn begins(&mut self, name: &str, is_polling: bool) -> u64 {
         self.next += 1;
         let lock = self.locks.entry(name.to_owned()).or_default();
-        lock.waiting.insert(self.next, Instant::now());
+        if is_polling {
+            lock.polling.insert(self.next);
+        } else {
+            lock.waiting.insert(self.next, Instant::now());
+        }
         self.next
     }
 
@@ -73,6 +79,7 @@ impl Wakes {
     pub(super) fn ends(&mut self, name: &str, number: u64) {
         if let Some(lock) = self.locks.get_mut(name) {
             lock.waiting.remove(&number);
+            lock.polling.remove(&number);
         }
     }
 
@@ -84,7 +91,7 @@ impl Wakes {
         keys: &Store,
         forced: &BTreeMap<String, Instant>,
         is_here: impl Fn(&str) -> bool,
-        free_max: impl Fn(&str) -> Duration,
+        free_max: impl Fn(&str, bool) -> Duration,
     ) -> Option<String> {
         if !self.is_checked {
             return None;
@@ -104,7 +111,7 @@ impl Wakes {
             let is_forced = [forced, moved]
                 .iter()
                 .any(|all| all.get(name).is_some_and(is_before));
-            let is_late = waited > free_max(name) && !is_forced;
+            let is_late = waited > free_max(name, !lock.polling.is_empty()) && !is_forced;
             is_late.then(|| format!("{name} was free for {waited:?} while somebody waited for it"))
         });
         // All are looked at.
