@@ -3,9 +3,8 @@
 SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
-.PHONY: help help-all examples examples-build soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-alone test-later test-alerts \
-        test-tls test-valkey \
-        test-valkey-short test-virtual test-doc test-acl test-scripts interop interop-all model sim check package \
+.PHONY: help help-all examples examples-build soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-nonsense test-alone test-later \
+        test-alerts test-tls test-valkey test-valkey-short test-virtual test-doc test-acl test-scripts interop interop-all model sim check package \
         bench bench-observability bench-far bench-many bench-shards bench-peers bench-peers-build bench-peers-draw bench-peers-check
 .PHONY: nemesis mutants mutants-core properties
 
@@ -36,7 +35,8 @@ help-all:
 	@echo "make pool         3 licences, 20 workers, one process killed: with the semaphore none over-issued"
 	@echo "make leader       an election: a leader killed, one frozen before a write, one that resigns"
 	@echo "make examples     the service also on PostgreSQL, where scripts/find-postgres finds one"
-	@echo "make test-alone   the tests that measure their own process, or work hard; test-later: models, more worlds"
+	@echo "make test-nonsense  against a server that answers nonsense; each measures its own process"
+	@echo "make test-alone   the tests that work hard, or measure fairness; test-later: models, more worlds"
 	@echo "make test-tls     the tests that need a server that speaks TLS, as Debian's Redis does"
 	@echo "make test-alerts  the alert rules, by promtool"
 	@echo "make test-valkey  all tests on Valkey; test-valkey-short: those that depend on the server"
@@ -145,15 +145,18 @@ test-later:
 test-doc:
 	@$(WORKSPACE) --doc
 
-# Those that measure their own process and its times, or work so hard that others would be late: on a machine with
-# nothing else to do. Of tests/nonsense, each part has a process of its own.
+# What they measure is their own process: each part has one of its own. They wait more than they work.
 NONSENSE = $(WORKSPACE) --test nonsense --
 NONSENSE_ENDLESS = $(NONSENSE) --exact endless_replies_are_bounded_in_memory_and_time
 NONSENSE_SECURED = $(NONSENSE) secured::
 NONSENSE_OTHERS = $(NONSENSE) --skip endless_replies_are_bounded_in_memory_and_time --skip secured::
+test-nonsense:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && \
+	  scripts/beside '$(NONSENSE_ENDLESS)' '$(NONSENSE_SECURED)' '$(NONSENSE_OTHERS)'
+
+# Those that work so hard that others would be late, or measure who gets a lock: on a machine with nothing else to do.
 test-alone:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && \
-	  scripts/beside '$(NONSENSE_ENDLESS)' '$(NONSENSE_SECURED)' '$(NONSENSE_OTHERS)' && \
 	  echo "those that work hard or measure, 1 at a time" && $(SUITE) -- --test-threads 1 $(ALONE)
 
 # Where the server of `test` was built without TLS these fail, and say so.
@@ -169,7 +172,8 @@ test-alerts:
 
 # No doctest needs a server, and nothing in virtual time has one.
 test-valkey:
-	@$(VALKEY) && export LOCKSET_SERVER_BIN && $(TEST_SUITE) && $(TEST_OTHERS) && $(MAKE) --no-print-directory test-alone
+	@$(VALKEY) && export LOCKSET_SERVER_BIN && $(TEST_SUITE) && $(TEST_OTHERS) && \
+	  $(MAKE) --no-print-directory test-nonsense test-alone
 
 # What depends on the server: scripts, replies, expiry, messages, rights, replication, redirections.
 test-valkey-short: ONLY = contract:: conformance:: wire:: fair:: rwlock:: multilock:: foreign:: retention:: \

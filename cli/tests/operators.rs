@@ -253,7 +253,7 @@ async fn a_permit_is_taken_away_from_its_holder() {
             let _ = freed.send(reason.to_string());
         }
     };
-    let client = Client::builder(&server.url()).lease(Duration::from_secs(1));
+    let client = Client::builder(&server.url()).lease(Duration::from_secs(3));
     let client = client.observer(observer).build().await.unwrap();
     let seats = client.semaphore("seats").permits(2);
     let (taken, kept) = (
@@ -488,7 +488,9 @@ async fn a_cluster_is_listed_and_checked_node_by_node() {
 async fn show_tells_a_holder_that_is_not_connected() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
-    let client = announcing(&proxy.url()).await;
+    // It is seen for three times as long after its connections have ended.
+    let builder = Client::builder(&proxy.url()).announce_every(Duration::from_secs(2));
+    let client = builder.build().await.unwrap();
     let guard = client.lock("a").lock().await.unwrap();
     let pid = format!(" {} ", std::process::id());
     let shown = async || text(&lockset(&server.url(), &["show", "a"]).await);

@@ -85,6 +85,8 @@ struct Truth {
     shards: Vec<usize>,
     /// A slot that moves, from one shard to another.
     moving: Option<(u16, usize, usize)>,
+    /// A move could not end, because one of its nodes was down.
+    was_stuck: bool,
     /// Servers that grant, though another one has taken over.
     deposed: BTreeSet<ServerId>,
 }
@@ -109,6 +111,7 @@ impl Deployment {
                 epoch: 1,
                 shards: (0..SLOTS).map(of_slot).collect(),
                 moving: None,
+                was_stuck: false,
                 deposed: BTreeSet::new(),
             }),
         };
@@ -387,6 +390,11 @@ impl Deployment {
         moving.is_some_and(|(slot, ..)| slot == slot_of(name.as_bytes()))
     }
 
+    /// Whether the keys of a slot were split between two nodes for long.
+    pub(crate) fn had_stuck_move(&self) -> bool {
+        self.truth.lock().was_stuck
+    }
+
     /// The slot that moves, and between which servers; `None` while one of them is down, as nothing goes over then.
     fn move_under_way(&self) -> Option<(u16, [ServerId; 2])> {
         let (slot, from, to) = self.truth.lock().moving?;
@@ -405,6 +413,8 @@ impl Deployment {
     /// The rest goes over, and the two shards learn that the slot has moved.
     pub(crate) fn end_move(&self) {
         let Some((slot, ends)) = self.move_under_way() else {
+            let mut truth = self.truth.lock();
+            truth.was_stuck |= truth.moving.is_some();
             return;
         };
         self.net.migrate(slot, ends, usize::MAX);

@@ -121,6 +121,13 @@ impl Proxy {
         self.rules.lock().set_requests(Flow::Drop);
     }
 
+    /// The number of chunks that [`drop_requests`](Self::drop_requests) has discarded, on arrival or
+    /// while they were held. A test that goes on to [`pass`](Self::pass) first waits for the loss.
+    #[must_use]
+    pub fn dropped_requests(&self) -> usize {
+        self.rules.lock().dropped_requests
+    }
+
     /// Holds back all replies, and closes by the server, until [`pass`](Self::pass).
     pub fn hold_replies(&self) {
         self.rules.lock().set_replies(Flow::Hold);

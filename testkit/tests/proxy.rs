@@ -98,7 +98,7 @@ async fn drops_replies() {
     proxy.drop_replies();
     let lost = incr(&client, "a");
     value_becomes(&server, "a", 1).await;
-    tokio::time::sleep(WHILE).await;
+    eventually(SOON, "it is dropped", async || proxy.dropped() > 0).await;
     proxy.pass();
     let after = incr(&client, "a");
     value_becomes(&server, "a", 2).await;
@@ -125,7 +125,7 @@ async fn drops_requests() {
     let client = client(proxy.url()).await;
     proxy.drop_requests();
     let lost = incr(&client, "a");
-    tokio::time::sleep(WHILE).await;
+    eventually(SOON, "it is dropped", async || proxy.dropped_requests() > 0).await;
     proxy.pass();
     let after = incr(&client, "a");
     tokio::time::sleep(WHILE).await;
@@ -168,6 +168,7 @@ async fn holds_can_be_dropped() {
     let lost = incr(&client, "a");
     tokio::time::sleep(WHILE).await;
     proxy.drop_requests();
+    eventually(SOON, "it is dropped", async || proxy.dropped_requests() > 0).await;
     proxy.pass();
     tokio::time::sleep(WHILE).await;
     assert!(!lost.is_finished());

@@ -35,7 +35,7 @@ async fn replicas_follow_and_confirm() {
     }
 
     all.replica(0).kill();
-    let some = set_and_wait(all.primary(), "b", 2, Duration::from_millis(100)).await;
+    let some = set_and_wait(all.primary(), "b", 2, Duration::from_secs(1)).await;
     assert_eq!(some, 1);
     all.replica(0).restart();
     all.is_well().await;

@@ -1,4 +1,4 @@
-//! Every program of tests is run by `make test`, `test-alone` or `test-later`, which list them.
+//! Every program of tests is run by `make test`, `test-nonsense`, `test-alone` or `test-later`, which list them.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -25,6 +25,9 @@ pub(crate) async fn command(server: &Server, words: &[&str]) -> redis::Value {
     ask(&mut server.admin().await, words).await
 }
 
+/// Less than the time after which a waiter of a patient client polls.
+pub(crate) const BY_MESSAGE: Duration = Duration::from_millis(900);
+
 /// The extra time that a busy machine may take.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
@@ -41,7 +44,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A client with a short lease.
 pub(crate) async fn client(url: &str) -> Client {
-    built(Client::builder(url).lease(LEASE).give_up_after(PATIENCE)).await
+    client_with_lease(url, LEASE).await
+}
+
+/// As [`client`], with another lease.
+pub(crate) async fn client_with_lease(url: &str, lease: Duration) -> Client {
+    built(Client::builder(url).lease(lease).give_up_after(PATIENCE)).await
 }
 
 /// As [`client`]. Its calls end as soon as they do by default with this lease.

@@ -140,7 +140,7 @@ async fn a_cleanup_does_not_outlive_the_lock() {
     let proxy = Proxy::start(server.addr()).await;
     let client = Client::connect(&server.url()).await.unwrap();
     let scripts = Scripts::new(MORTAL);
-    let mut running = scripts.start(&proxy.url(), "1500ms");
+    let mut running = scripts.start(&proxy.url(), "10s");
     let pids = running.pids().await;
     running.signal(Signal::TERM);
     assert_eq!(running.line().await, "cleaning");

@@ -80,7 +80,7 @@ async fn a_stopped_supervisor_goes_on_when_the_runner_dies() {
 async fn a_stopped_runner_does_not_keep_its_command_beyond_the_lease() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
-    let (running, pids) = start(&server, "1s").await;
+    let (running, pids) = start(&server, "10s").await;
     running.signal(Signal::STOP);
     let guard = within(BOUND, client.lock("a").lock()).await.unwrap();
     assert!(

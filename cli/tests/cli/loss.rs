@@ -16,9 +16,15 @@ const STUBBORN: &str =
 /// Ends when it is asked to, as does what it has started.
 const POLITE: &str = "trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.01; done";
 
-async fn start(url: &str, script: &str) -> (Running, Vec<i32>) {
+/// Lease and grace.
+type Times = [&'static str; 2];
+const SHORT: Times = ["1500ms", "400ms"];
+/// With this lease, the kill comes as long before its end as it ever does.
+const LONG: Times = ["10s", "2s"];
+
+async fn start(url: &str, [lease, grace]: Times, script: &str) -> (Running, Vec<i32>) {
     let arguments = [
-        "run", "a", "--lease", "1500ms", "--grace", "400ms", "--", "sh", "-c", script,
+        "run", "a", "--lease", lease, "--grace", grace, "--", "sh", "-c", script,
     ];
     let mut running = Running::start(&mut lockset(url, &arguments));
     let pids = running.pids().await;
@@ -38,7 +44,7 @@ async fn a_server_that_cannot_be_reached() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let client = Client::connect(&server.url()).await.unwrap();
-    let (mut running, pids) = start(&proxy.url(), STUBBORN).await;
+    let (mut running, pids) = start(&proxy.url(), LONG, STUBBORN).await;
     proxy.drop_requests();
     granted_only_after(&client, &pids).await;
     assert_eq!(running.line().await, "asked", "before it was killed");
@@ -52,7 +58,7 @@ async fn a_command_that_ends_when_it_is_asked_to() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let client = Client::connect(&server.url()).await.unwrap();
-    let (mut running, pids) = start(&proxy.url(), POLITE).await;
+    let (mut running, pids) = start(&proxy.url(), LONG, POLITE).await;
     proxy.blackhole_existing();
     proxy.drop_requests();
     assert_eq!(running.line().await, "asked");
@@ -67,7 +73,7 @@ async fn a_command_that_ends_when_it_is_asked_to() {
 #[tokio::test]
 async fn a_server_that_stands_still() {
     let server = Server::start();
-    let (running, pids) = start(&server.url(), STUBBORN).await;
+    let (running, pids) = start(&server.url(), SHORT, STUBBORN).await;
     server.stop();
     all_gone(&pids).await;
     server.cont();
@@ -81,7 +87,7 @@ async fn a_server_that_stands_still() {
 async fn a_lock_that_was_freed_by_hand() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
-    let (running, pids) = start(&server.url(), STUBBORN).await;
+    let (running, pids) = start(&server.url(), SHORT, STUBBORN).await;
     assert!(client.lock("a").force_unlock().await.unwrap());
     let ended = running.ended().await;
     assert_eq!(ended.status, 76, "{ended:?}");
@@ -94,7 +100,7 @@ async fn a_supervisor_that_stands_still() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let client = Client::connect(&server.url()).await.unwrap();
-    let (running, pids) = start(&proxy.url(), STUBBORN).await;
+    let (running, pids) = start(&proxy.url(), LONG, STUBBORN).await;
     send(parent(pids[0]), Signal::STOP);
     proxy.drop_requests();
     granted_only_after(&client, &pids).await;
@@ -140,7 +146,7 @@ async fn a_supervisor_that_takes_no_more_orders_and_a_server_that_cannot_be_reac
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let client = Client::connect(&server.url()).await.unwrap();
-    let (running, pids) = start_with_full_socket(&proxy.url(), "3s", STUBBORN).await;
+    let (running, pids) = start_with_full_socket(&proxy.url(), LONG[0], STUBBORN).await;
     proxy.drop_requests();
     granted_only_after(&client, &pids).await;
     assert_eq!(running.ended().await.status, 76);
@@ -199,7 +205,7 @@ async fn a_server_that_comes_back_in_time_costs_nothing() {
 async fn a_command_that_takes_longer_than_it_may() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
-    let limits = ["--lease", "1s", "--max-hold", "1500ms", "--grace", "300ms"];
+    let limits = ["--lease", "10s", "--max-hold", "11s", "--grace", "2s"];
     let arguments = [&["run", "a"], &limits[..], &["--", "sh", "-c", STUBBORN]].concat();
     let mut running = Running::start(&mut lockset(&server.url(), &arguments));
     let pids = running.pids().await;
@@ -207,14 +213,14 @@ async fn a_command_that_takes_longer_than_it_may() {
     assert_eq!(running.line().await, "asked", "before it was killed");
     let ended = running.ended().await;
     assert_eq!(ended.status, 76);
-    assert!(ended.err.contains("--max-hold 1.5s"), "{ended:?}");
+    assert!(ended.err.contains("--max-hold 11.0s"), "{ended:?}");
 }
 
 /// Also where `--max-hold` is far less than the lease, with the default grace.
 #[tokio::test]
 async fn a_command_with_little_time_is_asked_to_end_too() {
     let server = Server::start();
-    let arguments = ["run", "a", "--max-hold", "1s", "--", "sh", "-c", POLITE];
+    let arguments = ["run", "a", "--max-hold", "6s", "--", "sh", "-c", POLITE];
     let ended = ended(&mut lockset(&server.url(), &arguments)).await;
     assert!(ended.out.contains("asked"), "{ended:?}");
     assert_eq!(ended.status, 76, "{ended:?}");
@@ -239,11 +245,11 @@ async fn a_command_that_is_faster_than_the_lock_is_to_be_held() {
 #[tokio::test]
 async fn a_supervisor_that_was_stopped_for_longer_than_a_lease_and_a_request_to_end() {
     let server = Server::start();
-    let (running, pids) = start(&server.url(), POLITE).await;
+    let (running, pids) = start(&server.url(), ["3s", "400ms"], POLITE).await;
     let supervisor = parent(pids[0]);
     send(supervisor, Signal::STOP);
     eventually(BOUND, "it stops", async || is_stopped(supervisor)).await;
-    tokio::time::sleep(Duration::from_millis(1500) * 3).await;
+    tokio::time::sleep(Duration::from_millis(4500)).await;
     running.signal(Signal::TERM);
     let ended = running.ended().await;
     assert_eq!(

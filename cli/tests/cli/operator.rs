@@ -12,7 +12,7 @@ async fn free_takes_a_lock_away_and_lets_waiters_go_on() {
     let server = Server::start();
     let client = Client::connect(&server.url()).await.unwrap();
     let other = Client::connect(&server.url()).await.unwrap();
-    let lock = client.lock("a").lease(Duration::from_secs(1));
+    let lock = client.lock("a").lease(Duration::from_secs(3));
     let guard = lock.lock().await.unwrap();
     let waiting = tokio::spawn(async move { other.lock("a").lock().await });
     let arguments = [
@@ -48,7 +48,7 @@ async fn the_holder_learns_the_reason() {
             told.send(format!("{lock}: {reason}")).unwrap();
         }
     };
-    let builder = Client::builder(&server.url()).lease(Duration::from_secs(1));
+    let builder = Client::builder(&server.url()).lease(Duration::from_secs(3));
     let client = builder.observer(observer).build().await.unwrap();
     let guard = client.lock("a").lock().await.unwrap();
     let free = |name: &'static str| {
@@ -64,7 +64,7 @@ async fn the_holder_learns_the_reason() {
         "run",
         "b",
         "--lease",
-        "1s",
+        "3s",
         "--",
         "sh",
         "-c",

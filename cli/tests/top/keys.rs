@@ -1,5 +1,7 @@
 //! The actions of the keys, and the view in a small window.
 
+use std::time::Duration;
+
 use lockset::Client;
 use lockset_testkit::{Server, eventually};
 
@@ -91,7 +93,13 @@ async fn a_frozen_view_does_not_change() {
     terminal.shows("before").await;
     terminal.press(" ");
     terminal.shows("frozen").await;
-    let frozen = terminal.screen();
+    let mut frozen = terminal.screen();
+    eventually(SOON, "all of it is drawn", async || {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let before = std::mem::replace(&mut frozen, terminal.screen());
+        before == frozen
+    })
+    .await;
     let later = client.lock("later").lock().await.unwrap();
     guard.release().await.unwrap();
     // The view keeps looking while it is frozen: three more times.

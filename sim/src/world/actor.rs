@@ -226,8 +226,8 @@ impl Actor {
     }
 
     /// Counts as a waiter for a lock until it is dropped. Does not count for several locks, which are waited for in
-    /// turn, nor if the call gives up before a connection is made and it is subscribed. Such a call has a place in a fair
-    /// queue all the same.
+    /// turn, nor if the call gives up before a connection is made and it is subscribed. Such a call still has a place
+    /// in a fair queue.
     fn waits(&self, op: &Op) -> Option<Waits> {
         let is_patient = op.terms.give_up.is_none_or(|span| span >= PATIENT_MIN);
         if op.verb == Verb::Try || matches!(op.kind, Kind::Multi | Kind::Redlock) {

@@ -243,6 +243,8 @@ impl Running {
         let mut is_clean =
             self.failovers == 0 && self.clients.iter().all(|clients| !clients.is_empty());
         is_clean &= !self.checks.lock().leaves_leases;
+        // A client does not try to release them for as long.
+        is_clean &= !self.deployment.had_stuck_move();
         for client in std::mem::take(&mut self.clients).into_iter().flatten() {
             self.checks.lock().joins += client.stats().totals.read.in_memory;
             let closed = client.shutdown().await;

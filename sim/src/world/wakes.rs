@@ -31,7 +31,7 @@ pub(super) fn free_max(name: &str, polls: bool) -> Duration {
 struct Lock {
     /// Since when each call waits for it.
     waiting: BTreeMap<u64, Instant>,
-    /// Calls that have too little time to subscribe: where the lock is theirs next, all wait until they ask again.
+    /// Calls that have too little time to subscribe, and learn that they are next when they ask again.
     polling: BTreeSet<u64>,
     /// As the server was seen last.
     free_since: Option<Instant>,

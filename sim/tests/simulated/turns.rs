@@ -271,7 +271,7 @@ async fn writes_among_readers(clients: usize, round_trip: Duration) -> Vec<usize
     Arc::into_inner(writes).unwrap().into_inner().unwrap()
 }
 
-/// Their messages come in one order, and whoever gets them first asks first.
+/// Messages arrive in one order, so the first client to get one asks first.
 #[tokio::test(start_paused = true)]
 async fn clients_write_among_readers_in_turns() {
     for (clients, round_trip) in [(4, 2), (8, 2), (4, 10), (2, 10)] {

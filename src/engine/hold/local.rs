@@ -396,7 +396,9 @@ impl LocalLock {
     pub(crate) fn end_turn(&self, among_readers: bool, now: Tick) -> bool {
         let ends = self.hint().ends();
         if among_readers {
-            self.turns().end_among_readers(ends, fastrand::f64(), now)
+            let was_refused = self.was_refused_lately(now);
+            self.turns()
+                .end_among_readers(ends, was_refused, fastrand::f64(), now)
         } else {
             self.turns().end(now)
         }

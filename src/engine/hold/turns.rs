@@ -3,7 +3,7 @@
 //! In its turn the tasks of a client hand the lock off to each other, a limited number of times and for a limited
 //! time. Then the client backs off until each of the other listening clients has released the lock once, as far as
 //! messages show. All clients that want a lock therefore get it in turn, and few attempts after a message fail. The
-//! messages that count report the end of a hold that kept out all others.
+//! messages that count report the end of a hold that kept out all others, or of a wait for one.
 //! Invariant: a client backs off for a limited time, and only for others that listen.
 
 use std::time::Duration;
@@ -33,6 +33,9 @@ const AFTER_OTHERS: Duration = Duration::from_millis(1);
 
 /// Each message lengthens its pause, up to this many times.
 const LATER_MAX: u32 = 5;
+
+/// A client that has released nothing for this long was idle.
+const IDLE_AFTER: Duration = Duration::from_millis(250);
 
 /// Other clients that listened, but did not take the free lock this many times in a row, are left out for
 /// [`ABSENT_FOR`]: their processes may be stopped.
@@ -198,13 +201,21 @@ impl Turns {
     /// As [`end`](Self::end), for a writer among readers. Readers keep it out like the writers of others, so a refusal
     /// does not show that the others had their turn. Until they had, it comes after them at each attempt, but it does not
     /// wait for them: readers wait behind it. `jitter`, from 0 to 1, lengthens its pause, so that clients get out of step.
-    pub(super) fn end_among_readers(&mut self, messages: u64, jitter: f64, now: Tick) -> bool {
+    /// A client that was idle, and was not refused lately, does not pause.
+    pub(super) fn end_among_readers(
+        &mut self,
+        messages: u64,
+        was_refused: bool,
+        jitter: f64,
+        now: Tick,
+    ) -> bool {
         // Hand-offs are limited as for other kinds, but messages decide here when it comes after the others.
         let _is_last = self.count_turn(now);
         let others = self.others_at(now);
         let is_owing = |released: &Released| {
             let is_over = released.turn_began.until(now) > time_max(self.trip);
-            is_over && messages < released.next_turn && others > 0
+            let is_wanted = was_refused || released.at.until(now) <= IDLE_AFTER;
+            is_over && messages < released.next_turn && is_wanted && others > 0
         };
         // The others get the message of a release of this client, and ask.
         let later = (AFTER_OTHERS + self.trip).mul_f64(1.0 + jitter);
@@ -547,10 +558,10 @@ mod tests {
     fn among_readers_it_comes_after_the_others_until_each_has_had_its_turn() {
         let mut turns = among_readers(&[0, 1_000, 2_000], 2);
         assert!(
-            !turns.end_among_readers(3, 0.0, at(5_000)),
+            !turns.end_among_readers(3, true, 0.0, at(5_000)),
             "within its turn"
         );
-        assert!(turns.end_among_readers(3, 0.0, at(5_001)));
+        assert!(turns.end_among_readers(3, true, 0.0, at(5_001)));
         assert_eq!(turns.back_off_end(3, at(5_001)), Some(at(6_001)));
         assert_eq!(
             turns.back_off_end(4, at(9_500)),
@@ -559,18 +570,18 @@ mod tests {
         );
         assert_eq!(turns.back_off_end(4, at(10_001)), None);
         assert!(
-            turns.end_among_readers(4, 0.0, at(11_000)),
+            turns.end_among_readers(4, true, 0.0, at(11_000)),
             "one is missing"
         );
         assert_eq!(turns.back_off_end(5, at(11_500)), None, "both had it");
-        assert!(!turns.end_among_readers(5, 0.0, at(12_000)));
+        assert!(!turns.end_among_readers(5, true, 0.0, at(12_000)));
         turns.note_release(at(13_000), 5);
         assert!(
-            !turns.end_among_readers(6, 0.0, at(18_000)),
+            !turns.end_among_readers(6, true, 0.0, at(18_000)),
             "its next turn"
         );
-        assert!(turns.end_among_readers(6, 0.0, at(18_001)));
-        assert!(!among_readers(&[0, 1_000], 0).end_among_readers(2, 0.0, at(9_000)));
+        assert!(turns.end_among_readers(6, true, 0.0, at(18_001)));
+        assert!(!among_readers(&[0, 1_000], 0).end_among_readers(2, true, 0.0, at(9_000)));
     }
 
     #[test]
@@ -578,9 +589,20 @@ mod tests {
         let mut turns = Turns::default();
         for (round, now) in (0..3).map(|round| (round, at(round * 1_000))) {
             spend_turn(&mut turns, now);
-            assert!(!turns.end_among_readers(round, 0.0, now), "no one listens");
+            assert!(
+                !turns.end_among_readers(round, true, 0.0, now),
+                "no one listens"
+            );
             assert!(turns.try_spend_handoff(now) && turns.try_defer_downgrade(now).is_some());
         }
+    }
+
+    #[test]
+    fn among_readers_it_waits_for_nobody_after_an_idle_time() {
+        let mut turns = among_readers(&[0, 6_000], 1);
+        assert!(turns.end_among_readers(2, false, 0.0, at(256_000)));
+        assert!(!turns.end_among_readers(2, false, 0.0, at(256_001)));
+        assert!(turns.end_among_readers(2, true, 0.0, at(256_001)));
     }
 
     /// Others that only read listen as well.
@@ -589,17 +611,17 @@ mod tests {
         let mut turns = among_readers(&[0, 6_000], 3);
         for turn in 0..3 {
             let (messages, now) = (2 + turn, at(7_000 + turn * 2_000));
-            assert!(turns.end_among_readers(messages, 0.0, now));
+            assert!(turns.end_among_readers(messages, true, 0.0, now));
             turns.begin(messages, 0, now);
             // Refusals are theirs, too.
             turns.seen_elsewhere(true);
             turns.note_release(now, messages);
         }
         turns.note_release(at(100_000), 5);
-        assert!(!turns.end_among_readers(6, 0.0, at(110_000)));
+        assert!(!turns.end_among_readers(6, true, 0.0, at(110_000)));
         turns.note_release(at(262_000), 6);
         assert!(
-            turns.end_among_readers(7, 0.0, at(268_000)),
+            turns.end_among_readers(7, true, 0.0, at(268_000)),
             "a while later"
         );
     }

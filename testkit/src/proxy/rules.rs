@@ -68,6 +68,7 @@ pub(super) struct Rules {
     pub(super) cut_marker: Option<Vec<u8>>,
     pub(super) fired: u64,
     pub(super) dropped: u64,
+    pub(super) dropped_requests: usize,
     pub(super) asked_for: u64,
     links: BTreeMap<u64, Link>,
     next_id: u64,
@@ -158,6 +159,7 @@ impl Rules {
         }
         // Requests caught by a marker are out of reach of other faults.
         if link.requests.lossy || (self.requests == Flow::Drop && !link.held) {
+            self.dropped_requests += 1;
             link.requests.lossy = true;
             return;
         }
@@ -263,7 +265,7 @@ impl Rules {
         self.requests = flow;
         for link in self.links.values_mut() {
             if flow == Flow::Drop && !link.held {
-                link.requests.discard();
+                self.dropped_requests += link.requests.discard();
             }
             link.wake();
         }
@@ -344,11 +346,13 @@ impl Lane {
         }
     }
 
-    /// Drops all bytes but keeps the end.
-    fn discard(&mut self) {
+    /// Drops all bytes but keeps the end. Returns the number of chunks.
+    fn discard(&mut self) -> usize {
         let before = self.queue.len();
         self.queue.retain(|(_, item)| *item == Item::End);
-        self.lossy |= self.queue.len() < before;
+        let dropped = before - self.queue.len();
+        self.lossy |= dropped > 0;
+        dropped
     }
 
     fn hurry(&mut self, now: Instant) {

@@ -6,7 +6,7 @@ use lockset::{Loss, LostReason, Owner};
 use lockset_testkit::{Server, eventually, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{LEASE, SOON, client, idle};
+use crate::support::{LEASE, SOON, client, client_with_lease, idle};
 
 /// Whether it resolves within a few turns of the runtime.
 async fn resolves(loss: &Loss) -> bool {
@@ -18,12 +18,13 @@ async fn resolves(loss: &Loss) -> bool {
 /// After a loss, every task and thread sees it, and keeps seeing it.
 async fn it_says_what_the_guard_says<P: Primitive>() {
     let server = Server::start();
-    let client = client(&server.url()).await;
+    let lease = LEASE * 3;
+    let client = client_with_lease(&server.url(), lease).await;
     let lock = P::of(&client, "x");
     let guard = lock.lock().await.unwrap();
     let loss = guard.loss();
     assert_eq!((loss.is_lost(), loss.reason()), (false, None));
-    assert!(!loss.remaining().is_zero() && loss.remaining() <= LEASE);
+    assert!(!loss.remaining().is_zero() && loss.remaining() <= lease);
     let (by_task, by_thread) = (loss.clone(), loss.clone());
     let task = lockset_testkit::spawn(async move { by_task.wait().await });
     let thread = tokio::task::spawn_blocking(move || {
@@ -106,7 +107,7 @@ async fn a_task_waiting_for_the_loss_can_rest_after_a_release<P: Primitive>() {
 /// Each guard has its own view, even if guards share a hold.
 async fn it_ends_with_its_own_guard<P: Primitive>() {
     let server = Server::start();
-    let client = client(&server.url()).await;
+    let client = client_with_lease(&server.url(), LEASE * 3).await;
     let owner = Owner::new();
     let lock = P::of(&client, "x").owner(&owner);
     let outer = lock.lock().await.unwrap();
@@ -160,7 +161,7 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "multi_thread":
 #[tokio::test]
 async fn the_loss_view_of_a_writer_follows_its_reader() {
     let server = Server::start();
-    let client = client(&server.url()).await;
+    let client = client_with_lease(&server.url(), LEASE * 3).await;
     let lock = client.rw_lock("x");
     let writing = lock.write().await.unwrap();
     let of_writing = writing.loss();

@@ -26,8 +26,11 @@ async fn refused(url: &str) -> Error {
 #[tokio::test]
 async fn an_error_names_the_server() {
     let server = Server::start();
-    let client = hasty_client(&server.url()).await;
-    let lock = client.lock(unique_name("lock"));
+    let [patient, hasty] = [
+        client(&server.url()).await,
+        hasty_client(&server.url()).await,
+    ];
+    let lock = patient.lock(unique_name("lock"));
     let mut admin = server.admin().await;
     let mut full = redis::cmd("CONFIG");
     full.arg("SET").arg("maxmemory").arg("1");
@@ -37,6 +40,7 @@ async fn an_error_names_the_server() {
         error.is_refused() && is_plain(&error, server.addr()),
         "{error}"
     );
+    let lock = hasty.lock(unique_name("lock"));
     server.stop();
     let error = within(SOON, lock.try_lock()).await.unwrap_err();
     server.cont();

@@ -6,13 +6,13 @@ use lockset::{Backoff, Client, Lock, Member, MultiLock};
 use lockset_testkit::{Server, unique_name, within};
 
 use crate::support::{
-    SOON, ask, idle, nothing_left, patient_client, took_less, user_without, waiting,
+    BY_MESSAGE, SOON, ask, idle, nothing_left, patient_client, took_less, user_without, waiting,
 };
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Well below the poll interval of a client with the default lease, but several pauses.
-const BY_PAUSES: Duration = Duration::from_millis(700);
+/// Below the poll interval of a client with the default lease, but many pauses.
+const BY_PAUSES: Duration = BY_MESSAGE;
 
 const ROUNDS: usize = 5;
 

@@ -115,7 +115,7 @@ async fn a_busy_client<P: Primitive>() {
 
 /// The undo is as old as its lease when the server answers again.
 async fn an_outage_longer_than_a_lease_that_is_just_over<P: Primitive>() {
-    const LEASE: Duration = Duration::from_secs(2);
+    const LEASE: Duration = Duration::from_secs(4);
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let ours = Client::builder(&proxy.url()).lease(LEASE).build();

@@ -13,9 +13,12 @@ use crate::support::{
     LEASE, SLACK, SOON, client, idle, nothing_left, patient_client, took_less, waiting,
 };
 
-/// One span is shorter than a lease and one is longer, so the lease at the server must change in
+/// The lease of holds with one of the spans.
+const RENEWED: Duration = Duration::from_millis(1_800);
+
+/// One span is shorter than that lease and one is longer, so the lease at the server must change in
 /// both directions.
-const SPANS: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(1_600)];
+const SPANS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(2_400)];
 
 /// How long a waiter may take to notice the end of a lease.
 const NOTICE: Duration = Duration::from_millis(1_100);
@@ -32,7 +35,8 @@ async fn a_release_before_the_minimum_time_leaves_the_lock_held<P: Primitive>() 
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     for (span, is_dropped) in [(SPANS[0], false), (SPANS[0], true), (SPANS[1], false)] {
         let (owner, name) = (Owner::new(), unique_name("least"));
-        let lock = P::of(&ours, &name).owner(&owner).at_least(span);
+        let lock = P::of(&ours, &name).lease(RENEWED).owner(&owner);
+        let lock = lock.at_least(span);
         let since = Instant::now();
         let guard = lock.lock().await.unwrap();
         if is_dropped {
@@ -59,7 +63,8 @@ async fn a_release_before_the_minimum_time_leaves_the_lock_held<P: Primitive>() 
 
 async fn a_release_after_the_minimum_time_is_ordinary<P: Primitive>() {
     let (server, ours, name) = started("least").await;
-    let guard = P::of(&ours, &name).at_least(SPANS[0]).lock().await.unwrap();
+    let lock = P::of(&ours, &name).lease(RENEWED).at_least(SPANS[0]);
+    let guard = lock.lock().await.unwrap();
     let work = tokio::time::sleep(SPANS[0]);
     guard.run(work).await.unwrap();
     guard.release().await.unwrap();
@@ -74,11 +79,8 @@ async fn the_end_of_another_guard_keeps_the_minimum_time<P: Primitive>() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let most = Duration::from_millis(300);
-    for (span, is_fixed) in [
-        (SPANS[0] * 2, false),
-        (SPANS[0] * 2, true),
-        (SPANS[1], false),
-    ] {
+    // All are longer than the lease.
+    for (span, is_fixed) in [(SPANS[0], false), (SPANS[0], true), (SPANS[1], false)] {
         let (owner, name) = (Owner::new(), unique_name("least"));
         let lock = P::of(&ours, &name).owner(&owner);
         let since = Instant::now();
@@ -141,7 +143,8 @@ async fn a_guard_is_lost_after_max_hold<P: Primitive>() {
     for span in SPANS {
         let name = unique_name("most");
         let since = Instant::now();
-        let guard = P::of(&ours, &name).max_hold(span).lock().await.unwrap();
+        let lock = P::of(&ours, &name).lease(RENEWED).max_hold(span);
+        let guard = lock.lock().await.unwrap();
         let rival = P::rival(&theirs, &name);
         let waiter = lockset_testkit::spawn(async move {
             let next = within(SOON, rival.lock()).await.unwrap();
@@ -170,7 +173,7 @@ async fn a_guard_is_lost_after_max_hold<P: Primitive>() {
 async fn each_guard_has_a_max_of_its_own<P: Primitive>() {
     let (server, ours, name) = started("most").await;
     let owner = Owner::new();
-    let lock = P::of(&ours, &name).owner(&owner);
+    let lock = P::of(&ours, &name).lease(RENEWED).owner(&owner);
     let unbounded = lock.lock().await.unwrap();
     let bounded = lock.clone().max_hold(SPANS[0]).lock().await.unwrap();
     let again = bounded.reenter().await.unwrap();
@@ -179,7 +182,7 @@ async fn each_guard_has_a_max_of_its_own<P: Primitive>() {
     assert!(!unbounded.is_lost());
     drop((bounded, again));
     assert!(
-        tokio::time::timeout(LEASE * 2, unbounded.lost())
+        tokio::time::timeout(RENEWED * 2, unbounded.lost())
             .await
             .is_err()
     );
@@ -246,8 +249,10 @@ async fn nothing_is_handed_off_before_its_time() {
 async fn a_hand_off_restarts_max_hold() {
     let server = Server::start();
     let ours = client(&server.url()).await;
-    let (span, work) = (Duration::from_millis(500), Duration::from_millis(200));
-    let lock = ours.lock(unique_name("most")).max_hold(span);
+    // The work of all takes longer than the max, and the lease of each ends with its max.
+    let (span, work) = (Duration::from_millis(1_200), Duration::from_millis(200));
+    let lock = ours.lock(unique_name("most")).lease(RENEWED);
+    let lock = lock.max_hold(span);
     let tasks: Vec<_> = (0..8)
         .map(|_| {
             let lock = lock.clone();
@@ -277,7 +282,7 @@ async fn a_hand_off_restarts_max_hold() {
 async fn the_lease_at_the_server_ends_with_the_max() {
     let server = Server::start();
     let ours = patient_client(&server.url()).await;
-    let (name, span) = (unique_name("most"), Duration::from_secs(2));
+    let (name, span) = (unique_name("most"), Duration::from_secs(3));
     let lock = ours.lock(&name).max_hold(span);
     let guard = lock.lock().await.unwrap();
     for _ in 0..20 {
@@ -412,7 +417,8 @@ async fn a_majority_keeps_and_ends_a_redlock() {
     let (ours, theirs) = (clients().await, clients().await);
     let (name, span) = (unique_name("spans"), SPANS[0]);
     let since = Instant::now();
-    let guard = ours.lock(&name).at_least(span).lock().await.unwrap();
+    let lock = ours.lock(&name).lease(RENEWED);
+    let guard = lock.clone().at_least(span).lock().await.unwrap();
     guard.release().await.unwrap();
     assert!(theirs.lock(&name).try_lock().await.unwrap().is_none());
     let guard = within(SOON, theirs.lock(&name).lock()).await.unwrap();
@@ -420,7 +426,7 @@ async fn a_majority_keeps_and_ends_a_redlock() {
     guard.release().await.unwrap();
 
     let since = Instant::now();
-    let guard = ours.lock(&name).max_hold(SPANS[1]).lock().await.unwrap();
+    let guard = lock.max_hold(SPANS[1]).lock().await.unwrap();
     let next = within(SOON, theirs.lock(&name).lock()).await.unwrap();
     assert!(since.elapsed() >= SPANS[1] && guard.is_lost());
     assert_eq!(guard.lost().await, LostReason::MaxHold);

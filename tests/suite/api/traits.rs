@@ -6,7 +6,7 @@ use lockset::{Client, Guard, Lock, LostReason, Member, MultiLock, Owner, Redlock
 use lockset_testkit::{Server, within};
 
 use crate::primitive::{Primitive, for_every_primitive};
-use crate::support::{SOON, client, idle, nothing_left};
+use crate::support::{LEASE, SOON, client, client_with_lease, idle, nothing_left};
 
 /// Works with any lock: acquires it in each way, re-enters it and releases it.
 async fn use_it<L: Lock>(lock: L) -> lockset::Result<()> {
@@ -62,7 +62,7 @@ struct Session {
 
 async fn any_guard_in_a_struct<P: Primitive>() {
     let server = Server::start();
-    let client = client(&server.url()).await;
+    let client = client_with_lease(&server.url(), LEASE * 3).await;
     let lock = P::of(&client, "x").fenced();
     let taken = lock.lock().await.unwrap();
     let (owner, token) = (taken.owner().clone(), taken.fencing_token());

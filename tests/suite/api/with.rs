@@ -14,7 +14,9 @@ use lockset::{
 };
 use lockset_testkit::{Server, eventually, within};
 
-use crate::support::{LEASE, SOON, client, command, idle, nothing_left, patient_client, took_less};
+use crate::support::{
+    LEASE, SOON, client, client_with_lease, command, idle, nothing_left, patient_client, took_less,
+};
 
 /// How to create a lock of a kind, and its rival.
 trait Kind: Lock {
@@ -143,7 +145,7 @@ async fn a_lock_that_others_hold<L: Kind>() {
 /// The body is dropped at once and does not complete.
 async fn a_lock_that_is_lost<L: Kind>() {
     let server = Server::start();
-    let client = client(&server.url()).await;
+    let client = client_with_lease(&server.url(), LEASE * 3).await;
     let lock = L::of(&client);
     let over = Arc::new(AtomicBool::new(false));
     let stopped = lock.with(SOON, async |guard| {

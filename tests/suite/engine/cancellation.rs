@@ -13,10 +13,11 @@ use std::time::Duration;
 use lockset::{Client, FairLock, Owner, ReadSide, WriteSide};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
+use crate::engine::impatient::taken;
 use crate::primitive::{Guard, Primitive, for_every_primitive};
 use crate::support::{
-    SOON, hasty_client, hold_counts, idle, keys_left, lock_keys, nothing_left, patient_client,
-    took_less, waiting,
+    BY_MESSAGE, PATIENCE, SOON, hasty_client, hold_counts, idle, keys_left, lock_keys,
+    nothing_left, patient_client, took_less, waiting,
 };
 
 /// No future here needs more polls.
@@ -114,7 +115,8 @@ impl World {
         let next = next.expect("another client gets it at once");
         next.release().await.unwrap();
         // The client itself still works.
-        let guard = within(SOON, P::of(&self.ours, name).lock()).await.unwrap();
+        let lock = P::of(&self.ours, name).give_up_after(PATIENCE);
+        let guard = within(SOON, lock.lock()).await.unwrap();
         guard.release().await.unwrap();
     }
 }
@@ -209,7 +211,7 @@ async fn a_wait_that_ends_with_a_grant<P: Primitive>() {
 /// Held by another task of this client.
 async fn a_wait_for_the_same_client<P: Primitive>() {
     at_every_poll::<P, _>(
-        async |world, name| P::rival(&world.ours, name).lock().await.unwrap(),
+        async |world, name| taken(&P::rival(&world.ours, name)).await,
         async |world, name, _, polls| {
             let lock = world.lock::<P>(name);
             let wait = lock.try_lock_for(Duration::from_millis(10));
@@ -233,7 +235,7 @@ async fn a_wait_that_ends_with_a_pass<P: Primitive>() {
         };
         at_every_poll::<P, _>(
             async |world, name| {
-                let held = terms(world, name).lock().await.unwrap();
+                let held = taken(&terms(world, name)).await;
                 std::sync::Mutex::new(Some(held))
             },
             async |world, name, held, polls| {
@@ -259,7 +261,7 @@ async fn a_wait_that_ends_with_a_pass<P: Primitive>() {
 
 async fn a_re_entry<P: Primitive>() {
     at_every_poll::<P, _>(
-        async |world, name| world.lock::<P>(name).lock().await.unwrap(),
+        async |world, name| taken(&world.lock::<P>(name)).await,
         async |_, _, guard, polls| {
             let done = poll_times(guard.reenter(), polls).await;
             let ended = done.is_some();
@@ -274,7 +276,7 @@ async fn a_re_entry<P: Primitive>() {
 async fn a_release<P: Primitive>() {
     at_every_poll::<P, _>(
         async |world, name| {
-            let guard = world.lock::<P>(name).lock().await.unwrap();
+            let guard = taken(&world.lock::<P>(name)).await;
             std::sync::Mutex::new(Some(guard))
         },
         async |_, _, guard, polls| {
@@ -290,7 +292,8 @@ async fn an_inner_release_keeps_the_outer<P: Primitive>() {
     let world = World::new().await;
     let name = unique_name("lock");
     let owner = Owner::new();
-    let outer = world.lock::<P>(&name).owner(&owner).lock().await.unwrap();
+    let lock = world.lock::<P>(&name).owner(&owner);
+    let outer = lock.give_up_after(PATIENCE).lock().await.unwrap();
     for moment in MOMENTS {
         let inner = outer.reenter().await.unwrap();
         poll_times(inner.release(), (1, moment)).await;
@@ -422,7 +425,7 @@ async fn a_place_in_the_fair_queue() {
             };
             let (next, (done, released)) = tokio::join!(next, release);
             // The timers of its client take a second.
-            took_less(released, Duration::from_millis(700));
+            took_less(released, BY_MESSAGE);
             next.release().await.unwrap();
             done.is_some()
         },
@@ -477,7 +480,7 @@ async fn a_writer_that_readers_let_go_first() {
             };
             let (reader, (done, left)) = tokio::join!(reader, write);
             // The timers of its client take a second.
-            took_less(left, Duration::from_millis(700));
+            took_less(left, BY_MESSAGE);
             drop(reader);
             done.is_some()
         },
@@ -489,7 +492,7 @@ async fn a_writer_that_readers_let_go_first() {
 async fn a_downgrade() {
     at_every_poll::<ReadSide, _>(
         async |world, name| {
-            let guard = world.lock::<WriteSide>(name).lock().await.unwrap();
+            let guard = taken(&world.lock::<WriteSide>(name)).await;
             std::sync::Mutex::new(Some(guard))
         },
         async |_, _, guard, polls| {
@@ -505,7 +508,7 @@ async fn a_downgrade() {
 async fn a_downgrade_of_one_of_two() {
     at_every_poll::<ReadSide, _>(
         async |world, name| {
-            let outer = world.lock::<WriteSide>(name).lock().await.unwrap();
+            let outer = taken(&world.lock::<WriteSide>(name)).await;
             let inner = outer.reenter().await.unwrap();
             (outer, std::sync::Mutex::new(Some(inner)))
         },

@@ -10,7 +10,7 @@ use lockset::{Client, LostReason, Owner};
 use lockset_testkit::{eventually, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
-use crate::support::{LEASE, SOON, idle, waiting};
+use crate::support::{BY_MESSAGE, LEASE, SOON, idle, waiting};
 use crate::world::{World, for_every_world};
 
 /// A world, two unrelated clients, and a name.
@@ -116,7 +116,6 @@ async fn a_task_of_the_same_owner_enters_from_the_queue<P: Primitive, W: World>(
 async fn a_waiter_gets_it_on_release<P: Primitive, W: World>() {
     let (world, ours, theirs, name) = two_clients::<W>().await;
     // By message, because the timers of these clients would take a second.
-    let by_message = Duration::from_millis(700);
     let hand_over = hands_over(
         &world,
         &name,
@@ -124,7 +123,7 @@ async fn a_waiter_gets_it_on_release<P: Primitive, W: World>() {
         P::rival(&theirs, &name),
         &theirs,
     );
-    assert!(hand_over.await < by_message);
+    assert!(hand_over.await < BY_MESSAGE);
     let hand_over = hands_over(
         &world,
         &name,
@@ -132,7 +131,7 @@ async fn a_waiter_gets_it_on_release<P: Primitive, W: World>() {
         P::of(&ours, &name),
         &ours,
     );
-    assert!(hand_over.await < by_message);
+    assert!(hand_over.await < BY_MESSAGE);
 }
 
 /// Measures the time from a release until the waiter is granted the lock.
@@ -228,9 +227,8 @@ async fn a_renewed_lease_lasts_and_a_release_is_silent<P: Primitive, W: World>()
 
 async fn a_fixed_lease_ends_with_a_loss<P: Primitive, W: World>() {
     let (world, ours, theirs, name) = two_clients::<W>().await;
-    let lease = Duration::from_millis(300);
     let started = Instant::now();
-    let guard = P::of(&ours, &name).fixed_lease(lease).lock().await.unwrap();
+    let guard = P::of(&ours, &name).fixed_lease(LEASE).lock().await.unwrap();
     let local_end = Instant::now() + guard.remaining();
     let server_end = first_end(&world, &P::names(&name)).await;
     assert!(local_end < server_end, "the local deadline is the earlier");
@@ -245,7 +243,7 @@ async fn a_fixed_lease_ends_with_a_loss<P: Primitive, W: World>() {
     assert!(guard.is_lost());
     assert_eq!(guard.remaining(), Duration::ZERO);
     let theirs_now = within(SOON, waiter).await.unwrap();
-    assert!(started.elapsed() >= lease, "but not before the server's");
+    assert!(started.elapsed() >= LEASE, "but not before the server's");
     assert!(guard.reenter().await.expect_err("lost").is_not_held());
     let error = guard.release().await.unwrap_err();
     assert!(error.is_not_held());

@@ -49,10 +49,30 @@ async fn cold(server: &Server, what: &str) -> [u64; 2] {
     trips
 }
 
+/// The least of some runs, up to one that is as expected: a delay may look like a round trip, and hides none.
+async fn least(expected: [u64; 2], mut run: impl AsyncFnMut() -> [u64; 2]) -> [u64; 2] {
+    let mut least = [u64::MAX; 2];
+    for _ in 0..5 {
+        let trips = run().await;
+        least = [0, 1].map(|at| least[at].min(trips[at]));
+        if least == expected {
+            break;
+        }
+    }
+    least
+}
+
 #[tokio::test]
 async fn the_first_grant_takes_few_round_trips() {
+    const FEW: [u64; 2] = [2, 3];
     let server = Server::start();
-    let strange = cold(&server, "a server that knows no scripts").await;
-    let known = cold(&server, "a server that knows the scripts").await;
-    assert_eq!((strange, known), ([2, 3], [2, 3]));
+    let strange = least(FEW, async || {
+        command(&server, &["SCRIPT", "FLUSH"]).await;
+        cold(&server, "a server that knows no scripts").await
+    });
+    let strange = strange.await;
+    let known = least(FEW, async || {
+        cold(&server, "a server that knows the scripts").await
+    });
+    assert_eq!((strange, known.await), (FEW, FEW));
 }

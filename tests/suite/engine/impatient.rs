@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use lockset::{Client, ReentrantGuard, ReentrantLock};
+use lockset::Client;
 use lockset_testkit::{Proxy, Server, eventually, unique_name};
 use tokio::time::timeout;
 
-use crate::support::{LEASE, SOON, idle, nothing_left, patient_client};
+use crate::primitive::Primitive;
+use crate::support::{LEASE, SOON, cycle, idle, nothing_left, patient_client};
 
 /// The server takes five times as long to answer.
 const IMPATIENT: Duration = Duration::from_millis(10);
@@ -20,7 +21,7 @@ async fn through_a_proxy() -> (Server, Proxy, Client) {
 }
 
 /// Retries, because a busy machine may take longer to answer than the handle waits.
-async fn taken(lock: &ReentrantLock) -> ReentrantGuard {
+pub(crate) async fn taken<P: Primitive>(lock: &P) -> P::Guard {
     for _ in 0..20 {
         if let Ok(guard) = lock.lock().await {
             return guard;
@@ -60,7 +61,9 @@ async fn abandoned_calls_keep_the_shared_connection() {
 #[tokio::test]
 async fn abandoned_calls_do_not_break_renewals() {
     let (server, proxy, client) = through_a_proxy().await;
-    let renewed = client.lock(unique_name("lock")).lease(LEASE);
+    // A sixth of it without a reply ends the connection for renewals.
+    let lease = Duration::from_secs(3);
+    let renewed = client.lock(unique_name("lock")).lease(lease);
     let renewed = renewed.lock().await.unwrap();
     let mut guards = Vec::new();
     for _ in 0..20 {
@@ -74,7 +77,8 @@ async fn abandoned_calls_do_not_break_renewals() {
         let error = guard.release().await.unwrap_err();
         assert!(error.is_io(), "{error}");
     }
-    assert!(timeout(LEASE * 2, renewed.lost()).await.is_err());
+    let watched = lease + Duration::from_secs(1);
+    assert!(timeout(watched, renewed.lost()).await.is_err());
     assert_eq!(proxy.asked_for(), asked_for, "no connection was replaced");
     proxy.pass();
     drop(renewed);
@@ -86,11 +90,12 @@ async fn abandoned_calls_do_not_break_renewals() {
 #[tokio::test]
 async fn a_short_lease_is_renewed_over_another_connection_when_one_is_dead() {
     let (server, proxy, client) = through_a_proxy().await;
-    let lock = client.lock(unique_name("lock")).lease(LEASE);
+    let lease = LEASE * 2;
+    let lock = client.lock(unique_name("lock")).lease(lease);
     let guard = lock.lock().await.unwrap();
-    assert!(timeout(LEASE * 2, guard.lost()).await.is_err());
+    assert!(timeout(lease, guard.lost()).await.is_err());
     proxy.blackhole_existing();
-    assert!(timeout(LEASE * 3, guard.lost()).await.is_err());
+    assert!(timeout(lease * 3, guard.lost()).await.is_err());
     // The connection for calls is dead as well.
     drop(guard);
     idle(&client).await;
@@ -101,10 +106,9 @@ async fn a_short_lease_is_renewed_over_another_connection_when_one_is_dead() {
 #[tokio::test]
 async fn callers_detect_a_dead_connection_together() {
     let (server, proxy, client) = through_a_proxy().await;
-    let impatient = client
-        .lock(unique_name("lock"))
-        .give_up_after(IMPATIENT * 10);
-    impatient.lock().await.unwrap().release().await.unwrap();
+    let lock = client.lock(unique_name("lock"));
+    cycle(&lock).await;
+    let impatient = lock.give_up_after(IMPATIENT * 10);
     proxy.blackhole_existing();
     eventually(SOON, "there is another connection", async || {
         matches!(impatient.try_lock().await, Ok(Some(_)))

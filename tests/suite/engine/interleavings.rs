@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 use lockset::{Client, LostReason, Member, MultiLock, Owner, RwLock};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
-use crate::support::{SOON, idle, listening, nothing_left, patient_client, took_less, waiting};
-
-/// Well below the poll interval and the heartbeat of a client with the default lease.
-const BY_MESSAGE: Duration = Duration::from_millis(700);
+use crate::support::{
+    BY_MESSAGE, SOON, idle, listening, nothing_left, patient_client, took_less, waiting,
+};
 
 struct Reading {
     server: Server,

@@ -13,7 +13,7 @@ use lockset_testkit::{Server, eventually, unique_name, within};
 
 use crate::primitive::{Primitive, for_every_primitive};
 use crate::support::{
-    LEASE, SLACK, SOON, client, idle, nothing_left, patient_client, took_less, waiting,
+    BY_MESSAGE, LEASE, SLACK, SOON, client, idle, nothing_left, patient_client, took_less, waiting,
 };
 
 /// Time for an answer of a server on this machine.
@@ -165,7 +165,7 @@ async fn a_subscription_left_alone_costs_later_waiters_nothing<P: Primitive>() {
         let began = std::time::Instant::now();
         guard.release().await.unwrap();
         within(SOON, later).await.unwrap().unwrap();
-        took_less(began, SLACK / 2);
+        took_less(began, BY_MESSAGE);
         drop(call);
         idle(&ours).await;
     }

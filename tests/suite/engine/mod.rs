@@ -7,7 +7,7 @@ mod fairness;
 mod first_grant;
 mod hammer;
 mod handoff;
-mod impatient;
+pub(crate) mod impatient;
 mod interleavings;
 mod left_alone;
 mod many_holds;

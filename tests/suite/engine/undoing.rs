@@ -36,7 +36,8 @@ async fn an_attempt_that_runs_late_is_undone<P: Primitive>() {
     assert_eq!(ours.stats().background, 1, "it is still to be undone");
     server.cont();
     let rival = P::rival(&theirs, &name);
-    eventually(LEASE / 2, "it is free", async || {
+    // Before a lease that began now would end.
+    eventually(LEASE * 3 / 4, "it is free", async || {
         matches!(rival.try_lock().await, Ok(Some(_)))
     })
     .await;
@@ -61,7 +62,7 @@ async fn a_renewal_that_runs_late_takes_nothing<P: Primitive>() {
     tokio::time::sleep(LEASE * 3 / 2).await;
     server.cont();
     let rival = P::rival(&theirs, &name);
-    eventually(LEASE / 2, "it is free", async || {
+    eventually(LEASE * 3 / 2, "it is free", async || {
         matches!(rival.try_lock().await, Ok(Some(_)))
     })
     .await;

@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use lockset::{Client, Error, Owner};
 use lockset_testkit::{Proxy, Server, unique_name, within};
 
+use crate::engine::impatient::taken;
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{SLACK, SOON, client, idle, nothing_left, patient_client, took_less, waiting};
 
@@ -132,8 +133,8 @@ async fn a_handle_overrides_the_time_limit<P: Primitive>() {
         let of = |name: &str| P::of(&ours, &unique_name(name)).give_up_after(GIVE_UP);
         let owner = Owner::new();
         let of_held = of("held");
-        let held = of_held.clone().owner(&owner).lock().await.unwrap();
-        let other = of("other").lock().await.unwrap();
+        let held = taken(&of_held.clone().owner(&owner)).await;
+        let other = taken(&of("other")).await;
         let lock = of("free");
         way.begin(outage);
         fails_within(bound, lock.try_lock()).await;
@@ -224,7 +225,7 @@ async fn a_lease_shorter_than_the_round_trip_is_an_error<P: Primitive>() {
 
 /// After one late answer, the lock is requested again.
 async fn a_late_grant_is_no_guard<P: Primitive>() {
-    const SHORT: Duration = Duration::from_millis(300);
+    const SHORT: Duration = Duration::from_millis(600);
     let way = Way::new().await;
     let ours = patient_client(&way.proxy.url()).await;
     let lock = P::of(&ours, &unique_name("lock")).fixed_lease(SHORT);
@@ -234,8 +235,8 @@ async fn a_late_grant_is_no_guard<P: Primitive>() {
         assert!(!guard.is_lost());
         guard.release().await
     });
-    // The lock is granted, and its lease passes.
-    tokio::time::sleep(SHORT * 2).await;
+    // The lock is granted, and its lease passes, but not the time for a reply.
+    tokio::time::sleep(SHORT * 5 / 4).await;
     way.proxy.pass();
     within(SOON, call).await.unwrap().unwrap();
     nothing_left(&way.server).await;
@@ -303,7 +304,8 @@ async fn a_ping_says_whether_the_server_answers() {
 #[tokio::test]
 async fn a_ping_is_one_round_trip_and_ends_with_the_limit_of_the_client() {
     let server = Server::start();
-    let limit = Duration::from_millis(300);
+    // Together with the slack, it is less than the default.
+    let limit = Duration::from_millis(900);
     let ours = Client::builder(&server.url()).give_up_after(limit);
     let ours = ours.build().await.unwrap();
     let evals = async || server.commandstats().await.get("eval").copied();

@@ -154,7 +154,8 @@ async fn a_killed_holder_frees_the_lock_with_its_lease() {
     nothing_left(&server).await;
 }
 
-#[tokio::test]
+// The answers block a thread, which must not be the thread that renews.
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_holder_learns_of_its_loss_at_its_first_check() {
     let server = Server::start();
     let name = unique_name("lock");

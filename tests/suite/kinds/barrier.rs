@@ -10,11 +10,9 @@ use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 use crate::engine::cancellation::poll_times;
 use crate::failures::process::{Process, started_for};
 use crate::support::{
-    LEASE, SLACK, SOON, ask, client, command, idle, listening, patient_client, took_less,
+    BY_MESSAGE, LEASE, SLACK, SOON, ask, client, command, idle, listening, patient_client,
+    took_less,
 };
-
-/// Well below every poll interval of a client with the default lease.
-const BY_MESSAGE: Duration = Duration::from_millis(700);
 
 struct Scene {
     server: Server,

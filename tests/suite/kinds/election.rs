@@ -9,12 +9,9 @@ use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 use crate::engine::cancellation::poll_times;
 use crate::failures::process::{Process, started_for};
 use crate::support::{
-    LEASE, SLACK, SOON, client, command, idle, listening, nothing_left, patient_client, took_less,
-    waiting,
+    BY_MESSAGE, LEASE, SLACK, SOON, client, command, idle, listening, nothing_left, patient_client,
+    took_less, waiting,
 };
-
-/// Well below every poll interval of a client with the default lease.
-const BY_MESSAGE: Duration = Duration::from_millis(700);
 
 struct Scene {
     server: Server,
@@ -278,15 +275,18 @@ async fn a_former_leader_cannot_publish() {
 async fn the_value_is_kept_and_comes_back() {
     let server = Server::start();
     let ours = client(&server.url()).await;
+    let lease = LEASE * 4 / 3;
     let election = ours.election(unique_name("election")).value("a");
+    let election = election.lease(lease);
     let leadership = election.campaign().await.unwrap();
     let key = format!("lockset_leader:{{{}}}", election.name());
     command(&server, &["DEL", &key]).await;
-    eventually(LEASE + SOON, "the value is back", async || {
+    eventually(lease + SOON, "the value is back", async || {
         value(election.leader().await.unwrap().as_ref()) == Some("a")
     })
     .await;
-    tokio::time::sleep(LEASE * 5).await;
+    // It lives for four leases.
+    tokio::time::sleep(lease * 9 / 2).await;
     let seen = election.leader().await.unwrap();
     assert_eq!(value(seen.as_ref()), Some("a"), "for longer than it lives");
     leadership.resign().await.unwrap();
@@ -370,7 +370,7 @@ async fn a_shut_down_client_ends_campaigns_and_observers() {
 async fn a_lost_reply_changes_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
-    let ours = client(&proxy.url()).await;
+    let ours = patient_client(&proxy.url()).await;
     let election = ours.election(unique_name("election"));
     election.campaign().await.unwrap().resign().await.unwrap();
     for marker in ["lockset_leader", "lockset_leader"] {

@@ -8,10 +8,9 @@ use lockset::{Client, Latch};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
 use crate::engine::cancellation::poll_times;
-use crate::support::{SOON, ask, client, command, idle, listening, patient_client, took_less};
-
-/// Well below every poll interval of a client with the default lease.
-const BY_MESSAGE: Duration = Duration::from_millis(700);
+use crate::support::{
+    BY_MESSAGE, SOON, ask, client, command, idle, listening, patient_client, took_less,
+};
 
 struct Scene {
     server: Server,
@@ -91,7 +90,7 @@ async fn a_wait_times_out_after_a_last_attempt() {
     // The waiter gets no message.
     let waiter = scene.latch.clone();
     let waiter =
-        lockset_testkit::spawn(async move { waiter.wait_for(Duration::from_millis(400)).await });
+        lockset_testkit::spawn(async move { waiter.wait_for(Duration::from_millis(900)).await });
     listening(&scene.server).await;
     command(&scene.server, &["DEL", &scene.name]).await;
     assert!(waiter.await.unwrap().unwrap(), "the last look");
@@ -330,7 +329,8 @@ async fn waiters_that_begin_together_subscribe_once() {
     let mut calls = scene.server.commandstats().await;
     eventually(SOON, "all have asked twice", async || {
         calls = scene.server.commandstats().await;
-        calls.get("evalsha") == Some(&(2 * WAITERS))
+        // More, if some have polled.
+        calls.get("evalsha") >= Some(&(2 * WAITERS))
     })
     .await;
     assert_eq!(calls["subscribe"], 1);

@@ -16,7 +16,7 @@ use crate::support::{
 
 /// Longer than a test.
 const WINDOW: Duration = Duration::from_secs(60);
-const SHORT: Duration = Duration::from_millis(600);
+const SHORT: Duration = Duration::from_millis(1_500);
 
 /// The error type of the bodies.
 #[derive(Debug)]
@@ -316,7 +316,10 @@ async fn a_job_is_not_run_again_too_soon() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let name = unique_name("job");
-    let job = |client: &Client| client.job(&name).at_least(SHORT).at_most(SHORT * 2);
+    let job = |client: &Client| {
+        let job = client.job(&name).lease(LEASE * 2);
+        job.at_least(SHORT).at_most(SHORT * 2)
+    };
     let since = Instant::now();
     assert_eq!(job(&ours).run(async { 7 }).await.unwrap(), JobRun::Ran(7));
     for client in [&ours, &theirs] {
@@ -339,7 +342,7 @@ async fn a_job_that_hangs_is_dropped() {
     let ours = client(&server.url()).await;
     let name = unique_name("job");
     let since = Instant::now();
-    let job = ours.job(&name).at_most(SHORT);
+    let job = ours.job(&name).lease(LEASE * 2).at_most(SHORT);
     let error = job
         .run(std::future::pending::<()>())
         .await

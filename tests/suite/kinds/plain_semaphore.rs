@@ -9,10 +9,9 @@ use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
 use crate::engine::cancellation::poll_times;
 use crate::failures::process::{Process, started_for};
-use crate::support::{SOON, client, command, idle, listening, patient_client, took_less};
-
-/// Well below every poll interval of a client with the default lease.
-const BY_MESSAGE: Duration = Duration::from_millis(700);
+use crate::support::{
+    BY_MESSAGE, SOON, client, command, idle, listening, patient_client, took_less,
+};
 
 struct Scene {
     server: Server,
@@ -148,7 +147,7 @@ async fn a_wait_times_out_after_a_last_attempt() {
     let waiter = scene.other();
     let waiting =
         lockset_testkit::spawn(
-            async move { waiter.try_acquire_for(Duration::from_millis(400)).await },
+            async move { waiter.try_acquire_for(Duration::from_millis(900)).await },
         );
     listening(&scene.server).await;
     // No message is sent.

@@ -8,7 +8,7 @@ use lockset_testkit::{Server, unique_name, within};
 use crate::support::{SOON, client, command};
 
 /// Renewed three times in it.
-const LEASE: Duration = Duration::from_millis(600);
+const LEASE: Duration = Duration::from_millis(1_800);
 
 async fn semaphore(server: &Server) -> Semaphore {
     let client = client(&server.url()).await;

@@ -5,10 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use lockset_testkit::{Server, unique_name, within};
 
-use crate::support::{SOON, listening, patient_client, took_less};
-
-/// Well below every poll of a client with the default lease.
-const BY_MESSAGE: Duration = Duration::from_millis(700);
+use crate::support::{BY_MESSAGE, SOON, listening, patient_client, took_less};
 
 /// Enough for a few commands of a server on this machine.
 const MOMENT: Duration = Duration::from_millis(20);

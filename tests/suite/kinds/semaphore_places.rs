@@ -1,16 +1,13 @@
 //! Places in the queue of a fair semaphore: taken in the order of arrival, and left at once.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lockset::{Client, Semaphore, SemaphoreGuard};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinHandle;
 
-use crate::support::{SOON, ask, idle, patient_client, took_less};
-
-/// Well below every poll of a client with the default lease, and below the heartbeat that keeps a place.
-const AT_ONCE: Duration = Duration::from_millis(700);
+use crate::support::{BY_MESSAGE, SOON, ask, idle, patient_client, took_less};
 
 struct Scene {
     server: Server,
@@ -56,7 +53,7 @@ impl Scene {
     async fn has_places(&self, count: u64) {
         let since = Instant::now();
         eventually(SOON, "the places", async || self.places().await == count).await;
-        took_less(since, AT_ONCE);
+        took_less(since, BY_MESSAGE);
     }
 
     /// Waits until a waiter has polled: it does so again in a second.
@@ -124,8 +121,13 @@ async fn a_caller_that_gets_the_permit_of_another_leaves_its_place() {
     scene.has_places(1).await;
     let second = scene.waits(&scene.theirs);
     eventually(SOON, "its place", async || scene.places().await == 2).await;
+    let queue = format!("lockset_sem_queue:{{{}}}", scene.name);
+    // Its next poll: a reply that was still on its way would keep it from asking.
+    scene.proxy.hold_request_containing(queue.as_bytes());
+    eventually(SOON, "a poll", async || scene.proxy.held() == 1).await;
     scene.proxy.hold_replies();
     held.release().await.unwrap();
+    scene.proxy.release_held();
     eventually(SOON, "the first is granted", async || {
         let holders = scene.of(&scene.ours).holders().await.unwrap();
         holders.first().is_some_and(|holder| holder.id != id)

@@ -17,7 +17,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use super::traced::subscribe;
-use crate::support::{LEASE, SOON, command};
+use crate::support::{LEASE, PATIENCE, SOON, command};
 
 type Question = Arc<dyn Fn() + Send + Sync>;
 
@@ -156,8 +156,9 @@ async fn a_client_that_is_asked() {
     let _subscriber = subscribe(Subscribed);
     let _recorder = metrics::set_default_local_recorder(&Asking(0));
     let observer = |_: &Event<'_>| ask(&asks().by_observer);
-    let builder = Client::builder(&server.url()).lease(LEASE);
-    let client = builder.observer(observer).build().await.unwrap();
+    let builder = Client::builder(&server.url()).lease(LEASE * 3);
+    let builder = builder.give_up_after(PATIENCE).observer(observer);
+    let client = builder.build().await.unwrap();
     let of = client.clone();
     may_ask(move || {
         let _ = (of.stats().totals, format!("{of:?}"));
@@ -171,7 +172,8 @@ async fn a_client_that_is_asked() {
     let permit = ask_guard!(permits.acquire().await.unwrap());
     let both = MultiLock::new([client.lock("a"), client.lock("b")]).unwrap();
     let both = ask_guard!(both.lock().await.unwrap());
-    let short = client.lock("short").fixed_lease(LEASE);
+    // The others are renewed before it ends.
+    let short = client.lock("short").fixed_lease(LEASE * 2);
     let short = ask_guard!(short.lock().await.unwrap());
     assert!(lock.try_lock().await.unwrap().is_none());
     let waiter = lock.clone().report_wait_after(Duration::from_millis(50));

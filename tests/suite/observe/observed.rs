@@ -8,7 +8,7 @@ use lockset_operator::{ForceUnlock, ReleaseHolder};
 use lockset_testkit::{Server, eventually, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{LEASE, SOON, command, cycle, idle};
+use crate::support::{LEASE, PATIENCE, SOON, command, cycle, idle};
 
 /// An observer that stores its events.
 #[derive(Clone, Default)]
@@ -21,7 +21,7 @@ impl Told {
             told.lock().unwrap().push(event.clone().into_owned());
         };
         let builder = Client::builder(url).lease(lease).observer(observer);
-        builder.build().await.unwrap()
+        builder.give_up_after(PATIENCE).build().await.unwrap()
     }
 
     /// Waits for such an event.
@@ -116,7 +116,7 @@ async fn a_fair_lock_that_the_server_hands_over() {
 
 #[tokio::test]
 async fn a_loss() {
-    let (server, told, client) = observed(LEASE).await;
+    let (server, told, client) = observed(LEASE * 3).await;
     let guard = client.lock("x").lock().await.unwrap();
     command(&server, &["DEL", "x"]).await;
     told.of("the loss", |event| {
@@ -137,7 +137,9 @@ async fn a_loss() {
 /// The server is stopped: renewals fail, then the lease ends.
 #[tokio::test]
 async fn renewals_that_fail() {
-    let (server, told, client) = observed(LEASE).await;
+    // While the server runs, no answer takes a sixth of it.
+    let lease = LEASE * 3;
+    let (server, told, client) = observed(lease).await;
     let guard = client.lock("x").lock().await.unwrap();
     let mut others = Vec::new();
     for number in 0..20 {
@@ -156,7 +158,7 @@ async fn renewals_that_fail() {
     let addr = server.addr().to_string();
     told.of("renewals that failed", |event| {
         matches!(event, Event::RenewalFailed { left, holds: 1.., server, error, .. }
-            if *left < LEASE && *server == addr && error.is_io())
+            if *left < lease && *server == addr && error.is_io())
     })
     .await;
     let reports = told.count(|event| matches!(event, Event::RenewalFailed { .. }));
@@ -165,7 +167,7 @@ async fn renewals_that_fail() {
         "one line for all holds, and none after their loss"
     );
     told.of("the loss", |event| {
-        matches!(event, Event::Lost { reason: LostReason::Expired, held, .. } if *held > LEASE / 2)
+        matches!(event, Event::Lost { reason: LostReason::Expired, held, .. } if *held > lease / 2)
     })
     .await;
     let renewals = client.stats().totals.renewals;
@@ -390,7 +392,8 @@ async fn connections_that_break() {
 /// reported.
 #[tokio::test]
 async fn a_reconnect_to_a_different_server() {
-    let (server, told, client) = observed(LEASE).await;
+    // It does not end while the server starts.
+    let (server, told, client) = observed(LEASE * 5).await;
     let guard = client.lock("x").lock().await.unwrap();
     server.restart();
     within(SOON, guard.lost()).await;
@@ -415,7 +418,7 @@ async fn a_lock_that_is_freed_by_force() {
 /// Reports who took the lock away and why: at the next renewal, or at an earlier release.
 #[tokio::test]
 async fn why_an_operator_took_a_lock_away() {
-    let (server, told, client) = observed(LEASE).await;
+    let (server, told, client) = observed(LEASE * 3).await;
     let operator = Client::connect(&server.url()).await.unwrap();
     let is_told = |name: &'static str, id: String, why: &'static str| {
         let told = told.clone();
@@ -498,7 +501,7 @@ async fn a_reason_that_cannot_be_stored_delays_no_caller() {
         Told::default(),
         format!("redis://weak:pass@{}/", server.addr()),
     );
-    let client = told.client(&url, LEASE).await;
+    let client = told.client(&url, LEASE * 3).await;
     let operator = Client::connect(&url).await.unwrap();
     let guard = client.lock("x").lock().await.unwrap();
     assert!(

@@ -161,19 +161,17 @@ async fn long_holds_and_waits_are_announced_with_the_process() {
         async move { lock.lock().await.map(drop) }
     });
     let watcher = patient_client(&server.url()).await;
+    let mut seen = None;
     eventually(SOON * 2, "both have announced themselves", async || {
         // A new survey each time, because a survey caches what it has read.
         let found = Survey::new(&watcher).inspect("{long}").await.unwrap();
-        found.is_some_and(|found| {
+        seen = found.filter(|found| {
             !found.announced_waits.is_empty() && found.lock.held_for() > Some(OFTEN)
-        })
+        });
+        seen.is_some()
     })
     .await;
-    let found = Survey::new(&watcher)
-        .inspect("{long}")
-        .await
-        .unwrap()
-        .unwrap();
+    let found = seen.unwrap();
     let announced = found.lock.holders[0].client.as_ref().unwrap();
     let announced = announced.announced.as_ref().unwrap();
     assert_eq!(announced.pid, std::process::id());
@@ -182,7 +180,10 @@ async fn long_holds_and_waits_are_announced_with_the_process() {
     assert!(!announced.host.is_empty());
     assert_eq!(announced.holds[0].holder, guard.holder_id());
     assert_eq!(found.announced_waits[0].0.id, waiter.id());
-    assert_eq!(Survey::new(&watcher).clients().await.unwrap().len(), 2);
+    eventually(SOON, "two clients", async || {
+        Survey::new(&watcher).clients().await.unwrap().len() == 2
+    })
+    .await;
 
     guard.release().await.unwrap();
     within(SOON, wait).await.unwrap().unwrap();

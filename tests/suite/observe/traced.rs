@@ -157,7 +157,7 @@ async fn a_loss_is_a_warning() {
     let server = Server::start();
     let (seen, _default) = seen();
     let client = client(&server.url()).await;
-    let guard = client.lock("x").lease(LEASE).lock().await.unwrap();
+    let guard = client.lock("x").lease(LEASE * 3).lock().await.unwrap();
     command(&server, &["DEL", "x"]).await;
     let lines = Mutex::new(Vec::new());
     eventually(SOON, "the warning", async || {

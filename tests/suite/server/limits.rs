@@ -8,7 +8,9 @@ use lockset_testkit::{Server, eventually, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::server::rights::doc::{Rights, rows};
-use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, took_less, waiting};
+use crate::support::{
+    LEASE, PATIENCE, SOON, client, idle, nothing_left, patient_client, took_less, waiting,
+};
 
 async fn config(server: &Server, name: &str, value: &str) {
     let mut admin = server.admin().await;
@@ -123,7 +125,7 @@ async fn users(server: &Server, rights: &str) -> (Client, Client) {
     let url = format!("redis://locker:pass@{}", server.addr());
     let client = async || {
         let builder = Client::builder(&url).key_prefix("app:").lease(LEASE);
-        builder.build().await.unwrap()
+        builder.give_up_after(PATIENCE).build().await.unwrap()
     };
     (client().await, client().await)
 }

@@ -9,7 +9,7 @@ use lockset::{Client, Member, MultiLock};
 use lockset_testkit::{Redisson, Server, eventually, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{SOON, idle, nothing_left, patient_client, waiting};
+use crate::support::{SOON, idle, listening, nothing_left, patient_client, waiting};
 
 /// The two names.
 fn two_names() -> [String; 2] {
@@ -105,12 +105,15 @@ async fn one_client_listens_for_both<P: Primitive>() {
             }));
             waiting(&waiter, waits.len()).await;
         }
+        listening(&server).await;
         // Each waiter is past its first attempts, and depends on messages and its poll.
         let mut late = 0;
         for (held, waits) in held.into_iter().zip(waits) {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            let listened_to = !server.pubsub_channels().await.is_empty();
-            assert!(listened_to, "who still waits listens");
+            eventually(SOON, "who still waits listens", async || {
+                !server.pubsub_channels().await.is_empty()
+            })
+            .await;
             let released = Instant::now();
             held.release().await.unwrap();
             let (got, guard) = within(SOON, waits).await.unwrap();

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use lockset::Owner;
 use lockset_testkit::{Server, unique_name, within};
 
-use crate::support::{SOON, ask, listening, patient_client, took_less};
+use crate::support::{BY_MESSAGE, SOON, ask, listening, patient_client, took_less};
 
 #[tokio::test]
 async fn a_hold_looks_like_redissons() {
@@ -81,7 +81,7 @@ async fn a_foreign_hold_is_respected_and_its_message_heard() {
     let _: i64 = ask(&mut admin, &["DEL", &name]).await;
     let _: i64 = ask(&mut admin, &["PUBLISH", &channel, "0"]).await;
     within(SOON, waiter).await.unwrap().release().await.unwrap();
-    took_less(freed, Duration::from_millis(700));
+    took_less(freed, BY_MESSAGE);
 }
 
 #[tokio::test]

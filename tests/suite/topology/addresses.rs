@@ -134,9 +134,10 @@ async fn the_primary_named_by_sentinels_is_translated() {
     let guard = client.lock("x").lock().await.unwrap();
     guard.release().await.unwrap();
     assert!(proxy.connections() > 0, "it went through the proxy");
-    let direct = primary.clients(ClientKind::All).await;
-    let direct = direct
-        .iter()
-        .filter(|line| line.name.starts_with("lockset-"));
-    assert_eq!(direct.count(), proxy.connections());
+    eventually(SOON, "none goes past it", async || {
+        let all = primary.clients(ClientKind::All).await;
+        let ours = all.iter().filter(|line| line.name.starts_with("lockset-"));
+        ours.count() == proxy.connections()
+    })
+    .await;
 }

@@ -4,7 +4,7 @@
 use lockset::{Client, LostReason, Redlock};
 use lockset_testkit::{ClientKind, Proxy, Sentinels, Server, eventually, unique_name, within};
 
-use crate::support::{LEASE, SOON, client, command, cycle, listening};
+use crate::support::{LEASE, PATIENCE, SOON, client, client_with_lease, command, cycle, listening};
 
 /// Ends the connections of lockset clients for this lane, and waits until they are closed.
 async fn end_connections(server: &Server, lane: &str) {
@@ -36,12 +36,12 @@ async fn a_hold_at_the_server_that_was_left_is_lost() {
     for lane in ["command", "renewal"] {
         let (old, new) = (Server::start(), Server::start());
         let proxy = Proxy::start(old.addr()).await;
-        let ours = client(&proxy.url()).await;
+        let ours = client_with_lease(&proxy.url(), LEASE * 3).await;
         let name = unique_name("lock");
         let guard = ours.lock(&name).lock().await.unwrap();
         proxy.lead_to(new.addr());
         end_connections(&old, lane).await;
-        let theirs = client(&proxy.url()).await;
+        let theirs = client_with_lease(&proxy.url(), LEASE * 3).await;
         let other = within(SOON, theirs.lock(&name).lock()).await.unwrap();
         // Makes a connection where the lane was cut.
         cycle(&ours.lock(unique_name("another"))).await;
@@ -60,12 +60,12 @@ async fn a_hold_at_the_server_that_was_left_is_lost() {
 async fn locks_are_taken_at_the_new_server_when_another_lane_has_met_it() {
     let (old, new) = (Server::start(), Server::start());
     let proxy = Proxy::start(old.addr()).await;
-    let ours = client(&proxy.url()).await;
+    let ours = client_with_lease(&proxy.url(), LEASE * 3).await;
     let guard = ours.lock(unique_name("lock")).lock().await.unwrap();
     proxy.lead_to(new.addr());
     end_connections(&old, "renewal").await;
     // The renewal meets the new server.
-    within(SOON, guard.lost()).await;
+    assert_eq!(within(SOON, guard.lost()).await, LostReason::Revoked);
     let name = unique_name("lock");
     let guard = within(SOON, ours.lock(&name).lock()).await.unwrap();
     assert!(new.keys().await.contains(&name));
@@ -128,7 +128,8 @@ async fn a_redlock_is_lost_with_the_server_that_was_left() {
     let redlock = async |urls: [String; 3]| {
         let mut clients = Vec::new();
         for url in urls {
-            let lazy = Client::builder(&url).lease(LEASE).lazy();
+            let lazy = Client::builder(&url).lease(LEASE * 3).lazy();
+            let lazy = lazy.give_up_after(PATIENCE);
             clients.push(lazy.build().await.unwrap());
         }
         let builder = Redlock::builder(clients.clone()).persistent_nodes();
@@ -163,7 +164,8 @@ async fn behind_sentinels_too() {
     let proxy = Proxy::start(primary.addr()).await;
     let (inner, outer) = (primary.port(), proxy.addr());
     let mapped = Client::builder(&sentinels.url())
-        .lease(LEASE)
+        .lease(LEASE * 3)
+        .give_up_after(PATIENCE)
         .address_map(move |_, port| {
             (port == inner).then(|| (outer.ip().to_string(), outer.port()))
         });

@@ -38,8 +38,10 @@ impl WaitLoop<'_> {
     /// turn that other clients leave to this one.
     fn must_pause(&self) -> bool {
         let is_over = |refusals: u32| refusals > IN_A_ROW_MAX && refusals.is_multiple_of(2);
-        is_over(self.moves_in_a_row)
-            || is_over(self.hints_in_a_row) && !self.local().queue.has_more()
+        if self.moves_in_a_row > 0 {
+            return is_over(self.moves_in_a_row);
+        }
+        is_over(self.hints_in_a_row) && !self.local().queue.has_more()
     }
 
     async fn back_off(&self, mut now: Tick) -> Option<Tick> {

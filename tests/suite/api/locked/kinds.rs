@@ -10,7 +10,7 @@ use lockset::{Client, Owner, locked};
 use lockset_testkit::{Server, within};
 
 use super::{Failed, is_held, start};
-use crate::support::{SOON, client, hold_counts, nothing_left};
+use crate::support::{SOON, client, hold_counts, nothing_left, patient_client};
 
 /// Counts how many callers are in a section at once.
 #[derive(Default)]
@@ -252,8 +252,12 @@ async fn permits_that_others_have() {
         Ok(g.count())
     }
 
-    let (server, ours) = start().await;
-    let theirs = client(&server.url()).await;
+    let server = Server::start();
+    // Who has it is asked within the time of one reply.
+    let (ours, theirs) = (
+        patient_client(&server.url()).await,
+        client(&server.url()).await,
+    );
     let held = theirs.semaphore("x").permits(1).acquire().await.unwrap();
     let holder = held.holder_ids().next().unwrap().to_owned();
     assert_eq!(or_skip(&ours).await.unwrap(), None);

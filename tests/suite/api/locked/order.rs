@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use lockset::{Client, locked};
@@ -124,7 +124,8 @@ async fn a_loss_drops_the_body_and_is_the_error() {
 #[tokio::test]
 async fn a_body_that_blocked_past_its_lease_is_a_loss() {
     #[locked("x", fixed_lease = "100ms")]
-    async fn blocks(_locks: &Client, until: Instant) -> Result<(), Failed> {
+    async fn blocks(_locks: &Client, span: Duration) -> Result<(), Failed> {
+        let until = Instant::now() + span;
         while Instant::now() < until {
             std::hint::spin_loop();
         }
@@ -132,8 +133,8 @@ async fn a_body_that_blocked_past_its_lease_is_a_loss() {
     }
 
     let (server, client) = start().await;
-    let until = Instant::now() + std::time::Duration::from_millis(400);
-    let error = blocks(&client, until).await.unwrap_err().lock();
+    let span = Duration::from_millis(400);
+    let error = blocks(&client, span).await.unwrap_err().lock();
     assert!(error.is_not_held(), "{error:?}");
     nothing_left(&server).await;
 }

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use lockset::{Client, locked};
-use lockset_testkit::within;
+use lockset_testkit::{Server, within};
 
 use super::{Failed, LONG, is_held, start};
-use crate::support::{SOON, client, nothing_left, took_less, waiting};
+use crate::support::{SOON, client, nothing_left, patient_client, took_less, waiting};
 
 #[locked("x", try)]
 async fn or_error(locks: &Client) -> Result<u32, Failed> {
@@ -59,7 +59,9 @@ impl From<lockset::Error> for Told {
 
 #[tokio::test]
 async fn an_error_none_or_a_custom_value() {
-    let (server, client) = start().await;
+    let server = Server::start();
+    // Who has it is asked within the time of one reply.
+    let client = patient_client(&server.url()).await;
     let other = crate::support::client(&server.url()).await;
     let held = other.lock("x").lock().await.unwrap();
 

@@ -7,7 +7,7 @@ use lockset_testkit::{eventually, within};
 
 use super::{HELD, Scene, done, holder, take_a_turn, wait_for};
 use crate::failures::process::Process;
-use crate::support::{SOON, idle, nothing_left, patient_client, waiting};
+use crate::support::{LEASE, SOON, idle, nothing_left, patient_client, waiting};
 
 /// The entries of the list: the holder ids, after checking that their tokens have grown.
 async fn turns(scene: &Scene, count: usize) -> Vec<String> {
@@ -136,12 +136,11 @@ async fn a_wait_that_times_out_leaves_nothing() {
 /// for a lease, in order.
 #[tokio::test]
 async fn leases_that_run_out_are_followed_in_order() {
-    const LEASE: Duration = Duration::from_millis(300);
     let scene = Scene::new().await;
     let lock = scene.lock().await;
     let held = lock.lock().await.unwrap();
     let mut tasks = Vec::new();
-    for place in 1..=8 {
+    for place in 1..=4 {
         let lock = scene.lock().await.fixed_lease(LEASE).fenced();
         tasks.push(wait_for(&lock));
         scene.queued(place).await;

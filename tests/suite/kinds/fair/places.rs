@@ -276,7 +276,7 @@ async fn a_wait_that_ends_while_the_server_stands_still_leaves_no_place() {
     let held = scene.lock().await.lock().await.unwrap();
     let lock = scene.lock_of(&client);
     let timed =
-        lockset_testkit::spawn(async move { lock.try_lock_for(Duration::from_millis(200)).await });
+        lockset_testkit::spawn(async move { lock.try_lock_for(Duration::from_millis(900)).await });
     scene.queued(1).await;
     waiting(&client, 1).await;
     scene.server.stop();

@@ -154,10 +154,10 @@ async fn each_kind_notifies_a_head_of_the_other() {
 async fn a_dead_redisson_head_is_skipped_after_its_wait() {
     let scene = Scene::new().await;
     let peer = Redisson::connect(&scene.server).await;
-    let lease = Duration::from_millis(500);
+    // The place of the next thread lasts for both.
+    let (lease, wait) = (Duration::from_millis(1_200), Duration::from_secs(1));
     let acquired = peer.fair_acquire(&scene.name, 1, lease, LEASE).await;
     assert_eq!(acquired, None);
-    let wait = Duration::from_secs(1);
     peer.fair_acquire(&scene.name, 2, lease, wait).await;
     let lock = scene.lock().await;
     let ours = wait_for(&lock);

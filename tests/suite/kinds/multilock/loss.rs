@@ -6,7 +6,12 @@ use lockset::{Client, LostReason, Member, MultiGuard, MultiLock, Owner};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
 use super::{KINDS, Kind, held, mixed, names};
-use crate::support::{LEASE, SOON, client, command, idle, nothing_left, patient_client};
+use crate::support::{
+    LEASE, SOON, client, client_with_lease, command, idle, nothing_left, patient_client,
+};
+
+/// The lease where only a renewal tells of the loss.
+const RENEWED: Duration = Duration::from_millis(1_200);
 
 /// Checks all reports of a guard after the loss of `name`. The other members must be free while the
 /// guard exists.
@@ -33,7 +38,7 @@ async fn release_says_so(guard: MultiGuard, name: &str) {
 #[tokio::test]
 async fn a_deleted_member_releases_the_others() {
     let server = Server::start();
-    let ours = client(&server.url()).await;
+    let ours = client_with_lease(&server.url(), RENEWED).await;
     for first in 0..KINDS.len() {
         let names = names(4);
         for deleted in &names {
@@ -50,7 +55,8 @@ async fn a_deleted_member_releases_the_others() {
 #[tokio::test]
 async fn a_force_unlocked_member_releases_the_others() {
     let server = Server::start();
-    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
+    let ours = client_with_lease(&server.url(), RENEWED).await;
+    let theirs = client(&server.url()).await;
     for by in [&ours, &theirs] {
         for kind in KINDS {
             let names = names(4);
@@ -103,7 +109,7 @@ async fn the_end_of_one_fixed_lease_is_the_end_of_all() {
 #[tokio::test]
 async fn a_member_held_elsewhere_too_is_kept() {
     let server = Server::start();
-    let ours = client(&server.url()).await;
+    let ours = client_with_lease(&server.url(), RENEWED).await;
     let owner = Owner::new();
     for kind in KINDS {
         let names = names(2);
@@ -128,7 +134,8 @@ async fn a_member_held_elsewhere_too_is_kept() {
         assert_eq!(alone.hold_count(), 1, "and only once");
         idle_but_for_holds(&ours).await;
         assert_eq!(held(&server, &names).await, [&**kept], "{kind:?}");
-        assert!(tokio::time::timeout(LEASE * 2, alone.lost()).await.is_err());
+        let lost = tokio::time::timeout(RENEWED * 3 / 2, alone.lost());
+        assert!(lost.await.is_err());
         alone.release().await.unwrap();
         nothing_left(&server).await;
     }

@@ -7,7 +7,8 @@ use lockset_testkit::{Server, within};
 
 use super::{KINDS, Kind, held, mixed, names};
 use crate::support::{
-    LEASE, SOON, client, command, idle, listening, nothing_left, patient_client, took_less, waiting,
+    BY_MESSAGE, LEASE, SOON, client, command, idle, listening, nothing_left, patient_client,
+    took_less, waiting,
 };
 
 #[tokio::test]
@@ -87,7 +88,7 @@ async fn all_or_nothing_and_all_with_the_message() {
             let freed = Instant::now();
             blocker.release().await;
             let guard = within(SOON, waiter).await.unwrap();
-            took_less(freed, Duration::from_millis(700));
+            took_less(freed, BY_MESSAGE);
             assert_eq!(held(&server, &names).await, names);
             guard.release().await.unwrap();
             nothing_left(&server).await;

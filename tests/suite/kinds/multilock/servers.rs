@@ -131,8 +131,11 @@ async fn members_are_acquired_in_order_and_released_in_reverse() {
     let pair = Pair::new().await;
     let stem = unique_name("four");
     let theirs = Pair::clients_of(&pair.servers).await;
-    let blocker = theirs[0].rw_lock(format!("{stem}-2")).write().await;
-    let lock = pair.four(&stem, 0);
+    // None is renewed within the test.
+    let lease = Duration::from_secs(30);
+    let blocker = theirs[0].rw_lock(format!("{stem}-2")).lease(lease);
+    let blocker = blocker.write().await;
+    let lock = pair.four(&stem, 0).lease(lease);
     let waiter = lockset_testkit::spawn(async move { lock.lock().await.unwrap() });
     waiting(&pair.clients[0], 1).await;
     let holds = async |server: usize| {

@@ -11,7 +11,8 @@ use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
 use super::{KINDS, Kind, held, mixed, names};
 use crate::support::{
-    LEASE, SOON, client, command, idle, nothing_left, patient_client, took_less, waiting,
+    BY_MESSAGE, LEASE, SOON, client, command, idle, nothing_left, patient_client, took_less,
+    waiting,
 };
 
 const URL: &str = "LOCKSET_TEST_URL";
@@ -238,7 +239,7 @@ async fn a_place_is_kept_only_at_the_member_that_is_waited_for() {
     let other = theirs.lock(&plain).lock().await.unwrap();
     two.release().await.unwrap();
     // The multi-lock was the head of the queue but could not take the lock.
-    let behind = within(Duration::from_millis(700), behind).await.unwrap();
+    let behind = within(BY_MESSAGE, behind).await.unwrap();
     eventually(SOON, "it waits for the plain one", async || {
         queued(&fair[1]).await == 0
     })

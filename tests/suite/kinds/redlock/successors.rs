@@ -155,7 +155,7 @@ async fn a_longer_lease_of_another_process_is_noticed() {
             "two have it, the first for {left:?} still"
         );
         tries += 1;
-        tokio::time::sleep(LEASE / 20).await;
+        tokio::time::sleep(LEASE / 40).await;
     }
     assert!(tries > 20, "{tries}");
     eventually(LONGER * 2, "it is had again", async || {

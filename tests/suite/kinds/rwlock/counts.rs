@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use lockset::{Owner, ReadGuard, Result, WriteGuard};
 use lockset_testkit::within;
 
-use super::{BY_MESSAGE, Scene, fields};
-use crate::support::{SOON, took_less};
+use super::{Scene, fields};
+use crate::support::{BY_MESSAGE, SOON, took_less};
 
 enum Held {
     Read(ReadGuard),

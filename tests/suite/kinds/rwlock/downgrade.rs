@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use lockset::Owner;
 use lockset_testkit::{Redisson, eventually, within};
 
-use super::{BY_MESSAGE, Scene, fields};
-use crate::support::{SOON, idle, took_less, waiting};
+use super::{Scene, fields};
+use crate::support::{BY_MESSAGE, SOON, idle, took_less, waiting};
 
 #[tokio::test]
 async fn the_keys_and_messages_of_a_downgrade() {

@@ -17,7 +17,6 @@ mod wire;
 mod zombies;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use lockset::{Client, RwLock};
@@ -25,9 +24,6 @@ use lockset_testkit::{Redisson, Server, eventually, unique_name, within};
 use redis::aio::{MultiplexedConnection, PubSub};
 
 use crate::support::{SOON, ask, client, idle, nothing_left, patient_client};
-
-/// Less than the time after which a waiter of a patient client polls.
-const BY_MESSAGE: Duration = Duration::from_millis(700);
 
 /// A server, a name, and checks of the keys under that name.
 struct Scene {

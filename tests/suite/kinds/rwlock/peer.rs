@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use lockset::LostReason;
 use lockset_testkit::{Redisson, eventually, within};
 
-use super::{BY_MESSAGE, Scene};
-use crate::support::{LEASE, SOON, took_less};
+use super::Scene;
+use crate::support::{BY_MESSAGE, LEASE, SOON, took_less};
 
 const WATCHDOG: Duration = Redisson::WATCHDOG_TIMEOUT;
 
@@ -183,7 +183,8 @@ async fn a_silent_downgrade_of_redisson_is_found_by_the_next_poll() {
     for waiter in waiters {
         let guard = within(SOON, waiter).await.unwrap();
         let waited = downgraded.elapsed();
-        assert!(waited < Duration::from_millis(1_300), "{waited:?}");
+        // The poll after that comes later.
+        assert!(waited < Duration::from_millis(1_800), "{waited:?}");
         guard.forget();
     }
     assert_eq!(peer.read_release(name, 1).await, Some(0));

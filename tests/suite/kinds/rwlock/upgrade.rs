@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use lockset::{Error, Owner, RwLock};
 use lockset_testkit::within;
 
-use super::{BY_MESSAGE, Scene, fields};
-use crate::support::{SOON, took_less, waiting};
+use super::{Scene, fields};
+use crate::support::{BY_MESSAGE, SOON, took_less, waiting};
 
 /// Checks the error of every verb for an owner that reads.
 async fn refused(lock: &RwLock) {

@@ -1,15 +1,15 @@
 //! The waiters notified when a hold ends or a waiter leaves.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lockset::{Client, Owner, ReadGuard};
 use lockset_testkit::within;
 use tokio::task::JoinHandle;
 
-use super::{BY_MESSAGE, Scene, process};
-use crate::support::{SOON, client, took_less, waiting};
+use super::{Scene, process};
+use crate::support::{BY_MESSAGE, SOON, client, took_less, waiting};
 
 fn readers(scene: &Scene, clients: &[Client], each: usize) -> Vec<JoinHandle<ReadGuard>> {
     let of_each = |client| {
@@ -59,14 +59,19 @@ async fn one_writer_at_a_time() {
     let clients: [_; 3] = scene.patient().await;
     let held = scene.lock(&clients[0]).read().await.unwrap();
     let inside = Arc::new(AtomicUsize::new(0));
+    let released = Arc::new(Mutex::new(Instant::now()));
     let mut writers = Vec::new();
     for client in clients.iter().cycle().take(6) {
         let (lock, inside) = (scene.lock(client), Arc::clone(&inside));
+        let released = Arc::clone(&released);
         writers.push(lockset_testkit::spawn(async move {
             let guard = lock.write().await.unwrap();
+            // A waiter without a message would have asked a second later.
+            took_less(*released.lock().unwrap(), BY_MESSAGE);
             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
             tokio::time::sleep(Duration::from_millis(5)).await;
             inside.fetch_sub(1, Ordering::SeqCst);
+            *released.lock().unwrap() = Instant::now();
             guard.release().await.unwrap();
         }));
     }
@@ -74,13 +79,11 @@ async fn one_writer_at_a_time() {
         waiting(client, 2).await;
     }
     scene.listeners(3).await;
-    let released = Instant::now();
+    *released.lock().unwrap() = Instant::now();
     held.release().await.unwrap();
     for writer in writers {
         within(SOON, writer).await.unwrap();
     }
-    // A waiter without a message would have asked a second later.
-    took_less(released, BY_MESSAGE);
     scene.nothing_left(clients.each_ref()).await;
 }
 
@@ -191,7 +194,7 @@ async fn a_writer_that_dies_lets_the_readers_in() {
     );
     writer.kill();
     // The heartbeat is a second, in which readers ask six times.
-    all_in(waiters, Instant::now(), Duration::from_millis(1_600)).await;
+    all_in(waiters, Instant::now(), Duration::from_millis(2_100)).await;
     held.release().await.unwrap();
     scene.nothing_left([&ours]).await;
 }

@@ -28,15 +28,16 @@ impl<W: World> Desk<'_, W> {
 
     pub(super) async fn permits(&self) -> Done {
         let client = self.client().await?;
-        let lease = Duration::from_millis(300);
+        let (lease, short) = (Duration::from_millis(1_500), Duration::from_millis(300));
         let semaphore = client.semaphore("permits").permits(2).lease(lease);
         let held = semaphore.acquire().await?;
         is_so("one is free", semaphore.available().await? == 1)?;
         let fair = semaphore.clone().fair().many(2);
-        let waited = fair.try_acquire_for(lease * 2).await?;
+        // Longer than the lease, which is renewed.
+        let waited = fair.try_acquire_for(lease + short).await?;
         is_so("one is taken", waited.is_none() && !held.is_lost())?;
         held.release().await?;
-        let expired = semaphore.clone().fixed_lease(lease).acquire().await?;
+        let expired = semaphore.clone().fixed_lease(short).acquire().await?;
         fair.acquire().await?.release().await?;
         drop(expired);
         semaphore.resize(3).await?;

@@ -6,13 +6,11 @@ use lockset::LostReason;
 use lockset_testkit::{Cluster, FailOver, Server, eventually, within};
 
 use super::{A_WHILE, LEASE, client, connections, listened_to_at, nothing_left, renewed};
-use crate::support::{SOON, idle, waiting};
+use crate::support::{BY_MESSAGE, SOON, idle, waiting};
 
 /// Long enough for an election within half the lease, before the next renewal is late.
 const RIDES_IT_OUT: Duration = Duration::from_secs(12);
 const LONG: Duration = Duration::from_secs(30);
-/// Less than a waiter takes to poll.
-const BY_MESSAGE: Duration = Duration::from_millis(700);
 
 /// Whether a replica has this key.
 async fn has_copy(replica: &Server, key: &str) -> bool {
@@ -72,11 +70,13 @@ async fn a_hold_survives_an_orderly_failover() {
     all_listen().await;
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
     assert_eq!(ours.fair_lock(fair).waiters().await.unwrap(), places);
-    let released = Instant::now();
+    let mut released = vec![Instant::now()];
     guard.release().await.unwrap();
+    released.push(Instant::now());
     fair_guard.release().await.unwrap();
+    released.push(Instant::now());
     read_guard.release().await.unwrap();
-    for waiter in waiters {
+    for (waiter, released) in waiters.into_iter().zip(released) {
         let took = within(SOON, waiter).await.unwrap().duration_since(released);
         assert!(took < BY_MESSAGE, "by a timer, not by a message: {took:?}");
     }

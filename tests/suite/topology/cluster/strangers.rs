@@ -50,7 +50,8 @@ async fn a_node_of_another_cluster_is_not_believed() {
     guard.release().await.unwrap();
     for node in &ours.nodes()[1..] {
         let name = name_at(&ours, node).await;
-        let guard = within(SOON, client.lock(&name).lock()).await.unwrap();
+        let lock = client.lock(&name).give_up_after(SOON);
+        let guard = within(SOON, lock.lock()).await.unwrap();
         assert!(node.keys().await.contains(&name));
         guard.release().await.unwrap();
     }
@@ -74,7 +75,8 @@ async fn no_lock_is_taken_at_a_server_that_is_not_our_node() {
         assert!(refused.to_string().contains("answered"), "{refused}");
         assert!(!stranger.keys().await.contains(&name));
         ours.proxy(node).lead_to(node.addr());
-        let guard = within(SOON, client.lock(&name).lock()).await.unwrap();
+        let lock = client.lock(&name).give_up_after(SOON);
+        let guard = within(SOON, lock.lock()).await.unwrap();
         assert!(node.keys().await.contains(&name));
         guard.release().await.unwrap();
     }

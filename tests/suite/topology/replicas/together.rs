@@ -7,7 +7,7 @@ use lockset::{Member, MultiLock, ReentrantLock};
 use lockset_testkit::{Cluster, unique_name, within};
 
 use super::{Group, WITHIN, waits};
-use crate::support::{SOON, idle, nothing_left};
+use crate::support::{LEASE, SOON, idle, nothing_left};
 
 /// Sixty-four concurrent callers share one or two waits.
 #[tokio::test]
@@ -41,18 +41,17 @@ async fn others_go_on_while_replicas_are_waited_for() {
     let client = group.client().await;
     group.links[0].hold_replies();
     let waiter = lockset_testkit::spawn({
-        let lock = client.lock(unique_name("waits")).replicated(1, WITHIN);
+        let long = Duration::from_secs(10);
+        let lock = client.lock(unique_name("waits")).replicated(1, long);
         async move { lock.lock().await }
     });
-    let short = client
-        .lock(unique_name("short"))
-        .lease(crate::support::LEASE);
+    let short = client.lock(unique_name("short")).lease(LEASE * 2);
     let short = short.lock().await.unwrap();
     for _ in 0..50 {
         let guard = client.lock(unique_name("other")).lock().await.unwrap();
         guard.release().await.unwrap();
     }
-    tokio::time::sleep(crate::support::LEASE * 2).await;
+    tokio::time::sleep(LEASE * 3).await;
     assert!(!short.is_lost() && !waiter.is_finished());
     group.links[0].pass();
     drop(within(SOON, waiter).await.unwrap().unwrap());

@@ -4,7 +4,7 @@ use lockset::Client;
 use lockset_testkit::{ClientKind, Sentinels, Server, eventually, within};
 
 use super::{SETTLED, client, replicated};
-use crate::support::{LEASE, SOON};
+use crate::support::{LEASE, PATIENCE, SOON};
 
 /// A URL with only the first `count` sentinels.
 fn url_of_some(sentinels: &Sentinels, count: usize) -> String {
@@ -139,8 +139,8 @@ async fn sentinels_missing_from_the_url_are_discovered() {
 #[tokio::test]
 async fn locks_go_on_without_sentinels() {
     let sentinels = Sentinels::start().await;
-    let ours = Client::builder(&sentinels.url()).lease(LEASE);
-    let ours = ours.build().await.unwrap();
+    let ours = Client::builder(&sentinels.url()).lease(LEASE * 2);
+    let ours = ours.give_up_after(PATIENCE).build().await.unwrap();
     let held = ours.lock("held").lock().await.unwrap();
     for sentinel in sentinels.sentinels() {
         sentinel.kill();
