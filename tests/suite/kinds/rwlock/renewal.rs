@@ -18,7 +18,7 @@ async fn scripts(server: &Server) -> u64 {
 async fn many_read_holds_are_renewed_by_few_scripts() {
     const HOLDS: usize = 300;
     // All of them are granted within a third of it, on a busy machine too.
-    let lease = LEASE * 2;
+    let lease = LEASE * 3;
     let scene = Scene::new().await;
     let [ours] = scene.quick().await;
     // Half of them are on one lock. Each has an owner, so none joins another hold.
@@ -34,7 +34,9 @@ async fn many_read_holds_are_renewed_by_few_scripts() {
     let started = Instant::now();
     while started.elapsed() < lease * 3 {
         tokio::time::sleep(lease / 10).await;
-        assert!(!guards.iter().any(|guard| guard.is_lost()));
+        if let Some(lost) = guards.iter().find(|guard| guard.is_lost()) {
+            panic!("{:?} after {:?}", lost.lost().await, started.elapsed());
+        }
     }
     let scripts = scripts(&scene.server).await;
     // Each was due about nine times, and three scripts can carry all of them.
