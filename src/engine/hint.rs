@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
     count: AtomicU64,
-    /// How many messages of the server reported the end of a hold that kept out all others.
+    /// How many messages of the server reported the end of a hold that kept out all others, or of a wait for one.
     ends: AtomicU64,
     /// How many tasks wait, as most hints have no waiter. A waiter counts itself before it looks, and a hint is counted
     /// before this is read, all in one order. So at least one of the two sees the other.
@@ -51,7 +51,7 @@ impl Hint {
         }
     }
 
-    /// Gives a hint that came as a message: a hold has ended that kept out all others.
+    /// Gives a hint that came as a message: a hold that kept out all others has ended, or a wait for one.
     pub(crate) fn notify_of_end(&self) {
         self.ends.fetch_add(1, Ordering::Release);
         self.notify();
