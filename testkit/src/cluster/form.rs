@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use tokio::time::Instant;
 
 use super::view::View;
 use super::{Cluster, SLOTS};
@@ -16,6 +17,9 @@ use crate::wait::reached;
 /// How long forming a cluster may take. It takes at least two seconds, during which a new primary
 /// serves no clients.
 const FORM_BOUND: Duration = Duration::from_secs(30);
+
+/// How long nodes have for getting to know each other before they are introduced again.
+const INTRODUCTION_BOUND: Duration = Duration::from_secs(2);
 
 /// The addresses of the proxies: the ports of the nodes, on another loopback address.
 const PROXIES: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -133,7 +137,7 @@ impl ClusterBuilder {
             ids,
         };
         self.share_slots(&cluster.nodes).await?;
-        introduce(&cluster.nodes).await?;
+        cluster.acquaint().await?;
         self.follow(&cluster).await?;
         reached(FORM_BOUND, async || {
             let views = View::of_all(&cluster.nodes).await;
@@ -194,7 +198,7 @@ impl ClusterBuilder {
         try_join_all(sharing).await.map(drop)
     }
 
-    /// Makes every node after the primaries a replica, as soon as it knows its primary.
+    /// Makes every node after the primaries a replica.
     async fn follow(&self, cluster: &Cluster) -> Result<(), String> {
         let replicas = cluster.nodes.iter().enumerate().skip(self.primaries);
         let following = replicas.map(async |(index, node)| {
@@ -239,17 +243,55 @@ async fn id(node: &Server) -> Result<String, String> {
         .map_err(|error| format!("CLUSTER MYID at {}: {error}", node.addr()))
 }
 
-/// Introduces every pair of nodes. Introducing all to one node would work too, but the others would
-/// learn of each other by gossip, some seconds later.
-async fn introduce(nodes: &[Server]) -> Result<(), String> {
-    let meetings = nodes.iter().enumerate().map(async |(index, node)| {
-        for other in &nodes[index + 1..] {
-            let port = other.peer_addr().port().to_string();
-            tell(node, &["CLUSTER", "MEET", "127.0.0.1", &port]).await?;
+impl Cluster {
+    /// Introduces every pair of nodes until all know each other. Introducing all to one node would
+    /// work too, but the others would learn of each other by gossip, some seconds later.
+    ///
+    /// A node forgets an introduction that the other does not answer within the node timeout, as
+    /// on a busy machine. So pairs that are still strangers are introduced again.
+    async fn acquaint(&self) -> Result<(), String> {
+        let deadline = Instant::now() + FORM_BOUND;
+        loop {
+            self.introduce(&View::of_all(&self.nodes).await).await?;
+            let look = async || match self.strangers(&View::of_all(&self.nodes).await).first() {
+                None => Ok(()),
+                Some((one, other)) => Err(format!(
+                    "{} and {} do not know each other",
+                    one.addr(),
+                    other.addr()
+                )),
+            };
+            match reached(INTRODUCTION_BOUND, look).await {
+                Err(reason) if Instant::now() >= deadline => return Err(reason),
+                Err(_) => {}
+                Ok(()) => return Ok(()),
+            }
         }
-        Ok(())
-    });
-    try_join_all(meetings).await.map(|_: Vec<()>| ())
+    }
+
+    async fn introduce(&self, views: &[Option<View>]) -> Result<(), String> {
+        let meetings = self.strangers(views).into_iter();
+        let meetings = meetings.map(async |(node, other)| {
+            let port = other.peer_addr().port().to_string();
+            tell(node, &["CLUSTER", "MEET", "127.0.0.1", &port]).await
+        });
+        try_join_all(meetings).await.map(drop)
+    }
+
+    /// The pairs of nodes of which at least one does not know the other.
+    fn strangers(&self, views: &[Option<View>]) -> Vec<(&Server, &Server)> {
+        let knows = |index: usize, other: usize| {
+            let view = views[index].as_ref();
+            let other = view.and_then(|view| view.nodes.get(&self.ids[other]));
+            other.is_some_and(|node| !node.has_flag("handshake"))
+        };
+        let count = self.nodes.len();
+        let pairs = (0..count).flat_map(|one| (one + 1..count).map(move |other| (one, other)));
+        pairs
+            .filter(|&(one, other)| !knows(one, other) || !knows(other, one))
+            .map(|(one, other)| (&self.nodes[one], &self.nodes[other]))
+            .collect()
+    }
 }
 
 /// Sends a command and expects OK.
@@ -259,4 +301,44 @@ pub(super) async fn tell(node: &Server, command: &[&str]) -> Result<(), String> 
         let words = &command[..command.len().min(3)];
         format!("{} at {}: {error}", words.join(" "), node.addr())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::eventually;
+
+    #[tokio::test]
+    async fn introduces_nodes_again_that_forgot_the_introduction() {
+        let form = ClusterBuilder::new();
+        let nodes = ServerBuilder::start_all(vec![form.node(); 2]).unwrap();
+        let ids = try_join_all(nodes.iter().map(id)).await.unwrap();
+        let cluster = Cluster {
+            proxies: Vec::new(),
+            nodes,
+            ids,
+        };
+        let [first, second] = &cluster.nodes[..] else {
+            unreachable!("there are two nodes")
+        };
+        let knows = async |count: usize| {
+            eventually(FORM_BOUND, "the first node knows as many", async || {
+                View::of(first)
+                    .await
+                    .is_some_and(|view| view.nodes.len() == count)
+            })
+            .await;
+        };
+
+        second.stop();
+        let forgotten = async {
+            knows(2).await;
+            knows(1).await;
+            second.cont();
+        };
+        let (acquainted, ()) = tokio::join!(cluster.acquaint(), forgotten);
+        acquainted.unwrap();
+        let views = View::of_all(&cluster.nodes).await;
+        assert!(cluster.strangers(&views).is_empty(), "{views:?}");
+    }
 }
