@@ -60,15 +60,14 @@ pub(crate) trait World: Sized + Send + Sync {
         keys
     }
 
-    /// Whether a client is subscribed to a channel of such a lock.
-    async fn is_listened_to(&self, name: &str) -> bool {
+    /// The channels of such a lock to which clients are subscribed.
+    async fn channels(&self, name: &str) -> Vec<String> {
+        let mut all = Vec::new();
         for server in self.primaries().await {
-            let channels = all_channels(server).await;
-            if channels.iter().any(|channel| channel.contains(name)) {
-                return true;
-            }
+            let channels = all_channels(server).await.into_iter();
+            all.extend(channels.filter(|channel| channel.contains(name)));
         }
-        false
+        all
     }
 
     /// The id of the client that holds a lock, taken from the holder id.
@@ -93,7 +92,7 @@ pub(crate) trait World: Sized + Send + Sync {
 
     /// Waits until a client is subscribed to the release of a lock.
     async fn listening(&self, name: &str) {
-        let listened_to = async || self.is_listened_to(name).await;
+        let listened_to = async || !self.channels(name).await.is_empty();
         eventually(SOON, "a waiter has subscribed", listened_to).await;
     }
 
@@ -116,10 +115,10 @@ pub(crate) trait World: Sized + Send + Sync {
             let counters = keys
                 .iter()
                 .all(|key| key.starts_with("redisson_lock_token"));
-            let listened_to = self.is_listened_to(name).await;
+            let channels = self.channels(name).await;
             // Explains a timeout.
-            println!("left: {keys:?}, listened to: {listened_to}");
-            counters && !listened_to
+            println!("left: {keys:?}, channels: {channels:?}");
+            counters && channels.is_empty()
         };
         eventually(SOON, "no key and no subscription is left", nothing).await;
     }

@@ -10,15 +10,10 @@
 //!
 //! A lost, late or unused message costs one round trip: the next attempt finds that the waiter holds the lock.
 
-use std::time::Duration;
-
 use super::holders::Grant;
 use super::request::Requests;
 use crate::engine::hold::grant_message::GrantMessage;
 use crate::engine::hold::local_deadline;
-
-/// If less of the lease is left, the waiter asks instead, which gives it a full lease.
-const REMAINING_MIN: Duration = Duration::from_millis(50);
 
 /// The place of a waiter in the server's queue, from the last answer about it.
 #[derive(Clone, Copy, Debug)]
@@ -37,11 +32,13 @@ impl ServerPlace {
     /// `message.lease`.
     pub(super) fn grant(&self, requests: Requests<'_>, message: &GrantMessage) -> Option<Grant> {
         let request = &requests.all[0];
+        // If less of the lease is left, the waiter asks instead, which gives it a full lease.
+        let remaining_min = request.core.timing.heartbeat / 6;
         let end = local_deadline(self.poll.sent, message.lease);
         let is_usable = requests.accept_handover()
             && message.until_ms == self.until_ms
             && *message.key == **request.name.key()
-            && request.core.clock.now().after(REMAINING_MIN) <= end
+            && request.core.clock.now().after(remaining_min) <= end
             && (message.token.is_some() || !request.options.fenced);
         is_usable.then_some(Grant {
             handover: Some(message.lease),

@@ -1,5 +1,7 @@
 //! How handles and guards describe themselves: names, ids, and a line for logs.
 
+use std::time::Duration;
+
 use lockset::{Member, MultiLock, Owner, Redlock};
 use lockset_testkit::{Server, unique_name, within};
 
@@ -103,7 +105,8 @@ async fn a_handle_has_a_name_and_is_a_line() {
     assert_eq!(multi.names(), ["a", "b"]);
     assert_eq!(multi.name(), "a");
 
-    let fixed = client.lock("a").fixed_lease(SOON).fenced();
+    let lease = Duration::from_secs(5);
+    let fixed = client.lock("a").fixed_lease(lease).fenced();
     let owned = &*format!("owner: {owner:?}");
     for (line, kind, parts) in [
         (
@@ -112,7 +115,7 @@ async fn a_handle_has_a_name_and_is_a_line() {
             &[r#""a""#, client.id(), "fixed_lease: 5s", "fenced: true"][..],
         ),
         (
-            format!("{:?}", client.fair_lock("f").lease(SOON)),
+            format!("{:?}", client.fair_lock("f").lease(lease)),
             "FairLock",
             &[r#""f""#, " lease: 5s"],
         ),

@@ -67,7 +67,8 @@ async fn a_server_without_room_for_connections_is_asked_again_until_there_is_som
     let calls = async {
         // Each guard is dropped before the other calls are awaited.
         let waits = async { cycle(&lock).await };
-        let tries = async { drop(lock.try_lock().await.unwrap()) };
+        let patient = lock.clone().give_up_after(SOON);
+        let tries = async { drop(patient.try_lock().await.unwrap()) };
         let releases = async { guard.release().await.unwrap() };
         tokio::join!(waits, tries, releases)
     };

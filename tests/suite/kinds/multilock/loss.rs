@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 /// The lease where only a renewal tells of the loss.
-const RENEWED: Duration = Duration::from_millis(1_200);
+const RENEWED: Duration = LEASE;
 
 /// Checks all reports of a guard after the loss of `name`. The other members must be free while the
 /// guard exists.

@@ -163,7 +163,7 @@ async fn a_lost_grant_with_a_lost_member_is_undone() {
     for first in 0..KINDS.len() {
         for stolen in 0..4 {
             let names = names(4);
-            let lock = mixed(&ours, &names, first);
+            let lock = mixed(&ours, &names, first).give_up_after(SOON);
             proxy.drop_replies();
             let lost_before = proxy.dropped();
             let waiter = lockset_testkit::spawn(async move { lock.try_lock().await });
@@ -237,9 +237,11 @@ async fn a_place_is_kept_only_at_the_member_that_is_waited_for() {
     })
     .await;
     let other = theirs.lock(&plain).lock().await.unwrap();
+    let released = Instant::now();
     two.release().await.unwrap();
     // The multi-lock was the head of the queue but could not take the lock.
-    let behind = within(BY_MESSAGE, behind).await.unwrap();
+    let behind = within(SOON, behind).await.unwrap();
+    took_less(released, BY_MESSAGE);
     eventually(SOON, "it waits for the plain one", async || {
         queued(&fair[1]).await == 0
     })
