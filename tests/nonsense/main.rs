@@ -29,7 +29,7 @@ static ALLOCATED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Runs one test at a time, so that each measures only itself.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-const LEASE: Duration = Duration::from_millis(900);
+const LEASE: Duration = Duration::from_millis(1_500);
 const SOON: Duration = Duration::from_secs(10);
 
 /// A reply is awaited for a sixth of the lease, and a call retries until a third of the lease has
@@ -175,9 +175,10 @@ impl Scene {
             matches!(lock.try_lock().await, Ok(Some(_)))
         })
         .await;
-        let held = self.client.lock("renewed").lock().await.unwrap();
-        let busy = self.other.lock("notified").lock().await.unwrap();
-        let waits = self.client.lock("notified");
+        let patient = |client: &Client, name: &str| client.lock(name).give_up_after(SOON);
+        let held = patient(&self.client, "renewed").lock().await.unwrap();
+        let busy = patient(&self.other, "notified").lock().await.unwrap();
+        let waits = patient(&self.client, "notified");
         let waiter = tokio::spawn(async move { waits.lock().await.map(drop) });
         self.waits().await;
         let renewed = tokio::time::sleep(LEASE * 2);
