@@ -463,10 +463,6 @@ impl Protocol for RwProtocol {
         name.rw_channel()
     }
 
-    fn has_readers(&self) -> bool {
-        true
-    }
-
     fn waits_at_server(&self) -> bool {
         true
     }

@@ -379,9 +379,8 @@ impl<'a> WaitLoop<'a> {
     /// Sleeps after a refusal until there is a reason to ask again, and chooses the lane. If the waiter does not listen
     /// yet, it subscribes and asks instead.
     async fn sleep(&mut self, mut marks: Marks, remaining: Option<Duration>) -> Result<Step> {
-        let among_readers = self.request().protocol.has_readers();
-        self.local().turns().seen_elsewhere(among_readers);
         let (now, deadline) = (self.clock().now(), self.deadline());
+        self.local().seen_elsewhere(now);
         let poll_cap = self.poll_cap();
         let Next::WaitUntil(time) = plan::next(now, deadline, remaining, poll_cap) else {
             return Ok(Step::Ended(self.refused()));

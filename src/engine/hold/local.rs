@@ -310,6 +310,9 @@ impl fmt::Debug for LocalLock {
 impl LocalLock {
     /// Adds a hold that this owner got in this mode.
     pub(crate) fn add_hold(&self, hold: Weak<dyn LocalHold>, owner: &Owner, mode: Mode) {
+        if mode == Mode::Shared {
+            self.subscription.note_read();
+        }
         self.holds.add(hold, owner, mode);
         self.acquired_here.notify(owner);
     }
@@ -391,17 +394,24 @@ impl LocalLock {
         MutexGuard::map(self.state.lock(), |state| &mut state.turns)
     }
 
-    /// Counts a turn before an attempt. Returns whether this client backs off now. `among_readers` says that others may be
-    /// kept out by readers.
-    pub(crate) fn end_turn(&self, among_readers: bool, now: Tick) -> bool {
-        let ends = self.hint().ends();
-        if among_readers {
-            let was_refused = self.was_refused_lately(now);
-            self.turns()
-                .end_among_readers(ends, was_refused, fastrand::f64(), now)
+    /// Counts a turn before an attempt. Returns whether this client backs off now.
+    pub(crate) fn end_turn(&self, now: Tick) -> bool {
+        let (ends, reads) = (self.hint().ends(), self.subscription.reads());
+        let was_refused = self.was_refused_lately(now);
+        let mut turns = self.turns();
+        if turns.has_had_readers(reads, now) {
+            turns.end_among_readers(ends, was_refused, fastrand::f64(), now)
         } else {
-            self.turns().end(now)
+            turns.end(now)
         }
+    }
+
+    /// Notes a refusal, which shows that others had their turn, unless readers cause it.
+    pub(crate) fn seen_elsewhere(&self, now: Tick) {
+        let reads = self.subscription.reads();
+        let mut turns = self.turns();
+        let among_readers = turns.has_had_readers(reads, now);
+        turns.seen_elsewhere(among_readers);
     }
 
     /// Whether this client backs off for others, and until when to wait for the next message.

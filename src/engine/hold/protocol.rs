@@ -119,11 +119,6 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether some of its holders keep out only the others.
-    fn has_readers(&self) -> bool {
-        false
-    }
-
     /// Whether a refused waiter leaves a place at the server, which has to be removed.
     fn waits_at_server(&self) -> bool {
         false

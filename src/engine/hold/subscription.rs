@@ -35,6 +35,8 @@ pub(crate) struct Subscription {
     is_subscribing: AtomicBool,
     /// After a failed subscription, no other is tried before this time.
     retry_after: AtomicU64,
+    /// How many signs there were that readers have the lock.
+    reads: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -74,10 +76,20 @@ impl Subscription {
             *self.grant.lock() = Some(Box::new(ReceivedGrant { channel, grant }));
         }
         if message == READERS_LEFT && channel.starts_with(RW_CHANNEL) {
+            self.note_read();
             self.hint.notify();
         } else {
             self.hint.notify_of_end();
         }
+    }
+
+    /// Notes a sign of readers: this client reads, or the last reader elsewhere has left.
+    pub(crate) fn note_read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     /// Takes the last grant, if it came on this channel.

@@ -37,6 +37,9 @@ const LATER_MAX: u32 = 5;
 /// A client that has released nothing for this long was idle.
 const IDLE_AFTER: Duration = Duration::from_millis(250);
 
+/// Readers that have shown themselves this lately may still come.
+const READERS_LATELY: Duration = Duration::from_millis(250);
+
 /// Other clients that listened, but did not take the free lock this many times in a row, are left out for
 /// [`ABSENT_FOR`]: their processes may be stopped.
 const MISSED_MAX: u32 = 3;
@@ -54,6 +57,9 @@ pub(crate) struct Turns {
     absent: Absent,
     /// How long the server takes to answer the waiters of this client.
     trip: Duration,
+    /// How many signs of readers there were at the last look, and until when there may be readers.
+    reads: u64,
+    readers_until: Tick,
 }
 
 /// The last release of this client.
@@ -190,6 +196,15 @@ impl Turns {
             self.back_off(&budget, now);
         }
         self.is_back()
+    }
+
+    /// Whether readers have had the lock lately, by this number of signs of them in total.
+    pub(super) fn has_had_readers(&mut self, reads: u64, now: Tick) -> bool {
+        if self.reads != reads {
+            self.reads = reads;
+            self.readers_until = now.after(READERS_LATELY);
+        }
+        now < self.readers_until
     }
 
     /// Ends a turn early, because it ends at another server of the same lock.
@@ -624,6 +639,14 @@ mod tests {
             turns.end_among_readers(7, true, 0.0, at(268_000)),
             "a while later"
         );
+    }
+
+    #[test]
+    fn readers_are_expected_for_a_while_after_each_sign_of_them() {
+        let mut turns = Turns::default();
+        let had_readers = [(0, 0), (1, 1_000), (1, 250_999), (1, 251_000), (2, 300_000)]
+            .map(|(reads, micros)| turns.has_had_readers(reads, at(micros)));
+        assert_eq!(had_readers, [false, true, true, false, true]);
     }
 
     #[test]

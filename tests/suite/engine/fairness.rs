@@ -93,7 +93,7 @@ shares! {
     fair: FairLock, among FairLock, |lock| lock, |lock| lock, one in 80, 60;
     fair_with_a_fixed_lease: FairLock, among FairLock,
         |lock| lock.fixed_lease(FIXED), |lock| lock.fixed_lease(FIXED), one in 80, 60;
-    a_writer_among_writers: WriteSide, among WriteSide, |lock| lock, |lock| lock, one in 80, 300;
+    a_writer_among_writers: WriteSide, among WriteSide, |lock| lock, |lock| lock, one in 40, 300;
     a_writer_among_readers: WriteSide, among ReadSide, |lock| lock, |lock| lock, one in READERS, 60;
     a_reader_among_writers: ReadSide, among WriteSide, |lock| lock, |lock| lock, one in 80, 300;
     multi: Multi, among Multi, |lock| lock, |lock| lock, one in 40, 300;

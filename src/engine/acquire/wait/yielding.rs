@@ -46,8 +46,7 @@ impl WaitLoop<'_> {
 
     async fn back_off(&self, mut now: Tick) -> Option<Tick> {
         let (local, place) = (self.local(), self.place.as_ref());
-        let among_readers = self.request().protocol.has_readers();
-        if !local.end_turn(among_readers, now) {
+        if !local.end_turn(now) {
             return None;
         }
         let limit = self.half_of_rest(now);
