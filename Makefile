@@ -4,7 +4,7 @@ SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
 .PHONY: help help-all examples examples-build soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-nonsense test-alone test-later \
-        test-alerts test-tls test-valkey test-valkey-short test-virtual test-doc test-acl test-scripts interop interop-all model sim check package \
+        test-alerts test-tls test-valkey test-valkey-short test-virtual test-doc test-acl test-scripts test-stalls interop interop-all model sim check package \
         bench bench-observability bench-far bench-many bench-shards bench-peers bench-peers-build bench-peers-draw bench-peers-check
 .PHONY: nemesis mutants mutants-core properties
 
@@ -42,6 +42,7 @@ help-all:
 	@echo "make test-valkey  all tests on Valkey; test-valkey-short: those that depend on the server"
 	@echo "make test-acl     the same work by a user who may do nothing but what docs/rights.md lists"
 	@echo "make test-scripts the suites of reentrant locks without plain commands in place of scripts"
+	@echo "make test-stalls  the suite, stopped with its servers for STALL=0.8 s every EVERY=4 s: a test must outlast that"
 	@echo "make interop-all  interop with an old Redisson, one in between and the newest"
 	@echo "make model        the protocol as a model, larger than in the tests, explored to its end"
 	@echo "make sim          OPERATIONS=10000000; SEED=7 begins with that one; with pairs of mechanisms and each fault at"
@@ -199,6 +200,13 @@ test-scripts:
 	  $(SUITE) -- --test-threads $(THREADS) \
 	    --skip hammer:: --skip limits:: --skip rights:: --skip native:: --skip redlock \
 	    conformance:: cancellation:: interleavings:: faults:: undoing:: cost:: handoff:: wire::
+
+# Not with those of `hammer` and `fairness`, which measure.
+STALL = 0.8
+EVERY = 4
+test-stalls:
+	@$(SERVER) && export LOCKSET_SERVER_BIN && $(SUITE) --no-run --quiet && \
+	  scripts/with-stalls $(STALL) $(EVERY) $(SUITE) -- --test-threads $(MANY) $(ALONE:%=--skip %) $(ONLY)
 
 # They wait more than they work. The holder is no test, but the other process of some.
 INTEROP = cargo test --workspace --all-features --test interop -- --ignored --test-threads 4 \

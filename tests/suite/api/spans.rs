@@ -80,7 +80,8 @@ async fn the_end_of_another_guard_keeps_the_minimum_time<P: Primitive>() {
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let most = Duration::from_millis(300);
     // All are longer than the lease.
-    for (span, is_fixed) in [(SPANS[0], false), (SPANS[0], true), (SPANS[1], false)] {
+    let (span, longer) = (LEASE * 3 / 2, LEASE * 2);
+    for (span, is_fixed) in [(span, false), (span, true), (longer, false)] {
         let (owner, name) = (Owner::new(), unique_name("least"));
         let lock = P::of(&ours, &name).owner(&owner);
         let since = Instant::now();
@@ -305,7 +306,8 @@ async fn the_lease_at_the_server_ends_with_the_max() {
 async fn a_shut_down_client_leaves_released_holds_to_their_minimum_time() {
     let server = Server::start();
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
-    let (name, span) = (unique_name("least"), Duration::from_millis(1_500));
+    // Longer than the lease.
+    let (name, span) = (unique_name("least"), LEASE * 3 / 2);
     let since = Instant::now();
     let guard = ours.lock(&name).at_least(span).lock().await.unwrap();
     drop(guard);

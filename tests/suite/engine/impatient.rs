@@ -62,7 +62,7 @@ async fn abandoned_calls_keep_the_shared_connection() {
 async fn abandoned_calls_do_not_break_renewals() {
     let (server, proxy, client) = through_a_proxy().await;
     // A sixth of it without a reply ends the connection for renewals.
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(6);
     let renewed = client.lock(unique_name("lock")).lease(lease);
     let renewed = renewed.lock().await.unwrap();
     let mut guards = Vec::new();

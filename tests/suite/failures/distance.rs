@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lockset::Client;
 use lockset_testkit::{Cluster, Proxy, Server, eventually, unique_name, within};
 
-use crate::support::{SOON, nothing_left};
+use crate::support::{PATIENCE, SOON, nothing_left};
 
 /// The round trip across an ocean by an indirect route.
 const FAR: Duration = Duration::from_millis(400);
@@ -39,8 +39,8 @@ async fn so_is_a_cluster() {
     for node in cluster.nodes() {
         cluster.proxy(node).delay_replies(FAR);
     }
-    let client = within(SOON * 2, Client::connect(&cluster.url())).await;
-    let client = client.unwrap();
+    let client = Client::builder(&cluster.url()).connect_timeout(PATIENCE);
+    let client = within(SOON * 2, client.build()).await.unwrap();
     eventually(SOON, "it works", async || works(&client).await).await;
     for node in cluster.nodes() {
         cluster.proxy(node).cut();

@@ -317,7 +317,7 @@ async fn a_job_is_not_run_again_too_soon() {
     let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
     let name = unique_name("job");
     let job = |client: &Client| {
-        let job = client.job(&name).lease(LEASE * 2);
+        let job = client.job(&name).lease(LEASE);
         job.at_least(SHORT).at_most(SHORT * 2)
     };
     let since = Instant::now();
@@ -342,7 +342,7 @@ async fn a_job_that_hangs_is_dropped() {
     let ours = client(&server.url()).await;
     let name = unique_name("job");
     let since = Instant::now();
-    let job = ours.job(&name).lease(LEASE * 2).at_most(SHORT);
+    let job = ours.job(&name).lease(LEASE).at_most(SHORT);
     let error = job
         .run(std::future::pending::<()>())
         .await
