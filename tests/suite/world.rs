@@ -33,12 +33,13 @@ pub(crate) trait World: Sized + Send + Sync {
     /// A client with a short lease.
     async fn client(&self) -> Client {
         let builder = self.builder().lease(LEASE).give_up_after(PATIENCE);
-        builder.build().await.expect("a client of this world")
+        let client = builder.connect_timeout(PATIENCE).build().await;
+        client.expect("a client of this world")
     }
 
     /// A client that never renews or polls within a test.
     async fn patient_client(&self) -> Client {
-        let client = self.builder().build().await;
+        let client = self.builder().connect_timeout(PATIENCE).build().await;
         client.expect("a client of this world")
     }
 
