@@ -190,6 +190,7 @@ async fn a_grant_message_that_is_stale_late_or_none_leads_to_an_attempt() {
         // Its lease, counted from the poll, is over or almost over.
         grant_message(MS * 1_000, MS * 300),
         grant_message(MS * 1_000, MS * 450),
+        grant_message(MS * 1_000, MS * 890),
         grant_message_with("no-token x", MS * 1_000, MS * 2_900),
         // Belongs to another lock with the same channels.
         grant_message_with("- {x}", MS * 1_000, MS * 2_900),
