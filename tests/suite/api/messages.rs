@@ -217,7 +217,7 @@ async fn a_replica_is_reported_at_connect() {
     let replica = replicated.replica(0);
     let began = Instant::now();
     let error = refused(&replica.url()).await;
-    took_less(began, SOON);
+    took_less(began, SOON / 2);
     assert!(
         error.is_refused() && is_plain(&error, replica.addr()),
         "{error}"

@@ -221,7 +221,7 @@ async fn a_server_that_is_gone_after_the_body<L: Kind>() {
         } else {
             assert_eq!(lock.with(SOON, body).await.unwrap(), 7);
         }
-        took_less(began, SOON);
+        took_less(began, SOON / 2);
     }
 }
 

@@ -150,7 +150,7 @@ async fn observers_see_the_last_value_and_each_leader() {
     }
     first.resign().await.unwrap();
     assert_eq!(next(&mut leaders).await, None);
-    took_less(since, SOON);
+    took_less(since, SOON / 2);
     let second = scene.election().value("49").campaign().await.unwrap();
     let seen = next(&mut leaders).await.unwrap();
     assert_eq!((seen.token, &*seen.value), (second.token(), "49"));

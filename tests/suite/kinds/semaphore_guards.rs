@@ -1,14 +1,9 @@
 //! Views of the loss of a semaphore's guard, when guards are split and merged.
 
-use std::time::Duration;
-
 use lockset::{LostReason, Semaphore};
 use lockset_testkit::{Server, unique_name, within};
 
-use crate::support::{SOON, client, command};
-
-/// Renewed three times in it.
-const LEASE: Duration = Duration::from_millis(1_800);
+use crate::support::{LEASE, SOON, client, command};
 
 async fn semaphore(server: &Server) -> Semaphore {
     let client = client(&server.url()).await;

@@ -6,12 +6,7 @@ use lockset::{Client, LostReason, Member, MultiGuard, MultiLock, Owner};
 use lockset_testkit::{Server, eventually, unique_name, within};
 
 use super::{KINDS, Kind, held, mixed, names};
-use crate::support::{
-    LEASE, SOON, client, client_with_lease, command, idle, nothing_left, patient_client,
-};
-
-/// The lease where only a renewal tells of the loss.
-const RENEWED: Duration = LEASE;
+use crate::support::{LEASE, SOON, client, command, idle, nothing_left, patient_client};
 
 /// Checks all reports of a guard after the loss of `name`. The other members must be free while the
 /// guard exists.
@@ -38,7 +33,7 @@ async fn release_says_so(guard: MultiGuard, name: &str) {
 #[tokio::test]
 async fn a_deleted_member_releases_the_others() {
     let server = Server::start();
-    let ours = client_with_lease(&server.url(), RENEWED).await;
+    let ours = client(&server.url()).await;
     for first in 0..KINDS.len() {
         let names = names(4);
         for deleted in &names {
@@ -55,7 +50,7 @@ async fn a_deleted_member_releases_the_others() {
 #[tokio::test]
 async fn a_force_unlocked_member_releases_the_others() {
     let server = Server::start();
-    let ours = client_with_lease(&server.url(), RENEWED).await;
+    let ours = client(&server.url()).await;
     let theirs = client(&server.url()).await;
     for by in [&ours, &theirs] {
         for kind in KINDS {
@@ -109,7 +104,7 @@ async fn the_end_of_one_fixed_lease_is_the_end_of_all() {
 #[tokio::test]
 async fn a_member_held_elsewhere_too_is_kept() {
     let server = Server::start();
-    let ours = client_with_lease(&server.url(), RENEWED).await;
+    let ours = client(&server.url()).await;
     let owner = Owner::new();
     for kind in KINDS {
         let names = names(2);
@@ -134,7 +129,7 @@ async fn a_member_held_elsewhere_too_is_kept() {
         assert_eq!(alone.hold_count(), 1, "and only once");
         idle_but_for_holds(&ours).await;
         assert_eq!(held(&server, &names).await, [&**kept], "{kind:?}");
-        let lost = tokio::time::timeout(RENEWED * 3 / 2, alone.lost());
+        let lost = tokio::time::timeout(LEASE * 3 / 2, alone.lost());
         assert!(lost.await.is_err());
         alone.release().await.unwrap();
         nothing_left(&server).await;
