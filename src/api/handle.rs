@@ -16,7 +16,7 @@ use crate::engine::acquire::{self, LockRequest, QueueNumber, WaitLimit};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::core::Core;
-use crate::engine::hold::deferred_downgrade::deferrals_ended;
+use crate::engine::hold::join::deferrals_ended;
 use crate::engine::hold::local::{CachedLock, LocalLock};
 use crate::engine::hold::protocol::{Forced, Protocol};
 use crate::engine::hold::registry::{LocalHold, known};

@@ -1,11 +1,24 @@
-//! A wake-up that can be given before, during or after the wait for it.
+//! Wake-ups between the tasks of a client, and one operation at a time.
 //!
-//! A hint carries no fact: a task that wakes looks again. It is a counter with waiters, so a hint given between the
-//! look and the wait is not missed, and a hint without a waiter costs one more look.
+//! A hint can be given before, during or after the wait for it. It carries no fact: a task that wakes looks again. It is
+//! a counter with waiters, so a hint given between the look and the wait is not missed, and a hint without a waiter costs
+//! one more look.
+//!
+//! An operation is begun without a queue: a caller that comes later waits for its end and tries again. Invariant: a
+//! waiting future is never given a turn, so a future that is not polled delays no other.
+//!
+//! The waiters of one owner are woken when another task of that owner gets the lock: they can enter it then. Invariant: a
+//! waiter is listed before it looks for a hold of its owner, and a hold is registered before its owner is looked up here.
+//! So one of the two sees the other, and a grant wakes no waiter of other owners.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
+
+use crate::api::owner::Owner;
 
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
@@ -77,14 +90,109 @@ impl Hint {
     }
 }
 
+/// Whether an operation is under way.
+#[derive(Debug, Default)]
+pub(crate) struct Operations {
+    is_under_way: AtomicBool,
+    /// Signalled at the end of an operation.
+    ended: Hint,
+}
+
+/// An operation that ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Operation<'a>(&'a Operations);
+
+impl Operations {
+    /// Begins an operation. `None` while another is under way.
+    pub(crate) fn begin(&self) -> Option<Operation<'_>> {
+        let is_free = !self.is_under_way.swap(true, Ordering::AcqRel);
+        is_free.then(|| Operation(self))
+    }
+
+    /// Resolves when no operation is under way. The next may have begun by then. Cancel safe.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let mark = self.ended.mark();
+            if !self.is_under_way.load(Ordering::Acquire) {
+                return;
+            }
+            self.ended.changed_since(mark).await;
+        }
+    }
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        self.0.is_under_way.store(false, Ordering::Release);
+        self.0.ended.notify();
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct OwnerWaiters {
+    /// The number of waiters. Most locks have none, and then a grant looks no further.
+    waiters: AtomicUsize,
+    by_owner: Mutex<FxHashMap<Owner, Arc<Hint>>>,
+}
+
+/// Counts as a waiter of its owner until dropped.
+#[derive(Debug)]
+pub(crate) struct OwnersWaiter<'a> {
+    all: &'a OwnerWaiters,
+    owner: &'a Owner,
+    hint: Arc<Hint>,
+}
+
+impl OwnerWaiters {
+    /// Lists a waiter of this owner.
+    pub(crate) fn wait_as<'a>(&'a self, owner: &'a Owner) -> OwnersWaiter<'a> {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let hint = Arc::clone(self.by_owner.lock().entry(owner.clone()).or_default());
+        OwnersWaiter {
+            all: self,
+            owner,
+            hint,
+        }
+    }
+
+    /// Wakes the waiters of an owner that has just got the lock.
+    pub(crate) fn notify(&self, owner: &Owner) {
+        if self.waiters.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let hint = self.by_owner.lock().get(owner).cloned();
+        if let Some(hint) = hint {
+            hint.notify();
+        }
+    }
+}
+
+impl OwnersWaiter<'_> {
+    /// Signalled when another task of the owner gets the lock.
+    pub(crate) fn hint(&self) -> &Hint {
+        &self.hint
+    }
+}
+
+impl Drop for OwnersWaiter<'_> {
+    fn drop(&mut self) {
+        let mut by_owner = self.all.by_owner.lock();
+        let of_map_and_this = 2;
+        // Others are added and dropped under the mutex.
+        if Arc::strong_count(&self.hint) == of_map_and_this {
+            by_owner.remove(self.owner);
+        }
+        self.hint = Arc::default();
+        self.all.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use futures_util::FutureExt;
     use std::sync::Arc;
     use std::time::Duration;
-
-    use futures_util::FutureExt;
-
-    use super::*;
 
     #[tokio::test]
     async fn a_hint_given_before_the_wait_is_not_missed() {
@@ -117,5 +225,36 @@ mod tests {
             giving.await.unwrap();
         }
         assert_eq!(hint.waiters.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_waiting_future_that_is_not_polled_delays_no_other() {
+        let operations = Operations::default();
+        let first = operations.begin();
+        assert!(first.is_some() && operations.begin().is_none());
+        let mut left = Box::pin(operations.ended());
+        assert!((&mut left).now_or_never().is_none());
+        drop(first);
+        let second = operations.begin();
+        assert!(second.is_some());
+        assert!((&mut left).now_or_never().is_none(), "the second one");
+        drop(second);
+        assert!(left.now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_grant_wakes_the_waiters_of_its_owner_alone() {
+        let owner_waiters = OwnerWaiters::default();
+        let owners = [Owner::new(), Owner::new()];
+        let waiters = [0, 0, 1].map(|at: usize| owner_waiters.wait_as(&owners[at]));
+        let marks = waiters.each_ref().map(|waiter| waiter.hint().mark());
+        owner_waiters.notify(&owners[0]);
+        let woken = [0, 1, 2].map(|at| waiters[at].hint().mark() != marks[at]);
+        assert_eq!(woken, [true, true, false]);
+        let [first, second, third] = waiters;
+        drop((first, third));
+        assert_eq!(owner_waiters.by_owner.lock().len(), 1);
+        drop(second);
+        assert!(owner_waiters.by_owner.lock().is_empty());
     }
 }

@@ -10,6 +10,5 @@ pub(crate) mod hint;
 pub(crate) mod hold;
 pub(crate) mod keys;
 pub(crate) mod listen;
-pub(crate) mod operation;
 pub(crate) mod replicas;
 pub(crate) mod synchronizer;

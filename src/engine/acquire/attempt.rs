@@ -1,14 +1,12 @@
 //! An attempt to take one lock or several, repeated until the wait for them ends.
 //!
 //! Invariants: while an answer is missing, the holder ids of the attempt are never used for a hold. An attempt that is
-//! dropped is undone (`holders.rs`).
+//! dropped is undone (`grant.rs`).
 
 use std::pin::pin;
 use std::time::Duration;
 
-use super::confirm::{Confirmed, confirm};
-use super::handover::ServerPlace;
-use super::holders::{Grant, Holders};
+use super::grant::{Confirmed, Grant, Holders, ServerPlace, confirm};
 use super::request::{Attempted, LockRequest, Requests};
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
@@ -17,10 +15,10 @@ use crate::conn::{Lane, sent};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::few::Few;
-use crate::engine::hold::grant_message::GrantMessage;
-use crate::engine::hold::handoff::HANDOFFS_MAX;
-use crate::engine::hold::heartbeats::Kept;
+use crate::engine::hold::followers::Kept;
 use crate::engine::hold::protocol::{AcquireTerms, HolderRef, Queue};
+use crate::engine::hold::subscription::GrantMessage;
+use crate::engine::hold::turns::HANDOFFS_MAX;
 use crate::engine::hold::{Share, local_deadline};
 use crate::script::reply::{self, Acquired, AcquiredAll, Queued};
 use crate::script::{Call, CallBudget, Executed, Failure, catalog, millis};

@@ -12,14 +12,14 @@ use super::request::{Attempted, LockRequest, Requests};
 use crate::api::error::{Error, Result};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
+use crate::engine::hint::OwnersWaiter;
 use crate::engine::hold::bound::Bound;
-use crate::engine::hold::deferred_downgrade::end_deferrals;
-use crate::engine::hold::handoff::{Handoff, HandoffRequest};
+use crate::engine::hold::bound::Over;
+use crate::engine::hold::join::end_deferrals;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
-use crate::engine::hold::owner_waiters::OwnersWaiter;
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::reenter::{Entrance, LeaseSource, Reentry};
-use crate::engine::hold::silence::Over;
+use crate::engine::hold::registry::{Handoff, HandoffRequest};
 use crate::engine::hold::{Hold, Share};
 
 /// Enters the lock again, if the calling owner has it.

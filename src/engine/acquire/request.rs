@@ -17,8 +17,8 @@ use crate::engine::few::Few;
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::core::Core;
-use crate::engine::hold::joinable_read::{JoinRequest, ReaderClass};
 use crate::engine::hold::local::LocalLock;
+use crate::engine::hold::open_holds::{JoinRequest, ReaderClass};
 use crate::engine::hold::protocol::Protocol;
 use crate::engine::keys::LockName;
 

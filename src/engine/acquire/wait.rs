@@ -5,14 +5,14 @@
 //! locks are taken like one: a call that was refused one of them waits for that lock, and then asks for all.
 //! Invariants:
 //!
-//! - a hint only ever leads to another attempt, unless it came with a message that hands the lock over (`handover.rs`);
+//! - a hint only ever leads to another attempt, unless it came with a message that hands the lock over (`grant.rs`);
 //! - every wait has a timer;
 //! - the server is asked again after a subscription is confirmed, and after every gap;
 //! - a call never waits for one lock while it holds another or heads its queue;
 //! - a future that is dropped anywhere in here leaves no hold, no queue place and no subscription behind.
 
 mod following;
-mod yielding;
+mod pauses;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +24,6 @@ use super::local::{
     Turn, end_deferrals_for_readers, held_here, join, owned_or_joined, reenter, take_over,
     take_place, take_sticky, turn,
 };
-use super::plan::{self, Next};
-use super::recall::recall;
 use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
 use super::waiter::{Marks, Waiter, Woken};
 use crate::api::error::Result;
@@ -33,10 +31,12 @@ use crate::conn::Lane;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
-use crate::engine::hold::handoff::Handoff;
+use crate::engine::hold::bound::Silence;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
-use crate::engine::hold::silence::Silence;
-use crate::engine::hold::subscribing::POLLS_BETWEEN_TRIES;
+use crate::engine::hold::recall::recall_holder;
+use crate::engine::hold::registry::Handoff;
+use crate::engine::hold::turns::{Next, next_attempt};
+use crate::engine::listen::POLLS_BETWEEN_TRIES;
 use crate::observe::observer::CountedWait;
 
 /// Takes the lock for a call that began at `began`. Returns `None` if it did not become free in time.
@@ -288,7 +288,8 @@ impl<'a> WaitLoop<'a> {
         }
         // The end of the hold gives a hint, and so does its loss.
         let lease = self.request().core.timing.lease;
-        let Next::WaitUntil(time) = plan::next(now, self.deadline(), Some(now.until(until)), lease)
+        let Next::WaitUntil(time) =
+            next_attempt(now, self.deadline(), Some(now.until(until)), lease)
         else {
             return Ok(Some(Step::Ended(self.refused())));
         };
@@ -382,12 +383,16 @@ impl<'a> WaitLoop<'a> {
         let (now, deadline) = (self.clock().now(), self.deadline());
         self.local().seen_elsewhere(now);
         let poll_cap = self.poll_cap();
-        let Next::WaitUntil(time) = plan::next(now, deadline, remaining, poll_cap) else {
+        let Next::WaitUntil(time) = next_attempt(now, deadline, remaining, poll_cap) else {
             return Ok(Step::Ended(self.refused()));
         };
         self.count_wait();
         if !std::mem::replace(&mut self.has_recalled, true) {
-            recall(self.request(), self.local());
+            recall_holder(
+                self.requests.core(),
+                self.local(),
+                self.request().name.key(),
+            );
         }
         self.waiter.rest(marks, self.place.as_ref(), time);
         let mut following = self.follow();

@@ -1,24 +1,27 @@
 //! The state that all handles, guards and tasks of one client share.
 //!
-//! Invariant: it knows everything that a server may have and no guard holds, so closing the client leaves nothing
-//! behind.
+//! Invariants: it knows everything that a server may have and no guard holds, so closing the client leaves nothing
+//! behind. What the handles of one synchroniser share is kept alive by them alone; unused entries are removed when others
+//! are added.
 
+use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 
 use super::bound::Timing;
-use super::handoff::Handoff;
 use super::local::{LocalLock, Locals};
-use super::shared::Shared;
+use super::registry::Handoff;
+use super::undo::{AllUnguarded, Unguarded};
 use super::undo::{PendingRelease, Undo, UndoQueues};
-use super::unguarded::{AllUnguarded, Unguarded};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
 use crate::conn::{Channels, Lane};
@@ -312,5 +315,48 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.undo_queues.end(self.clock.now());
+    }
+}
+
+type Entry = Weak<dyn Any + Send + Sync>;
+
+#[derive(Default)]
+pub(crate) struct Shared(Mutex<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    by_key: HashMap<(&'static str, Arc<str>), Entry>,
+    /// Unused entries are removed when the map has more entries than this.
+    sweep_at: usize,
+}
+
+impl Shared {
+    /// The value of this kind and key, made if no handle or guard uses one. Kinds of different types differ in name.
+    pub(crate) fn get_or_insert<T: Send + Sync + 'static>(
+        &self,
+        kind: &'static str,
+        key: &Arc<str>,
+        make: impl FnOnce() -> Arc<T>,
+    ) -> Arc<T> {
+        let mut entries = self.0.lock();
+        let id = (kind, Arc::clone(key));
+        let known = entries.by_key.get(&id).and_then(Weak::upgrade);
+        if let Some(Ok(value)) = known.map(Arc::downcast::<T>) {
+            return value;
+        }
+        let value = make();
+        let entry: Arc<dyn Any + Send + Sync> = Arc::clone(&value) as _;
+        entries.by_key.insert(id, Arc::downgrade(&entry));
+        if entries.by_key.len() > entries.sweep_at {
+            entries.by_key.retain(|_, entry| entry.strong_count() > 0);
+            entries.sweep_at = 64 + entries.by_key.len() * 2;
+        }
+        value
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
     }
 }

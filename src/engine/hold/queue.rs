@@ -11,7 +11,6 @@
 //! once it comes. A waiter that asks the server is handed nothing in the meantime. A handed-off value is taken out by
 //! its task, or dropped with its place or when that is passed over, and never under the mutex of the queue.
 
-mod cohort;
 mod places;
 #[cfg(test)]
 mod tests;
@@ -22,8 +21,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use self::cohort::Cohorts;
-use self::places::Places;
+use self::places::{Cohorts, Places};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hint::Mark;

@@ -1,8 +1,9 @@
-//! Receiving recalls: the client listens, and notifies its holds that waiters elsewhere want.
+//! Recalls: a refused waiter notifies the client that holds the lock, and that client notifies its holds.
 //!
 //! A client has one channel for recalls, named by its UUID, the beginning of its holder ids. It listens from its
-//! first need for a recall until it is closed. Invariants: a recall is only a hint, and has no effect if its hold is
-//! gone. Without recalls, everything still ends by its own time.
+//! first need for a recall until it is closed. A waiter sends a recall by one script in the background: its wait goes on
+//! and does not depend on the answer. If no client listens, the recall is not repeated for a while. Invariants: a recall
+//! is only a hint, and has no effect if its hold is gone. Without recalls, everything still ends by its own time.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,14 +12,14 @@ use futures_util::FutureExt;
 
 use super::core::Core;
 use super::event::Event;
-use super::local::Locals;
+use super::local::{LocalLock, Locals};
 use super::shell::Hold;
 use crate::conn::error_reply::is_temporary;
 use crate::conn::{Channels, Fault, Lane};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::keys::RECALL_CHANNEL;
-use crate::script::Scripts;
+use crate::script::{Call, CallBudget, Scripts, catalog, reply};
 
 /// After the server refused the subscription, the client does not ask again for this time.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
@@ -130,4 +131,42 @@ impl Listener {
             .send(Lane::Push, &self.route, &command, self.reply)
             .await
     }
+}
+
+/// Pause before the next recall if no client listens.
+const IN_VAIN_FOR: Duration = Duration::from_secs(1);
+
+/// Pause on a cluster, where no server knows the listeners at the other nodes.
+const UNHEARD_FOR: Duration = Duration::from_millis(100);
+
+/// Pause if the user has no right to recall.
+const DENIED_FOR: Duration = Duration::from_secs(60);
+
+/// Notifies the client that holds the lock, unless an earlier answer showed that it does not listen.
+pub(crate) fn recall_holder(core: &Core, local: &Arc<LocalLock>, key: &Arc<str>) {
+    let (clock, reply) = (core.clock, core.timing.reply);
+    if !local.may_recall(clock.now()) {
+        return;
+    }
+    // Blocks further recalls until the answer is there.
+    local.recall_after(clock.now().after(reply));
+    let call = Call::new(&catalog::RECALL, key, &[key])
+        .arg(RECALL_CHANNEL)
+        .arg(Channels::Plain.publish());
+    let (scripts, local) = (Arc::clone(&core.scripts), Arc::clone(local));
+    let recalling = async move {
+        let answer = scripts.run(Lane::Command, &call, CallBudget::once(reply));
+        let told = answer.await.ok();
+        let told = told.and_then(|answer| reply::released(&answer.value).ok());
+        let pause = match told {
+            Some(reply::Released::Done { receivers }) if receivers > 0 => Duration::ZERO,
+            Some(reply::Released::NotHeld) => DENIED_FOR,
+            Some(reply::Released::Done { .. }) if !scripts.transport.is_single_server() => {
+                UNHEARD_FOR
+            }
+            _ => IN_VAIN_FOR,
+        };
+        local.recall_after(clock.now().after(pause));
+    };
+    core.watchdog.drive_while_needed(recalling.boxed());
 }

@@ -1,16 +1,25 @@
-//! The holds that a client has on one lock, found by their owner.
+//! The holds that a client has on one lock, as its other tasks see them: found by their owner, handed off, and lost.
 //!
-//! Invariant: it keeps no hold alive and does not know their type, so that a hold can refer to its lock.
+//! Invariants: the registry keeps no hold alive and does not know their type, so that a hold can refer to its lock. A
+//! handed-off share is taken, or released when the hand-off is dropped.
 
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
+use super::share_lease::ShareLease;
+use crate::api::loss::Losable;
+use crate::api::lost::LostReason;
+use crate::api::options::{LeasePolicy, Replication};
 use crate::api::owner::Owner;
-use crate::engine::clock::Tick;
+use crate::engine::clock::{Clock, Tick};
 use crate::engine::counts::Mode;
+use crate::engine::hint::Hint;
 
 /// A hold as other tasks that want the lock see it.
 pub(crate) trait LocalHold: Any + Debug + Send + Sync {
@@ -159,11 +168,234 @@ pub(crate) fn known<H: LocalHold>(hold: Arc<dyn LocalHold>) -> Option<Arc<H>> {
     hold.downcast().ok()
 }
 
+/// A waiter's request for a hand-off.
+#[derive(Clone, Debug)]
+pub(crate) struct HandoffRequest {
+    pub(crate) owner: Option<Owner>,
+    pub(crate) policy: LeasePolicy,
+    pub(crate) fenced: bool,
+    pub(crate) replication: Option<Replication>,
+    pub(crate) give_up: Duration,
+}
+
+/// A share on its way to another task: the only share of an exclusive hold, or a reader's share.
+#[derive(Debug)]
+pub(crate) struct Handoff {
+    /// `None` once it was taken: then only `Drop` is left to run.
+    hold: Option<Arc<dyn HandedOff>>,
+    pub(super) owner: Owner,
+    pub(super) mode: Mode,
+    pub(super) lease: ShareLease,
+}
+
+/// A hold that goes from task to task.
+pub(super) trait HandedOff: LocalHold {
+    /// Releases a share that no task has taken.
+    fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease);
+    /// Adapts the hold to `request`, if that is possible.
+    fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff>;
+}
+
+impl Handoff {
+    pub(super) fn new(
+        hold: Arc<dyn HandedOff>,
+        owner: Owner,
+        mode: Mode,
+        lease: ShareLease,
+    ) -> Self {
+        Self {
+            hold: Some(hold),
+            owner,
+            mode,
+            lease,
+        }
+    }
+
+    /// Passes the share on to the next waiter. `None` if it does not fit `request`. It is released then.
+    pub(crate) fn pass_on(mut self, request: &HandoffRequest) -> Option<Self> {
+        let hold = Arc::clone(self.hold.as_ref()?);
+        let next = hold.pass_on(self.lease, request)?;
+        self.hold = None;
+        Some(next)
+    }
+
+    /// Takes the hold out. The caller has to release it.
+    pub(super) fn take(&mut self) -> Option<Arc<dyn HandedOff>> {
+        self.hold.take()
+    }
+}
+
+impl Drop for Handoff {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            hold.give_back(self.owner.clone(), self.mode, self.lease);
+        }
+    }
+}
+
+/// A group of holds that concern each other.
+pub(crate) trait LossListener: Debug + Send + Sync {
+    /// A member is lost. Called without any mutex held.
+    fn member_lost(self: Arc<Self>, reason: LostReason);
+}
+
+/// A hold of which guards have shares, each with a lease of its own.
+pub(crate) trait SharedHold: LocalHold + Sized {
+    fn clock(&self) -> Clock;
+
+    /// Signalled when the hold ends or its deadline moves earlier or later.
+    fn changed(&self) -> &Hint;
+
+    /// Why it is lost, if it is. `now` was just read.
+    fn loss_at(&self, now: Tick) -> Option<LostReason>;
+
+    /// Why one share is lost, if it is: because the hold is lost, or because the share ended by itself.
+    fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
+        let now = self.clock().now();
+        self.loss_at(now).or_else(|| lease.loss_at(now))
+    }
+
+    /// The remaining time of one share.
+    fn remaining_of(&self, lease: ShareLease) -> Duration {
+        let now = self.clock().now();
+        match self.loss_at(now) {
+            Some(_) => Duration::ZERO,
+            None => now.until(self.deadline().min(lease.end())),
+        }
+    }
+
+    /// Resolves when this share is lost. It has its own timer, so it depends neither on the watchdog nor on the
+    /// network. Cancel safe.
+    fn lost(&self, lease: ShareLease) -> impl Future<Output = LostReason> + Send {
+        async move {
+            loop {
+                let mark = self.changed().mark();
+                if let Some(reason) = self.loss_of(lease) {
+                    return reason;
+                }
+                let is_held = self.is_held();
+                let end = self.deadline().min(lease.end());
+                tokio::select! {
+                    biased;
+                    () = self.changed().changed_since(mark) => {}
+                    // A released share is never lost.
+                    () = self.clock().sleep_until(end), if is_held => {}
+                }
+            }
+        }
+    }
+}
+
+/// The loss view of a share.
+pub(crate) struct ShareView<H>(pub(crate) Arc<H>, pub(crate) ShareLease);
+
+impl<H: SharedHold> Losable for ShareView<H> {
+    fn loss(&self) -> Option<LostReason> {
+        self.0.loss_of(self.1)
+    }
+
+    fn remaining(&self) -> Duration {
+        self.0.remaining_of(self.1)
+    }
+
+    fn lost(&self) -> BoxFuture<'_, LostReason> {
+        self.0.lost(self.1).boxed()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::*;
+    const LEASE: ShareLease = ShareLease::Renewed(Duration::from_secs(30));
+
+    /// A hold that accepts any request without a token, and records which shares are released.
+    #[derive(Debug, Default)]
+    struct Handed {
+        given_back: Mutex<Vec<(Owner, Mode)>>,
+    }
+
+    impl LocalHold for Handed {
+        fn is_of(&self, _: &Owner) -> bool {
+            false
+        }
+
+        fn is_held(&self) -> bool {
+            true
+        }
+
+        fn is_exclusive(&self) -> bool {
+            true
+        }
+
+        fn deadline(&self) -> Tick {
+            Tick::NEVER
+        }
+
+        fn close(&self) {}
+    }
+
+    impl HandedOff for Handed {
+        fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease) {
+            assert_eq!(lease, LEASE);
+            self.given_back.lock().push((owner, mode));
+        }
+
+        fn pass_on(
+            self: Arc<Self>,
+            lease: ShareLease,
+            request: &HandoffRequest,
+        ) -> Option<Handoff> {
+            let owner = request.owner.clone().unwrap();
+            (!request.fenced).then(|| Handoff::new(self, owner, Mode::Exclusive, lease))
+        }
+    }
+
+    fn handed_off(owner: &Owner) -> (Arc<Handed>, Handoff) {
+        let hold = Arc::<Handed>::default();
+        let this = Arc::clone(&hold) as _;
+        let handoff = Handoff::new(this, owner.clone(), Mode::Exclusive, LEASE);
+        (hold, handoff)
+    }
+
+    #[test]
+    fn what_was_handed_off_is_taken_or_given_back() {
+        let owner = Owner::new();
+        let (hold, handoff) = handed_off(&owner);
+        let reader = Handoff::new(Arc::clone(&hold) as _, owner.clone(), Mode::Shared, LEASE);
+        drop((handoff, reader));
+        let both = [
+            (owner.clone(), Mode::Exclusive),
+            (owner.clone(), Mode::Shared),
+        ];
+        assert_eq!(*hold.given_back.lock(), both);
+        let (hold, mut handoff) = handed_off(&owner);
+        assert!(handoff.take().is_some() && handoff.take().is_none());
+        drop(handoff);
+        assert_eq!(*hold.given_back.lock(), [], "the caller has to");
+    }
+
+    #[test]
+    fn what_is_passed_on_is_the_next_ones_and_else_it_is_given_back() {
+        let (owner, next) = (Owner::new(), Owner::new());
+        for fenced in [false, true] {
+            let request = HandoffRequest {
+                owner: Some(next.clone()),
+                policy: LeasePolicy::Renewed(Duration::from_secs(30)),
+                fenced,
+                replication: None,
+                give_up: Duration::from_secs(1),
+            };
+            let (hold, handoff) = handed_off(&owner);
+            let passed_on = handoff.pass_on(&request);
+            assert_eq!(passed_on.is_none(), fenced);
+            assert_eq!(hold.given_back.lock().len(), usize::from(fenced));
+            drop(passed_on);
+            let last = if fenced { &owner } else { &next };
+            assert_eq!(*hold.given_back.lock(), [(last.clone(), Mode::Exclusive)]);
+        }
+    }
 
     /// A hold of one owner that counts how often it is asked.
     #[derive(Debug)]

@@ -13,9 +13,9 @@ use futures_util::future::join_all;
 
 use super::event::{Effects, Event};
 use super::facts::{ask_why, note_release_failed};
-use super::loss::SharedHold;
-use super::release_call::release_call;
-use super::releasing::Releasing;
+use super::registry::SharedHold;
+use super::release::Releasing;
+use super::release::release_call;
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
 use crate::api::lost::LostReason;
@@ -23,7 +23,7 @@ use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::counts::{Counts, Mode};
 use crate::engine::few::Few;
-use crate::engine::operation::Operation;
+use crate::engine::hint::Operation;
 use crate::script::reply::{self, Released};
 use crate::script::{Answer, CallBudget, on_first_poll};
 

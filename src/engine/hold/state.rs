@@ -4,24 +4,21 @@
 //! released, forgotten or lost, once, and never back. Only a hold that is certain and consists of one exclusive share is
 //! handed off, or left to its client.
 
-mod claim;
 mod counts;
-mod joining;
-mod keeping;
 mod lease;
 mod passing;
+mod readers;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use self::claim::{Claim, Stage};
 use self::counts::HoldCounts;
 use self::lease::HoldLease;
+use self::passing::{Claim, Stage, StickySpan};
+use self::readers::Readers;
 use super::event::{Effects, Entered, Event, NewHold, NextStep, Phase, Tokens};
-use super::readers::Readers;
 use super::share_lease::ShareLease;
-use super::sticky_span::StickySpan;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::HolderId;
 use crate::api::lost::LostReason;

@@ -1,14 +1,19 @@
-//! A channel that waiters listen to: how many wait, and whether the server sends its messages.
+//! The channels that a client listens to: how many wait for their messages, whether the server sends them, and what
+//! they say.
 //!
 //! Waiters that queue in their client share one subscription for each lock. A waiter that queues at the server has
-//! its own.
+//! its own. A message that hands the lock over has a format of its own, which `lua/includes/fair_handover.lua` writes.
+//! Any other message only means "look again". Invariant: receiving a message only notes it here. A recall is noted by
+//! the number of its hold, and one task acts on it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::grant_message::GrantMessage;
+use crate::api::fencing::FencingToken;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::engine::keys::RW_CHANNEL;
@@ -160,9 +165,77 @@ impl Subscription {
     }
 }
 
+/// A lock that was handed over, with its lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GrantMessage {
+    /// Identifies the place that got the grant: the time until which the server kept it, in ms of the server's clock.
+    pub(crate) until_ms: u64,
+    /// The lease: the rest of that time when the lock was granted.
+    pub(crate) lease: Duration,
+    pub(crate) token: Option<FencingToken>,
+    /// The key of the lock, because several locks may share a channel.
+    pub(crate) key: Box<str>,
+}
+
+impl GrantMessage {
+    pub(crate) fn parse(message: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(message).ok()?.splitn(4, ' ');
+        let (until_ms, left_ms) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let token = match words.next()? {
+            "-" => None,
+            token => Some(token.parse().ok()?),
+        };
+        Some(Self {
+            until_ms,
+            lease: Duration::from_millis(left_ms),
+            token,
+            key: words.next()?.into(),
+        })
+    }
+}
+
+/// Recalls beyond this number are not noted, because waiters repeat them.
+const NOTED_MAX: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(crate) struct Recalls {
+    /// Whether this client listens, or is about to.
+    is_used: AtomicBool,
+    /// The holds, by the number in their holder ids.
+    noted: Mutex<BTreeSet<u64>>,
+    /// Signalled when there is work: holds were recalled, a subscription was lost, or the client was closed.
+    pub(super) changed: Hint,
+}
+
+impl Recalls {
+    /// True for the first caller, which has to begin to listen.
+    pub(super) fn begin(&self) -> bool {
+        !self.is_used.load(Ordering::Relaxed) && !self.is_used.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes a recall. The message contains the number of the hold.
+    pub(super) fn on_message(&self, message: &[u8]) {
+        let number = std::str::from_utf8(message).ok();
+        let Some(number) = number.and_then(|number| number.parse().ok()) else {
+            return;
+        };
+        let mut noted = self.noted.lock();
+        if noted.len() < NOTED_MAX {
+            noted.insert(number);
+        }
+        drop(noted);
+        self.changed.notify();
+    }
+
+    pub(super) fn take(&self) -> BTreeSet<u64> {
+        std::mem::take(&mut *self.noted.lock())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn what_is_for_redisson_wakes_nobody() {
@@ -183,5 +256,118 @@ mod tests {
             assert_eq!(subscription.hint.ends(), ends, "{message}");
             assert_eq!(subscription.hint.mark() != mark, message != "00");
         }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(until_ms: u64, left_ms: u64, token: Option<u64>, key in "(?s).{1,12}") {
+            let written = token.map_or_else(|| "-".to_owned(), |token| token.to_string());
+            let message = format!("{until_ms} {left_ms} {written} {key}");
+            let read = GrantMessage::parse(message.as_bytes());
+            prop_assert_eq!(read, Some(GrantMessage {
+                until_ms,
+                lease: Duration::from_millis(left_ms),
+                token: token.map(FencingToken::from),
+                key: key.into(),
+            }));
+        }
+
+        /// Each grant has exactly one written form, so a parsed grant equals the written one.
+        #[test]
+        fn nothing_else_is_a_grant(message in prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..40),
+            "[0-9 -]{0,24}".prop_map(String::into_bytes),
+        ]) {
+            if let Some(grant) = GrantMessage::parse(&message) {
+                let words: Vec<&str> = std::str::from_utf8(&message).unwrap().split(' ').collect();
+                prop_assert_eq!(words[0].parse(), Ok(grant.until_ms));
+                prop_assert_eq!(words[1].parse().map(Duration::from_millis), Ok(grant.lease));
+                prop_assert_eq!(words[2] == "-", grant.token.is_none());
+                prop_assert_eq!(words[3..].join(" "), &*grant.key);
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_written_as_a_grant_is_one() {
+        let message = GrantMessage {
+            until_ms: 1_763_000_000_123,
+            lease: Duration::from_millis(2_900),
+            token: None,
+            key: "a - b".into(),
+        };
+        let read = GrantMessage::parse(b"1763000000123 2900 - a - b");
+        assert_eq!(read.as_ref(), Some(&message));
+        let fenced = GrantMessage {
+            token: Some(FencingToken::from(77)),
+            ..message
+        };
+        assert_eq!(
+            GrantMessage::parse(b"1763000000123 2900 77 a - b"),
+            Some(fenced)
+        );
+        for other in [
+            &b"0"[..],
+            b"1",
+            b"",
+            b"5 ",
+            b" 5",
+            b"5 6",
+            b"5 6 -",
+            b"5 6 7",
+            b"5 x - a",
+            b"5 -1 - a",
+            b"5 6 x a",
+            b"5 6  a",
+            b"5.5 6 - a",
+            b"\xff 6 - a",
+            b"18446744073709551616 1 - a",
+        ] {
+            assert_eq!(GrantMessage::parse(other), None, "{other:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_a_number_or_nothing(messages in proptest::collection::vec(
+            prop_oneof!["[0-9]{1,20}".prop_map(String::into_bytes), any::<Vec<u8>>()],
+            0..20,
+        )) {
+            let recalls = Recalls::default();
+            let mut expected = BTreeSet::new();
+            for message in &messages {
+                recalls.on_message(message);
+                let number = std::str::from_utf8(message).ok();
+                expected.extend(number.and_then(|number| number.parse::<u64>().ok()));
+            }
+            prop_assert_eq!(recalls.take(), expected);
+        }
+    }
+
+    #[test]
+    fn a_message_names_a_hold_and_anything_else_is_nothing() {
+        let recalls = Recalls::default();
+        for message in ["7", "", "x", "-3", "8:write", "7", "12"] {
+            recalls.on_message(message.as_bytes());
+        }
+        recalls.on_message(b"\xff");
+        assert_eq!(recalls.take(), BTreeSet::from([7, 12]));
+        assert_eq!(recalls.take(), BTreeSet::new());
+    }
+
+    #[test]
+    fn what_is_noted_is_bounded() {
+        let recalls = Recalls::default();
+        for number in 0..2 * NOTED_MAX {
+            recalls.on_message(number.to_string().as_bytes());
+        }
+        assert_eq!(recalls.take().len(), NOTED_MAX);
+    }
+
+    #[test]
+    fn one_sees_to_it_that_recalls_come() {
+        let recalls = Recalls::default();
+        assert!(recalls.begin());
+        assert!(!recalls.begin());
     }
 }

@@ -1,4 +1,4 @@
-//! Turns of the clients that want one lock: how long this client goes on, and when it asks again.
+//! Turns of the clients that want one lock: how long this client goes on, and when it asks again. Pure.
 //!
 //! In its turn the tasks of a client hand the lock off to each other, a limited number of times and for a limited
 //! time. Then the client backs off until each of the other listening clients has released the lock once, as far as
@@ -8,8 +8,72 @@
 
 use std::time::Duration;
 
-use super::handoff::{HANDOFFS_MAX, HANDOFFS_ONCE_MIN, HandoffBudget, time_max};
 use crate::engine::clock::Tick;
+
+/// At most this many local hand-offs in a row, because a client cannot know how many wait elsewhere.
+pub(crate) const HANDOFFS_MAX: u32 = 16;
+
+/// If many others wait, each task that waits here when a turn begins gets the lock once in that turn. If fewer tasks
+/// than this wait here, they may get it more often, because a turn costs two round trips.
+pub(super) const HANDOFFS_ONCE_MIN: u32 = 7;
+
+/// The longest time for hand-offs in a row near the server.
+const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
+
+/// The same limit far from the server: as long as a round trip takes, up to this.
+const HANDOFFS_TRIP_MAX: Duration = Duration::from_millis(50);
+
+/// The hand-offs in a row of one lock within this client: how many, and since when.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HandoffBudget {
+    spent: u32,
+    since: Option<Tick>,
+}
+
+impl HandoffBudget {
+    /// Spends a hand-off, if fewer than `most` are spent and the time is not over. Hand-offs go on for as long as
+    /// others would need to get the lock: one round trip.
+    pub(super) fn try_spend(&mut self, now: Tick, trip: Duration, most: u32) -> bool {
+        let is_left = self.spent < most && !self.is_late(now, trip);
+        self.spent += u32::from(is_left);
+        is_left
+    }
+
+    /// When the time for hand-offs ends, if it has begun.
+    pub(super) fn end(&self, trip: Duration) -> Option<Tick> {
+        self.since.map(|since| since.after(time_max(trip)))
+    }
+
+    /// Spends a turn. If that is more than `most`, or too late, the count starts again and this returns true.
+    pub(super) fn spend_turn(&mut self, now: Tick, trip: Duration, most: u32) -> bool {
+        self.spent += 1;
+        let is_last = self.spent > most || self.is_late(now, trip);
+        if is_last {
+            *self = Self::default();
+        }
+        is_last
+    }
+
+    /// The time since the first hand-off or turn was spent.
+    pub(super) fn spent_for(&self, now: Tick) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.until(now))
+    }
+
+    /// As [`spent_for`](Self::spent_for), but limited to a plausible length of a turn, to leave out a long hold.
+    pub(super) fn time_of_turn(&self, now: Tick, trip: Duration) -> Duration {
+        self.spent_for(now).min(time_max(trip) * 2)
+    }
+
+    fn is_late(&mut self, now: Tick, trip: Duration) -> bool {
+        let since = *self.since.get_or_insert(now);
+        since.until(now) > time_max(trip)
+    }
+}
+
+/// The longest time for hand-offs in a row.
+pub(super) fn time_max(trip: Duration) -> Duration {
+    HANDOFFS_TIME_MAX.max(trip.min(HANDOFFS_TRIP_MAX))
+}
 
 /// The shortest time that a client that backs off waits for the next message, before it asks anyway.
 const SILENCE_MIN: Duration = Duration::from_millis(2);
@@ -333,12 +397,81 @@ impl Turns {
     }
 }
 
+/// The server removes an expired key shortly after its last millisecond.
+const EXPIRY_SLACK: Duration = Duration::from_millis(1);
+
+/// The next step after a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Ask again at a hint, or at this time at the latest.
+    WaitUntil(Tick),
+    /// The deadline has passed, and the refused attempt was the last.
+    GiveUp,
+}
+
+/// Plans the next attempt after a refusal.
+///
+/// `remaining` is the rest of the holder's lease, or `None` if it is unknown. `poll_cap` is the longest time without
+/// asking. There is always a timer, so progress never depends on a wake-up.
+pub(crate) fn next_attempt(
+    now: Tick,
+    deadline: Option<Tick>,
+    remaining: Option<Duration>,
+    poll_cap: Duration,
+) -> Next {
+    if deadline.is_some_and(|deadline| now >= deadline) {
+        return Next::GiveUp;
+    }
+    let rest = remaining.map_or(poll_cap, |remaining| {
+        (remaining + EXPIRY_SLACK).min(poll_cap)
+    });
+    let at = now.after(rest);
+    Next::WaitUntil(deadline.map_or(at, |deadline| deadline.min(at)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn at(micros: u64) -> Tick {
         Tick::ZERO.after(Duration::from_micros(micros))
+    }
+
+    #[test]
+    fn a_budget_ends_by_number_and_by_time() {
+        let near = Duration::ZERO;
+        let mut budget = HandoffBudget::default();
+        let spent = (0..20).filter(|now| budget.try_spend(at(*now), near, HANDOFFS_MAX));
+        assert_eq!(spent.count(), 16);
+        assert!(
+            budget.spend_turn(at(20), near, HANDOFFS_MAX),
+            "one too many"
+        );
+        assert!(
+            budget.try_spend(at(21), near, HANDOFFS_MAX)
+                && budget.try_spend(at(5_021), near, HANDOFFS_MAX)
+        );
+        assert!(
+            !budget.try_spend(at(5_022), near, HANDOFFS_MAX),
+            "5 ms after the first"
+        );
+        assert!(budget.spend_turn(at(5_022), near, HANDOFFS_MAX));
+        assert!(
+            !budget.spend_turn(at(9_000), near, HANDOFFS_MAX),
+            "it starts again"
+        );
+    }
+
+    #[test]
+    fn further_from_the_server_it_lasts_as_long_as_a_trip() {
+        for (trip, most) in [(4, 5_000), (20, 20_000), (900, 50_000)] {
+            let (trip, mut budget) = (Duration::from_millis(trip), HandoffBudget::default());
+            assert!(
+                budget.try_spend(at(0), trip, HANDOFFS_MAX)
+                    && budget.try_spend(at(most), trip, HANDOFFS_MAX)
+            );
+            assert!(!budget.try_spend(at(most + 1), trip, HANDOFFS_MAX));
+        }
     }
 
     /// Spends all hand-offs of one turn.
@@ -656,5 +789,35 @@ mod tests {
             turns.note_trip(Duration::from_millis(took));
             assert_eq!(turns.trip, Duration::from_millis(known));
         }
+    }
+
+    const CAP: Duration = Duration::from_secs(1);
+
+    fn ms(millis: u64) -> Tick {
+        Tick::ZERO.after(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn the_wait_is_bounded_by_lease_cap_and_deadline() {
+        let span = Duration::from_millis;
+        for (remaining, deadline, expected) in [
+            (Some(span(30_000)), None, ms(2_000)),
+            (Some(span(40)), None, ms(1_041)),
+            (Some(span(0)), None, ms(1_001)),
+            (None, None, ms(2_000)),
+            (Some(span(30_000)), Some(ms(1_500)), ms(1_500)),
+            (Some(span(40)), Some(ms(9_000)), ms(1_041)),
+        ] {
+            assert_eq!(
+                next_attempt(ms(1_000), deadline, remaining, CAP),
+                Next::WaitUntil(expected)
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_at_the_deadline_is_the_end() {
+        assert_eq!(next_attempt(ms(5), Some(ms(5)), None, CAP), Next::GiveUp);
+        assert_eq!(next_attempt(ms(6), Some(ms(5)), None, CAP), Next::GiveUp);
     }
 }

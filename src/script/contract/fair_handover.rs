@@ -9,7 +9,7 @@ use super::fair::{
 use super::fixture::{
     DONE, Fixture, HELD, NOT_HELD, Subscriber, U0, U1, U2, U3, U4, U9, UNKNOWN, elsewhere, near,
 };
-use crate::engine::hold::grant_message::GrantMessage;
+use crate::engine::hold::subscription::GrantMessage;
 use crate::script::reply;
 
 const LOCK: &str = KEYS[0];

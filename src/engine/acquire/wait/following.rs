@@ -1,20 +1,29 @@
-//! Follows another task of this client in the queue at the server: the waiter directly behind it may be handed the lock
-//! in memory.
+//! Waiters of one client in one queue at the server: the waiter directly behind another may be handed the lock in
+//! memory, and one script keeps the places of all.
 //!
-//! Only a plain request does, whose hold is renewed and may end at any time: no fencing token, no replicas, no minimum
-//! hold time and no stay with the client.
+//! Only a plain request follows another, whose hold is renewed and may end at any time: no fencing token, no replicas,
+//! no minimum hold time and no stay with the client. Invariant: the client's task sends the heartbeats, so a waiter that
+//! is not polled delays no other.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::FutureExt;
 
 use super::{Step, WaitLoop};
 use crate::api::error::Result;
+use crate::api::holder::HolderId;
 use crate::conn::Lane;
-use crate::engine::acquire::heartbeats::send_heartbeats;
 use crate::engine::acquire::local::{handoff_request, take_over};
-use crate::engine::acquire::request::Attempted;
+use crate::engine::acquire::request::{Attempted, LockRequest};
 use crate::engine::clock::Tick;
+use crate::engine::hold::core::Core;
 use crate::engine::hold::followers::{Following, Handed};
-use crate::engine::hold::heartbeats::KeptPlace;
+use crate::engine::hold::followers::{KeptPlace, PLACES_MAX};
+use crate::engine::hold::local::LocalLock;
+use crate::engine::hold::protocol::{HolderRef, Protocol};
+use crate::engine::keys::LockName;
+use crate::script::{CallBudget, reply};
 
 /// A waiter asks by itself this often, even if its place is kept. Only an attempt renews Redisson's score of the place.
 const ASKS_EVERY: Duration = Duration::from_secs(60);
@@ -106,5 +115,72 @@ impl<'a> WaitLoop<'a> {
         self.silence().end();
         self.attempt.place_used();
         Ok(Some(Step::Ended(Attempted::granted(share))))
+    }
+}
+
+/// The lock of a queue, and whether its waiters want tokens.
+#[derive(Debug)]
+struct ServerQueue {
+    protocol: &'static dyn Protocol,
+    name: LockName,
+    fenced: bool,
+}
+
+/// Begins to send the heartbeats of this queue, if there are enough waiters and no task does so.
+fn send_heartbeats(request: &LockRequest) {
+    if !request.local.heartbeats.begin() {
+        return;
+    }
+    let queue = ServerQueue {
+        protocol: request.protocol,
+        name: request.name.clone(),
+        fenced: request.options.fenced,
+    };
+    let (core, local) = (
+        Arc::downgrade(&request.core),
+        Arc::downgrade(&request.local),
+    );
+    // Twice in the time for which a place is kept. A waiter whose place was kept asks by itself before the next but one.
+    let (clock, every) = (request.core.clock, request.core.timing.poll_cap * 3 / 2);
+    let sending = async move {
+        loop {
+            clock.sleep_until(clock.now().after(every)).await;
+            let (Some(core), Some(local)) = (core.upgrade(), local.upgrade()) else {
+                return;
+            };
+            let Some(places) = local.heartbeats.places() else {
+                return;
+            };
+            for places in places.chunks(PLACES_MAX) {
+                queue.send_heartbeat(&core, &local, places).await;
+            }
+        }
+    };
+    request.core.watchdog.drive_while_needed(sending.boxed());
+}
+
+impl ServerQueue {
+    async fn send_heartbeat(&self, core: &Core, local: &LocalLock, places: &[HolderId]) {
+        let any = HolderRef {
+            name: &self.name,
+            id: "",
+            fenced: self.fenced,
+            token_retention: core.timing.token_retention,
+        };
+        let (heartbeat, publish) = (core.timing.heartbeat, core.channels().publish());
+        let Some(call) = self.protocol.heartbeat(&any, heartbeat, publish, places) else {
+            return;
+        };
+        let moved = core.locals.moved.mark();
+        let budget = CallBudget::once(core.timing.reply);
+        // Without an answer, the waiters ask by themselves.
+        let Ok(answer) = core.scripts.run(Lane::Command, &call, budget).await else {
+            return;
+        };
+        if let Ok(answers) = reply::heartbeats(&answer.value, places.len()) {
+            local
+                .heartbeats
+                .answered(places, &answers, answer.sent, moved);
+        }
     }
 }

@@ -10,8 +10,8 @@ use crate::api::options::LeasePolicy;
 use crate::client::Client;
 use crate::engine::hint::Hint;
 use crate::engine::hold::Share;
-use crate::engine::hold::handoff::HandoffRequest;
 use crate::engine::hold::local::{self, LocalLock};
+use crate::engine::hold::registry::HandoffRequest;
 use crate::reentrant::ReentrantGuard;
 use crate::testing::{Answer, Scripted, done, granted};
 

@@ -1,13 +1,15 @@
-//! The lease of one hold: until when this client relies on it, and when to renew it.
+//! The lease of one hold: until when this client relies on it, when to renew it, how long the server may have it, and
+//! how long it stays there after its last guard.
 //!
 //! Invariants: a lease counts only if its grant arrives before the local deadline. The deadline is counted from before
-//! the request was sent, and never lies beyond the end of the longest share.
+//! the request was sent, and never lies beyond the end of the longest share. No requested lease, answered or not, lasts
+//! longer at the server than [`ServerLease`] says, what late requests may still do included.
 
 use std::time::Duration;
 
+use super::HoldState;
 use crate::engine::clock::Tick;
-use crate::engine::hold::event::{NewHold, NextStep};
-use crate::engine::hold::server_lease::ServerLease;
+use crate::engine::hold::event::{NewHold, NextStep, Phase};
 use crate::engine::hold::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
 
 /// A lock that the server handed over comes with a short lease. Its holder can be done within this time, or within a
@@ -127,5 +129,86 @@ impl HoldLease {
             lease / 6
         };
         NextStep::Renew { lease, wait }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct ServerLease {
+    /// The longest of all leases that were answered.
+    longest: Duration,
+    /// No answered lease lasts longer, and no lease of a renewal.
+    deadline: Tick,
+    /// No requested lease without an answer lasts longer.
+    late: Tick,
+    /// `late` before the present operation.
+    late_before: Tick,
+}
+
+impl ServerLease {
+    /// For a hold whose requests were all answered by now: the longest of them, and the last.
+    pub(super) fn granted(now: Tick, longest: Duration, given: Duration) -> Self {
+        Self {
+            longest,
+            deadline: now.after(given),
+            late: Tick::ZERO,
+            late_before: Tick::ZERO,
+        }
+    }
+
+    pub(super) fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    pub(super) fn end(&self) -> Tick {
+        self.deadline.max(self.late)
+    }
+
+    /// A lease of this length is requested now.
+    pub(super) fn note_sent(&mut self, now: Tick, lease: Duration) {
+        self.deadline = self.deadline.max(now.after(lease));
+    }
+
+    /// A lease is requested that the server may set as late as `until`.
+    pub(super) fn note_sent_until(&mut self, until: Tick, lease: Duration) {
+        self.late_before = self.late;
+        self.late = self.late.max(until.after(lease));
+    }
+
+    /// The lease was set by now. If it was requested only once, it cannot be set again.
+    pub(super) fn note_answered(&mut self, now: Tick, lease: Duration, is_repeated: bool) {
+        self.longest = self.longest.max(lease);
+        if !is_repeated {
+            self.late = self.late_before;
+            self.note_sent(now, lease);
+        }
+    }
+}
+
+impl HoldState {
+    /// Notes that a released guard asked to keep the hold until then. Ignored if the hold is lost.
+    pub(super) fn ask_to_keep(&mut self, until: Tick) {
+        if self.phase == Phase::Held {
+            self.kept_until = self.kept_until.max(until);
+        }
+    }
+
+    /// The time until which to keep the hold if its last share ends now.
+    pub(super) fn kept_after(&self, now: Tick) -> Tick {
+        if now < self.kept_until {
+            self.kept_until
+        } else {
+            Tick::ZERO
+        }
+    }
+
+    /// Whether the hold is kept at the server after its end, or was.
+    pub(in crate::engine::hold) fn is_kept(&self) -> bool {
+        matches!(self.phase, Phase::Released | Phase::Lost(_)) && self.kept_until != Tick::ZERO
+    }
+
+    /// How much longer the server has to keep the hold, if it is kept.
+    pub(in crate::engine::hold) fn kept_for(&self, now: Tick) -> Option<Duration> {
+        let is_kept = self.is_kept() && now < self.kept_until;
+        is_kept.then(|| now.until(self.kept_until))
     }
 }

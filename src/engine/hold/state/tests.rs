@@ -8,8 +8,8 @@ use crate::api::holder::HolderId;
 use crate::api::options::LeasePolicy;
 use crate::engine::hint::Hint;
 use crate::engine::hold::event::{DeferredDowngrade, NextOwner, ReleaseStep};
-use crate::engine::hold::readers::JOINS_MAX;
 use crate::engine::hold::share_lease::local_deadline;
+use crate::engine::hold::state::readers::JOINS_MAX;
 use crate::observe::group::Group;
 
 const LEASE: Duration = Duration::from_secs(30);

@@ -1,25 +1,45 @@
-//! The holder ids of an attempt, and what the server may have under them.
+//! From a server's grant to a hold: the holder ids of an attempt, the confirmation by replicas, and a lock that was
+//! handed over.
 //!
-//! Invariant: the client knows how to undo an attempt before it sends the attempt. So if the ids are dropped while an
-//! answer is under way or missing, the attempt is cancelled on its own lane, behind it. A grant that no caller takes is
-//! released, and a place in a queue is removed.
+//! Invariants:
+//!
+//! - the client knows how to undo an attempt before it sends the attempt. So if the ids are dropped while an answer is
+//!   under way or missing, the attempt is cancelled on its own lane, behind it. A grant that no caller takes is released,
+//!   and a place in a queue is removed;
+//! - this client has no hold of a grant until the replicas that were asked for have confirmed it, so no task enters it
+//!   early, and a call that is dropped in between leaves the grant to be undone like any other.
+//!
+//! The script that frees a fair lock makes the next waiter its holder, and notifies it with one message. Invariants:
+//!
+//! - the lease of the hold counts from the waiter's last request to keep its place, never from the arrival of the
+//!   message;
+//! - a message is used only if it names the lock and exactly the place in the last answer. A stale message does not,
+//!   nor does a message forged without access to the keys;
+//! - no attempt is under way when a message is used, so no late command can meet the hold.
+//!
+//! A lost, late or unused message costs one round trip: the next attempt finds that the waiter holds the lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::request::{LockRequest, Requests};
+use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::HolderId;
+use crate::api::options::Replication;
 use crate::api::owner::Owner;
 use crate::conn::Lane;
+use crate::conn::error_reply::describe;
 use crate::engine::clock::Tick;
 use crate::engine::few::Few;
 use crate::engine::hint::Mark;
 use crate::engine::hold::protocol::{HolderRef, Queue};
+use crate::engine::hold::subscription::GrantMessage;
 use crate::engine::hold::undo::PendingRelease;
-use crate::engine::hold::unguarded::Unguarded;
-use crate::engine::hold::{NewHold, Share, Tokens};
+use crate::engine::hold::undo::Unguarded;
+use crate::engine::hold::{NewHold, Share, Tokens, local_deadline};
+use crate::engine::replicas::{Confirmation, Verdict};
 use crate::script::{Call, catalog};
 
 /// One new holder id for each lock.
@@ -236,5 +256,111 @@ impl Drop for Holders<'_> {
         }
         self.wake_follower();
         self.forget();
+    }
+}
+
+/// The result of waiting for the replicas.
+pub(super) enum Confirmed {
+    Replicated,
+    /// Too few replicas have it, so it must not be handed out.
+    NotReplicated(Error),
+    /// Its lease has ended, or the server no longer has it.
+    Ended,
+    /// The client was closed first.
+    Closed,
+    /// The outcome is unknown and the server may be silent. It must not be handed out.
+    Unknown(Error),
+}
+
+/// Waits until replicas have the grant of the request sent at `sent`, which is when its lease starts.
+pub(super) async fn confirm(
+    requests: Requests<'_>,
+    holders: &Holders<'_>,
+    replication: Replication,
+    sent: Tick,
+) -> Confirmed {
+    let core = requests.core();
+    let ends = requests
+        .all
+        .iter()
+        .map(|each| local_deadline(sent, each.policy.lease()));
+    let end = ends.min().unwrap_or(Tick::ZERO);
+    let holds = holders.each().map(|(request, holder)| Confirmation {
+        script: request.protocol.renewal(),
+        key: request.name.key().clone(),
+        holder: *holder,
+        until: sent.after(request.policy.lease()),
+    });
+    let closing = core.closing.mark();
+    if core.is_closed() {
+        return Confirmed::Closed;
+    }
+    let confirming = core
+        .replicas
+        .confirm(&core.watchdog, holds.collect(), replication);
+    let verdict = tokio::select! {
+        biased;
+        verdict = confirming => verdict,
+        () = core.closing.changed_since(closing) => return Confirmed::Closed,
+        () = core.clock.sleep_until(end) => return Confirmed::Ended,
+    };
+    let error = |kind, message| requests.of_locks(Error::new(kind, requests.operation(), message));
+    let at = || core.scripts.transport.endpoint(requests.all[0].name.key());
+    match verdict {
+        Ok(Verdict::Confirmed) if core.clock.now() < end => Confirmed::Replicated,
+        Ok(Verdict::Confirmed | Verdict::Gone) => Confirmed::Ended,
+        Ok(Verdict::TooFew(replicas)) => {
+            let Replication { count, within } = replication;
+            let message = format!(
+                "{replicas} of {count} replicas confirmed within {within:?}; the lock was \
+                 released; check the replicas of {} and their links, ask for fewer, or allow more time",
+                at()
+            );
+            Confirmed::NotReplicated(error(Kind::NotReplicated, message))
+        }
+        Ok(Verdict::Denied(denied)) => {
+            let message = format!(
+                "{}; waiting for replicas needs the right +wait; the lock was released",
+                describe(&denied, &at())
+            );
+            Confirmed::NotReplicated(error(Kind::Denied, message).caused_by(denied))
+        }
+        Err(failure) => {
+            let error = failure.into_error(requests.operation());
+            Confirmed::Unknown(requests.of_locks(error))
+        }
+    }
+}
+
+/// The place of a waiter in the server's queue, from the last answer about it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServerPlace {
+    /// When the lease would start if the answered request had been granted.
+    pub(super) poll: Grant,
+    /// When the place expires, in ms of the server's clock.
+    pub(super) until_ms: u64,
+}
+
+impl ServerPlace {
+    /// The grant that this message reports, if it can be used.
+    ///
+    /// The script granted a lease as long as the rest of the place, `message.lease`. The place was asked for at
+    /// `poll.sent`, and the lease was granted later. So the lease lasts at least until `poll.sent` plus
+    /// `message.lease`.
+    pub(super) fn grant(&self, requests: Requests<'_>, message: &GrantMessage) -> Option<Grant> {
+        let request = &requests.all[0];
+        // If less of the lease is left, the waiter asks instead, which gives it a full lease.
+        let remaining_min = request.core.timing.heartbeat / 6;
+        let end = local_deadline(self.poll.sent, message.lease);
+        let is_usable = requests.accept_handover()
+            && message.until_ms == self.until_ms
+            && *message.key == **request.name.key()
+            && request.core.clock.now().after(remaining_min) <= end
+            && (message.token.is_some() || !request.options.fenced);
+        is_usable.then_some(Grant {
+            handover: Some(message.lease),
+            spare_tokens: 0,
+            ..self.poll
+        })
     }
 }

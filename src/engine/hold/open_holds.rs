@@ -1,27 +1,90 @@
-//! The slot for a lock's sticky hold, which its client has without a guard.
+//! The holds of a lock that the next tasks of its client may take as they are: readers join one, and any task takes one
+//! that is without a guard.
 //!
-//! Invariants: one task takes the hold out. A dropped hold is released. Nothing is dropped under
-//! the mutex. A task watches for the end of the hold while there is one.
+//! Invariants: a hold that can be joined is not kept alive here, and decides itself whether it still accepts readers.
+//! One task takes a hold without a guard out of its slot. A dropped hold is released. Nothing is dropped under the mutex.
+//! A task watches for the end of the hold while there is one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::handoff::Handoff;
+use super::registry::Handoff;
+use super::registry::LocalHold;
+use crate::api::options::Replication;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
+use crate::observe::group::Group;
+
+#[derive(Debug, Default)]
+pub(crate) struct JoinableRead {
+    /// Lets callers that find nothing skip the mutex.
+    is_full: AtomicBool,
+    hold: Mutex<Option<Weak<dyn LocalHold>>>,
+}
+
+impl JoinableRead {
+    /// Replaces the previous hold, because a later hold stays open for longer.
+    pub(super) fn put(&self, hold: Weak<dyn LocalHold>) {
+        *self.hold.lock() = Some(hold);
+        self.is_full.store(true, Ordering::Release);
+    }
+
+    /// Whether a hold may be open.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
+    }
+
+    pub(super) fn get(&self) -> Option<Arc<dyn LocalHold>> {
+        if !self.is_full() {
+            return None;
+        }
+        self.hold.lock().as_ref()?.upgrade()
+    }
+
+    /// Removes a hold that has ended.
+    pub(super) fn remove<H: LocalHold>(&self, hold: &H) {
+        if !self.is_full() {
+            return;
+        }
+        let hold: *const H = hold;
+        let mut there = self.hold.lock();
+        let removed = there.take_if(|there| std::ptr::addr_eq(there.as_ptr(), hold));
+        if removed.is_some() {
+            self.is_full.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// A reader's request to join a hold, for an owner that has nothing yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JoinRequest {
+    pub(crate) terms: ReaderClass,
+    pub(crate) group: Group,
+}
+
+/// The terms that are equal for all readers of one hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReaderClass {
+    /// The lease, which is renewed.
+    pub(crate) lease: Duration,
+    pub(crate) replication: Option<Replication>,
+    pub(crate) give_up: Duration,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct StickySlot {
     /// Lets callers that find nothing skip the mutex.
     is_full: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
     /// Signalled when the hold's end is earlier than the watched end.
     pub(super) sooner: Hint,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SlotState {
     hold: Option<(Handoff, Tick)>,
     watched_until: Option<Tick>,
 }
