@@ -8,7 +8,7 @@
 //! state.rs        pure: the state of a hold: held -> released or lost; event.rs: its events
 //!   counts.rs       pure: its shares, here and at the server; readers.rs: readers that have it together
 //!   lease.rs        pure: its local deadline, when to renew it, and how long the server may have it
-//!   passing.rs      pure: which holds pass from task to task, and whether a task has taken it
+//!   passing.rs      pure: who has it, and who may have it next
 //! share_lease.rs  pure: the lease of each share
 //! shell.rs        the mutex and the I/O around the state
 //! share.rs        a guard's share of a hold; bundle.rs: shares that stand and fall together, for a multi-lock

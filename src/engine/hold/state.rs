@@ -13,9 +13,8 @@ mod tests;
 
 use std::time::Duration;
 
-use self::counts::HoldCounts;
-use self::lease::HoldLease;
-use self::passing::{Claim, Stage, StickySpan};
+use self::counts::{Claim, HoldCounts, Stage};
+use self::lease::{HoldLease, StickySpan};
 use self::readers::Readers;
 use super::event::{Effects, Entered, Event, NewHold, NextStep, Phase, Tokens};
 use super::share_lease::ShareLease;

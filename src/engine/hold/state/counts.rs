@@ -1,6 +1,8 @@
-//! The shares of one hold as counts, in this client and at the server.
+//! The shares of one hold as counts, in this client and at the server, and whether the task that the hold is for has
+//! taken it.
 //!
-//! Invariant: the server counts one hold for all shares, alive or forgotten, in the strongest of their modes.
+//! Invariants: the server counts one hold for all shares, alive or forgotten, in the strongest of their modes. A hold
+//! that no task has taken is not renewed. A hold without a guard ends with its client.
 
 use crate::engine::counts::{Counts, Mode};
 use crate::engine::hold::event::ReleaseStep;
@@ -80,5 +82,41 @@ impl HoldCounts {
         let is_sent = self.is_release_unsent && self.target() == counts;
         self.is_release_unsent &= !is_sent;
         is_sent.then_some(ReleaseStep::Sent)
+    }
+}
+
+/// The task that has a hold, and whether the watchdog takes it into account.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) stage: Stage,
+    /// Whether the watchdog does not check the hold before its deadline, because it was unclaimed at the last check.
+    pub(super) is_check_put_off: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It belongs to a call that has not returned, or was handed off to a task that has not taken it yet. Neither may
+    /// ever be polled again, so no renewal is sent for it.
+    Unclaimed,
+    /// A task has taken it and has no guard yet, or it stays with its client.
+    Claimed,
+    /// Its owner has a guard of it.
+    Guarded,
+}
+
+impl Claim {
+    /// The claim of a task that has yet to take the hold.
+    pub(super) fn pending(is_check_put_off: bool) -> Self {
+        Self {
+            stage: Stage::Unclaimed,
+            is_check_put_off,
+        }
+    }
+
+    /// A task has taken the hold.
+    pub(super) fn begin(&mut self) {
+        if self.stage == Stage::Unclaimed {
+            self.stage = Stage::Claimed;
+        }
     }
 }

@@ -1,15 +1,17 @@
 //! The lease of one hold: until when this client relies on it, when to renew it, how long the server may have it, and
-//! how long it stays there after its last guard.
+//! how long it stays with its client after its last guard.
 //!
 //! Invariants: a lease counts only if its grant arrives before the local deadline. The deadline is counted from before
 //! the request was sent, and never lies beyond the end of the longest share. No requested lease, answered or not, lasts
-//! longer at the server than [`ServerLease`] says, what late requests may still do included.
+//! longer at the server than [`ServerLease`] says, what late requests may still do included. A hold stays with its client
+//! for one span at most. The span begins when the hold is first without a guard, and it never begins again. So without a
+//! recall the lock is released after one span at most, however often the client uses the hold in between. A recall ends
+//! the span for good.
 
 use std::time::Duration;
 
-use super::HoldState;
 use crate::engine::clock::Tick;
-use crate::engine::hold::event::{NewHold, NextStep, Phase};
+use crate::engine::hold::event::{NewHold, NextStep};
 use crate::engine::hold::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
 
 /// A lock that the server handed over comes with a short lease. Its holder can be done within this time, or within a
@@ -184,31 +186,113 @@ impl ServerLease {
     }
 }
 
-impl HoldState {
-    /// Notes that a released guard asked to keep the hold until then. Ignored if the hold is lost.
-    pub(super) fn ask_to_keep(&mut self, until: Tick) {
-        if self.phase == Phase::Held {
-            self.kept_until = self.kept_until.max(until);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct StickySpan {
+    /// The longest span that its guards ask for; zero if they ask for none.
+    asked: Duration,
+    /// The end of the span; `None` until it begins.
+    end: Option<Tick>,
+    is_recalled: bool,
+}
+
+impl StickySpan {
+    /// Notes the span that a guard asks for.
+    pub(super) fn ask(&mut self, span: Duration) {
+        self.asked = self.asked.max(span);
+    }
+
+    /// When to release the hold if its last guard goes now. `None` means at once.
+    pub(super) fn end_from(&self, now: Tick) -> Option<Tick> {
+        if self.is_recalled || self.asked.is_zero() {
+            return None;
+        }
+        let asked = now.after(self.asked);
+        let end = self.end.map_or(asked, |end| end.min(asked));
+        (now < end).then_some(end)
+    }
+
+    /// Begins the span, because the last guard has gone. The next guard has to ask again.
+    pub(super) fn begin(&mut self, end: Tick) {
+        self.end = Some(end);
+        self.asked = Duration::ZERO;
+    }
+
+    /// Passes the hold to another task, whose guard has to ask again.
+    pub(super) fn pass_on(&mut self) {
+        self.asked = Duration::ZERO;
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        !self.asked.is_zero()
+    }
+
+    pub(super) fn recall(&mut self) {
+        self.is_recalled = true;
+    }
+
+    pub(super) fn is_recalled(&self) -> bool {
+        self.is_recalled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::ZERO.after(Duration::from_millis(millis))
+    }
+
+    fn asked(millis: u64) -> StickySpan {
+        let mut span = StickySpan::default();
+        span.ask(Duration::from_millis(millis));
+        span
+    }
+
+    #[test]
+    fn nothing_stays_that_nobody_asked_for() {
+        let mut span = StickySpan::default();
+        assert_eq!(span.end_from(at(1)), None);
+        span.ask(Duration::ZERO);
+        assert_eq!(span.end_from(at(1)), None);
+        assert!(!span.is_asked());
+    }
+
+    #[test]
+    fn of_several_guards_the_longest_span_counts() {
+        let mut span = asked(7);
+        span.ask(Duration::from_millis(5));
+        assert_eq!(span.end_from(at(1)), Some(at(8)));
+        assert!(span.is_asked());
+        span.pass_on();
+        assert_eq!(span.end_from(at(1)), None);
+        assert!(!span.is_asked());
+    }
+
+    #[test]
+    fn the_span_begins_once() {
+        let mut span = asked(10);
+        span.begin(at(10));
+        assert_eq!(span.end_from(at(3)), None, "the next guard asks again");
+        for (millis, end) in [(60, Some(at(10))), (2, Some(at(5))), (10, Some(at(10)))] {
+            let mut again = span;
+            again.ask(Duration::from_millis(millis));
+            assert_eq!(again.end_from(at(3)), end, "{millis}");
+            assert_eq!(again.end_from(at(10)), None, "{millis}: it is over");
         }
     }
 
-    /// The time until which to keep the hold if its last share ends now.
-    pub(super) fn kept_after(&self, now: Tick) -> Tick {
-        if now < self.kept_until {
-            self.kept_until
-        } else {
-            Tick::ZERO
-        }
-    }
-
-    /// Whether the hold is kept at the server after its end, or was.
-    pub(in crate::engine::hold) fn is_kept(&self) -> bool {
-        matches!(self.phase, Phase::Released | Phase::Lost(_)) && self.kept_until != Tick::ZERO
-    }
-
-    /// How much longer the server has to keep the hold, if it is kept.
-    pub(in crate::engine::hold) fn kept_for(&self, now: Tick) -> Option<Duration> {
-        let is_kept = self.is_kept() && now < self.kept_until;
-        is_kept.then(|| now.until(self.kept_until))
+    #[test]
+    fn a_recall_ends_it_for_good() {
+        let mut span = asked(10);
+        span.recall();
+        assert!(span.is_recalled());
+        span.ask(Duration::from_secs(9));
+        assert_eq!(span.end_from(at(1)), None);
+        span.pass_on();
+        assert!(
+            span.is_recalled(),
+            "the waiter also wants it from the next task"
+        );
     }
 }

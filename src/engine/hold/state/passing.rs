@@ -1,105 +1,18 @@
-//! Which holds pass from task to task of one client, at once or after a while, and what that changes.
-//!
-//! Invariants: a hold that no task has taken is not renewed. A hold without a guard ends with its client. The span for
-//! which a hold stays with its client begins when it is first without a guard, and never begins again. Without a recall,
-//! the lock is therefore released after one span at most, however often the client uses the hold in between. A recall
-//! ends the span for good.
+//! Decides which holds pass from task to task of one client, which holds readers share, and how long a released hold
+//! stays at the server.
 
 use std::time::Duration;
 
 use super::HoldState;
+use super::counts::{Claim, Stage};
+use super::readers::{Leave, Readers};
+use crate::api::fencing::FencingToken;
 use crate::api::options::LeasePolicy;
 use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::engine::hold::event::NextOwner;
+use crate::engine::hold::event::{DeferredDowngrade, Effects, NextOwner, Phase};
 use crate::engine::hold::share_lease::ShareLease;
-use crate::engine::hold::state::readers::Readers;
-
-/// The task that has a hold, and whether the watchdog takes it into account.
-#[derive(Debug)]
-pub(super) struct Claim {
-    pub(super) stage: Stage,
-    /// Whether the watchdog does not check the hold before its deadline, because it was unclaimed at the last check.
-    pub(super) is_check_put_off: bool,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// It belongs to a call that has not returned, or was handed off to a task that has not taken it yet. Neither may
-    /// ever be polled again, so no renewal is sent for it.
-    Unclaimed,
-    /// A task has taken it and has no guard yet, or it stays with its client.
-    Claimed,
-    /// Its owner has a guard of it.
-    Guarded,
-}
-
-impl Claim {
-    /// The claim of a task that has yet to take the hold.
-    pub(super) fn pending(is_check_put_off: bool) -> Self {
-        Self {
-            stage: Stage::Unclaimed,
-            is_check_put_off,
-        }
-    }
-
-    /// A task has taken the hold.
-    pub(super) fn begin(&mut self) {
-        if self.stage == Stage::Unclaimed {
-            self.stage = Stage::Claimed;
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct StickySpan {
-    /// The longest span that its guards ask for; zero if they ask for none.
-    asked: Duration,
-    /// The end of the span; `None` until it begins.
-    end: Option<Tick>,
-    is_recalled: bool,
-}
-
-impl StickySpan {
-    /// Notes the span that a guard asks for.
-    pub(super) fn ask(&mut self, span: Duration) {
-        self.asked = self.asked.max(span);
-    }
-
-    /// When to release the hold if its last guard goes now. `None` means at once.
-    pub(super) fn end_from(&self, now: Tick) -> Option<Tick> {
-        if self.is_recalled || self.asked.is_zero() {
-            return None;
-        }
-        let asked = now.after(self.asked);
-        let end = self.end.map_or(asked, |end| end.min(asked));
-        (now < end).then_some(end)
-    }
-
-    /// Begins the span, because the last guard has gone. The next guard has to ask again.
-    pub(super) fn begin(&mut self, end: Tick) {
-        self.end = Some(end);
-        self.asked = Duration::ZERO;
-    }
-
-    /// Passes the hold to another task, whose guard has to ask again.
-    pub(super) fn pass_on(&mut self) {
-        self.asked = Duration::ZERO;
-    }
-
-    pub(super) fn is_asked(&self) -> bool {
-        !self.asked.is_zero()
-    }
-
-    pub(super) fn recall(&mut self) {
-        self.is_recalled = true;
-    }
-
-    pub(super) fn is_recalled(&self) -> bool {
-        self.is_recalled
-    }
-}
 
 impl HoldState {
     /// Whether a waiter with this policy can take over the share that has `lease`: it is renewed for the waiter as it
@@ -209,64 +122,186 @@ impl HoldState {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(millis: u64) -> Tick {
-        Tick::ZERO.after(Duration::from_millis(millis))
+impl HoldState {
+    /// Whether a reader that wants this lease may join now. The server is known to count at least one share of the
+    /// hold and goes on to do so, no waiter elsewhere wants it, and at least half of its lease is left.
+    pub(in crate::engine::hold) fn can_be_joined(
+        &self,
+        now: Tick,
+        lease: Duration,
+        give_up: Duration,
+    ) -> bool {
+        self.readers.takes(now, lease)
+            && self.is_held()
+            && !self.is_written()
+            && self.lease.has_half_left(now, lease)
+            && self
+                .counts
+                .at_server
+                .is_some_and(|counts| !counts.is_none())
+            && !self.is_doubted()
+            && !self.is_recalled()
+            && self.tokens.current.is_none()
+            && self.give_up == give_up
     }
 
-    fn asked(millis: u64) -> StickySpan {
-        let mut span = StickySpan::default();
-        span.ask(Duration::from_millis(millis));
-        span
+    pub(super) fn join(&mut self, owner: Owner, is_claimed: bool) {
+        let (first, shares) = (&self.owner, self.counts.alive.shared);
+        self.readers.join(owner, is_claimed, first, shares);
     }
 
-    #[test]
-    fn nothing_stays_that_nobody_asked_for() {
-        let mut span = StickySpan::default();
-        assert_eq!(span.end_from(at(1)), None);
-        span.ask(Duration::ZERO);
-        assert_eq!(span.end_from(at(1)), None);
-        assert!(!span.is_asked());
+    /// Whether its owner may write.
+    pub(in crate::engine::hold) fn is_written(&self) -> bool {
+        self.is_exclusive() && !self.readers.is_counted_as_writer()
     }
 
-    #[test]
-    fn of_several_guards_the_longest_span_counts() {
-        let mut span = asked(7);
-        span.ask(Duration::from_millis(5));
-        assert_eq!(span.end_from(at(1)), Some(at(8)));
-        assert!(span.is_asked());
-        span.pass_on();
-        assert_eq!(span.end_from(at(1)), None);
-        assert!(!span.is_asked());
+    /// Whether a writer can pass this share on to readers that want this lease.
+    pub(in crate::engine::hold) fn can_pass_to_readers(
+        &self,
+        now: Tick,
+        share: ShareLease,
+        lease: Duration,
+    ) -> bool {
+        let is_recalled = self.is_recalled();
+        !is_recalled
+            && self.is_one_certain_share(now)
+            && share == ShareLease::Renewed(lease)
+            && self.lease.has_half_left(now, lease)
     }
 
-    #[test]
-    fn the_span_begins_once() {
-        let mut span = asked(10);
-        span.begin(at(10));
-        assert_eq!(span.end_from(at(3)), None, "the next guard asks again");
-        for (millis, end) in [(60, Some(at(10))), (2, Some(at(5))), (10, Some(at(10)))] {
-            let mut again = span;
-            again.ask(Duration::from_millis(millis));
-            assert_eq!(again.end_from(at(3)), end, "{millis}");
-            assert_eq!(again.end_from(at(10)), None, "{millis}: it is over");
+    /// Whether its owner can have one more share without the server: with this lease of its own, where a lease is
+    /// needed that the server gives in this length.
+    pub(in crate::engine::hold) fn can_be_entered(
+        &self,
+        now: Tick,
+        lease: Duration,
+        share: ShareLease,
+    ) -> bool {
+        let is_long_enough = if share.is_renewed() {
+            lease <= self.lease() && self.lease.has_half_left(now, lease)
+        } else {
+            share.end() <= self.lease.deadline
+        };
+        is_long_enough && !self.is_doubted()
+    }
+
+    /// A writer passes the hold on to readers, and the server hears of it later. Returns when the watchdog has to
+    /// check the hold, if that has changed.
+    pub(super) fn defer_downgrade(&mut self, deferred: DeferredDowngrade) -> Option<Tick> {
+        self.readers =
+            Readers::after_writer(deferred.first.clone(), deferred.until, deferred.lease);
+        self.owner = deferred.first;
+        self.claim.stage = Stage::Unclaimed;
+        self.give_up = deferred.give_up;
+        self.tokens.current = None;
+        self.sticky.pass_on();
+        let before = self.downgrade_due.replace(deferred.until);
+        (before != Some(deferred.until)).then(|| self.next_check())
+    }
+
+    /// Until when its downgrade may be deferred. `Tick::NEVER` if it is not deferred.
+    pub(in crate::engine::hold) fn downgrade_due(&self) -> Tick {
+        self.downgrade_due.unwrap_or(Tick::NEVER)
+    }
+
+    /// Whether its downgrade can be deferred no longer.
+    pub(in crate::engine::hold) fn is_downgrade_due(&self, now: Tick) -> bool {
+        self.downgrade_due() <= now
+    }
+
+    pub(in crate::engine::hold) fn is_downgrade_deferred(&self) -> bool {
+        self.is_held() && self.readers.is_counted_as_writer()
+    }
+
+    /// Whether a single reader has it, and the server counts an exclusive share for that reader.
+    pub(in crate::engine::hold) fn is_last_of_deferred(&self) -> bool {
+        self.readers.is_counted_as_writer() && self.readers.uncounted() == 0
+    }
+
+    /// Ends the deferral: the readers now have a read hold, and the server has yet to be asked for the downgrade.
+    pub(super) fn end_deferral(&mut self) -> Effects {
+        self.downgrade_due = None;
+        self.put_off_check();
+        let mut effects = Effects::default();
+        if !self.is_downgrade_deferred() {
+            return effects;
+        }
+        self.readers.count_as_reader();
+        self.counts.alive = self.counts.alive.lowered(Mode::Exclusive);
+        self.counts.alive = self.counts.alive.raised(Mode::Shared);
+        effects.release = self.counts.decide_release(Mode::Exclusive);
+        effects
+    }
+
+    /// Removes one share. True if the server counts it.
+    pub(super) fn lower_counts(&mut self, mode: Mode, ends: Option<(&Owner, ShareLease)>) -> bool {
+        if let (Mode::Shared, Some((owner, lease))) = (mode, ends)
+            && self.readers.leave(owner, lease) == Leave::Uncounted
+        {
+            return false;
+        }
+        self.counts.lower(mode);
+        if self.counts.alive.is_none() && self.readers.is_one_left() {
+            // The last reader takes the place of the share that was forgotten.
+            self.counts.forgotten = self.counts.forgotten.raised(Mode::Shared);
+        }
+        true
+    }
+
+    /// Forgets a share, which is never released. True if the server counts it.
+    pub(super) fn is_counted_of_forgotten(
+        &mut self,
+        owner: &Owner,
+        mode: Mode,
+        lease: ShareLease,
+    ) -> bool {
+        mode == Mode::Exclusive || self.readers.forget(owner, lease) == Leave::Counted
+    }
+
+    /// Whether this owner has a share of it.
+    pub(in crate::engine::hold) fn is_of(&self, owner: &Owner) -> bool {
+        match self.readers.shares_of(owner) {
+            Some(shares) => shares > 0,
+            None => self.owner == *owner,
         }
     }
 
-    #[test]
-    fn a_recall_ends_it_for_good() {
-        let mut span = asked(10);
-        span.recall();
-        assert!(span.is_recalled());
-        span.ask(Duration::from_secs(9));
-        assert_eq!(span.end_from(at(1)), None);
-        span.pass_on();
-        assert!(
-            span.is_recalled(),
-            "the waiter also wants it from the next task"
-        );
+    /// The number of shares of this owner, which has at least one.
+    pub(in crate::engine::hold) fn shares_of(&self, owner: &Owner, mode: Mode) -> u32 {
+        let joined = self.readers.shares_of(owner);
+        joined.unwrap_or_else(|| self.counts.alive.of(mode))
+    }
+
+    pub(in crate::engine::hold) fn token_of(&self, owner: &Owner) -> Option<FencingToken> {
+        self.readers.token_of(owner).unwrap_or(self.tokens.current)
+    }
+}
+
+impl HoldState {
+    /// Notes that a released guard asked to keep the hold until then. Ignored if the hold is lost.
+    pub(super) fn ask_to_keep(&mut self, until: Tick) {
+        if self.phase == Phase::Held {
+            self.kept_until = self.kept_until.max(until);
+        }
+    }
+
+    /// The time until which to keep the hold if its last share ends now.
+    pub(super) fn kept_after(&self, now: Tick) -> Tick {
+        if now < self.kept_until {
+            self.kept_until
+        } else {
+            Tick::ZERO
+        }
+    }
+
+    /// Whether the hold is kept at the server after its end, or was.
+    pub(in crate::engine::hold) fn is_kept(&self) -> bool {
+        matches!(self.phase, Phase::Released | Phase::Lost(_)) && self.kept_until != Tick::ZERO
+    }
+
+    /// How much longer the server has to keep the hold, if it is kept.
+    pub(in crate::engine::hold) fn kept_for(&self, now: Tick) -> Option<Duration> {
+        let is_kept = self.is_kept() && now < self.kept_until;
+        is_kept.then(|| now.until(self.kept_until))
     }
 }
