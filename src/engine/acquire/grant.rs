@@ -209,7 +209,7 @@ impl<'a> Holders<'a> {
                     replication: request.options.replication,
                     give_up: request.give_up(),
                     group: request.options.group,
-                    is_joinable: request.join_request().is_some(),
+                    is_joinable: request.joins_on().is_some(),
                 };
                 Share::granted(
                     &request.core,

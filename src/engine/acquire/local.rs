@@ -170,7 +170,7 @@ pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Optio
 /// Takes a share of the client's read hold, if that hold admits this reader. `place` is the reader's place in the local
 /// queue, if it has one.
 pub(super) fn join(request: &LockRequest, place: Option<&QueuePlace<'_>>) -> Option<Share> {
-    let wanted = request.join_request()?;
+    let terms = request.joins_on()?;
     let local = &request.local;
     let is_writer_first = match place {
         Some(place) => place.is_behind_alone(),
@@ -179,7 +179,7 @@ pub(super) fn join(request: &LockRequest, place: Option<&QueuePlace<'_>>) -> Opt
     if is_writer_first {
         return None;
     }
-    Share::joined(local, &wanted)
+    Share::joined(local, &terms, request.options.group)
 }
 
 /// Ends the deferred downgrades that would keep out the readers of this call. A write hold that this client's readers
@@ -212,8 +212,8 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
         return None;
     }
     let local = &request.local;
-    let place = if let Some(join) = request.join_request() {
-        local.queue.push_joining(join.terms)
+    let place = if let Some(terms) = request.joins_on() {
+        local.queue.push_joining(terms)
     } else {
         let handoff = (requests.all.len() == 1).then(|| handoff_request(request));
         local.queue.push(request.mode, handoff)

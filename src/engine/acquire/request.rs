@@ -18,7 +18,7 @@ use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local::LocalLock;
-use crate::engine::hold::open_holds::{JoinRequest, ReaderClass};
+use crate::engine::hold::open_holds::ReaderClass;
 use crate::engine::hold::protocol::Protocol;
 use crate::engine::keys::LockName;
 
@@ -67,9 +67,9 @@ impl LockRequest {
         }
     }
 
-    /// The hold that this call would join. `None` unless it is a plain reader: renewed, without an owner, a minimum
-    /// hold time or a fencing token.
-    pub(crate) fn join_request(&self) -> Option<JoinRequest> {
+    /// The terms on which this call would join a hold. `None` unless it is a plain reader: renewed, without an owner, a
+    /// minimum hold time or a fencing token.
+    pub(crate) fn joins_on(&self) -> Option<ReaderClass> {
         let options = &self.options;
         let LeasePolicy::Renewed(lease) = self.policy else {
             return None;
@@ -78,13 +78,10 @@ impl LockRequest {
             && options.owner.is_none()
             && options.at_least.is_none()
             && !options.fenced;
-        may_join.then(|| JoinRequest {
-            terms: ReaderClass {
-                lease,
-                replication: options.replication,
-                give_up: self.give_up(),
-            },
-            group: options.group,
+        may_join.then(|| ReaderClass {
+            lease,
+            replication: options.replication,
+            give_up: self.give_up(),
         })
     }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::core::Core;
 use super::event::{DeferredDowngrade, Event};
 use super::local::LocalLock;
-use super::open_holds::{JoinRequest, ReaderClass};
+use super::open_holds::ReaderClass;
 use super::registry::Handoff;
 use super::registry::known;
 use super::settle::settle_later;
@@ -30,13 +30,18 @@ use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::few::Few;
+use crate::observe::group::Group;
 
 impl Hold {
     /// A share for a new owner, and the time of joining. `None` if the hold accepts no readers, or not on these
     /// terms.
-    pub(super) fn join(self: &Arc<Self>, request: &JoinRequest) -> Option<(RawShare, Tick)> {
-        let joined = self.enter_beside(&request.terms, true)?;
-        self.note_handoff(Mode::Shared, request.group);
+    pub(super) fn join(
+        self: &Arc<Self>,
+        terms: &ReaderClass,
+        group: Group,
+    ) -> Option<(RawShare, Tick)> {
+        let joined = self.enter_beside(terms, true)?;
+        self.note_handoff(Mode::Shared, group);
         Some(joined)
     }
 
@@ -115,48 +120,7 @@ impl Hold {
     pub(super) fn token_of(&self, owner: &Owner) -> Option<FencingToken> {
         self.state().token_of(owner)
     }
-}
 
-impl RawShare {
-    /// The number of shares that the owner has.
-    pub(super) fn hold_count(&self) -> u32 {
-        self.hold.state().shares_of(&self.owner, self.mode)
-    }
-
-    /// Ends the share without releasing it.
-    pub(super) fn forget(self) {
-        let Self {
-            hold,
-            owner,
-            mode,
-            lease,
-            ..
-        } = self;
-        if mode == Mode::Shared {
-            // Only a read share may be left at the server.
-            hold.end_deferral();
-        }
-        hold.apply(Event::ShareForgotten { owner, mode, lease });
-    }
-}
-
-/// Turns write holds that readers of this client have into read holds. True if there were any.
-pub(crate) fn end_deferrals(local: &LocalLock) -> bool {
-    let holds = local.holds.live_of_writers().into_iter();
-    let holds = holds.filter_map(known::<Hold>);
-    holds.filter(Hold::end_deferral).count() > 0
-}
-
-/// As [`end_deferrals`], and waits until the downgrade is sent, so that the next request goes behind it.
-pub(crate) async fn deferrals_ended(core: &Core, local: &LocalLock) {
-    if end_deferrals(local) {
-        let now = core.clock.now();
-        let limit = now.after(core.timing.reply);
-        local.releases_sent_by(core.clock, limit, now).await;
-    }
-}
-
-impl Hold {
     /// Passes the caller's share on to the readers at the head of the local queue. True if readers have it now.
     pub(super) fn pass_to_readers(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
         if mode != Mode::Exclusive {
@@ -225,5 +189,44 @@ impl Hold {
         if is_deferred {
             settle_later(Few::from_buf([Arc::clone(self)]));
         }
+    }
+}
+
+impl RawShare {
+    /// The number of shares that the owner has.
+    pub(super) fn hold_count(&self) -> u32 {
+        self.hold.state().shares_of(&self.owner, self.mode)
+    }
+
+    /// Ends the share without releasing it.
+    pub(super) fn forget(self) {
+        let Self {
+            hold,
+            owner,
+            mode,
+            lease,
+            ..
+        } = self;
+        if mode == Mode::Shared {
+            // Only a read share may be left at the server.
+            hold.end_deferral();
+        }
+        hold.apply(Event::ShareForgotten { owner, mode, lease });
+    }
+}
+
+/// Turns write holds that readers of this client have into read holds. True if there were any.
+pub(crate) fn end_deferrals(local: &LocalLock) -> bool {
+    let holds = local.holds.live_of_writers().into_iter();
+    let holds = holds.filter_map(known::<Hold>);
+    holds.filter(Hold::end_deferral).count() > 0
+}
+
+/// As [`end_deferrals`], and waits until the downgrade is sent, so that the next request goes behind it.
+pub(crate) async fn deferrals_ended(core: &Core, local: &LocalLock) {
+    if end_deferrals(local) {
+        let now = core.clock.now();
+        let limit = now.after(core.timing.reply);
+        local.releases_sent_by(core.clock, limit, now).await;
     }
 }

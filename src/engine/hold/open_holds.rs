@@ -16,7 +16,6 @@ use super::registry::LocalHold;
 use crate::api::options::Replication;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
-use crate::observe::group::Group;
 
 #[derive(Debug, Default)]
 pub(crate) struct JoinableRead {
@@ -56,13 +55,6 @@ impl JoinableRead {
             self.is_full.store(false, Ordering::Release);
         }
     }
-}
-
-/// A reader's request to join a hold, for an owner that has nothing yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct JoinRequest {
-    pub(crate) terms: ReaderClass,
-    pub(crate) group: Group,
 }
 
 /// The terms that are equal for all readers of one hold.

@@ -34,6 +34,66 @@ use crate::engine::hint::Operation;
 use crate::script::reply::Released;
 use crate::script::{Answer, Call, CallBudget, Executed, Failure, catalog, on_first_poll};
 
+/// Releases these holds: at least one, all on one server.
+pub(super) fn release_call<'a>(holds: impl Iterator<Item = &'a Hold>) -> Call {
+    let holds: Few<&Hold> = holds.collect();
+    if let [hold] = holds[..] {
+        return match hold.tell_plain() {
+            Some(tell) => Call::release_plain(hold.name.key(), &hold.holder, tell),
+            None => hold.release_script(),
+        };
+    }
+    let first = holds[0];
+    if !first.core.scripts.transport.splits_slots() {
+        let each = holds.iter();
+        let each = each.map(|hold| Some((hold.name.key(), &hold.holder, hold.tell_plain()?)));
+        if let Some(all) = each.collect::<Option<Vec<_>>>() {
+            return Call::release_all_plain(all.into_iter());
+        }
+    }
+    let members = holds.iter();
+    let members = members.map(|hold| hold.protocol.release_as_member(&hold.holder_ref()));
+    Call::of_parts(&catalog::MULTI_RELEASE, &[first.publish()], members)
+}
+
+/// One request that releases these holds. Its outcome is noted when this is dropped.
+pub(super) struct Releasing<'a> {
+    holds: Few<&'a Hold>,
+    was_sent: AtomicBool,
+}
+
+impl<'a> Releasing<'a> {
+    pub(super) fn of(holds: impl Iterator<Item = &'a Hold>) -> Self {
+        Self {
+            holds: holds.collect(),
+            was_sent: AtomicBool::new(false),
+        }
+    }
+
+    /// Drives the request. Cancel safe.
+    pub(super) async fn drive<T>(
+        &self,
+        request: Pin<&mut impl Future<Output = Result<T, Failure>>>,
+    ) -> Result<T, Failure> {
+        let answered = sent::track(&self.was_sent, request).await;
+        if let Err(failure) = &answered
+            && failure.executed == Executed::No
+        {
+            self.was_sent.store(false, Ordering::Relaxed);
+        }
+        answered
+    }
+}
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        if self.was_sent.load(Ordering::Relaxed) {
+            let holds = self.holds.iter();
+            holds.for_each(|hold| hold.may_be_released.store(true, Ordering::Relaxed));
+        }
+    }
+}
+
 impl Hold {
     /// Begins an operation. `None` while another is under way.
     pub(super) fn begin_operation(&self) -> Option<Operation<'_>> {
@@ -78,31 +138,7 @@ impl Hold {
             })
         }
     }
-}
 
-/// Releases these holds: at least one, all on one server.
-pub(super) fn release_call<'a>(holds: impl Iterator<Item = &'a Hold>) -> Call {
-    let holds: Few<&Hold> = holds.collect();
-    if let [hold] = holds[..] {
-        return match hold.tell_plain() {
-            Some(tell) => Call::release_plain(hold.name.key(), &hold.holder, tell),
-            None => hold.release_script(),
-        };
-    }
-    let first = holds[0];
-    if !first.core.scripts.transport.splits_slots() {
-        let each = holds.iter();
-        let each = each.map(|hold| Some((hold.name.key(), &hold.holder, hold.tell_plain()?)));
-        if let Some(all) = each.collect::<Option<Vec<_>>>() {
-            return Call::release_all_plain(all.into_iter());
-        }
-    }
-    let members = holds.iter();
-    let members = members.map(|hold| hold.protocol.release_as_member(&hold.holder_ref()));
-    Call::of_parts(&catalog::MULTI_RELEASE, &[first.publish()], members)
-}
-
-impl Hold {
     fn publish(&self) -> &'static str {
         self.core.channels().publish()
     }
@@ -126,54 +162,12 @@ impl Hold {
         let holder = self.holder_ref();
         self.protocol.downgrade(&holder, lease, self.publish())
     }
-}
 
-/// One request that releases these holds. Its outcome is noted when this is dropped.
-pub(super) struct Releasing<'a> {
-    holds: Few<&'a Hold>,
-    was_sent: AtomicBool,
-}
-
-impl<'a> Releasing<'a> {
-    pub(super) fn of(holds: impl Iterator<Item = &'a Hold>) -> Self {
-        Self {
-            holds: holds.collect(),
-            was_sent: AtomicBool::new(false),
-        }
-    }
-
-    /// Drives the request. Cancel safe.
-    pub(super) async fn drive<T>(
-        &self,
-        request: Pin<&mut impl Future<Output = Result<T, Failure>>>,
-    ) -> Result<T, Failure> {
-        let answered = sent::track(&self.was_sent, request).await;
-        if let Err(failure) = &answered
-            && failure.executed == Executed::No
-        {
-            self.was_sent.store(false, Ordering::Relaxed);
-        }
-        answered
-    }
-}
-
-impl Drop for Releasing<'_> {
-    fn drop(&mut self) {
-        if self.was_sent.load(Ordering::Relaxed) {
-            let holds = self.holds.iter();
-            holds.for_each(|hold| hold.may_be_released.store(true, Ordering::Relaxed));
-        }
-    }
-}
-
-impl Hold {
     /// Whether a request that releases the hold may have been executed.
     pub(super) fn may_be_released(&self) -> bool {
         self.may_be_released.load(Ordering::Relaxed)
     }
-}
 
-impl Hold {
     /// Whether the hold has to be kept at the server after its last share, and the server has not confirmed that.
     pub(super) fn is_to_be_kept(&self) -> bool {
         let state = self.state();

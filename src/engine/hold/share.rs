@@ -11,7 +11,7 @@ use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
 use super::local::LocalLock;
-use super::open_holds::JoinRequest;
+use super::open_holds::ReaderClass;
 use super::protocol::Protocol;
 use super::reenter::{Entrance, LeaseSource, Reentry};
 use super::registry::Handoff;
@@ -65,9 +65,9 @@ impl Share {
     }
 
     /// A share, for a new owner, of a hold that readers of this client have. `None` if no hold can be joined.
-    pub(crate) fn joined(local: &LocalLock, request: &JoinRequest) -> Option<Self> {
+    pub(crate) fn joined(local: &LocalLock, terms: &ReaderClass, group: Group) -> Option<Self> {
         let hold: Arc<Hold> = known(local.joinable_read.get()?)?;
-        let (raw, now) = hold.join(request)?;
+        let (raw, now) = hold.join(terms, group)?;
         Some(Self::of(raw).noted_at(now))
     }
 

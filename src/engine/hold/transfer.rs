@@ -162,31 +162,7 @@ impl Hold {
         let share = RawShare::new(Arc::clone(self), owner, Mode::Exclusive, after);
         Some(share.into_handoff())
     }
-}
 
-impl RawShare {
-    /// Puts the share on its way to another task.
-    pub(super) fn into_handoff(self) -> Handoff {
-        Handoff::new(self.hold as _, self.owner, self.mode, self.lease)
-    }
-}
-
-impl HandedOff for Hold {
-    fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease) {
-        if mode == Mode::Shared {
-            // Take it first, so that it no longer counts as unclaimed.
-            self.apply(Event::HandoffAccepted(mode));
-        }
-        let now = self.core.clock.now();
-        RawShare::new(self, owner, mode, lease).release_later(now);
-    }
-
-    fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff> {
-        self.hand_off_later(request, lease)
-    }
-}
-
-impl Hold {
     /// Leaves the caller's share to the client. True if the client has it now.
     pub(super) fn leave_to_client(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
         let Some((share, end)) = self.begin_to_stay(mode, lease) else {
@@ -242,6 +218,28 @@ impl Hold {
     pub(super) fn end_stay(&self) {
         // If the slot holds a later grant of this lock, the waiter wants that one too.
         drop(self.local.take_sticky());
+    }
+}
+
+impl RawShare {
+    /// Puts the share on its way to another task.
+    pub(super) fn into_handoff(self) -> Handoff {
+        Handoff::new(self.hold as _, self.owner, self.mode, self.lease)
+    }
+}
+
+impl HandedOff for Hold {
+    fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease) {
+        if mode == Mode::Shared {
+            // Take it first, so that it no longer counts as unclaimed.
+            self.apply(Event::HandoffAccepted(mode));
+        }
+        let now = self.core.clock.now();
+        RawShare::new(self, owner, mode, lease).release_later(now);
+    }
+
+    fn pass_on(self: Arc<Self>, lease: ShareLease, request: &HandoffRequest) -> Option<Handoff> {
+        self.hand_off_later(request, lease)
     }
 }
 
