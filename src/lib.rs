@@ -129,16 +129,14 @@ mod watchdog;
 
 pub use any_lock::{AnyGuard, AnyLock, LockKind};
 pub use api::backoff::Backoff;
-pub use api::busy::Busy;
 #[cfg(feature = "serde")]
 pub use api::config::ClientConfig;
 pub use api::error::{Error, ErrorKind, Result};
 pub use api::fencing::FencingToken;
-pub use api::holder::Holder;
+pub use api::holder::{Busy, Holder, Owner};
 pub use api::loss::Loss;
 pub use api::lost::{Lost, LostReason};
 pub use api::options::{LEASE_MAX, LEASE_MIN, STICKY_MAX};
-pub use api::owner::Owner;
 pub use api::traits::{Guard, Lock};
 pub use api::with::{Completed, Wait, WithError};
 pub use barrier::Barrier;

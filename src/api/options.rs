@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::backoff::Backoff;
 use crate::api::error::{Error, Result};
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::observe::group::Group;
 
 /// The shortest lease, 50 ms: a shorter one could not be renewed in time over a network.

@@ -11,12 +11,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::api::busy::Busy;
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
+use crate::api::holder::{Busy, Owner};
 use crate::api::loss::Loss;
 use crate::api::lost::{Lost, LostReason};
-use crate::api::owner::Owner;
 use crate::api::with::{Completed, Wait, WithError};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

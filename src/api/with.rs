@@ -4,8 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use crate::api::busy::Busy;
 use crate::api::error::{Error, Result};
+use crate::api::holder::Busy;
 use crate::api::lost::{Lost, LostReason};
 
 /// How long [`with`](crate::ReentrantLock::with) waits for a lock that others hold.

@@ -11,9 +11,8 @@ use std::task::{Poll, Waker};
 use futures_util::FutureExt;
 use rustc_hash::FxBuildHasher;
 
-use crate::api::busy::Busy;
 use crate::api::error::Result;
-use crate::api::holder::HolderId;
+use crate::api::holder::{Busy, HolderId};
 use crate::api::options::Options;
 use crate::conn::Lane;
 use crate::engine::acquire::{LockRequest, WaitLimit};

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
-use super::held::{Held, Home};
+use super::guard::{Held, Home};
 use super::permits::Origin;
 use super::queue::{Action, Event, Queue, Request, Terms};
 use crate::api::backoff::Backoff;

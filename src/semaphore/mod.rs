@@ -4,19 +4,18 @@
 //! declared, even if commands are repeated or lost, or processes are killed.
 //!
 //! ```text
-//! client.rs       a client's callers of one semaphore; guard.rs: the guard
-//! queue.rs        pure: the next call to get permits or to ask; watch.rs: the task that wakes it
-//! attempt.rs      an attempt of a call; held.rs: permits on their way back
+//! client.rs       a client's callers of one semaphore
+//! queue.rs        pure: the next call to get permits or to ask
+//! attempt.rs      the task that wakes the queue, and attempts of a call
+//! guard.rs        the guard, and permits on their way back
 //! permits.rs      each permit with its lease
 //! ```
 
 mod attempt;
 mod client;
 mod guard;
-mod held;
 mod permits;
 mod queue;
-mod watch;
 
 use std::future::ready;
 use std::pin::pin;
@@ -26,9 +25,8 @@ use std::time::Duration;
 pub use self::guard::SemaphoreGuard;
 
 use self::client::{ClientSemaphore, Wanted};
-use crate::api::busy::Busy;
 use crate::api::error::Result;
-use crate::api::holder::Holder;
+use crate::api::holder::{Busy, Holder};
 use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;
 use crate::engine::acquire::{QueueNumber, WaitLimit};
@@ -38,8 +36,7 @@ use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::observe::call::{LockCall, Waited};
 use crate::observe::events::Place;
 use crate::observe::fact::{CountedKind, Fact};
-use crate::script::reply;
-use crate::script::{Answer, Call, catalog};
+use crate::script::{Answer, Call, catalog, reply};
 
 /// The most permits in one request. Bounds how long a script blocks the server.
 const PERMITS_AT_ONCE_MAX: u32 = 1_000;

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use super::request::{LockRequest, Requests};
 use crate::api::fencing::FencingToken;
-use crate::api::holder::HolderId;
-use crate::api::owner::Owner;
+use crate::api::holder::{HolderId, Owner};
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::few::Few;

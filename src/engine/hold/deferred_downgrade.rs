@@ -20,7 +20,7 @@ use super::registry::known;
 use super::settle::settle_later;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::few::Few;

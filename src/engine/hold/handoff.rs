@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::registry::LocalHold;
 use super::share_lease::ShareLease;
+use crate::api::holder::Owner;
 use crate::api::options::{LeasePolicy, Replication};
-use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 

@@ -12,7 +12,7 @@ use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 

@@ -24,7 +24,7 @@ use super::silence::Silence;
 use super::sticky_slot::StickySlot;
 use super::subscription::Subscription;
 use super::turns::Turns;
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::conn::EventHandler;
 use crate::engine::clock::{Clock, Now, Tick};
 use crate::engine::counts::Mode;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::engine::hint::Hint;
 
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::share_lease::ShareLease;
 use crate::api::fencing::FencingToken;
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::engine::clock::Tick;
 
 /// A hold accepts more readers for this long after its grant, since a writer elsewhere cannot see that readers join.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 

@@ -23,9 +23,8 @@ use super::readers::Readers;
 use super::share_lease::ShareLease;
 use super::sticky_span::StickySpan;
 use crate::api::fencing::FencingToken;
-use crate::api::holder::HolderId;
+use crate::api::holder::{HolderId, Owner};
 use crate::api::lost::LostReason;
-use crate::api::owner::Owner;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::{Counts, Mode};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::HoldState;
 use super::claim::Stage;
 use crate::api::fencing::FencingToken;
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::event::{DeferredDowngrade, Effects};

@@ -2,8 +2,8 @@
 
 use super::HoldState;
 use super::claim::{Claim, Stage};
+use crate::api::holder::Owner;
 use crate::api::options::LeasePolicy;
-use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::event::NextOwner;
