@@ -18,7 +18,7 @@ use crate::api::fencing::FencingToken;
 use crate::api::guard::guard_methods;
 use crate::api::handle::{Handle, option_methods};
 use crate::api::holder::{Busy, Owner};
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::api::options::Options;
 use crate::engine::acquire::{self, LockRequest, WaitLimit};
 use crate::engine::hold::Share;

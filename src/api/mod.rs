@@ -14,7 +14,6 @@ pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod holder;
 pub(crate) mod loss;
-pub(crate) mod lost;
 pub(crate) mod options;
 mod ping;
 pub(crate) mod traits;

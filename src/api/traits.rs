@@ -14,8 +14,7 @@ use std::time::Duration;
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{Busy, Owner};
-use crate::api::loss::Loss;
-use crate::api::lost::{Lost, LostReason};
+use crate::api::loss::{Loss, Lost, LostReason};
 use crate::api::with::{Completed, Wait, WithError};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::api::error::{Error, Result};
 use crate::api::holder::Busy;
-use crate::api::lost::{Lost, LostReason};
+use crate::api::loss::{Lost, LostReason};
 
 /// How long [`with`](crate::ReentrantLock::with) waits for a lock that others hold.
 ///

@@ -192,7 +192,7 @@ impl Counts {
 mod tests {
     use super::*;
     use crate::api::error::{Error, Kind};
-    use crate::api::lost::LostReason;
+    use crate::api::loss::LostReason;
 
     #[test]
     fn a_grant_is_counted_where_it_belongs() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::api::error::Error;
 use crate::api::holder::Busy;
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::engine::clock::Rounded;
 
 /// Something that happened in a client. `Display` writes it as one line for a log.

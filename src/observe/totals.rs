@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 
 /// The work of a client since it was built; from [`ClientStats`](crate::ClientStats).
 ///

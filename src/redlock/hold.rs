@@ -16,7 +16,7 @@ use super::round::QuorumRequest;
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;

@@ -16,7 +16,7 @@ use super::queue::{Event, PLACES_MAX};
 use crate::api::backoff::Backoff;
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::api::options::LeasePolicy;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;

@@ -13,8 +13,7 @@ use tokio::sync::oneshot;
 use super::permits::Permits;
 use super::queue::Terms;
 use crate::api::error::{Error, Result};
-use crate::api::loss::{Losable, Loss, LossCell};
-use crate::api::lost::{self, Lost, LostReason};
+use crate::api::loss::{Losable, Loss, LossCell, Lost, LostReason, drive};
 use crate::api::options::LeasePolicy;
 use crate::observe::fact::GrantedBy;
 use crate::observe::guard::{GuardTimer, HoldSpan};
@@ -123,7 +122,7 @@ impl SemaphoreGuard {
             loss.map(|reason| Lost::new(self.name(), reason))
         };
         let lost = async { Lost::new(self.name(), self.lost().await) };
-        lost::drive(lost, lost_now, work).await
+        drive(lost, lost_now, work).await
     }
 
     /// Releases the permits and waits for the outcome. `Ok` means that all were held to the end, as far as this client

@@ -12,8 +12,7 @@ use futures_util::future::{BoxFuture, select_all};
 use parking_lot::Mutex;
 
 use crate::api::holder::HolderId;
-use crate::api::loss::Losable;
-use crate::api::lost::LostReason;
+use crate::api::loss::{Losable, LostReason};
 use crate::api::options::LeasePolicy;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};

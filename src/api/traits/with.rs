@@ -4,7 +4,7 @@
 //! value of a body that ended with `Ok` is never dropped.
 
 use super::{Guard, Lock};
-use crate::api::lost::{Lost, drive};
+use crate::api::loss::{Lost, drive};
 use crate::api::with::{Completed, Wait, WithError};
 
 /// Acquires the lock, runs the body, releases the lock.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::share_lease::ShareLease;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::api::options::{LeasePolicy, Replication};
 use crate::engine::clock::Tick;
 use crate::engine::counts::{Counts, Mode};

@@ -13,7 +13,7 @@ use super::releasing::Releasing;
 use super::shell::Hold;
 use crate::api::error::Result;
 use crate::api::holder::HolderId;
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::conn::Lane;
 use crate::engine::counts::Counts;
 use crate::script::reply::Released;

@@ -9,8 +9,7 @@ use futures_util::future::BoxFuture;
 
 use super::registry::LocalHold;
 use super::share_lease::ShareLease;
-use crate::api::loss::Losable;
-use crate::api::lost::LostReason;
+use crate::api::loss::{Losable, LostReason};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 

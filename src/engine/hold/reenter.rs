@@ -14,7 +14,7 @@ use super::state::HoldState;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::api::options::LeasePolicy;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;

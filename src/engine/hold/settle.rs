@@ -18,7 +18,7 @@ use super::release_call::release_call;
 use super::releasing::Releasing;
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::counts::{Counts, Mode};

@@ -22,7 +22,7 @@ use super::state::HoldState;
 use super::unguarded::Unguarded;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::api::options::Replication;
 use crate::conn::Lane;
 use crate::engine::clock::{Clock, Now, Tick};

@@ -24,7 +24,7 @@ use super::share_lease::ShareLease;
 use super::sticky_span::StickySpan;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::{Counts, Mode};
 

@@ -124,7 +124,7 @@ pub(super) fn series(place: usize, group: Label) -> Option<(Metric, Vec<Label>)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::lost::LostReason;
+    use crate::api::loss::LostReason;
     use crate::observe::counts::WAITS_OVER;
     use crate::observe::fact::{CallOutcome, CountedKind, GrantedBy};
 
