@@ -129,7 +129,7 @@ mod watchdog;
 
 pub use any_lock::{AnyGuard, AnyLock, LockKind};
 #[cfg(feature = "serde")]
-pub use api::config::ClientConfig;
+pub use api::environment::ClientConfig;
 pub use api::error::{Error, ErrorKind, Result};
 pub use api::fencing::FencingToken;
 pub use api::holder::{Busy, Holder, Owner};

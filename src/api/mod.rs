@@ -4,9 +4,7 @@
 
 #[cfg(feature = "macros")]
 pub(crate) mod attribute;
-#[cfg(feature = "serde")]
-pub(crate) mod config;
-mod environment;
+pub(crate) mod environment;
 pub(crate) mod error;
 pub(crate) mod fencing;
 pub(crate) mod guard;
