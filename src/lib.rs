@@ -135,8 +135,7 @@ pub use api::fencing::FencingToken;
 pub use api::holder::{Busy, Holder, Owner};
 pub use api::loss::{Loss, Lost, LostReason};
 pub use api::options::{Backoff, LEASE_MAX, LEASE_MIN, STICKY_MAX};
-pub use api::traits::{Guard, Lock};
-pub use api::with::{Completed, Wait, WithError};
+pub use api::traits::{Completed, Guard, Lock, Wait, WithError};
 pub use barrier::Barrier;
 pub use client::{Client, ClientBuilder, ClientStats};
 #[cfg(feature = "tls")]

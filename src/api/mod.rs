@@ -14,4 +14,3 @@ pub(crate) mod loss;
 pub(crate) mod options;
 mod ping;
 pub(crate) mod traits;
-pub(crate) mod with;

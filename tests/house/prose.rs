@@ -35,7 +35,7 @@ const LIMITS: &[(&str, f64)] = &[
     ("src/engine/replicas/", 1.0),
     ("src/script/", 1.0),
     ("src/semaphore/", 1.0),
-    ("src/api/traits/", 1.0),
+    ("src/api/traits", 1.0),
     ("src/watchdog/", 1.0),
     ("testkit/", 2.0),
     ("tests/", 2.0),

@@ -7,14 +7,12 @@ use std::fmt::{self, Debug};
 use std::future::Future;
 use std::time::Duration;
 
-use super::with::{complete, with_methods};
-use super::{Boxed, Guard, Lock, sealed};
+use super::{Boxed, Completed, Guard, Lock, Wait, WithError, complete, sealed, with_methods};
 use crate::any_lock::{AnyGuard, AnyLock};
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{Busy, Owner};
 use crate::api::loss::{Loss, Lost, LostReason};
-use crate::api::with::{Completed, Wait, WithError};
 use crate::fair::{FairGuard, FairLock};
 use crate::multilock::{MultiGuard, MultiLock};
 use crate::redlock::{RedlockGuard, RedlockLock};
