@@ -30,7 +30,7 @@ const LIMITS: &[(&str, f64)] = &[
     ("src/observe/announce/", 2.0),
     ("src/conn/", 1.5),
     ("src/engine/hold/", 1.5),
-    ("src/observe/meter/", 1.5),
+    ("src/observe/meter", 1.5),
     ("src/redlock/", 1.5),
     ("src/engine/replicas/", 1.0),
     ("src/script/", 1.0),
