@@ -25,7 +25,7 @@ use crate::engine::hold::Share;
 use crate::engine::hold::bundle::Bundle;
 use crate::fair::FairLock;
 use crate::observe::call::{LockCall, Waited, place_of};
-use crate::observe::fact::CountedKind;
+use crate::observe::counts::CountedKind;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, WriteSide};
 

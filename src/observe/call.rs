@@ -18,8 +18,8 @@ use crate::conn::Lane;
 use crate::engine::acquire::{LockRequest, WaitLimit};
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
+use crate::observe::counts::{CallOutcome, CountedKind, Fact};
 use crate::observe::events::{Event, Place};
-use crate::observe::fact::{CallOutcome, CountedKind, Fact};
 use crate::observe::guard::{GuardTimer, HoldTimer};
 use crate::observe::observer::Observed;
 #[cfg(feature = "tracing")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::fencing::FencingToken;
 use crate::engine::clock::{Clock, Tick};
-use crate::observe::fact::{CountedKind, Fact};
+use crate::observe::counts::{CountedKind, Fact};
 use crate::observe::group::Group;
 use crate::observe::observer::Observed;
 #[cfg(feature = "tracing")]

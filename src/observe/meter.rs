@@ -21,11 +21,11 @@ use tokio::sync::Notify;
 
 use crate::engine::clock::Tick;
 use crate::observe::counts::{
-    BACKGROUND_FAILURES, Counts, EVENTS_DROPPED, GRANTS, LANES, LOSSES, PLACES, PUBLISHED_EVERY,
-    Places, RECONNECTS, REFUSALS, RENEWALS, SCRIPT_ERRORS, WAITS, WAITS_OVER, WAYS,
+    BACKGROUND_FAILURES, CallOutcome, Counts, EVENTS_DROPPED, Fact, GRANTS, KINDS, LANES, LOSSES,
+    PLACES, PUBLISHED_EVERY, Places, RECONNECTS, REFUSALS, RENEWALS, SCRIPT_ERRORS, WAITS,
+    WAITS_OVER, WAYS,
 };
 use crate::observe::events::Event;
-use crate::observe::fact::{CallOutcome, Fact, KINDS};
 use crate::observe::group::{ByGroup, Group};
 
 static METADATA: Metadata<'static> = Metadata::new("lockset", Level::INFO, Some("lockset"));
@@ -395,10 +395,10 @@ fn describe_all(recorder: &dyn Recorder) {
     }
 }
 
-/// In the order of [`GrantedBy`](crate::observe::fact::GrantedBy).
+/// In the order of [`GrantedBy`](crate::observe::counts::GrantedBy).
 const PATHS: [&str; WAYS] = ["server", "handover", "memory", "reentry"];
 
-/// In the order of [`CallOutcome`](crate::observe::fact::CallOutcome).
+/// In the order of [`CallOutcome`](crate::observe::counts::CallOutcome).
 const OUTCOMES: [&str; 4] = ["granted", "refused", "error", "cancelled"];
 
 const RENEWAL_OUTCOMES: [&str; 3] = ["in_time", "late", "failed"];
@@ -441,7 +441,7 @@ fn series(place: usize, group: Label) -> Option<(Metric, Vec<Label>)> {
 mod tests {
     use super::*;
     use crate::api::loss::LostReason;
-    use crate::observe::fact::{CountedKind, GrantedBy};
+    use crate::observe::counts::{CountedKind, GrantedBy};
 
     #[test]
     fn every_time_has_a_cell_that_tells_it_well() {

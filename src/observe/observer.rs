@@ -11,9 +11,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tokio::sync::Notify;
 
 use crate::engine::clock::{Clock, Tick};
-use crate::observe::counts::{Counts, PUBLISHED_EVERY};
+use crate::observe::counts::{Counts, Fact, PUBLISHED_EVERY};
 use crate::observe::events::Event;
-use crate::observe::fact::Fact;
 use crate::observe::group::Group;
 #[cfg(feature = "metrics")]
 use crate::observe::meter::Meter;

@@ -21,7 +21,7 @@ use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
 use crate::engine::listen::Listener;
-use crate::observe::fact::GrantedBy;
+use crate::observe::counts::GrantedBy;
 use crate::script::reply::{self, Permitted};
 use crate::script::{Answer, Call, CallBudget, Executed, Script, catalog, millis};
 use crate::watchdog::Work;

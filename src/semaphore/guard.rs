@@ -15,7 +15,7 @@ use super::queue::Terms;
 use crate::api::error::{Error, Result};
 use crate::api::loss::{Losable, Loss, LossCell, Lost, LostReason, drive};
 use crate::api::options::LeasePolicy;
-use crate::observe::fact::GrantedBy;
+use crate::observe::counts::GrantedBy;
 use crate::observe::guard::{GuardTimer, HoldSpan};
 
 /// Permits of a [`Semaphore`](crate::Semaphore); dropping them releases in the background.

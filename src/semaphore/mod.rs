@@ -34,8 +34,8 @@ use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::observe::call::{LockCall, Waited};
+use crate::observe::counts::{CountedKind, Fact};
 use crate::observe::events::Place;
-use crate::observe::fact::{CountedKind, Fact};
 use crate::script::{Answer, Call, catalog, reply};
 
 /// The most permits in one request. Bounds how long a script blocks the server.

@@ -17,8 +17,8 @@ use crate::api::loss::LostReason;
 use crate::conn::Lane;
 use crate::engine::counts::Mode;
 use crate::engine::keys::freed_key;
+use crate::observe::counts::{Fact, GrantedBy};
 use crate::observe::events::Event;
-use crate::observe::fact::{Fact, GrantedBy};
 use crate::observe::group::Group;
 use crate::script::millis;
 

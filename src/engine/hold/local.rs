@@ -30,8 +30,8 @@ use crate::engine::clock::{Clock, Now, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
 use crate::engine::keys::{RECALL_CHANNEL, within_braces};
+use crate::observe::counts::Fact;
 use crate::observe::events::Event;
-use crate::observe::fact::Fact;
 use crate::observe::observer::Observed;
 
 /// For this long after a refusal, another refusal is likely.

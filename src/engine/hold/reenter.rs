@@ -19,7 +19,7 @@ use crate::api::options::LeasePolicy;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::observe::fact::GrantedBy;
+use crate::observe::counts::GrantedBy;
 use crate::script::{Answer, Call, CallBudget, catalog, millis, reply};
 
 /// How long one more share lasts.

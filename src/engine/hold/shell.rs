@@ -31,7 +31,7 @@ use crate::engine::few::Few;
 use crate::engine::hint::Hint;
 use crate::engine::keys::LockName;
 use crate::engine::operation::Operations;
-use crate::observe::fact::GrantedBy;
+use crate::observe::counts::GrantedBy;
 use crate::observe::group::GroupCell;
 use crate::script::CallBudget;
 use crate::watchdog::{Due, Leased, RenewalRequest};

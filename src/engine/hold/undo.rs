@@ -25,8 +25,8 @@ use crate::api::error::{Error, Kind};
 use crate::conn::{LATE_ARRIVAL_MAX, Lane};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
+use crate::observe::counts::Fact;
 use crate::observe::events::Event;
-use crate::observe::fact::Fact;
 use crate::script::{Call, CallBudget, Scripts, on_first_poll};
 use crate::watchdog::Watchdog;
 
