@@ -8,10 +8,7 @@ pub(crate) mod call;
 pub(crate) mod counts;
 pub(crate) mod events;
 pub(crate) mod group;
-pub(crate) mod guard;
 #[cfg(feature = "metrics")]
 mod meter;
 pub(crate) mod observer;
-#[cfg(feature = "tracing")]
-mod trace;
 pub(crate) mod waits;

@@ -18,7 +18,7 @@ use crate::api::loss::{Loss, LossCell, Lost, LostReason};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::{Share, ShareLease, ShareView, SharedHold};
-use crate::observe::guard::GuardTimer;
+use crate::observe::observer::GuardTimer;
 use crate::script::on_first_poll;
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.

@@ -16,7 +16,7 @@ use crate::api::error::{Error, Result};
 use crate::api::loss::{Losable, Loss, LossCell, Lost, LostReason, drive};
 use crate::api::options::LeasePolicy;
 use crate::observe::counts::GrantedBy;
-use crate::observe::guard::{GuardTimer, HoldSpan};
+use crate::observe::observer::{GuardTimer, HoldSpan};
 
 /// Permits of a [`Semaphore`](crate::Semaphore); dropping them releases in the background.
 ///

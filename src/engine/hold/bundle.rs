@@ -21,7 +21,7 @@ use crate::api::holder::Owner;
 use crate::api::loss::{Losable, Loss, LossCell, Lost, LostReason};
 use crate::engine::clock::Tick;
 use crate::engine::few::Few;
-use crate::observe::guard::{GuardTimer, HoldSpan};
+use crate::observe::observer::{GuardTimer, HoldSpan};
 
 /// At least one share, in the order of the members.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ use crate::api::loss::{Loss, LossCell, Lost, LostReason};
 use crate::engine::clock::Tick;
 use crate::engine::keys::LockName;
 use crate::observe::group::Group;
-use crate::observe::guard::{HoldSpan, HoldTimer};
+use crate::observe::observer::{HoldSpan, HoldTimer};
 
 /// One share of a hold.
 #[derive(Debug)]
