@@ -1,14 +1,9 @@
-//! The settings of a client from outside the code: from environment variables, or from a part of a configuration.
+//! A client from environment variables, as programs in containers are configured.
 //!
-//! Programs in containers are configured by variables. Invariants: an error names the setting and never repeats a URL, a
-//! user or a password. No value of a configuration is shown, because some are secret.
+//! Invariant: an error names the setting and never repeats a URL, a user or a password.
 
-#[cfg(feature = "serde")]
-use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
-#[cfg(feature = "serde")]
-use std::fmt;
 use std::time::Duration;
 
 use crate::api::error::{Error, Result};
@@ -17,7 +12,7 @@ use crate::client::{Client, ClientBuilder};
 const OPERATION: &str = "connect";
 
 /// A setting: its variable, and its name in a configuration.
-type Setting = (&'static str, &'static str);
+pub(super) type Setting = (&'static str, &'static str);
 
 const URL: Setting = ("LOCKSET_URL", "url");
 const USER: Setting = ("LOCKSET_USER", "user");
@@ -75,82 +70,9 @@ impl Client {
     }
 }
 
-/// The settings of a client, as a part of a program's configuration. It is read from TOML, JSON
-/// and their like. With the feature `serde`.
-///
-/// It has the settings of [`builder_from_env`](crate::Client::builder_from_env), by the names `url`, `user`, `password`,
-/// `prefix`, `label`, `lease` and `give_up_after`. All values are texts; times have units. Only `url` is required.
-///
-/// ```
-/// let config = r#"{ "url": "redis://127.0.0.1:6379", "prefix": "shop:", "lease": "10s" }"#;
-/// let config: lockset::ClientConfig = serde_json::from_str(config)?;
-/// let builder = config.builder()?; // then `.build().await`
-/// # drop(builder);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[cfg(feature = "serde")]
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct ClientConfig(BTreeMap<&'static str, String>);
-
-#[cfg(feature = "serde")]
-impl ClientConfig {
-    /// A builder with these settings, for further settings.
-    ///
-    /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid), with the name of the setting, as
-    /// [`builder_from_env`](crate::Client::builder_from_env).
-    pub fn builder(&self) -> Result<ClientBuilder> {
-        let read = |name: &str| self.0.get(name).map(OsString::from);
-        builder(|(_, name)| name, read)
-    }
-}
-
-/// The names of the settings. Values may be secret.
-#[cfg(feature = "serde")]
-impl fmt::Debug for ClientConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for ClientConfig {
-    fn deserialize<D: serde::Deserializer<'de>>(
-        deserializer: D,
-    ) -> std::result::Result<Self, D::Error> {
-        struct Settings;
-
-        impl<'de> serde::de::Visitor<'de> for Settings {
-            type Value = ClientConfig;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the settings of a client")
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                mut settings: A,
-            ) -> std::result::Result<ClientConfig, A::Error> {
-                use serde::de::Error;
-
-                let mut config = ClientConfig::default();
-                while let Some(name) = settings.next_key::<String>()? {
-                    let known = NAMES.iter().find(|known| **known == name);
-                    let known = known.ok_or_else(|| A::Error::unknown_field(&name, NAMES))?;
-                    if config.0.insert(known, settings.next_value()?).is_some() {
-                        return Err(A::Error::duplicate_field(known));
-                    }
-                }
-                Ok(config)
-            }
-        }
-        deserializer.deserialize_map(Settings)
-    }
-}
-
 /// The names in a configuration.
 #[cfg(feature = "serde")]
-const NAMES: &[&str] = &[
+pub(super) const NAMES: &[&str] = &[
     URL.1,
     USER.1,
     PASSWORD.1,
@@ -161,7 +83,7 @@ const NAMES: &[&str] = &[
 ];
 
 /// Reads the settings by `read`. `name` chooses the name that `read` and errors go by.
-fn builder(
+pub(super) fn builder(
     name: fn(Setting) -> &'static str,
     read: impl Fn(&str) -> Option<OsString>,
 ) -> Result<ClientBuilder> {
@@ -301,38 +223,5 @@ mod tests {
         let read = |name: &str| (name == URL.0).then(|| OsString::from_vec(vec![0xff]));
         let error = builder(|(variable, _)| variable, read).unwrap_err();
         assert!(error.to_string().contains(URL.0));
-    }
-
-    #[cfg(feature = "serde")]
-    #[test]
-    fn a_configuration_has_the_settings_by_their_names() {
-        let read = |text: &str| serde_json::from_str::<ClientConfig>(text);
-        let config = read(
-            r#"{ "url": "redis://h", "user": "u", "password": "secret", "prefix": "shop:",
-                 "label": "nightly", "lease": "9s", "give_up_after": "1500ms" }"#,
-        );
-        let config = config.unwrap();
-        assert!(!format!("{config:?}").contains("secret"), "{config:?}");
-        let builder = format!("{:?}", config.builder().unwrap());
-        for part in [
-            "lease: 9s",
-            "key_prefix: \"shop:\"",
-            "give_up_after: Some(1.5s)",
-        ] {
-            assert!(builder.contains(part), "{part} in {builder}");
-        }
-        let unknown = read(r#"{ "url": "redis://h", "leese": "9s" }"#).unwrap_err();
-        assert!(
-            unknown.to_string().contains("unknown field `leese`"),
-            "{unknown}"
-        );
-        let twice = read(r#"{ "url": "redis://h", "url": "redis://h" }"#).unwrap_err();
-        assert!(
-            twice.to_string().contains("duplicate field `url`"),
-            "{twice}"
-        );
-        let bad = read(r#"{ "url": "redis://h", "lease": "10" }"#).unwrap();
-        let bad = bad.builder().expect_err("a time without a unit");
-        assert!(bad.to_string().contains("lease"), "{bad}");
     }
 }

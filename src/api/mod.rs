@@ -4,7 +4,10 @@
 
 #[cfg(feature = "macros")]
 pub(crate) mod attribute;
-pub(crate) mod environment;
+pub(crate) mod busy;
+#[cfg(feature = "serde")]
+pub(crate) mod config;
+mod environment;
 pub(crate) mod error;
 pub(crate) mod fencing;
 pub(crate) mod guard;

@@ -25,8 +25,9 @@ use std::time::Duration;
 pub use self::guard::SemaphoreGuard;
 
 use self::client::{ClientSemaphore, Wanted};
+use crate::api::busy::Busy;
 use crate::api::error::Result;
-use crate::api::holder::{Busy, Holder};
+use crate::api::holder::Holder;
 use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;
 use crate::engine::acquire::{QueueNumber, WaitLimit};
