@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::client::{Caller, ClientSemaphore, InHand, State, Wanted};
-use super::guard::{Held, Home};
-use super::permits::{Granted, Permit, Permits};
+use super::client::{Caller, ClientSemaphore, Held, InHand, State, Wanted};
+use super::permits::{Permit, Permits};
 use super::queue::{Event, PLACES_MAX};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
@@ -166,15 +165,12 @@ impl ClientSemaphore {
         };
         let error = match reply::permitted(&answer.value) {
             Ok(Permitted::Taken) => {
-                let granted = Granted {
-                    policy: wanted.policy,
-                    sent: answer.sent,
-                    moved,
+                let granted = |id: &(u64, HolderId)| {
+                    Permit::granted(core, &self.origin, *id, wanted.policy, answer.sent, moved)
                 };
-                let permits = attempt.ids.iter();
-                let permits = permits.map(|id| Permit::granted(core, &self.origin, *id, &granted));
+                let permits = attempt.ids.iter().map(granted);
                 let held = Held {
-                    semaphore: Arc::clone(&self) as _,
+                    semaphore: Arc::clone(&self),
                     permits: Some(Permits(permits.collect())),
                     policy: wanted.policy,
                     is_fair: wanted.is_fair,
@@ -329,10 +325,10 @@ impl ClientSemaphore {
             reply::permits_released(&answer.value).map_err(|error| self.of_this(error))?;
         let was_in_time = deadline.is_some_and(|deadline| answer.first_sent < deadline);
         match loss {
-            Some(reason) => Err(Home::not_held(self, reason)),
+            Some(reason) => Err(self.not_held(reason)),
             None if removed == u64::from(count) || (answer.repeated && was_in_time) => Ok(()),
-            None if was_in_time => Err(Home::not_held(self, LostReason::Revoked)),
-            None => Err(Home::not_held(self, LostReason::Expired)),
+            None if was_in_time => Err(self.not_held(LostReason::Revoked)),
+            None => Err(self.not_held(LostReason::Expired)),
         }
     }
 }
