@@ -1,8 +1,7 @@
 //! The holder of a lock: as the server shows it, by its id, and as the owner that asks for a lock.
 //!
 //! An owner is a value that is passed, never a thread or a task: the branches of one `join!` share a task, and a future
-//! may change its thread at any await. The server does not know owners. It knows holder ids, and each hold has a new
-//! one.
+//! may change its thread at any await. The server does not know owners. It knows holder ids, and each hold has a new id.
 
 use std::fmt::{self, Debug};
 use std::ops::Deref;

@@ -1,8 +1,7 @@
 //! The one place where a client notes facts about itself, and its observer.
 //!
-//! Waits and guards are noted at their ends too, by values that are kept as long as they last. Invariants: the engine
-//! never waits for an observer, and none of its locks is held while one runs; every failure in the background has a
-//! count and an event.
+//! A value that is kept with a waiting call or with a guard notes its end. Invariants: the engine never waits for an
+//! observer, and none of its locks is held while one runs; every failure in the background has a count and an event.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
