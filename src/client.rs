@@ -18,8 +18,8 @@ use crate::engine::hold::bound::Timing;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local::Locals;
 use crate::observe::announce::{self, Announcer, default_every};
+use crate::observe::counts::Totals;
 use crate::observe::observer::{Observed, Observer};
-use crate::observe::totals::Totals;
 use crate::script::{self, NativePath, NativeState, Scripts};
 
 /// A connection waits at least this long for a reply, even with a short lease.

@@ -16,11 +16,10 @@ use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::api::backoff::Backoff;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
-use crate::api::loss::Loss;
-use crate::api::lost::{Lost, LostReason};
+use crate::api::loss::{Loss, Lost, LostReason};
+use crate::api::options::Backoff;
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;

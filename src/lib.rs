@@ -128,19 +128,15 @@ mod testing;
 mod watchdog;
 
 pub use any_lock::{AnyGuard, AnyLock, LockKind};
-pub use api::backoff::Backoff;
 pub use api::busy::Busy;
 #[cfg(feature = "serde")]
 pub use api::config::ClientConfig;
 pub use api::error::{Error, ErrorKind, Result};
 pub use api::fencing::FencingToken;
-pub use api::holder::Holder;
-pub use api::loss::Loss;
-pub use api::lost::{Lost, LostReason};
-pub use api::options::{LEASE_MAX, LEASE_MIN, STICKY_MAX};
-pub use api::owner::Owner;
-pub use api::traits::{Guard, Lock};
-pub use api::with::{Completed, Wait, WithError};
+pub use api::holder::{Holder, Owner};
+pub use api::loss::{Loss, Lost, LostReason};
+pub use api::options::{Backoff, LEASE_MAX, LEASE_MIN, STICKY_MAX};
+pub use api::traits::{Completed, Guard, Lock, Wait, WithError};
 pub use barrier::Barrier;
 pub use client::{Client, ClientBuilder, ClientStats};
 #[cfg(feature = "tls")]
@@ -151,9 +147,9 @@ pub use fair::{FairGuard, FairLock};
 pub use job::{Job, JobRun};
 pub use latch::Latch;
 pub use multilock::{MULTI_LOCK_MEMBERS_MAX, Member, Members, MultiGuard, MultiLock};
+pub use observe::counts::{Grants, Losses, Reconnects, Renewals, RoundTrips, Totals};
 pub use observe::events::{Event, Place};
 pub use observe::observer::Observer;
-pub use observe::totals::{Grants, Losses, Reconnects, Renewals, RoundTrips, Totals};
 pub use once::{Claim, Once, OnceKey, OnceRun};
 pub use plain_semaphore::{PlainPermits, PlainSemaphore};
 pub use redlock::{Redlock, RedlockBuilder, RedlockGuard, RedlockLock};

@@ -3,14 +3,12 @@
 //! This module has the public types; `acquire/several.rs` takes the locks. Invariant: members are in the order of their
 //! keys, one order for all multi-locks, so that no two of them wait for each other.
 
-mod one_server;
-
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 
 use crate::any_lock::AnyLock;
 use crate::api::busy::Busy;
@@ -18,15 +16,17 @@ use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::guard::guard_methods;
 use crate::api::handle::{Handle, option_methods};
-use crate::api::lost::LostReason;
+use crate::api::holder::Owner;
+use crate::api::loss::LostReason;
 use crate::api::options::Options;
-use crate::api::owner::Owner;
+use crate::conn::{Lane, Transport};
 use crate::engine::acquire::{self, LockRequest, WaitLimit};
+use crate::engine::clock::Tick;
 use crate::engine::hold::Share;
 use crate::engine::hold::bundle::Bundle;
 use crate::fair::FairLock;
 use crate::observe::call::{LockCall, Waited, place_of};
-use crate::observe::fact::CountedKind;
+use crate::observe::counts::CountedKind;
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, WriteSide};
 
@@ -253,7 +253,7 @@ impl MultiLock {
                 members.len()
             )));
         }
-        one_server::check(&members, NEW)?;
+        check_twins(&members, NEW)?;
         Ok(Self(Several {
             members: members.into(),
             options: Options::new(),
@@ -346,8 +346,8 @@ impl MultiLock {
         operation: &'static str,
         wait: WaitLimit,
     ) -> Result<Option<MultiGuard>> {
-        if one_server::has_twins(&self.0.members) {
-            Box::pin(one_server::check_connected(&self.0.members, operation)).await?;
+        if has_twins(&self.0.members) {
+            Box::pin(check_connected(&self.0.members, operation)).await?;
         }
         let mut requests = self.requests(operation)?;
         acquire::prepare_several(&mut requests);
@@ -403,6 +403,69 @@ impl MultiLock {
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::invalid(NEW, message)
+}
+
+/// Whether some members have one name and database, but addresses that differ. They may be one lock, because two clients
+/// can reach one server by two addresses. A multi-lock of such members would wait for itself.
+///
+/// A client knows the process of a server once it has connected. `members` are in the order of their keys.
+fn has_twins(members: &[Handle]) -> bool {
+    twins(members).next().is_some()
+}
+
+/// Checks that no two members are one lock, as far as the clients know their servers.
+fn check_twins(members: &[Handle], operation: &'static str) -> Result<()> {
+    for [one, other] in twins(members) {
+        let [a, b] = [one, other].map(|twin| transport(twin).process(Lane::Command, key(twin)));
+        if a.zip(b).is_some_and(|(a, b)| a.is_same_run(&b)) {
+            let message = format!(
+                "it is a member twice: {} and {} are one server; list it once",
+                transport(one).address(),
+                transport(other).address(),
+            );
+            return Err(Error::invalid(operation, message).of_lock(one.given_name()));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the members again after their clients have connected. A server that does not answer is left to the attempt.
+async fn check_connected(members: &[Handle], operation: &'static str) -> Result<()> {
+    let mut probe = redis::cmd("EVAL");
+    probe.arg("return 1").arg(0);
+    let is_unknown =
+        |twin: &&Handle| transport(twin).last_reply_at(Lane::Command, key(twin)) == Tick::ZERO;
+    let unknown = twins(members).flatten().filter(is_unknown);
+    let connected = unknown.map(|twin| {
+        let limit = twin.core().timing.reply;
+        transport(twin).send(Lane::Command, key(twin), &probe, limit)
+    });
+    join_all(connected).await;
+    check_twins(members, operation)
+}
+
+fn twins(members: &[Handle]) -> impl Iterator<Item = [&Handle; 2]> {
+    let each = members.iter().enumerate();
+    each.flat_map(move |(at, one)| {
+        let others = members[at + 1..].iter();
+        let others = others.take_while(move |other| key(other) == key(one));
+        let others = others.filter(move |other| database(other) == database(one));
+        others.map(move |other| [one, other])
+    })
+}
+
+fn key(member: &Handle) -> &str {
+    member.name().map_or("", |name| &**name.key())
+}
+
+/// The number of the database, which ends an address. A cluster has no other than 0.
+fn database(member: &Handle) -> &str {
+    let address = transport(member).address();
+    address.rsplit_once('/').map_or("0", |(_, number)| number)
+}
+
+fn transport(member: &Handle) -> &dyn Transport {
+    &*member.core().scripts.transport
 }
 
 /// One hold on every member of a [`MultiLock`]; dropping it releases them in the background.

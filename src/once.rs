@@ -9,7 +9,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use crate::api::error::{Error, Result};
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::api::options::{LEASE_MAX, LEASE_MIN};
 use crate::client::Client;
 use crate::reentrant::{ReentrantGuard, ReentrantLock};

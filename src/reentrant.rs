@@ -13,7 +13,7 @@ use crate::engine::counts::Mode;
 use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol};
 use crate::engine::hold::{Share, ShareLease};
 use crate::engine::keys::LockName;
-use crate::observe::fact::CountedKind;
+use crate::observe::counts::CountedKind;
 use crate::script::{Call, Part, catalog, millis, tell};
 
 impl Client {

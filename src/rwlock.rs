@@ -17,7 +17,7 @@ use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
 use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol};
 use crate::engine::keys::LockName;
-use crate::observe::fact::CountedKind;
+use crate::observe::counts::CountedKind;
 use crate::script::reply::{self, Inspected};
 use crate::script::{Call, Part, Script, catalog, millis};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::api::busy::Busy;
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
-use crate::api::lost::Lost;
+use crate::api::loss::Lost;
 use crate::api::traits::{Guard, Lock};
 use crate::client::Client;
 pub use crate::multilock::Member;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::api::busy::Busy;
-use crate::api::lost::Lost;
+use crate::api::loss::Lost;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

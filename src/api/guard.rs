@@ -190,7 +190,7 @@ macro_rules! guard_methods {
                 &self,
                 work: F,
             ) -> ::std::result::Result<F::Output, $crate::Lost> {
-                $crate::api::lost::drive(self.lost_lock(), || self.lost_now(), work).await
+                $crate::api::loss::drive(self.lost_lock(), || self.lost_now(), work).await
             }
 
             /// Enters the lock once more for the same owner. Never waits for another owner.

@@ -1,8 +1,73 @@
-//! The holder of a lock, and the id of a hold at the server.
+//! The holder of a lock: as the server shows it, by its id, and as the owner that asks for a lock.
+//!
+//! An owner is a value that is passed, never a thread or a task: the branches of one `join!` share a task, and a future
+//! may change its thread at any await. The server does not know owners. It knows holder ids, and each hold has a new id.
 
 use std::fmt::{self, Debug};
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// The holder of a lock, as the server saw it; from [`holder`](crate::ReentrantLock::holder).
+///
+/// ```no_run
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// if let Some(holder) = client.lock("report").holder().await? {
+///     println!("{} has it for {:?} more, unless renewed", holder.id, holder.remaining);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The holder id, equal to [`holder_id`](crate::ReentrantGuard::holder_id) of its guard. Opaque. It is
+    /// new each time the server grants the lock, and stays while the lock is handed off between tasks of one
+    /// client.
+    pub id: String,
+    /// How many times the lock is held by this holder.
+    pub hold_count: u32,
+    /// The time left of the lease by the server's clock; [`Duration::MAX`] if the key never expires, which no client of
+    /// lockset or Redisson causes.
+    pub remaining: Duration,
+}
+
+/// The identity that asks for a lock.
+///
+/// A call for an owner that already holds the lock enters it again at once instead of waiting. Clones are the
+/// same owner and share the right to enter again; each [`Owner::new`] is a new one. An owner means something
+/// inside this process only: the server knows a holder id, which is new each time the lock is granted there.
+///
+/// ```
+/// use lockset::Owner;
+///
+/// let me = Owner::new();
+/// assert_eq!(me, me.clone());
+/// assert_ne!(me, Owner::new());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Owner(u64);
+
+impl Owner {
+    /// A new owner, different from every other.
+    ///
+    /// ```no_run
+    /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+    /// let me = lockset::Owner::new();
+    /// let outer = client.lock("order:7").owner(&me).lock().await?;
+    /// let inner = client.lock("order:7").owner(&me).lock().await?; // does not wait
+    /// assert_eq!(inner.hold_count(), 2);
+    /// # drop(outer); Ok(()) }
+    /// ```
+    #[must_use]
+    #[expect(
+        clippy::new_without_default,
+        reason = "a default suggests a common value, and every owner is a new one"
+    )]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// A UUID, a colon and the longest number take 57 bytes.
 const BYTES_MAX: usize = 63;
@@ -36,9 +101,7 @@ impl HolderId {
             length: u8::try_from(length).expect("a length below 64"),
         }
     }
-}
 
-impl HolderId {
     /// An id that the server sent. `None` if it is longer than those of clients of lockset.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let mut bytes = [0; BYTES_MAX];
@@ -68,29 +131,6 @@ impl Debug for HolderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Debug::fmt(&**self, f)
     }
-}
-
-/// The holder of a lock, as the server saw it; from [`holder`](crate::ReentrantLock::holder).
-///
-/// ```no_run
-/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
-/// if let Some(holder) = client.lock("report").holder().await? {
-///     println!("{} has it for {:?} more, unless renewed", holder.id, holder.remaining);
-/// }
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Holder {
-    /// The holder id, equal to [`holder_id`](crate::ReentrantGuard::holder_id) of its guard. Opaque. It is
-    /// new each time the server grants the lock, and stays while the lock is handed off between tasks of one
-    /// client.
-    pub id: String,
-    /// How many times the lock is held by this holder.
-    pub hold_count: u32,
-    /// The time left of the lease by the server's clock; [`Duration::MAX`] if the key never expires, which no client of
-    /// lockset or Redisson causes.
-    pub remaining: Duration,
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 
 #[cfg(feature = "macros")]
 pub(crate) mod attribute;
-pub(crate) mod backoff;
 pub(crate) mod busy;
 #[cfg(feature = "serde")]
 pub(crate) mod config;
@@ -15,9 +14,6 @@ pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod holder;
 pub(crate) mod loss;
-pub(crate) mod lost;
 pub(crate) mod options;
-pub(crate) mod owner;
 mod ping;
 pub(crate) mod traits;
-pub(crate) mod with;

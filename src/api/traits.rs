@@ -1,23 +1,23 @@
-//! The public traits [`Lock`] and [`Guard`]: the methods that all locks and all guards share.
+//! The public traits [`Lock`] and [`Guard`], the methods that all locks and all guards share; and `with`, which
+//! acquires a lock, runs a body and releases the lock in one call.
 //!
 //! The types have these methods themselves; the traits forward to them. They are sealed, so they can grow
-//! with the types.
+//! with the types. Invariants of `with`: the body is dropped at the moment the lock is lost. The body is over before the
+//! lock is released. The value of a body that ended with `Ok` is never dropped.
 
 mod impls;
-mod with;
 
-use std::fmt::Debug;
+use std::error::Error as StdError;
+use std::fmt::{self, Debug};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
 use crate::api::busy::Busy;
-use crate::api::error::Result;
+use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
-use crate::api::loss::Loss;
-use crate::api::lost::{Lost, LostReason};
-use crate::api::owner::Owner;
-use crate::api::with::{Completed, Wait, WithError};
+use crate::api::holder::Owner;
+use crate::api::loss::{Loss, Lost, LostReason, drive};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -243,5 +243,367 @@ mod sealed {
         fn release_boxed(self: Box<Self>) -> Boxed<'static, Result<()>>;
         #[doc(hidden)]
         fn forget_boxed(self: Box<Self>);
+    }
+}
+
+/// How long [`with`](crate::ReentrantLock::with) waits for a lock that others hold.
+///
+/// A [`Duration`] converts into it, and zero is one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wait {
+    /// One attempt.
+    Try,
+    /// At most this long.
+    For(Duration),
+    /// Until it is free.
+    Forever,
+}
+
+impl From<Duration> for Wait {
+    fn from(wait: Duration) -> Self {
+        match wait {
+            Duration::ZERO => Self::Try,
+            wait => Self::For(wait),
+        }
+    }
+}
+
+/// The reason that [`with`](crate::ReentrantLock::with) has no value to return.
+///
+/// [`flatten`](Self::flatten) converts it to an error of the body's own type.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
+/// use lockset::WithError;
+///
+/// let report = client.lock("report");
+/// let rows = report.with(Duration::from_secs(5), async |_| std::fs::read_to_string("rows")).await;
+/// match rows {
+///     Ok(rows) => println!("{rows}"),
+///     Err(WithError::Busy(busy)) => println!("try again later: {busy}"),
+///     Err(WithError::Lost { reason, .. }) => println!("stopped halfway: {reason}"),
+///     Err(WithError::Work(error)) => println!("it did not work: {error}"),
+///     Err(error) => println!("no lock: {error}"),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum WithError<E> {
+    /// Others held the lock for as long as the call waited. The body did not begin.
+    Busy(Busy),
+    /// The lock was lost while the body ran, and the body was dropped at that moment. Its work so far may have
+    /// overlapped with another holder.
+    #[non_exhaustive]
+    Lost {
+        /// The name of the lock that was lost, as it was given to the client.
+        lock: String,
+        /// Why it was lost.
+        reason: LostReason,
+    },
+    /// The body ended with this error. The lock was released.
+    Work(E),
+    /// The lock could not be acquired. The body did not begin.
+    Lock(Error),
+}
+
+impl<E> WithError<E> {
+    /// Others held the lock for as long as the call waited.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy(_))
+    }
+
+    /// The lock was lost while the body ran.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
+    /// The body ended with an error.
+    #[must_use]
+    pub fn is_work(&self) -> bool {
+        matches!(self, Self::Work(_))
+    }
+
+    /// The lock could not be acquired.
+    #[must_use]
+    pub fn is_lock(&self) -> bool {
+        matches!(self, Self::Lock(_))
+    }
+
+    /// Converts it to an error of the body's type: its own, or one made from an [`Error`], which is
+    /// [`is_busy`](Error::is_busy) if others held the lock and [`is_not_held`](Error::is_not_held) if it was lost.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn doc(client: lockset::Client) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// use lockset::WithError;
+    ///
+    /// type Failure = Box<dyn std::error::Error + Send + Sync>;
+    ///
+    /// let work = async |_: &lockset::ReentrantGuard| -> Result<u32, Failure> { Ok("7".parse()?) };
+    /// let seven = client.lock("report").with(Duration::ZERO, work).await;
+    /// let seven = seven.map_err(WithError::flatten)?;
+    /// # drop(seven); Ok(()) }
+    /// ```
+    pub fn flatten(self) -> E
+    where
+        E: From<Error>,
+    {
+        match self {
+            Self::Busy(busy) => Error::from(busy).into(),
+            Self::Lost { lock, reason } => Error::from(Lost::new(&lock, reason)).into(),
+            Self::Work(error) => error,
+            Self::Lock(error) => error.into(),
+        }
+    }
+}
+
+impl<E> From<Error> for WithError<E> {
+    fn from(error: Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for WithError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy(busy) => fmt::Display::fmt(busy, f),
+            Self::Lost { lock, reason } => {
+                write!(
+                    f,
+                    "lock {lock:?} was lost during the work, which was stopped: {reason}"
+                )
+            }
+            Self::Work(error) => fmt::Display::fmt(error, f),
+            Self::Lock(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl<E: StdError + 'static> StdError for WithError<E> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        // The texts of the others are complete.
+        match self {
+            Self::Work(error) => error.source(),
+            Self::Lock(error) => error.source(),
+            Self::Busy(_) | Self::Lost { .. } => None,
+        }
+    }
+}
+
+/// A body that ended with `Ok`, and the end of its hold; from [`with_completed`](crate::ReentrantLock::with_completed).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Completed<T> {
+    /// The value that the body returned.
+    pub value: T,
+    /// The result of [`release`](crate::ReentrantGuard::release). `Ok`: the lock was held to the end, as far as this
+    /// client knows. [`is_not_held`](Error::is_not_held): it was lost before, so the body's work may have overlapped
+    /// with another holder. Other errors: the release continues in the background.
+    pub released: Result<()>,
+}
+
+impl<T> Completed<T> {
+    /// Whether the lock is known to have been lost before its release.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(&self.released, Err(error) if error.is_not_held())
+    }
+}
+
+/// Acquires the lock, runs the body, releases the lock.
+async fn complete<L, T, E, F>(lock: &L, wait: Wait, body: F) -> Result<Completed<T>, WithError<E>>
+where
+    L: Lock,
+    F: AsyncFnOnce(&L::Guard) -> Result<T, E>,
+{
+    let guard = match wait {
+        Wait::Try => lock.try_lock().await?,
+        Wait::For(wait) => lock.try_lock_for(wait).await?,
+        Wait::Forever => Some(lock.lock().await?),
+    };
+    let Some(guard) = guard else {
+        return Err(WithError::Busy(lock.refused().await));
+    };
+    let ended = run(&guard, body).await;
+    // A lost guard has no release to wait for.
+    let ended = ended.map_err(|lost| WithError::Lost {
+        lock: lost.lock_name().to_owned(),
+        reason: lost.reason(),
+    })?;
+    let released = guard.release().await;
+    let value = ended.map_err(WithError::Work)?;
+    Ok(Completed { value, released })
+}
+
+/// Drives the body to its end, or drops it when the lock is lost. A value that the body returned is kept even if the
+/// lock was lost while the last step blocked the thread.
+async fn run<G, T, E, F>(guard: &G, body: F) -> Result<Result<T, E>, Lost>
+where
+    G: Guard,
+    F: AsyncFnOnce(&G) -> Result<T, E>,
+{
+    let mut ended = None;
+    let work = async {
+        ended = Some(body(guard).await);
+    };
+    let driven = drive(guard.lost_lock(), || guard.lost_now(), work).await;
+    match ended {
+        Some(ended) => Ok(ended),
+        None => Err(driven.expect_err("a body that did not end was dropped")),
+    }
+}
+
+/// Adds `with` and `with_completed` to a public handle that is a [`Lock`].
+macro_rules! with_methods {
+    ($lock:ident, $guard:ident) => {
+        impl $lock {
+            /// Acquires the lock, runs `body`, releases the lock: one call, and one error type for everything that can
+            /// fail.
+            ///
+            /// * `wait` is how long to wait for a lock that others hold: a [`Duration`], where zero means one attempt,
+            ///   or a [`Wait`]($crate::Wait). After a refusal the server is asked for the holders, which takes one more
+            ///   round trip.
+            /// * `body` gets the guard by reference. It is dropped at the moment the lock is lost, so commit its work
+            ///   before it ends. Tasks that it spawns go on, and can watch
+            ///   [`loss`]($crate::ReentrantGuard::loss).
+            /// * Then the lock is released, also after an error of the body. The call waits for the server to confirm
+            ///   the release.
+            ///
+            /// `Ok` means that the body ended with `Ok`, even if the release failed, because the work is done.
+            /// [`with_completed`](Self::with_completed) also reports whether the lock was held to the end.
+            ///
+            /// The future is `Send` if `body` and its awaited futures are. It works in spawned tasks and in handlers of
+            /// a web server.
+            ///
+            /// # Cancel safety
+            /// Dropping the future drops the body, and then the lock is released in the background. A panic of the body
+            /// has the same effect.
+            ///
+            /// # Errors
+            /// [`WithError`]($crate::WithError): others held the lock, it was lost, the body ended with an error, or
+            /// the lock could not be acquired.
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// use std::time::Duration;
+            ///
+            /// use lockset::WithError;
+            ///
+            /// let fenced = lock.fenced();
+            /// let sold = fenced.with(Duration::from_secs(5), async |guard| -> std::io::Result<u32> {
+            ///     println!("{} is held, with token {:?}", guard.name(), guard.fencing_token());
+            ///     Ok(7) // after the commit
+            /// });
+            /// match sold.await {
+            ///     Ok(seats) => println!("{seats} sold"),
+            ///     Err(WithError::Busy(busy)) => println!("try again later: {busy}"),
+            ///     Err(error) => println!("not sold: {error}"),
+            /// }
+            /// # }
+            /// ```
+            pub async fn with<T, E, F>(
+                &self,
+                wait: impl Into<$crate::Wait>,
+                body: F,
+            ) -> ::std::result::Result<T, $crate::WithError<E>>
+            where
+                F: AsyncFnOnce(&$guard) -> ::std::result::Result<T, E>,
+            {
+                let completed = complete(self, wait.into(), body).await?;
+                Ok(completed.value)
+            }
+
+            /// Like [`with`](Self::with), and also returns the outcome of the release, which shows whether the lock was
+            /// held to the end.
+            ///
+            /// # Cancel safety
+            /// As for [`with`](Self::with).
+            ///
+            /// # Errors
+            /// As for [`with`](Self::with).
+            ///
+            /// ```no_run
+            #[doc = concat!("# async fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// use lockset::Wait;
+            ///
+            /// let work = async |_: &_| Ok::<_, std::io::Error>(7);
+            /// let done = lock.with_completed(Wait::Forever, work).await.expect("it is sold");
+            /// if done.is_lost() {
+            ///     println!("check {}: another process may have sold it too", done.value);
+            /// }
+            /// # }
+            /// ```
+            pub async fn with_completed<T, E, F>(
+                &self,
+                wait: impl Into<$crate::Wait>,
+                body: F,
+            ) -> ::std::result::Result<$crate::Completed<T>, $crate::WithError<E>>
+            where
+                F: AsyncFnOnce(&$guard) -> ::std::result::Result<T, E>,
+            {
+                complete(self, wait.into(), body).await
+            }
+        }
+    };
+}
+
+use with_methods;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_everything_once() {
+        let of_work = std::io::Error::other("the disk is full");
+        let errors = [
+            WithError::Busy(Busy::new("a")),
+            WithError::Lost {
+                lock: "a".to_owned(),
+                reason: LostReason::Revoked,
+            },
+            WithError::Work(of_work),
+            WithError::Lock(Error::closed("with").of_lock("a")),
+        ];
+        let said = errors.map(|error| {
+            assert!(error.source().is_none(), "{error}");
+            error.to_string()
+        });
+        assert!(said[0].contains("held elsewhere"), "{}", said[0]);
+        assert!(said[1].contains("no longer has"), "{}", said[1]);
+        assert_eq!(said[2], "the disk is full");
+        assert!(said[3].contains("shut down"), "{}", said[3]);
+    }
+
+    #[test]
+    fn flat_errors_keep_what_they_are() {
+        let busy = WithError::<Error>::Busy(Busy::new("a")).flatten();
+        assert!(busy.is_busy() && busy.lock_name() == Some("a"));
+        let lost = WithError::<Error>::Lost {
+            lock: "a".to_owned(),
+            reason: LostReason::Expired,
+        };
+        let lost = lost.flatten();
+        assert!(
+            lost.is_not_held() && lost.lock_name() == Some("a"),
+            "{lost}"
+        );
+        let closed = Error::closed("with");
+        assert!(WithError::Work(closed.clone()).flatten().is_closed());
+        assert!(WithError::<Error>::Lock(closed).flatten().is_closed());
+    }
+
+    #[test]
+    fn zero_is_one_attempt() {
+        assert_eq!(Wait::from(Duration::ZERO), Wait::Try);
+        assert_eq!(
+            Wait::from(Duration::from_nanos(1)),
+            Wait::For(Duration::from_nanos(1))
+        );
     }
 }

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 
 #[derive(Debug, Default)]
 pub(crate) struct Hint {

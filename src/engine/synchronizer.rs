@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::api::backoff::Backoff;
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
-use crate::api::options::check_give_up;
+use crate::api::options::{Backoff, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;

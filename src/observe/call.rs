@@ -10,6 +10,8 @@ use std::task::{Poll, Waker};
 
 use futures_util::FutureExt;
 use rustc_hash::FxBuildHasher;
+#[cfg(feature = "tracing")]
+use tracing::{Instrument, debug_span, field};
 
 use crate::api::busy::Busy;
 use crate::api::error::Result;
@@ -19,12 +21,12 @@ use crate::conn::Lane;
 use crate::engine::acquire::{LockRequest, WaitLimit};
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
+use crate::observe::counts::{CallOutcome, CountedKind, Fact};
 use crate::observe::events::{Event, Place};
-use crate::observe::fact::{CallOutcome, CountedKind, Fact};
-use crate::observe::guard::{GuardTimer, HoldTimer};
-use crate::observe::observer::Observed;
 #[cfg(feature = "tracing")]
-use crate::observe::trace;
+use crate::observe::group::Group;
+#[cfg(feature = "tracing")]
+use crate::observe::observer::{GuardTimer, HoldTimer, has_spans};
 use crate::observe::waits::WaitToken;
 use crate::script::reply;
 
@@ -130,17 +132,14 @@ impl LockCall<'_> {
         granted: impl FnOnce(&T) -> Option<Tick>,
         call: impl Future<Output = Result<Option<T>>>,
     ) -> (Result<Option<T>>, Option<(HoldTimer, Tick)>) {
-        let observed = self.core.observed();
         let mut end = CallEnd {
-            observed,
             call: self,
-            is_timed: observed.times_calls(self.began),
+            is_timed: self.core.observed().times_calls(self.began),
             is_noted: false,
         };
         #[cfg(feature = "tracing")]
-        let ended = if trace::has_spans() {
-            let group = self.options.group;
-            trace::acquire(self.kind.name(), self.name, group, call).await
+        let ended = if has_spans() {
+            self.in_span(call).await
         } else {
             call.await
         };
@@ -152,6 +151,29 @@ impl LockCall<'_> {
             Err(_) => end.note(CallOutcome::Error, || None),
         };
         (ended, timed)
+    }
+
+    /// Drives the call in a span of its own.
+    #[cfg(feature = "tracing")]
+    async fn in_span<T>(self, call: impl Future<Output = Result<Option<T>>>) -> Result<Option<T>> {
+        let group = self.options.group;
+        let span = debug_span!(
+            target: "lockset", "lockset.acquire",
+            lockset.kind = self.kind.name(), lockset.name = self.name,
+            lockset.group = (group != Group::NONE).then(|| group.name()),
+            lockset.outcome = field::Empty
+        );
+        if span.is_disabled() {
+            return call.await;
+        }
+        let ended = call.instrument(span.clone()).await;
+        let outcome = match &ended {
+            Ok(Some(_)) => "granted",
+            Ok(None) => "refused",
+            Err(_) => "error",
+        };
+        span.record("lockset.outcome", outcome);
+        ended
     }
 
     /// As [`recorded`](Self::recorded), with a timer for a guard that ends it when it is dropped.
@@ -168,7 +190,6 @@ impl LockCall<'_> {
 
 /// A call that has not ended. If it is dropped, it was cancelled.
 struct CallEnd<'a> {
-    observed: &'a Observed,
     call: LockCall<'a>,
     is_timed: bool,
     is_noted: bool,
@@ -193,7 +214,7 @@ impl CallEnd<'_> {
             .is_timed
             .then(|| at().unwrap_or_else(|| core.clock.now()));
         let took = ended.map(|ended| began.until(ended));
-        self.observed.note(Fact::CallEnded {
+        core.observed().note(Fact::CallEnded {
             kind,
             group,
             outcome,

@@ -1,16 +1,294 @@
-//! The counts of a client. Relaxed atomics: a count costs one add, and is read on demand.
+//! What a client notes of itself, and how it is counted: the facts, the totals that programs read, and the counts.
 //!
-//! Invariant: counts only grow; each is exact, but two that are read together need not match. The totals and the
-//! metrics are views of them.
+//! Each fact is noted once, with [`Observed::note`](super::observer::Observed::note). A count is a relaxed atomic: it
+//! costs one add, and is read on demand. Invariant: counts only grow; each is exact, but two that are read together need
+//! not match. The totals and the metrics are views of them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::api::loss::LostReason;
 use crate::engine::clock::Tick;
 use crate::observe::events::Event;
-use crate::observe::fact::{CallOutcome, CountedKind, Fact, GrantedBy, is_late};
 use crate::observe::group::{ByGroup, Group};
-use crate::observe::totals::{Grants, Losses, REASONS, Reconnects, Renewals, RoundTrips, Totals};
+
+/// A fact that is counted, told to the observer, or both. It is noted while no mutex is held, because it leads to code
+/// of the program: a subscriber of `tracing`, a recorder of metrics.
+#[derive(Debug)]
+#[cfg_attr(
+    not(feature = "metrics"),
+    expect(dead_code, reason = "times are for metrics alone")
+)]
+pub(crate) enum Fact<'a> {
+    /// A call got a lock, which is of a kind of one server.
+    Granted {
+        kind: CountedKind,
+        by: GrantedBy,
+        group: Group,
+    },
+    /// A call that asked for a lock ended. It took `took`, which is known if somebody is interested.
+    CallEnded {
+        kind: CountedKind,
+        group: Group,
+        outcome: CallOutcome,
+        took: Option<Duration>,
+    },
+    /// A guard that a call got ended its part in the hold.
+    GuardEnded {
+        kind: CountedKind,
+        group: Group,
+        held: Duration,
+    },
+    /// A call has to wait.
+    WaitBegan(Group),
+    WaitEnded(Group),
+    /// The server confirmed a renewal when this much of a lease was left.
+    Renewed {
+        lock: &'a str,
+        left: Duration,
+        lease: Duration,
+    },
+    /// A renewal got no answer, or an error.
+    RenewalFailed,
+    /// A reply was timed that came over the lane at this place.
+    Answered {
+        lane: usize,
+        took: Duration,
+    },
+    /// A call of a script ended with an error or without an answer.
+    ScriptFailed,
+    /// The observer was too slow for an event.
+    EventDropped,
+    /// No caller learns of it, so it is also an event. A loss counts in the group of its lock.
+    Event(Event<'a>, Group),
+}
+
+impl<'a> Fact<'a> {
+    /// The fact of an event that counts in no group.
+    pub(crate) fn event(event: Event<'a>) -> Self {
+        Self::Event(event, Group::NONE)
+    }
+
+    /// Returns the event to tell, if the fact is one.
+    pub(crate) fn into_event(self) -> Option<Event<'a>> {
+        match self {
+            Self::Event(event, _) => Some(event),
+            Self::Renewed { lock, left, lease } if is_late(left, lease) => {
+                let lock = lock.into();
+                Some(Event::RenewalLate { lock, left, lease })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether a renewal left less than a third of its lease.
+fn is_late(left: Duration, lease: Duration) -> bool {
+    left < lease / 3
+}
+
+/// How a call got its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GrantedBy {
+    Server,
+    Handover,
+    Handoff,
+    Reentry,
+}
+
+/// How a call for a lock ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallOutcome {
+    Granted,
+    Refused,
+    Error,
+    Cancelled,
+}
+
+/// The kinds that are counted. The kinds of one server come first, because their grants are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountedKind {
+    Reentrant,
+    Fair,
+    Read,
+    Write,
+    Semaphore,
+    Multi,
+    Redlock,
+}
+
+/// The names of the kinds, in their order.
+pub(crate) const KINDS: [&str; 7] = [
+    "reentrant",
+    "fair",
+    "read",
+    "write",
+    "semaphore",
+    "multi",
+    "redlock",
+];
+
+impl CountedKind {
+    /// The name in spans, labels of metrics, and `Debug`.
+    pub(crate) fn name(self) -> &'static str {
+        KINDS[self as usize]
+    }
+}
+
+/// The work of a client since it was built; from [`ClientStats`](crate::ClientStats).
+///
+/// A multi-lock counts once for each member, by the member's kind. A Redlock counts at each of its clients, as a
+/// reentrant lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Reentrant locks that calls got.
+    pub reentrant: Grants,
+    /// Fair locks that calls got.
+    pub fair: Grants,
+    /// Read sides of read-write locks that calls got.
+    pub read: Grants,
+    /// Write sides of read-write locks that calls got.
+    pub write: Grants,
+    /// Permits of semaphores that calls got: one for each call, however many permits it took.
+    pub semaphore: Grants,
+    /// Calls that ended without a lock or permits, because others held them. Calls of a Redlock are not counted here.
+    pub refusals: u64,
+    /// Calls that had to wait: behind others of this client, or after the server had refused the lock.
+    pub waits: u64,
+    /// Holds and permits that were lost, each permit for itself.
+    pub losses: Losses,
+    /// Renewals of holds and permits.
+    pub renewals: Renewals,
+    /// Connections that replaced one that had broken.
+    pub reconnects: Reconnects,
+    /// How long the server took to answer.
+    pub round_trips: RoundTrips,
+    /// Releases and cancellations in the background that the server refused, or that were abandoned. Their holds end
+    /// with their leases.
+    pub background_failures: u64,
+    /// Calls of scripts, renewals included, that ended with an error or without an answer.
+    pub script_errors: u64,
+    /// Events that the [`Observer`](crate::Observer) was too slow for.
+    pub events_dropped: u64,
+}
+
+impl Totals {
+    /// Locks of all kinds, and permits, that calls got.
+    #[must_use]
+    pub fn grants(&self) -> u64 {
+        let all = [
+            self.reentrant,
+            self.fair,
+            self.read,
+            self.write,
+            self.semaphore,
+        ];
+        all.iter().map(Grants::total).sum()
+    }
+}
+
+/// How calls got their locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grants {
+    /// The server granted it when it was asked.
+    pub by_server: u64,
+    /// The server handed it over with a notification.
+    pub handed_over: u64,
+    /// Another task of this client handed it off, or the call joined a reader.
+    pub in_memory: u64,
+    /// Its owner held it already.
+    pub reentered: u64,
+}
+
+impl Grants {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.by_server + self.handed_over + self.in_memory + self.reentered
+    }
+}
+
+/// How many holds were lost, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses([u64; REASONS]);
+
+/// The number of reasons.
+const REASONS: usize = 4;
+
+impl Losses {
+    /// For this reason.
+    #[must_use]
+    pub fn of(&self, reason: LostReason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// For any reason. The holds of a client that was shut down count too.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// The outcomes of renewals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Renewals {
+    /// Confirmed by the server, late ones included.
+    pub renewed: u64,
+    /// Confirmed when less than a third of the lease was left; in time, about two thirds are left.
+    pub late: u64,
+    /// Without an answer, or answered with an error. Each is repeated until the lease ends.
+    pub failed: u64,
+    /// The least that any renewal left of its lease, in percent; `None` if there was none.
+    pub least_left_percent: Option<u8>,
+}
+
+/// Connections that replaced broken ones, by what they carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reconnects {
+    /// Commands of callers.
+    pub command: u64,
+    /// Renewals.
+    pub renewal: u64,
+    /// Notifications.
+    pub push: u64,
+    /// Waits for replicas.
+    pub confirm: u64,
+}
+
+impl Reconnects {
+    /// Of all connections.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.command + self.renewal + self.push + self.confirm
+    }
+}
+
+/// The times of calls of scripts, or of plain commands in their place: from sending them to their replies.
+///
+/// Up to a thousand calls a second are timed on each connection, and no others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RoundTrips {
+    /// Calls that were timed.
+    pub timed: u64,
+    /// The sum of their times.
+    pub total: Duration,
+    /// The longest of their times.
+    pub longest: Duration,
+}
+
+impl RoundTrips {
+    /// Returns the mean time; `None` if no call was timed.
+    #[must_use]
+    pub fn mean(&self) -> Option<Duration> {
+        let total = u64::try_from(self.total.as_nanos()).unwrap_or(u64::MAX);
+        total.checked_div(self.timed).map(Duration::from_nanos)
+    }
+}
 
 /// One round trip of a lane is timed in this time, because reading the clock costs more than all other counts.
 const TIMED_EVERY: Duration = Duration::from_millis(1);
@@ -192,7 +470,6 @@ impl Counts {
 mod tests {
     use super::*;
     use crate::api::error::{Error, Kind};
-    use crate::api::lost::LostReason;
 
     #[test]
     fn a_grant_is_counted_where_it_belongs() {

@@ -1,4 +1,4 @@
-//! Events of a client that no caller learns of, and their texts.
+//! Events of a client that no caller learns of: their texts, and their fields for `tracing`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::api::busy::Busy;
 use crate::api::error::Error;
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::engine::clock::Rounded;
 
 /// Something that happened in a client. `Display` writes it as one line for a log.
@@ -303,6 +303,77 @@ impl Event<'_> {
             ),
             // The others are written by `fmt`.
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(feature = "tracing")]
+fn seconds(span: &Duration) -> f64 {
+    span.as_secs_f64()
+}
+
+/// Tells the event at this level, under this name, with these fields.
+#[cfg(feature = "tracing")]
+macro_rules! tell {
+    ($event:ident, $level:ident, $name:literal, $($fields:tt)*) => {
+        tracing::$level!(name: $name, target: "lockset", { $($fields)* }, "{}", $event)
+    };
+}
+
+#[cfg(feature = "tracing")]
+impl Event<'_> {
+    /// Passes the event to `tracing`.
+    pub(super) fn trace(&self) {
+        match self {
+            Event::Lost {
+                lock,
+                holder,
+                reason,
+                held,
+            } => tell!(self, warn, "lockset.lost",
+                lockset.name = %lock, lockset.holder = %holder, lockset.reason = ?reason,
+                lockset.held_seconds = seconds(held)),
+            Event::RenewalLate { lock, left, lease } => tell!(self, warn, "lockset.renewal_late",
+                lockset.name = %lock, lockset.left_seconds = seconds(left),
+                lockset.lease_seconds = seconds(lease)),
+            Event::RenewalFailed {
+                lock,
+                left,
+                holds,
+                server,
+                since,
+                error,
+            } => tell!(self, warn, "lockset.renewal_failed",
+                lockset.name = %lock, lockset.left_seconds = seconds(left), lockset.holds = holds,
+                lockset.since_seconds = seconds(since), server.address = %server,
+                error.type = ?error.kind()),
+            Event::ReleaseFailed { lock, error } => tell!(self, warn, "lockset.release_failed",
+                lockset.name = lock.as_deref(), error.type = ?error.kind()),
+            Event::LongWait {
+                lock,
+                waited,
+                busy,
+                waiters,
+                place,
+            } => tell!(self, warn, "lockset.long_wait",
+                lockset.name = %lock, lockset.waited_seconds = seconds(waited),
+                lockset.holder = busy.as_ref().and_then(|busy| busy.holder.as_deref()),
+                lockset.waiters = waiters, lockset.place = place.map(Place::number),
+                lockset.queue = place.map(Place::queue)),
+            Event::Reconnected { server, lane } => tell!(self, info, "lockset.reconnected",
+                server.address = %server, lockset.lane = lane),
+            Event::Failover { holds } => {
+                tell!(self, warn, "lockset.failover", lockset.holds = holds)
+            }
+            Event::Freed {
+                lock,
+                holder,
+                reason,
+            } => tell!(self, warn, "lockset.freed",
+                lockset.name = %lock, lockset.holder = %holder, lockset.reason = %reason),
+            Event::Forced { lock } => tell!(self, info, "lockset.forced", lockset.name = %lock),
+            Event::TooManyGroups { group } => tell!(self, warn, "lockset.too_many_groups",
+                lockset.group = %group),
         }
     }
 }

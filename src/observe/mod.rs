@@ -7,13 +7,8 @@ pub(crate) mod announce;
 pub(crate) mod call;
 pub(crate) mod counts;
 pub(crate) mod events;
-pub(crate) mod fact;
 pub(crate) mod group;
-pub(crate) mod guard;
 #[cfg(feature = "metrics")]
 mod meter;
 pub(crate) mod observer;
-pub(crate) mod totals;
-#[cfg(feature = "tracing")]
-mod trace;
 pub(crate) mod waits;

@@ -1,24 +1,25 @@
 //! The one place where a client notes facts about itself, and its observer.
 //!
-//! Invariants: the engine never waits for an observer, and none of its locks is held while one runs; every failure in
-//! the background has a count and an event.
+//! A value that is kept with a waiting call or with a guard notes its end. Invariants: the engine never waits for an
+//! observer, and none of its locks is held while one runs; every failure in the background has a count and an event.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+#[cfg(feature = "tracing")]
+use tracing::{Level, Span, debug_span, enabled, level_enabled};
 
+use crate::api::fencing::FencingToken;
 use crate::engine::clock::{Clock, Tick};
-use crate::observe::counts::{Counts, PUBLISHED_EVERY};
+use crate::observe::counts::{CountedKind, Counts, Fact, PUBLISHED_EVERY};
 use crate::observe::events::Event;
-use crate::observe::fact::Fact;
 use crate::observe::group::Group;
 #[cfg(feature = "metrics")]
 use crate::observe::meter::Meter;
-#[cfg(feature = "tracing")]
-use crate::observe::trace;
 use crate::observe::waits::LongWaits;
 
 /// The most events that wait for a slow observer. Later ones are dropped, and counted.
@@ -96,8 +97,9 @@ impl Observed {
 
     /// Whether events have a receiver.
     pub(crate) fn is_on(&self) -> bool {
+        // Some events cost a question to the server, so they need a subscriber.
         #[cfg(feature = "tracing")]
-        if trace::is_on() {
+        if enabled!(target: "lockset", Level::WARN) {
             return true;
         }
         self.events.is_some()
@@ -119,7 +121,7 @@ impl Observed {
 
     fn tell(&self, event: Event<'_>) {
         #[cfg(feature = "tracing")]
-        trace::tell(&event);
+        event.trace();
         if let Some(events) = &self.events
             && events.try_send(event.into_owned()).is_err()
         {
@@ -177,6 +179,13 @@ impl Drop for Observed {
     }
 }
 
+fn tell_all(observer: &dyn Observer, inbox: &Receiver<Event<'static>>) {
+    for event in inbox {
+        // The program's panic hook has reported the panic.
+        let _is_told = catch_unwind(AssertUnwindSafe(|| observer.on(&event)));
+    }
+}
+
 /// A call that has to wait, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct CountedWait<'a>(&'a Observed, Group);
@@ -194,18 +203,96 @@ impl Drop for CountedWait<'_> {
     }
 }
 
-fn tell_all(observer: &dyn Observer, inbox: &Receiver<Event<'static>>) {
-    for event in inbox {
-        // The program's panic hook has reported the panic.
-        let _is_told = catch_unwind(AssertUnwindSafe(|| observer.on(&event)));
+/// The labels for counting the end of a guard that a call has made, if it is timed. The owner of the guard ends it
+/// once. It is small, because guards are moved often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldTimer {
+    pub(crate) kind: CountedKind,
+    pub(crate) group: Group,
+}
+
+impl HoldTimer {
+    /// Notes the end of a guard that had its lock for this long.
+    pub(crate) fn ends(self, observed: &Observed, held: Duration) {
+        let Self { kind, group } = self;
+        observed.note(Fact::GuardEnded { kind, group, held });
     }
+}
+
+/// Notes the end of a guard when this is dropped. Empty for a guard that no call has made.
+#[derive(Debug, Default)]
+pub(crate) struct GuardTimer(Option<(Arc<Observed>, HoldTimer, Tick, Clock)>);
+
+impl GuardTimer {
+    /// The timer of a guard that a call has made.
+    pub(crate) fn of(
+        timed: Option<(HoldTimer, Tick)>,
+        observed: &Arc<Observed>,
+        clock: Clock,
+    ) -> Self {
+        Self(timed.map(|(timer, since)| (Arc::clone(observed), timer, since, clock)))
+    }
+}
+
+impl Drop for GuardTimer {
+    fn drop(&mut self) {
+        if let Some((observed, timer, since, clock)) = &self.0 {
+            timer.ends(observed, since.until(clock.now()));
+        }
+    }
+}
+
+/// The time that a guard holds a lock, as a span of `tracing`. It follows from the span of its call.
+#[derive(Debug, Default)]
+pub(crate) struct HoldSpan {
+    /// Boxed, because there is mostly none, and guards are moved often.
+    #[cfg(feature = "tracing")]
+    _span: Option<Box<Span>>,
+}
+
+impl HoldSpan {
+    #[inline]
+    #[cfg_attr(not(feature = "tracing"), expect(unused_variables))]
+    pub(crate) fn begin<'a>(
+        name: impl FnOnce() -> &'a str,
+        holder: impl FnOnce() -> &'a str,
+        token: impl FnOnce() -> Option<FencingToken>,
+    ) -> Self {
+        #[cfg(feature = "tracing")]
+        if has_spans() {
+            let _span = hold_span(name(), holder(), token());
+            return Self { _span };
+        }
+        Self::default()
+    }
+}
+
+/// Begins the span of a guard, if it is wanted. It follows from the span of its call.
+#[cfg(feature = "tracing")]
+#[cold]
+fn hold_span(name: &str, holder: &str, token: Option<FencingToken>) -> Option<Box<Span>> {
+    let span = debug_span!(
+        target: "lockset", parent: None, "lockset.hold",
+        lockset.name = name, lockset.holder = holder,
+        lockset.token = token.map(FencingToken::get)
+    );
+    if span.is_disabled() {
+        return None;
+    }
+    span.follows_from(Span::current());
+    Some(Box::new(span))
+}
+
+/// Whether spans may be wanted. Costs nothing if they are not.
+#[cfg(feature = "tracing")]
+pub(super) fn has_spans() -> bool {
+    level_enabled!(Level::DEBUG)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::{Condvar, Mutex};
-    use std::time::Duration;
 
     fn forced(lock: &str) -> Fact<'_> {
         Fact::event(Event::Forced { lock: lock.into() })

@@ -20,7 +20,7 @@ use super::rejoin::Rejoiner;
 use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::Tally;
 use crate::api::error::{Error, Result};
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::engine::acquire::{
     self, LockRequest, Marks, Subscriber, Turn, WaitLimit, Waiter, Woken,
 };

@@ -13,13 +13,12 @@ use super::round::QuorumRequest;
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
 use crate::api::guard::guard_methods;
-use crate::api::loss::{Loss, LossCell};
-use crate::api::lost::{Lost, LostReason};
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
+use crate::api::loss::{Loss, LossCell, Lost, LostReason};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::{Share, ShareLease, ShareView, SharedHold};
-use crate::observe::guard::GuardTimer;
+use crate::observe::observer::GuardTimer;
 use crate::script::on_first_poll;
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.

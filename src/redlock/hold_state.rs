@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::api::fencing::FencingToken;
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::engine::clock::Tick;
 use crate::engine::hold::{Hold, Share, ShareLease};
 

@@ -16,7 +16,7 @@ use crate::api::handle::option_methods;
 use crate::api::holder::Holder;
 use crate::engine::acquire::WaitLimit;
 use crate::observe::call::{LockCall, Waited};
-use crate::observe::fact::CountedKind;
+use crate::observe::counts::CountedKind;
 
 /// The local queue has a kind of its own, because the members are reentrant locks.
 const KIND: CountedKind = CountedKind::Redlock;

@@ -11,7 +11,7 @@ use super::hold::QuorumHold;
 use super::round::QuorumRequest;
 use super::tally::{Tally, VoteOutcome};
 use crate::api::error::Result;
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;

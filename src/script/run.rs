@@ -17,7 +17,7 @@ use super::native::{self, Native, NativeState, Release};
 use crate::conn::error_reply::{is_out_of_connections, is_temporary};
 use crate::conn::{Fault, Lane, Reason, Transport};
 use crate::engine::clock::{Clock, Tick};
-use crate::observe::fact::Fact;
+use crate::observe::counts::Fact;
 use crate::observe::observer::Observed;
 
 /// A reply, with the time at which its attempt was sent.

@@ -1,29 +1,93 @@
-//! The requests of a client to the server: permits for a call, and the commands that undo an attempt.
+//! The background work for the calls of a client: the watch that wakes their queue, and their requests to the server.
 //!
-//! Invariants: an attempt names ids that no other attempt has, so it may run twice. A possible grant without a guard is
-//! undone behind the attempt, on the same lane.
+//! The watch wakes the queue at messages and at its times. A request asks for the permits of a call, or undoes an
+//! attempt. Invariants: an attempt names ids that no other attempt has, so it may run twice. A possible grant without a
+//! guard is undone behind the attempt, on the same lane.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::client::{Caller, ClientSemaphore, InHand, State, Wanted};
-use super::held::{Held, Home};
-use super::permits::{Granted, Permit, Permits};
+use super::client::{Caller, ClientSemaphore, Held, InHand, State, Wanted};
+use super::permits::{Permit, Permits};
 use super::queue::{Event, PLACES_MAX};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
-use crate::api::lost::LostReason;
-use crate::api::options::LeasePolicy;
+use crate::api::loss::LostReason;
+use crate::api::options::{Backoff, LeasePolicy};
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
-use crate::observe::fact::GrantedBy;
+use crate::engine::hint::Mark;
+use crate::engine::listen::Listener;
+use crate::observe::counts::GrantedBy;
 use crate::script::reply::{self, Permitted};
 use crate::script::{Answer, Call, CallBudget, Executed, Script, catalog, millis};
 use crate::watchdog::Work;
 
 const MS: Duration = Duration::from_millis(1);
+
+impl ClientSemaphore {
+    /// Wakes the queue at messages and at its times, for as long as a request waits.
+    pub(super) async fn watch(semaphore: Weak<Self>, polled: Option<Backoff>) {
+        let mut listening: Option<(Listener, Mark)> = None;
+        while let Some(this) = semaphore.upgrade() {
+            let changed = this.changed.mark();
+            let Some((wake_at, is_contended)) = this.plan() else {
+                return;
+            };
+            let mut event = Event::Timer;
+            if is_contended && polled.is_none() {
+                let is_first = listening.is_none();
+                let (listener, seen) = listening.get_or_insert_with(|| this.listen());
+                let heard = async {
+                    // A new subscription has missed earlier messages. One that was there may have delivered a message
+                    // before the refusal arrived.
+                    if listener.subscribe().await || is_first {
+                        return Event::Woken;
+                    }
+                    listener.wait(*seen, wake_at).await;
+                    Event::Timer
+                };
+                event = tokio::select! {
+                    biased;
+                    event = heard => event,
+                    () = this.changed.changed_since(changed) => Event::Timer,
+                    () = this.core.clock.sleep_until(wake_at) => Event::Timer,
+                };
+                // A message that comes after this look ends the next wait at once.
+                let now_seen = listener.mark();
+                if now_seen != *seen {
+                    (*seen, event) = (now_seen, Event::Woken);
+                }
+            } else {
+                tokio::select! {
+                    biased;
+                    () = this.core.clock.sleep_until(wake_at) => {}
+                    () = this.changed.changed_since(changed) => {}
+                }
+            }
+            this.on(event, InHand::Nothing);
+        }
+    }
+
+    /// When the queue has to be woken, and whether it needs messages. `None` ends the watch.
+    fn plan(&self) -> Option<(Tick, bool)> {
+        let mut state = self.state.lock();
+        let wake_at = state.queue.wake_at();
+        state.is_watched = wake_at.is_some() && !self.core.is_closed();
+        state.wakes_at = wake_at.unwrap_or(Tick::NEVER);
+        state.listens = state.queue.is_contended();
+        state.is_watched.then_some((state.wakes_at, state.listens))
+    }
+
+    fn listen(&self) -> (Listener, Mark) {
+        let channel = self.origin.name.semaphore_channel();
+        let listener = Listener::new(&self.core, self.origin.name.key(), &channel);
+        let seen = listener.mark();
+        (listener, seen)
+    }
+}
 
 /// One request to the server.
 struct Attempt {
@@ -101,15 +165,12 @@ impl ClientSemaphore {
         };
         let error = match reply::permitted(&answer.value) {
             Ok(Permitted::Taken) => {
-                let granted = Granted {
-                    policy: wanted.policy,
-                    sent: answer.sent,
-                    moved,
+                let granted = |id: &(u64, HolderId)| {
+                    Permit::granted(core, &self.origin, *id, wanted.policy, answer.sent, moved)
                 };
-                let permits = attempt.ids.iter();
-                let permits = permits.map(|id| Permit::granted(core, &self.origin, *id, &granted));
+                let permits = attempt.ids.iter().map(granted);
                 let held = Held {
-                    semaphore: Arc::clone(&self) as _,
+                    semaphore: Arc::clone(&self),
                     permits: Some(Permits(permits.collect())),
                     policy: wanted.policy,
                     is_fair: wanted.is_fair,
@@ -169,7 +230,7 @@ impl ClientSemaphore {
         call
     }
 
-    pub(super) fn release_call(&self, waiter: &str, ids: impl Iterator<Item = HolderId>) -> Call {
+    fn release_call(&self, waiter: &str, ids: impl Iterator<Item = HolderId>) -> Call {
         let call = self
             .script(&catalog::SEMAPHORE_RELEASE, !waiter.is_empty())
             .arg(self.origin.name.semaphore_channel())
@@ -224,7 +285,7 @@ impl ClientSemaphore {
         self.undo_by(call, policy.lease());
     }
 
-    pub(super) fn undo_by(&self, call: Call, lease: Duration) {
+    fn undo_by(&self, call: Call, lease: Duration) {
         self.core.undo_later(call, Lane::Command, lease, None);
     }
 
@@ -264,10 +325,10 @@ impl ClientSemaphore {
             reply::permits_released(&answer.value).map_err(|error| self.of_this(error))?;
         let was_in_time = deadline.is_some_and(|deadline| answer.first_sent < deadline);
         match loss {
-            Some(reason) => Err(Home::not_held(self, reason)),
+            Some(reason) => Err(self.not_held(reason)),
             None if removed == u64::from(count) || (answer.repeated && was_in_time) => Ok(()),
-            None if was_in_time => Err(Home::not_held(self, LostReason::Revoked)),
-            None => Err(Home::not_held(self, LostReason::Expired)),
+            None if was_in_time => Err(self.not_held(LostReason::Revoked)),
+            None => Err(self.not_held(LostReason::Expired)),
         }
     }
 }

@@ -1,9 +1,10 @@
-//! The state of one semaphore in one client: its waiting calls, and the requests it makes for them.
+//! The state of one semaphore in one client: its waiting calls, the requests it makes for them, and permits on their
+//! way back to the next call or to the server.
 //!
 //! One mutex protects the pure [`Queue`]. The client's background task drives the requests to the server and applies
 //! the replies, so a caller that is dropped, or is never polled, stops no other. Invariants: permits in hand reach a
-//! caller or are released. No command is sent and no caller is woken while the mutex is held, but requests go to the
-//! background task in the order of the queue's decisions.
+//! caller, or are handed off or released when they are dropped. No command is sent and no caller is woken while the
+//! mutex is held, but requests go to the background task in the order of the queue's decisions.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,22 +14,18 @@ use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
-use super::held::{Held, Home};
-use super::permits::Origin;
+use super::permits::{Origin, Permits};
 use super::queue::{Action, Event, Queue, Request, Terms};
-use crate::api::backoff::Backoff;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
-use crate::api::loss::Losable;
-use crate::api::lost::LostReason;
-use crate::api::options::LeasePolicy;
-use crate::engine::acquire::{ExpiredGrants, QueueNumber};
+use crate::api::loss::LostReason;
+use crate::api::options::{Backoff, LeasePolicy};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::engine::hold::core::Core;
 use crate::engine::keys::LockName;
+use crate::observe::counts::GrantedBy;
 use crate::observe::group::Group;
-use crate::observe::observer::CountedWait;
 use crate::watchdog::Work;
 
 /// A request for permits.
@@ -56,7 +53,7 @@ pub(super) struct ClientSemaphore {
     /// Given when the task that wakes the queue has to plan again.
     pub(super) changed: Hint,
     /// Given when calls begin to wait for others.
-    contended: Hint,
+    pub(super) contended: Hint,
 }
 
 #[derive(Debug, Default)]
@@ -107,15 +104,6 @@ impl InHand {
     }
 }
 
-/// Removes a request from the queue when its caller is gone.
-struct Leave<'a>(&'a ClientSemaphore, u64);
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        self.0.on(Event::Left(self.1), InHand::Nothing);
-    }
-}
-
 /// When requests to the server begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
@@ -153,79 +141,6 @@ impl ClientSemaphore {
         })
     }
 
-    /// Takes permits. Returns `None` if there are not enough by `deadline`. Notes the request in `queued`.
-    pub(super) async fn acquire(
-        &self,
-        wanted: Wanted,
-        deadline: Tick,
-        queued: &QueueNumber,
-    ) -> Result<Option<Held>> {
-        let (operation, lease) = (wanted.operation, wanted.policy.lease());
-        let mut expired = ExpiredGrants::default();
-        loop {
-            let taken = self.acquire_once(wanted.clone(), deadline, queued).await?;
-            let Some(Held {
-                permits: Some(permits),
-                ..
-            }) = &taken
-            else {
-                return Ok(taken);
-            };
-            permits.claim();
-            // They were given to this call while it was not polled.
-            let Some(reason) = permits.loss() else {
-                return Ok(taken);
-            };
-            let again = expired.count(reason, operation, lease, permits.age());
-            again.map_err(|error| self.of_this(error))?;
-        }
-    }
-
-    async fn acquire_once(
-        &self,
-        wanted: Wanted,
-        deadline: Tick,
-        queued: &QueueNumber,
-    ) -> Result<Option<Held>> {
-        let (operation, core) = (wanted.operation, &self.core);
-        let closing = core.closing.mark();
-        core.ensure_open(operation)
-            .map_err(|error| self.of_this(error))?;
-        let (group, may_wait) = (wanted.group, wanted.waits);
-        let contended = self.contended.mark();
-        let (id, mut outcome) = self.call(wanted, deadline);
-        queued.note(id);
-        let _leave = Leave(self, id);
-        let is_behind = may_wait && self.is_behind_others(id);
-        let begin = || CountedWait::begin(core.observed(), group);
-        let mut waits = is_behind.then(begin);
-        loop {
-            let now = core.clock.now();
-            let patience = deadline.max(now).after(core.timing.reply * 2);
-            let check = patience.min(now.after(core.timing.poll_cap));
-            tokio::select! {
-                biased;
-                outcome = &mut outcome => {
-                    let gone = || self.of_this(core.closed(operation));
-                    return outcome.map_err(|_| gone())?;
-                }
-                () = self.contended.changed_since(contended), if may_wait && waits.is_none() => {
-                    waits = Some(begin());
-                }
-                () = core.closing.changed_since(closing) => return Err(self.of_this(core.closed(operation))),
-                () = core.clock.sleep_until(check) => {
-                    core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
-                }
-            }
-        }
-    }
-
-    /// Whether this request waits for others.
-    fn is_behind_others(&self, id: u64) -> bool {
-        let state = self.state.lock();
-        state.queue.is_contended() && state.callers.contains_key(&id)
-    }
-
     /// How many calls wait for permits.
     pub(super) fn waiters(&self) -> usize {
         self.state.lock().callers.len()
@@ -238,7 +153,7 @@ impl ClientSemaphore {
         Some(place + 1)
     }
 
-    fn call(
+    pub(super) fn call(
         &self,
         wanted: Wanted,
         deadline: Tick,
@@ -405,18 +320,18 @@ impl ClientSemaphore {
     pub(super) fn of_this(&self, error: Error) -> Error {
         error.of_lock(self.origin.name.as_str())
     }
-}
 
-impl Home for ClientSemaphore {
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.origin.name.as_str()
     }
 
+    /// Hands permits off to the next caller with equal terms, or releases them.
     fn returned(&self, terms: Terms, held: Held) {
         let by = Start::of(&held);
         self.on_by(Event::Returned(terms), InHand::Permits(held), by);
     }
 
+    /// Releases permits in the background.
     fn release(&self, held: Held) {
         let by = Start::of(&held);
         if let Some(work) = self.releasing(held) {
@@ -424,14 +339,85 @@ impl Home for ClientSemaphore {
         }
     }
 
-    fn not_held(&self, reason: LostReason) -> Error {
+    /// The error of a release of permits that were lost.
+    pub(super) fn not_held(&self, reason: LostReason) -> Error {
         let message = format!(
             "the permits were lost before: {reason}; what was done under them may have overlapped with other holders"
         );
         self.of_this(Error::new(Kind::NotHeld, "release", message))
     }
 
+    /// The error of a release that has no task to drive it.
     fn closed(&self) -> Error {
         self.of_this(self.core.closed("release"))
     }
+}
+
+/// Permits that are handed off or released when dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) semaphore: Arc<ClientSemaphore>,
+    pub(super) permits: Option<Permits>,
+    pub(super) policy: LeasePolicy,
+    pub(super) is_fair: bool,
+    /// How the next caller gets them.
+    pub(super) by: GrantedBy,
+    /// Receives the outcome of a release.
+    pub(super) done: Option<oneshot::Sender<Result<()>>>,
+}
+
+impl Held {
+    /// Returns the permits, to the next caller of this client or to the server, and waits for the outcome.
+    pub(super) async fn release(mut self) -> Result<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.done = Some(sender);
+        let semaphore = Arc::clone(&self.semaphore);
+        drop(self);
+        receiver.await.map_err(|_| semaphore.closed())?
+    }
+
+    /// Stops the renewals and leaves the permits taken until their leases end.
+    pub(super) fn forget(mut self) {
+        if let Some(permits) = self.permits.take() {
+            permits.release();
+        }
+    }
+
+    /// Splits off a part of the same grant.
+    pub(super) fn part(&self, permits: Permits) -> Self {
+        Self {
+            semaphore: Arc::clone(&self.semaphore),
+            permits: Some(permits),
+            policy: self.policy,
+            is_fair: self.is_fair,
+            by: GrantedBy::Handoff,
+            done: None,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(permits) = self.permits.take() else {
+            return;
+        };
+        let semaphore = Arc::clone(&self.semaphore);
+        let done = self.done.take();
+        if !is_whole(&permits) {
+            // Permits that are lost or have little time left are not handed off.
+            let mut held = self.part(permits);
+            held.done = done;
+            semaphore.release(held);
+            return;
+        }
+        let terms = Terms::of(permits.len(), self.policy, self.is_fair);
+        let mut held = self.part(permits);
+        held.done = done;
+        semaphore.returned(terms, held);
+    }
+}
+
+/// Whether all of these permits are held, with at least half of their leases left.
+fn is_whole(permits: &Permits) -> bool {
+    permits.0.iter().all(|permit| permit.is_fresh())
 }

@@ -5,12 +5,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::held::Held;
+use super::client::Held;
 use super::permits::Permits;
 use crate::api::error::{Error, Result};
-use crate::api::loss::{Losable, Loss, LossCell};
-use crate::api::lost::{self, Lost, LostReason};
-use crate::observe::guard::{GuardTimer, HoldSpan};
+use crate::api::loss::{Losable, Loss, LossCell, Lost, LostReason, drive};
+use crate::observe::observer::{GuardTimer, HoldSpan};
 
 /// Permits of a [`Semaphore`](crate::Semaphore); dropping them releases in the background.
 ///
@@ -116,7 +115,7 @@ impl SemaphoreGuard {
             loss.map(|reason| Lost::new(self.name(), reason))
         };
         let lost = async { Lost::new(self.name(), self.lost().await) };
-        lost::drive(lost, lost_now, work).await
+        drive(lost, lost_now, work).await
     }
 
     /// Releases the permits and waits for the outcome. `Ok` means that all were held to the end, as far as this client

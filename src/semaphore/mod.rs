@@ -4,19 +4,17 @@
 //! declared, even if commands are repeated or lost, or processes are killed.
 //!
 //! ```text
-//! client.rs       a client's callers of one semaphore; guard.rs: the guard
-//! queue.rs        pure: the next call to get permits or to ask; watch.rs: the task that wakes it
-//! attempt.rs      an attempt of a call; held.rs: permits on their way back
+//! client.rs       a client's callers of one semaphore, and permits on their way back; guard.rs: the guard
+//! queue.rs        pure: the next call to get permits or to ask
+//! attempt.rs      the task that wakes the queue, and attempts of a call
 //! permits.rs      each permit with its lease
 //! ```
 
 mod attempt;
 mod client;
 mod guard;
-mod held;
 mod permits;
 mod queue;
-mod watch;
 
 use std::future::ready;
 use std::pin::pin;
@@ -25,21 +23,23 @@ use std::time::Duration;
 
 pub use self::guard::SemaphoreGuard;
 
-use self::client::{ClientSemaphore, Wanted};
+use self::client::{ClientSemaphore, Held, InHand, Wanted};
+use self::queue::Event;
 use crate::api::busy::Busy;
 use crate::api::error::Result;
 use crate::api::holder::Holder;
+use crate::api::loss::Losable;
 use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;
-use crate::engine::acquire::{QueueNumber, WaitLimit};
+use crate::engine::acquire::{ExpiredGrants, QueueNumber, WaitLimit};
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::observe::call::{LockCall, Waited};
+use crate::observe::counts::{CountedKind, Fact};
 use crate::observe::events::Place;
-use crate::observe::fact::{CountedKind, Fact};
-use crate::script::reply;
-use crate::script::{Answer, Call, catalog};
+use crate::observe::observer::CountedWait;
+use crate::script::{Answer, Call, catalog, reply};
 
 /// The most permits in one request. Bounds how long a script blocks the server.
 const PERMITS_AT_ONCE_MAX: u32 = 1_000;
@@ -405,5 +405,89 @@ impl Semaphore {
             .arg(name.semaphore_channel())
             .arg(self.site.publish());
         self.site.ask("resize", &call, |_| Ok(())).await
+    }
+}
+
+/// Removes a request from the queue when its caller is gone.
+struct Leave<'a>(&'a ClientSemaphore, u64);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.on(Event::Left(self.1), InHand::Nothing);
+    }
+}
+
+impl ClientSemaphore {
+    /// Takes permits. Returns `None` if there are not enough by `deadline`. Notes the request in `queued`.
+    async fn acquire(
+        &self,
+        wanted: Wanted,
+        deadline: Tick,
+        queued: &QueueNumber,
+    ) -> Result<Option<Held>> {
+        let (operation, lease) = (wanted.operation, wanted.policy.lease());
+        let mut expired = ExpiredGrants::default();
+        loop {
+            let taken = self.acquire_once(wanted.clone(), deadline, queued).await?;
+            let Some(Held {
+                permits: Some(permits),
+                ..
+            }) = &taken
+            else {
+                return Ok(taken);
+            };
+            permits.claim();
+            // They were given to this call while it was not polled.
+            let Some(reason) = permits.loss() else {
+                return Ok(taken);
+            };
+            let again = expired.count(reason, operation, lease, permits.age());
+            again.map_err(|error| self.of_this(error))?;
+        }
+    }
+
+    async fn acquire_once(
+        &self,
+        wanted: Wanted,
+        deadline: Tick,
+        queued: &QueueNumber,
+    ) -> Result<Option<Held>> {
+        let (operation, core) = (wanted.operation, &self.core);
+        let closing = core.closing.mark();
+        core.ensure_open(operation)
+            .map_err(|error| self.of_this(error))?;
+        let (group, may_wait) = (wanted.group, wanted.waits);
+        let contended = self.contended.mark();
+        let (id, mut outcome) = self.call(wanted, deadline);
+        queued.note(id);
+        let _leave = Leave(self, id);
+        let is_behind = may_wait && self.is_behind_others(id);
+        let begin = || CountedWait::begin(core.observed(), group);
+        let mut waits = is_behind.then(begin);
+        loop {
+            let now = core.clock.now();
+            let patience = deadline.max(now).after(core.timing.reply * 2);
+            let check = patience.min(now.after(core.timing.poll_cap));
+            tokio::select! {
+                biased;
+                outcome = &mut outcome => {
+                    let gone = || self.of_this(core.closed(operation));
+                    return outcome.map_err(|_| gone())?;
+                }
+                () = self.contended.changed_since(contended), if may_wait && waits.is_none() => {
+                    waits = Some(begin());
+                }
+                () = core.closing.changed_since(closing) => return Err(self.of_this(core.closed(operation))),
+                () = core.clock.sleep_until(check) => {
+                    core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
+                }
+            }
+        }
+    }
+
+    /// Whether this request waits for others.
+    fn is_behind_others(&self, id: u64) -> bool {
+        let state = self.state.lock();
+        state.queue.is_contended() && state.callers.contains_key(&id)
     }
 }

@@ -12,8 +12,7 @@ use futures_util::future::{BoxFuture, select_all};
 use parking_lot::Mutex;
 
 use crate::api::holder::HolderId;
-use crate::api::loss::Losable;
-use crate::api::lost::LostReason;
+use crate::api::loss::{Losable, LostReason};
 use crate::api::options::LeasePolicy;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
@@ -21,8 +20,8 @@ use crate::engine::hold::core::Core;
 use crate::engine::hold::facts::ask_why;
 use crate::engine::hold::local_deadline;
 use crate::engine::keys::LockName;
+use crate::observe::counts::Fact;
 use crate::observe::events::Event;
-use crate::observe::fact::Fact;
 use crate::observe::group::{Group, GroupCell};
 use crate::script::catalog;
 use crate::watchdog::{Due, Leased, RenewalRequest};
@@ -78,28 +77,17 @@ impl End {
     }
 }
 
-/// The terms and times of a grant.
-pub(super) struct Granted {
-    pub(super) policy: LeasePolicy,
-    /// When the confirmed request was sent.
-    pub(super) sent: Tick,
-    /// A mark of failovers, taken before that.
-    pub(super) moved: Mark,
-}
-
 impl Permit {
-    /// Makes a permit that was just granted, and starts its renewals.
+    /// Makes a permit that was just granted, and starts its renewals. The confirmed request was sent at `sent`; `moved`
+    /// is a mark of failovers that was taken before.
     pub(super) fn granted(
         core: &Arc<Core>,
         origin: &Arc<Origin>,
         (number, id): (u64, HolderId),
-        granted: &Granted,
+        policy: LeasePolicy,
+        sent: Tick,
+        moved: Mark,
     ) -> Arc<Self> {
-        let Granted {
-            policy,
-            sent,
-            moved,
-        } = *granted;
         let permit = Arc::new(Self {
             core: Arc::clone(core),
             origin: Arc::clone(origin),
@@ -399,12 +387,9 @@ mod tests {
             name,
         });
         for _ in 0..1_000 {
-            let granted = Granted {
-                policy: LeasePolicy::Renewed(LEASE),
-                sent: core.clock.now(),
-                moved: core.locals.moved.mark(),
-            };
-            let permit = Permit::granted(core, &origin, core.new_holder(), &granted);
+            let (policy, sent) = (LeasePolicy::Renewed(LEASE), core.clock.now());
+            let moved = core.locals.moved.mark();
+            let permit = Permit::granted(core, &origin, core.new_holder(), policy, sent, moved);
             let both = Barrier::new(2);
             let released = std::thread::scope(|scope| {
                 scope.spawn(|| {

@@ -18,8 +18,8 @@ use crate::api::error::Error;
 use crate::conn::Lane;
 use crate::engine::clock::{LOOK_MAX, Pace, Tick};
 use crate::engine::hint::Hint;
+use crate::observe::counts::Fact;
 use crate::observe::events::Event;
-use crate::observe::fact::Fact;
 use crate::script::{Call, CallBudget, Failure, Scripts, millis, reply};
 
 /// The longest random pause before a renewal without an answer is tried again, or a sixteenth of its lease if that is

@@ -98,7 +98,7 @@ const PLACES: &[Place] = &[
         others: &[(NO_LOCKS, "no lock"), (OF_LOCKS, "no guard that is held")],
     },
     Place {
-        file: "src/observe/totals.rs",
+        file: "src/observe/counts.rs",
         names: &[
             ("reentrant", "reentrant: Grants"),
             ("fair", "fair: Grants"),
@@ -112,7 +112,7 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "src/observe/fact.rs",
+        file: "src/observe/counts.rs",
         names: &[
             ("reentrant", "\"reentrant\""),
             ("fair", "\"fair\""),
@@ -170,7 +170,7 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "src/observe/announce/sample.rs",
+        file: "src/observe/announce/mod.rs",
         names: &[
             ("reentrant", "core.locals"),
             ("fair", "core.locals"),

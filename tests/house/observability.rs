@@ -30,7 +30,7 @@ fn quoted(text: &str) -> BTreeSet<String> {
 
 /// The metrics of the library and of the example.
 fn served() -> BTreeSet<String> {
-    let library = quoted(&read("src/observe/meter/names.rs"));
+    let library = quoted(&read("src/observe/meter.rs"));
     assert!(library.len() > 10, "the names were read: {library:?}");
     let example = quoted(&read("examples/metrics.rs"));
     assert_eq!(example.intersection(&library).next(), None);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::api::error::{Error, Kind, Result};
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::api::options::{LeasePolicy, Options, Replication};
 use crate::conn::Channels;
 use crate::engine::clock::Tick;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::client::Client;
 use crate::conn::{EventHandler, Lane};
 use crate::engine::hold::undo::QUEUE_MAX;

@@ -21,17 +21,14 @@ use crate::api::error::Result;
 use crate::api::holder::HolderId;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
-use crate::engine::hint::OwnersWaiter;
-use crate::engine::hint::{Hint, Mark};
+use crate::engine::hint::{Hint, Mark, OwnersWaiter};
 use crate::engine::hold::core::Core;
-use crate::engine::hold::followers::KeptPlace;
-use crate::engine::hold::followers::{Follower, Handed};
+use crate::engine::hold::followers::{Follower, Handed, KeptPlace};
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::recall::recall_holder;
 use crate::engine::hold::registry::HandoffRequest;
-use crate::engine::hold::subscription::GrantMessage;
-use crate::engine::hold::subscription::{Subscription, SubscriptionState};
+use crate::engine::hold::subscription::{GrantMessage, Subscription, SubscriptionState};
 use crate::engine::listen::{
     LINGER, POLLS_BETWEEN_TRIES, subscribe, unsubscribe, unsubscribe_unused,
 };

@@ -17,12 +17,11 @@ use super::share::Share;
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
-use crate::api::loss::{Losable, Loss, LossCell};
-use crate::api::lost::{Lost, LostReason};
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
+use crate::api::loss::{Losable, Loss, LossCell, Lost, LostReason};
 use crate::engine::clock::Tick;
 use crate::engine::few::Few;
-use crate::observe::guard::{GuardTimer, HoldSpan};
+use crate::observe::observer::{GuardTimer, HoldSpan};
 
 /// At least one share, in the order of the members.
 #[derive(Debug)]

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use super::share_lease::ShareLease;
 use crate::api::fencing::FencingToken;
-use crate::api::holder::HolderId;
-use crate::api::lost::LostReason;
+use crate::api::holder::{HolderId, Owner};
+use crate::api::loss::LostReason;
 use crate::api::options::{LeasePolicy, Replication};
-use crate::api::owner::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::counts::{Counts, Mode};
 use crate::engine::hint::Mark;

@@ -13,12 +13,12 @@ use redis::Value;
 use super::core::Core;
 use super::shell::Hold;
 use crate::api::error::{Error, Kind};
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::conn::Lane;
 use crate::engine::counts::Mode;
 use crate::engine::keys::freed_key;
+use crate::observe::counts::{Fact, GrantedBy};
 use crate::observe::events::Event;
-use crate::observe::fact::{Fact, GrantedBy};
 use crate::observe::group::Group;
 use crate::script::millis;
 

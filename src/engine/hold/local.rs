@@ -13,25 +13,20 @@ use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use redis::Cmd;
 
 use super::bound::Silence;
-use super::followers::Followers;
-use super::followers::Heartbeats;
-use super::open_holds::StickySlot;
-use super::open_holds::{JoinableRead, ReaderClass};
+use super::followers::{Followers, Heartbeats};
+use super::open_holds::{JoinableRead, ReaderClass, StickySlot};
 use super::queue::{LocalQueue, Place};
-use super::registry::{Handoff, HandoffRequest};
-use super::registry::{LocalHold, LocalHolds};
-use super::subscription::Recalls;
-use super::subscription::Subscription;
+use super::registry::{Handoff, HandoffRequest, LocalHold, LocalHolds};
+use super::subscription::{Recalls, Subscription};
 use super::turns::Turns;
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::conn::EventHandler;
 use crate::engine::clock::{Clock, Now, Tick};
 use crate::engine::counts::Mode;
-use crate::engine::hint::Hint;
-use crate::engine::hint::OwnerWaiters;
+use crate::engine::hint::{Hint, OwnerWaiters};
 use crate::engine::keys::{RECALL_CHANNEL, within_braces};
+use crate::observe::counts::Fact;
 use crate::observe::events::Event;
-use crate::observe::fact::Fact;
 use crate::observe::observer::Observed;
 
 /// For this long after a refusal, another refusal is likely.

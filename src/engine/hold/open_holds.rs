@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::registry::Handoff;
-use super::registry::LocalHold;
+use super::registry::{Handoff, LocalHold};
 use crate::api::options::Replication;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;

@@ -9,7 +9,7 @@ use crate::api::error::Result;
 use crate::api::holder::HolderId;
 use crate::engine::counts::Mode;
 use crate::engine::keys::LockName;
-use crate::observe::fact::CountedKind;
+use crate::observe::counts::CountedKind;
 use crate::script::reply::{self, Acquired, Inspected, Released};
 use crate::script::{Call, Part, Script, catalog, millis};
 

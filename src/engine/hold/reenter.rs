@@ -13,15 +13,14 @@ use super::shell::{Hold, RawShare};
 use super::state::HoldState;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
-use crate::api::lost::LostReason;
+use crate::api::holder::Owner;
+use crate::api::loss::LostReason;
 use crate::api::options::LeasePolicy;
-use crate::api::owner::Owner;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::observe::fact::GrantedBy;
-use crate::script::reply;
-use crate::script::{Answer, Call, CallBudget, catalog, millis};
+use crate::observe::counts::GrantedBy;
+use crate::script::{Answer, Call, CallBudget, catalog, millis, reply};
 
 /// How long one more share lasts.
 #[derive(Clone, Copy, Debug)]

@@ -13,10 +13,9 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::share_lease::ShareLease;
-use crate::api::loss::Losable;
-use crate::api::lost::LostReason;
+use crate::api::holder::Owner;
+use crate::api::loss::{Losable, LostReason};
 use crate::api::options::{LeasePolicy, Replication};
-use crate::api::owner::Owner;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;

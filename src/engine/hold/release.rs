@@ -25,7 +25,7 @@ use super::share_lease::ShareLease;
 use super::shell::Hold;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::conn::{Lane, sent};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Counts;

@@ -14,20 +14,17 @@ use super::local::LocalLock;
 use super::open_holds::ReaderClass;
 use super::protocol::Protocol;
 use super::reenter::{Entrance, LeaseSource, Reentry};
-use super::registry::Handoff;
-use super::registry::known;
-use super::registry::{ShareView, SharedHold};
+use super::registry::{Handoff, ShareView, SharedHold, known};
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
-use crate::api::loss::{Loss, LossCell};
-use crate::api::lost::{Lost, LostReason};
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
+use crate::api::loss::{Loss, LossCell, Lost, LostReason};
 use crate::engine::clock::Tick;
 use crate::engine::keys::LockName;
 use crate::observe::group::Group;
-use crate::observe::guard::{HoldSpan, HoldTimer};
+use crate::observe::observer::{HoldSpan, HoldTimer};
 
 /// One share of a hold.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::api::options::{LeasePolicy, lease_for, margin};
 use crate::engine::clock::Tick;
 

@@ -19,9 +19,8 @@ use self::readers::Readers;
 use super::event::{Effects, Entered, Event, NewHold, NextStep, Phase, Tokens};
 use super::share_lease::ShareLease;
 use crate::api::fencing::FencingToken;
-use crate::api::holder::HolderId;
-use crate::api::lost::LostReason;
-use crate::api::owner::Owner;
+use crate::api::holder::{HolderId, Owner};
+use crate::api::loss::LostReason;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::{Counts, Mode};
 

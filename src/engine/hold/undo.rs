@@ -34,8 +34,8 @@ use crate::conn::{LATE_ARRIVAL_MAX, Lane};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::engine::keys::LockName;
+use crate::observe::counts::Fact;
 use crate::observe::events::Event;
-use crate::observe::fact::Fact;
 use crate::script::{Call, CallBudget, Scripts, on_first_poll};
 use crate::watchdog::Watchdog;
 

@@ -1,13 +1,16 @@
 //! The announcement of a client at the server, for operators: its machine, process and label, its holds and its
 //! waits.
 //!
-//! Written by the task of the watchdog, right behind a batch of renewals if there is one. Invariants: nothing
-//! here is on the way of a lock; a client that uses no lock writes nothing and connects nowhere for it; a
-//! user without the right is noticed once; no call depends on it.
+//! Written by the task of the watchdog, right behind a batch of renewals if there is one. Holds and waits are collected
+//! when an announcement is due: acquiring a lock records nothing. Invariants: nothing here is on the way of a lock; a
+//! client that uses no lock writes nothing and connects nowhere for it; a user without the right is noticed once; no
+//! call depends on it.
 
 pub(crate) mod record;
-mod sample;
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -17,13 +20,13 @@ use futures_util::future::join;
 use parking_lot::Mutex;
 use redis::Cmd;
 
-use self::record::{INDEX_KEY, Record, key_of};
-use self::sample::Sampler;
+use self::record::{Entry, INDEX_KEY, Record, key_of};
 use crate::api::error::{Error, Result};
 use crate::conn::error_reply::code;
 use crate::conn::{Fault, Lane};
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
+use crate::engine::hold::local::LocalLock;
 use crate::script::{Failure, Scripts, millis};
 
 const OPERATION: &str = "announce";
@@ -39,6 +42,9 @@ const KEPT: u32 = 3;
 
 /// A client without an announcement for this long leaves the index. Far more than clocks differ by.
 const INDEX_KEPT: Duration = Duration::from_secs(600);
+
+/// The number of holds, and of waits, that are listed. The others are counted.
+const LISTED_MAX: usize = 200;
 
 /// The default interval: the interval of the renewals, within bounds.
 pub(crate) fn default_every(lease: Duration) -> Duration {
@@ -185,4 +191,106 @@ fn index_commands(id: &str) -> [Cmd; 3] {
     let mut keep = redis::cmd("PEXPIRE");
     keep.arg(INDEX_KEY).arg(millis(INDEX_KEPT));
     [add, clean, keep]
+}
+
+/// Collects the holds and waits of a client.
+#[derive(Debug)]
+struct Sampler {
+    started: Tick,
+    /// The constant facts.
+    facts: Record,
+    /// Waiters that were the first of their queue at the last look, with when that was first seen.
+    first: HashMap<(usize, u64), Tick>,
+}
+
+impl Sampler {
+    fn new(started: Tick, kept_for: Duration, label: String) -> Self {
+        Self {
+            started,
+            facts: Record {
+                host: host(),
+                pid: std::process::id(),
+                program: program(),
+                label,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                kept_for,
+                ..Record::default()
+            },
+            first: HashMap::new(),
+        }
+    }
+
+    /// `None` for a client that uses no lock just now.
+    fn sample(&mut self, core: &Core, now: Tick, least: Duration) -> Option<Record> {
+        let locks = core.locals.in_use();
+        let holds = locks.iter().flat_map(|lock| lock.holds.live());
+        let holds = holds.filter_map(|hold| {
+            let (.., since) = hold.at_server()?;
+            Some((since.until(now), hold))
+        });
+        let mut holds: Vec<_> = holds.filter(|(lasts, _)| *lasts >= least).collect();
+        let mut waits = self.waits(&locks, now);
+        waits.retain(|wait| wait.lasts >= least);
+        let more = cut(&mut holds, |hold| hold.0) + cut(&mut waits, |wait| wait.lasts);
+        let listed = holds.iter().filter_map(|(lasts, hold)| {
+            let (holder, key, _) = hold.at_server()?;
+            Some(Entry {
+                lasts: *lasts,
+                holder: holder.to_owned(),
+                key: key.to_owned(),
+            })
+        });
+        let holds = listed.collect();
+        (!locks.is_empty()).then(|| Record {
+            up_for: self.started.until(now),
+            holds,
+            waits,
+            more,
+            ..self.facts.clone()
+        })
+    }
+
+    /// The first waiter of each queue that was there at an earlier look too.
+    fn waits(&mut self, locks: &[Arc<LocalLock>], now: Tick) -> Vec<Entry> {
+        let before = std::mem::take(&mut self.first);
+        let mut waits = Vec::new();
+        for lock in locks {
+            let Some(number) = lock.queue.oldest() else {
+                continue;
+            };
+            let id = (Arc::as_ptr(lock).addr(), number);
+            let since = before.get(&id).copied().unwrap_or(now);
+            self.first.insert(id, since);
+            waits.push(Entry {
+                lasts: since.until(now),
+                holder: String::new(),
+                key: lock.key(),
+            });
+        }
+        waits
+    }
+}
+
+/// Keeps those that have lasted longest, in that order. Returns the number of the others.
+fn cut<T>(entries: &mut Vec<T>, lasts: impl Fn(&T) -> Duration) -> u64 {
+    let more = entries.len().saturating_sub(LISTED_MAX);
+    let longest_first = |entry: &T| Reverse(lasts(entry));
+    if more > 0 {
+        entries.select_nth_unstable_by_key(LISTED_MAX, longest_first);
+        entries.truncate(LISTED_MAX);
+    }
+    entries.sort_by_key(longest_first);
+    more as u64
+}
+
+fn host() -> String {
+    let of_kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = of_kernel.or_else(|| std::env::var("HOSTNAME").ok());
+    host.unwrap_or_default().trim().to_owned()
+}
+
+fn program() -> String {
+    let path = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&path).file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{LEASE, MS};
-use crate::api::lost::LostReason;
+use crate::api::loss::LostReason;
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::LOOK_MAX;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::api::fencing::FencingToken;
-use crate::api::owner::Owner;
+use crate::api::holder::Owner;
 use crate::engine::clock::Tick;
 use crate::engine::hold::share_lease::ShareLease;
 
