@@ -9,7 +9,7 @@ use redis::{Cmd, ToRedisArgs};
 use super::catalog::{self, Script};
 use super::native::{self, Native};
 use crate::api::holder::HolderId;
-use crate::engine::few::Few;
+use crate::engine::Few;
 
 /// A script with its keys and arguments, ready to be sent repeatedly.
 #[derive(Clone, Debug)]

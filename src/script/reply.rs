@@ -8,8 +8,8 @@ use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{Holder, HolderId};
 use crate::conn::value::{shown, text};
+use crate::engine::Few;
 use crate::engine::counts::Mode;
-use crate::engine::few::Few;
 
 const YES: i64 = 1;
 /// A release found that this holder does not hold the lock.

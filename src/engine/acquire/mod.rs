@@ -9,14 +9,13 @@
 //! wait.rs         the loop: local ways in, attempt, pause, sleep until a hint or a timer, again
 //!   pauses.rs       how long a waiter pauses; following.rs: the queue at the server, within this client
 //! local.rs        ways without the server: a hand-off, a sticky hold, an owner's own hold, a reader's join
-//! attempt.rs      one attempt; attempt_once.rs: for one round of a Redlock
+//! attempt.rs      one attempt
 //! grant.rs        from a server's grant to a hold, or to the undo of a grant that is not taken
 //! waiter.rs       a waiter and its subscription, and a listener that does not wait
-//! several.rs      several locks: all or none
+//! several.rs      several locks: all or none; a single attempt, for one round of a Redlock
 //! ```
 
 mod attempt;
-mod attempt_once;
 mod grant;
 mod local;
 mod request;
@@ -26,9 +25,8 @@ mod tests;
 mod wait;
 mod waiter;
 
-pub(crate) use attempt_once::{attempt_once, one_or_remaining};
 pub(crate) use local::{Turn, turn};
 pub(crate) use request::{Attempted, ExpiredGrants, LockRequest, QueueNumber, WaitLimit, bound};
-pub(crate) use several::{prepare_several, several};
+pub(crate) use several::{attempt_once, one_or_remaining, prepare_several, several};
 pub(crate) use wait::one;
 pub(crate) use waiter::{Marks, Subscriber, Waiter, Woken};

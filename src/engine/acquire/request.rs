@@ -11,15 +11,15 @@ use crate::api::error::{Error, Kind, Result};
 use crate::api::loss::LostReason;
 use crate::api::options::{LeasePolicy, Options, Replication};
 use crate::conn::Channels;
+use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::engine::few::Few;
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local::LocalLock;
-use crate::engine::hold::open_holds::ReaderClass;
 use crate::engine::hold::protocol::Protocol;
+use crate::engine::hold::registry::ReaderClass;
 use crate::engine::keys::LockName;
 
 /// One lock, and the terms on which a call asks for it.

@@ -19,8 +19,8 @@ use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
 use crate::api::loss::{Losable, Loss, LossCell, Lost, LostReason};
+use crate::engine::Few;
 use crate::engine::clock::Tick;
-use crate::engine::few::Few;
 use crate::observe::observer::{GuardTimer, HoldSpan};
 
 /// At least one share, in the order of the members.

@@ -18,17 +18,16 @@ use std::sync::Arc;
 use super::core::Core;
 use super::event::{DeferredDowngrade, Event};
 use super::local::LocalLock;
-use super::open_holds::ReaderClass;
-use super::registry::{Handoff, known};
+use super::registry::{Handoff, ReaderClass, known};
 use super::settle::settle_later;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
+use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::engine::few::Few;
 use crate::observe::group::Group;
 
 impl Hold {

@@ -14,9 +14,10 @@ use redis::Cmd;
 
 use super::bound::Silence;
 use super::followers::{Followers, Heartbeats};
-use super::open_holds::{JoinableRead, ReaderClass, StickySlot};
 use super::queue::{LocalQueue, Place};
-use super::registry::{Handoff, HandoffRequest, LocalHold, LocalHolds};
+use super::registry::{
+    Handoff, HandoffRequest, JoinableRead, LocalHold, LocalHolds, ReaderClass, StickySlot,
+};
 use super::subscription::{Recalls, Subscription};
 use super::turns::Turns;
 use crate::api::holder::Owner;

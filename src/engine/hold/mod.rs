@@ -18,7 +18,6 @@
 //! facts.rs        what a hold notes of itself, and the reason of an operator who took it away
 //! recall.rs       requests of waiters elsewhere, in both directions
 //! local.rs        a client's state of one lock: registry.rs: its holds as other tasks see them
-//! open_holds.rs   the holds that the next task may take as they are
 //! queue.rs        the local queue, which skips a head that is not polled; queue/places.rs: its places
 //! followers.rs    waiters of this client in a queue at the server: hand-offs, and heartbeats for all
 //! turns.rs        turns between clients: how long this one goes on, and when it asks again
@@ -36,7 +35,6 @@ pub(crate) mod facts;
 pub(crate) mod followers;
 pub(crate) mod join;
 pub(crate) mod local;
-pub(crate) mod open_holds;
 pub(crate) mod protocol;
 pub(crate) mod queue;
 pub(crate) mod recall;

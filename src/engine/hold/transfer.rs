@@ -16,9 +16,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::event::{Event, NextOwner};
-use super::open_holds::{StickySlot, Watched};
 use super::protocol::Queue;
-use super::registry::{HandedOff, Handoff, HandoffRequest, SharedHold};
+use super::registry::{HandedOff, Handoff, HandoffRequest, SharedHold, StickySlot, Watched};
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use super::state::HoldState;

@@ -4,7 +4,7 @@ use redis::{RedisResult, Value};
 
 use super::fixture::{Fixture, Keys, Subscriber, U1, U2, U3, U4, U9, list, near};
 use crate::conn::error_reply::code;
-use crate::engine::few::Few;
+use crate::engine::Few;
 use crate::script::reply::{self, AcquiredAll};
 
 /// A lock of each kind, named by a letter.
