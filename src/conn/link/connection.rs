@@ -8,8 +8,8 @@ use redis::{Cmd, ErrorKind, RedisError, Value};
 
 use super::loaded_scripts::{LoadedScripts, Loads};
 use super::shared_process::Generation;
-use super::shared_tick::SharedTick;
 use super::socket::Socket;
+use super::wire::SharedTick;
 use crate::conn::push::PushState;
 use crate::conn::transport::Replies;
 use crate::engine::clock::{Clock, Tick};
@@ -141,8 +141,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::conn::link::first_bytes::FirstBytes;
     use crate::conn::link::socket::DialParams;
+    use crate::conn::link::wire::FirstBytes;
     use crate::conn::link::wire::WireParams;
     use crate::conn::network::Network;
 

@@ -7,15 +7,13 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use tokio::runtime::Handle;
 
 use super::connection::Connection;
-use super::first_bytes::{FirstBytes, Meaning};
 use super::handshake::Handshake;
 use super::loaded_scripts::LoadedScripts;
 use super::reachability::Reachability;
 use super::reconnects::Reconnects;
 use super::shared_process::{Generation, SharedProcess};
-use super::shared_tick::SharedTick;
 use super::socket::{DialParams, Socket};
-use super::wire::WireParams;
+use super::wire::{FirstBytes, Meaning, SharedTick, WireParams};
 use crate::conn::address::Address;
 use crate::conn::error_reply::without_arguments;
 use crate::conn::network::Network;

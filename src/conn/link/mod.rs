@@ -8,24 +8,20 @@
 //!
 //! ```text
 //! dial.rs         the current connection; one attempt at a time to make another, in its own task
-//! connector.rs    makes one, or says why it cannot; first_bytes.rs: the first bytes of the server
+//! connector.rs    makes one, or says why it cannot
 //! socket.rs       the socket under one; greeting.rs: its first command, which logs in
 //! handshake.rs    the first exchange: names, the kill of earlier connections
 //! loaded_scripts.rs  the scripts that were loaded over a connection
 //! reconnects.rs   reports connections that replace another
 //! reachability.rs the beginning and the limit of the next attempt
 //! shared_process.rs  the process behind an address, for all links to it
-//! shared_tick.rs  a time that several tasks share, such as the last reply
 //! wire/           our end of a connection: one buffer, replies in order, one timer
 //! pace.rs         pure: portions of replies, so that many tasks keep a connection busy
-//! framing.rs      pure: where replies end, and which are too long
 //! ```
 
 mod connection;
 mod connector;
 mod dial;
-mod first_bytes;
-mod framing;
 pub(super) mod greeting;
 mod handshake;
 mod loaded_scripts;
@@ -33,7 +29,6 @@ mod pace;
 mod reachability;
 mod reconnects;
 mod shared_process;
-mod shared_tick;
 mod socket;
 mod wire;
 
@@ -46,12 +41,10 @@ use self::connection::Connection;
 pub(crate) use self::connector::Purpose;
 use self::connector::{Connector, Ended};
 use self::dial::Dialer;
-pub(super) use self::first_bytes::FirstBytes;
 pub(crate) use self::reachability::Reachability;
 pub(crate) use self::shared_process::SharedProcess;
-pub(super) use self::shared_tick::SharedTick;
 pub(super) use self::socket::{DialParams, Socket};
-pub(super) use self::wire::WireParams;
+pub(super) use self::wire::{FirstBytes, SharedTick, WireParams};
 use super::error_reply::code;
 use super::sent;
 use super::setup::Setup;

@@ -8,8 +8,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::conn::link::first_bytes::FirstBytes;
-use crate::conn::link::shared_tick::SharedTick;
+use crate::conn::link::wire::{FirstBytes, SharedTick};
 use crate::conn::push::PushState;
 use crate::engine::clock::Clock;
 
