@@ -1,18 +1,15 @@
-//! Makes one connection to one server, and diagnoses failures.
+//! Makes one connection of a link to its server, diagnoses failures, and reports a connection that replaces another.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use tokio::runtime::Handle;
 
-use super::connection::Connection;
+use super::connection::{Connection, DialParams, Socket};
 use super::handshake::Handshake;
-use super::loaded_scripts::LoadedScripts;
-use super::reachability::Reachability;
-use super::reconnects::Reconnects;
-use super::shared_process::{Generation, SharedProcess};
-use super::socket::{DialParams, Socket};
+use super::server::{Generation, Reachability, SharedProcess};
 use super::wire::{FirstBytes, Meaning, SharedTick, WireParams};
 use crate::conn::address::Address;
 use crate::conn::error_reply::without_arguments;
@@ -183,9 +180,13 @@ impl Connector {
         match introduced.await {
             Ok((socket, generation)) => {
                 self.reachability.succeeded(began.until(self.clock.now()));
-                let scripts = LoadedScripts::new(self.scripts);
                 Ok(Connection::new(
-                    socket, push, self.clock, last_reply, generation, scripts,
+                    socket,
+                    push,
+                    self.clock,
+                    last_reply,
+                    generation,
+                    self.scripts,
                 ))
             }
             Err(error) => {
@@ -259,5 +260,53 @@ fn endpoint(at: &ConnectionAddr) -> String {
             Address { host, port: *port }.to_string()
         }
         other => other.to_string(),
+    }
+}
+
+#[derive(Debug)]
+struct Reconnects {
+    events: Arc<dyn EventHandler>,
+    /// `None` for a helper's connection that is not one of the client's lanes.
+    lane: Option<&'static str>,
+    /// Whether there was a connection before.
+    has_connected: AtomicBool,
+}
+
+impl Reconnects {
+    /// For a link whose connections have this name at the server.
+    fn new(label: &str, setup: &Setup) -> Self {
+        Self {
+            events: Arc::clone(&setup.events),
+            lane: lane(label),
+            has_connected: AtomicBool::new(false),
+        }
+    }
+
+    fn note_connected(&self, endpoint: &str) {
+        let is_another = self.has_connected.swap(true, Ordering::AcqRel);
+        if let (true, Some(lane)) = (is_another, self.lane) {
+            self.events.reconnected(lane, endpoint);
+        }
+    }
+}
+
+fn lane(label: &str) -> Option<&'static str> {
+    let rest = label.strip_prefix("lockset-")?;
+    // Commands behind a subscription belong to the waiters for messages.
+    let rest = rest.strip_prefix("behind-").unwrap_or(rest);
+    let lanes = ["command", "renewal", "push", "confirm"];
+    lanes.into_iter().find(|lane| rest.starts_with(lane))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lane_is_in_the_name() {
+        assert_eq!(lane("lockset-renewal-8f0c"), Some("renewal"));
+        assert_eq!(lane("lockset-behind-push-8f0c"), Some("push"));
+        assert_eq!(lane("lockset-sentinel-8f0c"), None);
+        assert_eq!(lane("other"), None);
     }
 }

@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::connection::Connection;
 use super::connector::{Connector, Ended};
-use super::shared_process::Sibling;
+use super::server::Sibling;
 use crate::conn::transport::{Fault, Reason};
 use crate::engine::hint::Hint;
 

@@ -22,14 +22,9 @@
 mod connection;
 mod connector;
 mod dial;
-pub(super) mod greeting;
 mod handshake;
-mod loaded_scripts;
 mod pace;
-mod reachability;
-mod reconnects;
-mod shared_process;
-mod socket;
+mod server;
 mod wire;
 
 use std::sync::Arc;
@@ -38,12 +33,12 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionInfo, RedisError, Value};
 
 use self::connection::Connection;
+pub(super) use self::connection::{DialParams, Socket};
 pub(crate) use self::connector::Purpose;
 use self::connector::{Connector, Ended};
 use self::dial::Dialer;
-pub(crate) use self::reachability::Reachability;
-pub(crate) use self::shared_process::SharedProcess;
-pub(super) use self::socket::{DialParams, Socket};
+pub(super) use self::handshake::{check_greeting, greeting};
+pub(crate) use self::server::{Reachability, SharedProcess};
 pub(super) use self::wire::{FirstBytes, SharedTick, WireParams};
 use super::error_reply::code;
 use super::sent;

@@ -16,7 +16,9 @@ use super::deployment::{KnownSentinels, of_one_deployment};
 use super::reply::{Peer, Reply, SentinelAnswer};
 use super::view::{View, is_shared_by_most};
 use crate::conn::address::{Address, AddressMap};
-use crate::conn::link::{DialParams, FirstBytes, SharedTick, Socket, WireParams, greeting};
+use crate::conn::link::{
+    DialParams, FirstBytes, SharedTick, Socket, WireParams, check_greeting, greeting,
+};
 use crate::conn::network::Network;
 use crate::conn::push::PushState;
 use crate::conn::setup::{Setup, tcp_settings};
@@ -333,7 +335,7 @@ impl Settings {
             network: &self.network,
         };
         let socket = Socket::connect(terms).await?;
-        let greeting = greeting::greeting(info.redis_settings());
+        let greeting = greeting(info.redis_settings());
         let mut name = redis::cmd("CLIENT");
         name.arg("SETNAME").arg(&self.label);
         let subscribe = |channel| redis::cmd("SUBSCRIBE").arg(channel).to_owned();
@@ -345,7 +347,7 @@ impl Settings {
             socket.wire.ask(&[switched], limit),
         )
         .await;
-        greeting::check(greeted?.first())?;
+        check_greeting(greeted?.first())?;
         named.and(subscribed)?;
         Ok(socket)
     }
