@@ -26,9 +26,9 @@ use tokio::task::AbortHandle;
 
 use super::server::Generation;
 use super::wire::{SharedTick, Wire, WireParams, timed_out};
-use crate::conn::network::Network;
 use crate::conn::push::PushState;
 use crate::conn::setup::FindScript;
+use crate::conn::setup::Network;
 use crate::conn::tls::Security;
 use crate::conn::transport::Replies;
 use crate::engine::clock::{Clock, Tick};

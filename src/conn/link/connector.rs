@@ -13,9 +13,8 @@ use super::server::{Generation, Reachability, SharedProcess};
 use super::wire::{FirstBytes, Meaning, SharedTick, WireParams};
 use crate::conn::address::Address;
 use crate::conn::error_reply::without_arguments;
-use crate::conn::network::Network;
 use crate::conn::push::PushState;
-use crate::conn::setup::{FindScript, Setup};
+use crate::conn::setup::{FindScript, Network, Setup};
 use crate::conn::tls::{self, Security};
 use crate::conn::transport::{EventHandler, Fault, Reason};
 use crate::engine::clock::Clock;
@@ -32,14 +31,18 @@ pub(super) struct Connector {
     step_timeout: Duration,
     /// Shared by all links to the server.
     reachability: Arc<Reachability>,
-    /// Receives the messages of a push connection.
-    events: Option<Arc<dyn EventHandler>>,
+    events: Arc<dyn EventHandler>,
+    /// Whether the events receive messages, as on a push connection.
+    takes_messages: bool,
     security: Security,
     scripts: FindScript,
     /// Given when a connection has ended by itself.
     disconnected: Arc<Hint>,
     handshake: Handshake,
-    reconnects: Reconnects,
+    /// `None` for a helper's connection that is not one of the client's lanes.
+    lane: Option<&'static str>,
+    /// Whether there was a connection before.
+    has_connected: AtomicBool,
     /// The client's runtime. Other runtimes may stand still at any time.
     runtime: Handle,
     /// A connection without a reply for this long is silent.
@@ -93,19 +96,24 @@ impl Connector {
             network: setup.network.clone(),
             step_timeout: setup.step_timeout,
             reachability: Arc::clone(reachability),
-            events: (purpose == Purpose::Push).then(|| Arc::clone(&setup.events)),
+            events: Arc::clone(&setup.events),
+            takes_messages: purpose == Purpose::Push,
             security: setup.security.clone(),
             scripts: setup.scripts,
             disconnected: Arc::clone(&setup.disconnected),
             runtime: setup.runtime.clone(),
-            reconnects: Reconnects::new(&label, setup),
+            lane: lane(&label),
+            has_connected: AtomicBool::new(false),
             handshake: Handshake::new(label, setup, process),
         }
     }
 
-    /// Notes that a connection of this link is now in use.
+    /// Notes that a connection of this link is now in use. Reports it if it replaces another.
     pub(super) fn note_connected(&self) {
-        self.reconnects.note_connected(&self.endpoint);
+        let is_another = self.has_connected.swap(true, Ordering::AcqRel);
+        if let (true, Some(lane)) = (is_another, self.lane) {
+            self.events.reconnected(lane, &self.endpoint);
+        }
     }
 
     pub(super) fn clock(&self) -> Clock {
@@ -174,7 +182,8 @@ impl Connector {
     pub(super) async fn connect(&self) -> Result<Connection, Fault> {
         let first_bytes = FirstBytes::default();
         let began = self.clock.now();
-        let push = Arc::new(PushState::new(self.events.clone()));
+        let events = self.takes_messages.then(|| Arc::clone(&self.events));
+        let push = Arc::new(PushState::new(events));
         let last_reply = SharedTick::at(began);
         let introduced = self.introduced(&push, &first_bytes, &last_reply);
         match introduced.await {
@@ -263,33 +272,7 @@ fn endpoint(at: &ConnectionAddr) -> String {
     }
 }
 
-#[derive(Debug)]
-struct Reconnects {
-    events: Arc<dyn EventHandler>,
-    /// `None` for a helper's connection that is not one of the client's lanes.
-    lane: Option<&'static str>,
-    /// Whether there was a connection before.
-    has_connected: AtomicBool,
-}
-
-impl Reconnects {
-    /// For a link whose connections have this name at the server.
-    fn new(label: &str, setup: &Setup) -> Self {
-        Self {
-            events: Arc::clone(&setup.events),
-            lane: lane(label),
-            has_connected: AtomicBool::new(false),
-        }
-    }
-
-    fn note_connected(&self, endpoint: &str) {
-        let is_another = self.has_connected.swap(true, Ordering::AcqRel);
-        if let (true, Some(lane)) = (is_another, self.lane) {
-            self.events.reconnected(lane, endpoint);
-        }
-    }
-}
-
+/// The lane in the name that a connection has at the server.
 fn lane(label: &str) -> Option<&'static str> {
     let rest = label.strip_prefix("lockset-")?;
     // Commands behind a subscription belong to the waiters for messages.

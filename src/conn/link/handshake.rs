@@ -17,10 +17,9 @@ use redis::{Cmd, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError, Se
 use super::server::{Generation, SharedProcess};
 use super::wire::Wire;
 use crate::conn::error_reply::{code, is_out_of_connections, is_temporary, is_unknown_command};
-use crate::conn::process::Process;
 use crate::conn::setup::Setup;
 use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX};
-use crate::conn::value::text;
+use crate::conn::value::{Process, text};
 use crate::engine::clock::{Clock, Tick};
 
 /// The number of remembered connections to servers that the address no longer leads to.

@@ -21,7 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::RedisError;
 
-use crate::conn::process::Process;
+use crate::conn::value::Process;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 

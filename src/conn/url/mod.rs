@@ -1,6 +1,7 @@
 //! Parses URLs. Errors show the right form and never repeat a password.
 
 mod parts;
+
 #[cfg(test)]
 mod tests;
 

@@ -14,6 +14,7 @@
 
 mod decode;
 mod driver;
+
 #[cfg(test)]
 mod tests;
 mod unanswered;
