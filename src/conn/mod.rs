@@ -13,7 +13,8 @@
 //! single.rs       one server: its links; many servers by their addresses
 //! cluster/        each command to the node that serves its slot; redirections, the map of slots
 //! sentinel/       a primary that sentinels name, followed through failovers
-//! error_reply.rs  the meaning of error replies; value.rs: texts in replies, and the process that sent them
+//! tls.rs, url.rs  certificates and secured streams; the forms of URLs
+//! error_reply.rs  the meaning of errors; value.rs: texts in replies, and the process that sent them
 //! ```
 
 mod address;
@@ -25,6 +26,7 @@ pub(crate) mod sent;
 mod sentinel;
 mod setup;
 mod single;
+#[cfg(feature = "tls")]
 pub(crate) mod tls;
 mod transport;
 pub(crate) mod url;
@@ -116,4 +118,24 @@ pub(crate) async fn can_run_scripts(transport: &dyn Transport, limit: Duration) 
     let sent = transport.send(Lane::Command, "", &probe, limit).await;
     let refused = |fault| connect_error(fault, &transport.endpoint(""));
     sent.map(drop).map_err(refused)
+}
+
+/// Without the feature there is no TLS.
+#[cfg(not(feature = "tls"))]
+pub(crate) mod tls {
+    use redis::RedisError;
+    use tokio::net::TcpStream;
+
+    /// There are no settings.
+    #[derive(Clone, Debug, Default)]
+    pub(crate) struct Security;
+
+    impl Security {
+        /// Fails, because this stream would not be secure.
+        #[expect(clippy::unused_async, reason = "as with the feature")]
+        pub(crate) async fn secure(&self, _: &str, _: TcpStream) -> Result<TcpStream, RedisError> {
+            let what = "TLS needs the feature tls";
+            Err((redis::ErrorKind::InvalidClientConfig, what).into())
+        }
+    }
 }

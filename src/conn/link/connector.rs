@@ -12,10 +12,10 @@ use super::handshake::Handshake;
 use super::server::{Generation, Reachability, SharedProcess};
 use super::wire::{FirstBytes, Meaning, SharedTick, WireParams};
 use crate::conn::address::Address;
-use crate::conn::error_reply::without_arguments;
+use crate::conn::error_reply::{CHECK_TLS, USE_TLS, may_pass, tls_advice, without_arguments};
 use crate::conn::push::PushState;
 use crate::conn::setup::{FindScript, Network, Setup};
-use crate::conn::tls::{self, Security};
+use crate::conn::tls::Security;
 use crate::conn::transport::{EventHandler, Fault, Reason};
 use crate::engine::clock::Clock;
 use crate::engine::hint::Hint;
@@ -240,7 +240,7 @@ impl Connector {
         // A server that was reached before speaks the protocol. A reply in another protocol comes from a proxy, and
         // the server may come back.
         let was_reached = self.reachability.was_reached();
-        let is_tls = tls::advice(&error).is_some() && !(was_reached && tls::may_pass(&error));
+        let is_tls = tls_advice(&error).is_some() && !(was_reached && may_pass(&error));
         let is_refused = error.kind() == ErrorKind::AuthenticationFailed;
         if error.code().is_some() || is_refused || is_tls {
             return Fault::Declined(error);
@@ -250,10 +250,10 @@ impl Connector {
             // The reply of a proxy in front of a server that is away.
             (_, Meaning::Error(said)) if was_reached && said.kind() == ErrorKind::Parse => "",
             (_, Meaning::Error(said)) => return Fault::Declined(without_arguments(said)),
-            (ConnectionAddr::Tcp(..), Meaning::Tls) => tls::USE_TLS,
+            (ConnectionAddr::Tcp(..), Meaning::Tls) => USE_TLS,
             _ if was_reached => "",
-            (ConnectionAddr::Tcp(..), Meaning::Silence) if is_cut => tls::USE_TLS,
-            (ConnectionAddr::TcpTls { .. }, _) if is_cut || error.is_timeout() => tls::CHECK_TLS,
+            (ConnectionAddr::Tcp(..), Meaning::Silence) if is_cut => USE_TLS,
+            (ConnectionAddr::TcpTls { .. }, _) if is_cut || error.is_timeout() => CHECK_TLS,
             _ => "",
         };
         let message = format!("{error}{hint}");
