@@ -12,13 +12,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::backoff::Backoff;
-use super::guard::QuorumShare;
+use super::guard::{QuorumShare, reenter};
 use super::hold::{QuorumConfig, QuorumHold};
-use super::reenter::reenter;
 use super::rejoin::Rejoiner;
 use super::round::{QuorumGrant, QuorumRequest};
-use super::tally::Tally;
+use super::tally::{Backoff, Tally};
 use crate::api::error::{Error, Result};
 use crate::api::owner::Owner;
 use crate::engine::acquire::{
