@@ -5,11 +5,11 @@
 //! seam.
 //!
 //! ```text
-//! transport.rs    the seam: `Transport`, a server or a topology of servers as the engine sees it, with its words
+//! transport.rs    the seam: `Transport`, a server or a topology of servers as the engine sees it, with its words;
+//!                 whether a command was sent before its future was dropped
 //! setup.rs        the settings of every connection, and its network; address.rs: addresses of servers
 //! link/           one lane's connection, replaced when it falls silent
 //! push.rs         messages that come without a request
-//! sent.rs         whether a command was sent before its future was dropped
 //! single.rs       one server: its links; many servers by their addresses
 //! cluster/        each command to the node that serves its slot; redirections, the map of slots
 //! sentinel/       a primary that sentinels name, followed through failovers
@@ -22,7 +22,6 @@ mod cluster;
 pub(crate) mod error_reply;
 mod link;
 mod push;
-pub(crate) mod sent;
 mod sentinel;
 mod setup;
 mod single;
@@ -45,6 +44,7 @@ pub(crate) use self::setup::{Network, Opening, Setup};
 pub use self::setup::{ReadWrite, SimulatedNetwork, Stream};
 use self::single::{Role, SingleServer};
 pub use self::transport::Channels;
+pub(crate) use self::transport::sent;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::transport::{Commands, LinkState, Replies};
 pub(crate) use self::transport::{EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Transport};

@@ -1,5 +1,5 @@
-//! The settings of a client's connections, the time of the first ones, and the network that makes them: the system's, or a
-//! simulated one in a test.
+//! The settings of a client's connections, the time of the first ones, and the network that makes them: the system's,
+//! or a simulated one in a test.
 //!
 //! Invariant: nothing above a stream of bytes is replaced, so a simulated network runs the same code as a real one.
 

@@ -1,8 +1,9 @@
-//! TLS: the user's own certificates, and the secured stream. We add TLS to a stream ourselves, so that its output can be
-//! bounded and paced like any other stream.
+//! TLS: the user's own certificates, and the secured stream. We add TLS to a stream ourselves, so that its output can
+//! be bounded and paced like any other stream.
 //!
-//! Invariants: certificates are always verified. No data passes before the server has proved its name by a certificate of
-//! a trusted authority. No text of a private key is ever shown, not even in the message of a parser that failed on it.
+//! Invariants: certificates are always verified. No data passes before the server has proved its name by a certificate
+//! of a trusted authority. No text of a private key is ever shown, not even in the message of a parser that failed on
+//! it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a reply says: as text, as a message shows it, and of the process that sent it. Pure.
+//! Reading of reply values: as text, as a message shows one, and of the process that sent it. Pure.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;

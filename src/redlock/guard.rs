@@ -1,5 +1,5 @@
-//! The guard of a Redlock, and its share of a quorum hold; one more share for an owner that holds the lock. A share ends
-//! exactly once, by `release`, by `forget`, or by `Drop`.
+//! The guard of a Redlock, and its share of a quorum hold; one more share for an owner that holds the lock. A share
+//! ends exactly once, by `release`, by `forget`, or by `Drop`.
 
 use std::pin::pin;
 use std::sync::Arc;

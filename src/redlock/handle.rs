@@ -1,5 +1,5 @@
-//! The base of a handle on a Redlock: one handle on the member at each server, the options of the whole, and the questions
-//! to all servers that acquire nothing: the holder of the lock, and its forced release.
+//! The base of a handle on a Redlock: one handle on the member at each server, the options of the whole, and the
+//! questions to all servers that acquire nothing: the holder of the lock, and its forced release.
 //!
 //! Invariant: an answer is the answer of a majority. A server that does not answer, or may have forgotten, may know of
 //! a hold that the others lack. While such servers could make a majority, there is no answer.
@@ -198,8 +198,8 @@ impl QuorumHandle {
         Err(self.error(operation, &tally)?)
     }
 
-    /// Frees the lock on every server. Returns whether it was held. Once a majority has answered, the others have the time
-    /// of one round.
+    /// Frees the lock on every server. Returns whether it was held. Once a majority has answered, the others have the
+    /// time of one round.
     pub(super) async fn force_unlock(&self) -> Result<bool> {
         let (count, quorum) = (self.members.len(), self.servers.quorum());
         let mut tally = Tally::new(count, quorum);

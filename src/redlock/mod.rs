@@ -233,8 +233,8 @@ const KIND: CountedKind = CountedKind::Redlock;
 /// A handle: cheap to make and to clone, it holds nothing. Its options apply to the locks acquired through it.
 ///
 /// Waiters of one process are served first come, first served. Processes have the lock in turns, near their servers and
-/// far from them: one task of one process, against 64 of another, got one grant in six on loopback. A holder of this lock also
-/// holds the [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers.
+/// far from them: one task of one process, against 64 of another, got one grant in six on loopback. A holder of this
+/// lock also holds the [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers.
 ///
 /// ```no_run
 /// # async fn doc(redlock: lockset::Redlock) -> lockset::Result<()> {
@@ -258,9 +258,9 @@ impl RedlockLock {
     /// Acquires the lock, waiting until it is free.
     ///
     /// Takes one round trip to all servers at once if it is free, two if it is fenced. It does not wait for a minority
-    /// that is slow or dead, unless the majority [needs a server](crate::RedlockBuilder::longest_lease) that has been up
-    /// for less than ten minutes. If the lock is held elsewhere, it asks again when a server notifies of
-    /// a release, and after a random time of up to 200 ms.
+    /// that is slow or dead, unless the majority [needs a server](crate::RedlockBuilder::longest_lease) that has been
+    /// up for less than ten minutes. If the lock is held elsewhere, it asks again when a server notifies of a release,
+    /// and after a random time of up to 200 ms.
     ///
     /// # Cancel safety
     /// Dropping the future takes it out of the queue. Grants under way are released in the background, on every server.

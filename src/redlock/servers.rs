@@ -13,18 +13,18 @@
 //! A server with replicas has no vote, because a replica that takes over at its address would have one at once in a
 //! process that has not seen the first server. The server is asked for replicas beside its first vote.
 //!
-//! The longest lease is known for this process only; other processes may use longer ones. A lease that is seen in the way
-//! counts until it is over and some time longer ([`Sightings`]). If it is longer than all known ones, it may have begun
-//! before a server restarted that it was not seen at, so no recently started server has a vote until it is over. Besides,
-//! a round that needs the vote of a recently started server awaits the votes of all others first, because one of them may
-//! know of a holder that this server has forgotten. That ends when a majority has granted the lock that has been up for
-//! long: then no other majority is possible.
+//! The longest lease is known for this process only; other processes may use longer ones. A lease that is seen in the
+//! way counts until it is over and some time longer ([`Sightings`]). If it is longer than all known ones, it may have
+//! begun before a server restarted that it was not seen at, so no recently started server has a vote until it is over.
+//! Besides, a round that needs the vote of a recently started server awaits the votes of all others first, because one
+//! of them may know of a holder that this server has forgotten. That ends when a majority has granted the lock that has
+//! been up for long: then no other majority is possible.
 //!
-//! A server that is down is dead, silent or out of reach, and calls skip it ([`Health`]). The finding of one call holds for
-//! all. A server is down when it cannot be reached, when it does not answer a vote in time, or when a request to it has had
-//! no reply at all for that time. Short holds never wait for a minority, so their votes alone would not show it. Invariants:
-//! one task asks a server that is down until it answers, and then all holds that lack it are notified; the servers that are
-//! not skipped can always make a majority.
+//! A server that is down is dead, silent or out of reach, and calls skip it ([`Health`]). The finding of one call holds
+//! for all. A server is down when it cannot be reached, when it does not answer a vote in time, or when a request to it
+//! has had no reply at all for that time. Short holds never wait for a minority, so their votes alone would not show
+//! it. Invariants: one task asks a server that is down until it answers, and then all holds that lack it are notified;
+//! the servers that are not skipped can always make a majority.
 
 #[cfg(test)]
 mod tests;
@@ -463,8 +463,8 @@ const AGAIN_MAX: Duration = Duration::from_secs(600);
 ///
 /// A lease that was used may be used again. So it counts until it is over and then for its own length again, but for at
 /// most ten minutes (or a hundredth of the lease, by which clocks differ): a hold kept for a day would otherwise take
-/// the votes of servers that restart later. A lease that is longer than all known ones may have begun long before it was
-/// seen, so its whole length is unknown, and it is kept until when it may be alive. Invariants: the estimate of the
+/// the votes of servers that restart later. A lease that is longer than all known ones may have begun long before it
+/// was seen, so its whole length is unknown, and it is kept until when it may be alive. Invariants: the estimate of the
 /// longest lease is no shorter than the longest lease that counts, and less than twice as long; there is one entry for
 /// each power of two.
 #[derive(Debug, Default)]

@@ -1,14 +1,14 @@
-//! What a round comes to: the votes, the error that says why they are no majority, and the pause before the next round.
-//! Pure.
+//! The outcome of a round: the votes, the error that says why they are no majority, and the pause before the next
+//! round. Pure.
 //!
 //! Invariant: the error names each server with the outcome of its vote.
 //!
 //! If a round has no winner, all its contenders release their grants, and chance alone decides which of them asks
 //! first. So the pause is taken from a range that starts at a few times the length of a round, and doubles: among any
 //! number of contenders, one soon has a round to itself. A message ends a pause, but not its first part, because the
-//! messages of a release reach all contenders at once. That part grows while rounds split the votes, this call's own among
-//! them. A round without any vote disturbed nobody: the lock has a holder, whose release this call may take as soon as it
-//! is notified.
+//! messages of a release reach all contenders at once. That part grows while rounds split the votes, this call's own
+//! among them. A round without any vote disturbed nobody: the lock has a holder, whose release this call may take as
+//! soon as it is notified.
 
 use std::fmt;
 use std::time::Duration;
@@ -244,9 +244,9 @@ impl Tally {
 }
 
 /// The first range, in rounds.
-const ROUNDS: u32 = 3;
-const FIRST_MIN: Duration = Duration::from_millis(2);
-const MAX: Duration = Duration::from_millis(200);
+const PAUSE_FIRST_ROUNDS: u32 = 3;
+const PAUSE_FIRST_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// An expired key is gone a little after its last millisecond.
 const EXPIRY_SLACK: Duration = Duration::from_millis(1);
@@ -274,10 +274,10 @@ pub(super) struct Pause {
 impl Range {
     fn next(&mut self, round: Duration) -> Duration {
         let range = match self.0 {
-            None => (round * ROUNDS).max(FIRST_MIN),
+            None => (round * PAUSE_FIRST_ROUNDS).max(PAUSE_FIRST_MIN),
             Some(range) => range * 2,
         };
-        let range = range.min(MAX);
+        let range = range.min(PAUSE_MAX);
         self.0 = Some(range);
         range
     }
@@ -299,7 +299,7 @@ impl Backoff {
         let [least, most] = chances;
         let least = self.least.next(round).mul_f64(least);
         let most = self.most.next(round).mul_f64(most).max(least);
-        let end = remaining.map_or(MAX, |remaining| remaining + EXPIRY_SLACK);
+        let end = remaining.map_or(PAUSE_MAX, |remaining| remaining + EXPIRY_SLACK);
         Pause {
             least: least.min(end),
             most: most.min(end),
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(pauses, [30, 60, 120, 200, 200, 200].map(ms));
         assert_eq!(most([0.0, 0.25]), ms(50));
         let shortest = Backoff::default().pause(ms(0), false, None, ALWAYS);
-        assert_eq!(shortest.most, FIRST_MIN);
+        assert_eq!(shortest.most, PAUSE_FIRST_MIN);
     }
 
     #[test]

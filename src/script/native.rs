@@ -256,8 +256,8 @@ thread_local! {
 }
 
 /// A command of a few short words. Its drop keeps the buffer for the next one: every call makes one, and all have about
-/// the same length. Each thread keeps a few. Invariant: their number is bounded, and a reused buffer contains nothing of
-/// the previous command.
+/// the same length. Each thread keeps a few. Invariant: their number is bounded, and a reused buffer contains nothing
+/// of the previous command.
 #[derive(Clone, Debug)]
 pub(super) struct Short(Cmd);
 

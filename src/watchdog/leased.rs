@@ -1,5 +1,5 @@
-//! What the watchdog's handle and its task share: the leases in the schedule, and the jobs that the handle sends. Everything
-//! with a lease implements the trait [`Leased`], and knows its own next step.
+//! The state that the watchdog's handle and its task share: the leases in the schedule, and the jobs that the handle
+//! sends. Everything with a lease implements the trait [`Leased`], and knows its own next step.
 
 use std::fmt;
 use std::sync::atomic::AtomicUsize;

@@ -1,7 +1,8 @@
 //! The loop of the watchdog task, and its reports of servers at which renewals fail.
 //!
-//! Renewals come first in the loop. There may be a lot of other work, and none of it is as urgent as a lease. Invariant: a
-//! server is reported at most once in [`REPORT_EVERY`], however many holds it has and however often it fails and recovers.
+//! Renewals come first in the loop. There may be a lot of other work, and none of it is as urgent as a lease.
+//! Invariant: a server is reported at most once in [`REPORT_EVERY`], however many holds it has and however often it
+//! fails and recovers.
 
 use std::collections::HashMap;
 use std::pin::pin;

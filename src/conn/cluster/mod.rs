@@ -1,9 +1,9 @@
 //! A cluster: each command goes to the node that serves the slot of its key.
 //!
-//! We route commands ourselves, with one server per node, because order and outcome matter more here than convenience: a
-//! command is sent again only if a node replied that it did not execute it. With sharded channels, each node has a link
-//! for subscriptions only ([`PushState`](super::push::PushState) gives the reason), and commands that must follow a
-//! subscription wait until it has ended.
+//! We route commands ourselves, with one server per node, because order and outcome matter more here than convenience:
+//! a command is sent again only if a node replied that it did not execute it. With sharded channels, each node has a
+//! link for subscriptions only ([`PushState`](super::push::PushState) gives the reason), and commands that must follow
+//! a subscription wait until it has ended.
 //!
 //! ```text
 //! map.rs          pure: slots, views of nodes, redirections

@@ -2,11 +2,11 @@
 //! refreshes.
 //!
 //! The task refreshes the map after a hint that it is old: a redirection, a node that cannot be reached or does not
-//! reply, a connection that ends by itself, or an error that the cluster is down. Refreshes keep a distance, which grows
-//! while they find nothing new, so that a thousand clients do not overload a cluster in trouble. A refresh without a
-//! reply is repeated. A client that sends nothing gets no hint from a node that hangs, nor when another takes over
-//! later, so one node is polled in between, over an open connection. Invariant: a node that always disagrees with the
-//! others, for example because it announces other addresses, does not cause endless refreshes.
+//! reply, a connection that ends by itself, or an error that the cluster is down. Refreshes keep a distance, which
+//! grows while they find nothing new, so that a thousand clients do not overload a cluster in trouble. A refresh
+//! without a reply is repeated. A client that sends nothing gets no hint from a node that hangs, nor when another takes
+//! over later, so one node is polled in between, over an open connection. Invariant: a node that always disagrees with
+//! the others, for example because it announces other addresses, does not cause endless refreshes.
 //!
 //! A new map has three consequences. A node that no longer serves any slot was taken over by another, which may lack
 //! some of its writes: every hold is checked, once for each refresh. A slot that migrates takes its keys along and

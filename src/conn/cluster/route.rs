@@ -4,8 +4,8 @@
 //! it, so an abandoned attempt is in one place at most, and its undoing follows on the same path.
 //! docs/design/ordering.md has the argument.
 //!
-//! Invariant: a command that relies on a subscription, and takes another connection than that, passes the barrier of its
-//! slot. It has then waited for every earlier subscription in that slot, at any node.
+//! Invariant: a command that relies on a subscription, and takes another connection than that, passes the barrier of
+//! its slot. It has then waited for every earlier subscription in that slot, at any node.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -163,7 +163,7 @@ impl Router {
         let has_barrier = lane == Lane::Push && self.channels == Channels::Sharded;
         let _subscribing = (has_barrier && subscribes).then(|| self.barrier.begin(slot));
         if has_barrier && !subscribes {
-            let ended = self.barrier.pending(slot).ended();
+            let ended = self.barrier.pending(slot);
             if clock.within(limit, ended).await.is_none() {
                 let message = format!("no reply to a subscription within {limit:?}");
                 return Err(Fault::Unsent(Reason::timed_out(message)));
@@ -292,15 +292,18 @@ impl SubscribeBarrier {
         }
     }
 
-    /// The subscriptions that are in flight now.
-    fn pending(&self, slot: u16) -> Pending {
+    /// Resolves when the subscriptions that are in flight now have ended.
+    fn pending(&self, slot: u16) -> impl Future<Output = ()> + use<> {
         let in_flight = self.in_flight.lock();
         let pending = in_flight.get(&slot).into_iter().flatten();
-        Pending(
-            pending
-                .map(|ended| (Arc::clone(ended), ended.mark()))
-                .collect(),
-        )
+        let pending: Vec<(Arc<Hint>, Mark)> = pending
+            .map(|ended| (Arc::clone(ended), ended.mark()))
+            .collect();
+        async move {
+            for (ended, mark) in pending {
+                ended.changed_since(mark).await;
+            }
+        }
     }
 }
 
@@ -324,17 +327,6 @@ impl Drop for Subscribing<'_> {
     }
 }
 
-struct Pending(Vec<(Arc<Hint>, Mark)>);
-
-impl Pending {
-    /// Resolves when all of them have ended.
-    async fn ended(self) {
-        for (ended, mark) in self.0 {
-            ended.changed_since(mark).await;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,15 +339,15 @@ mod tests {
         let second = barrier.begin(7);
         let pending = barrier.pending(7);
         let third = barrier.begin(7);
-        let mut passed = Box::pin(pending.ended());
-        assert!(barrier.pending(8).ended().now_or_never().is_some());
+        let mut passed = Box::pin(pending);
+        assert!(barrier.pending(8).now_or_never().is_some());
         drop(second);
         assert!(passed.as_mut().now_or_never().is_none());
         drop(first);
         assert!(passed.now_or_never().is_some(), "the third came later");
-        assert!(barrier.pending(7).ended().now_or_never().is_none());
+        assert!(barrier.pending(7).now_or_never().is_none());
         drop(third);
-        assert!(barrier.pending(7).ended().now_or_never().is_some());
+        assert!(barrier.pending(7).now_or_never().is_some());
         assert!(barrier.in_flight.lock().is_empty());
     }
 }

@@ -147,8 +147,8 @@ impl Connection {
     }
 }
 
-/// Whether a server replies to `SCRIPT LOAD` like this. One that refuses it refuses the call, too, which is then repeated
-/// with the text of its script.
+/// Whether a server replies to `SCRIPT LOAD` like this. One that refuses it refuses the call, too, which is then
+/// repeated with the text of its script.
 fn is_of_load(reply: &Value) -> bool {
     let is_text = matches!(reply, Value::BulkString(_) | Value::SimpleString(_));
     is_text || matches!(reply, Value::ServerError(_))

@@ -52,13 +52,6 @@ struct Identity {
     run_id: Option<Arc<str>>,
 }
 
-/// The server's replies to the kills of earlier connections.
-#[derive(Debug)]
-struct Kills<'a> {
-    by_address: &'a [Value],
-    by_id: &'a [Value],
-}
-
 impl Handshake {
     pub(super) fn new(label: String, setup: &Setup, process: &Arc<SharedProcess>) -> Self {
         Self {
@@ -129,11 +122,9 @@ impl Handshake {
         let same_run = earlier.iter().flatten();
         let same_run = same_run.filter_map(|old| old.kill_in_run(run_id.as_deref()));
         let by_id = wire.ask(&same_run.collect::<Vec<_>>(), limit).await?;
-        let kills = Kills {
-            by_address: replies.get(3..).unwrap_or_default(),
-            by_id: &by_id,
-        };
-        self.settle(&earlier, identity.as_ref(), run_id.as_deref(), &kills)?;
+        let by_address = replies.get(3..).unwrap_or_default();
+        let kills = [by_address, &by_id];
+        self.settle(&earlier, identity.as_ref(), run_id.as_deref(), kills)?;
         self.earlier.lock().push(identity);
         Ok(generation)
     }
@@ -161,16 +152,16 @@ impl Handshake {
         generation
     }
 
-    /// Decides whether commands on earlier connections can still be executed, from the replies to the kills.
+    /// Decides whether commands on earlier connections can still be executed, from the replies to the kills by address
+    /// and by id.
     fn settle(
         &self,
         earlier: &[Option<Identity>],
         current: Option<&Identity>,
         run_id: Option<&str>,
-        kills: &Kills<'_>,
+        [by_address, by_id]: [&[Value]; 2],
     ) -> Result<(), RedisError> {
-        let mut by_address = kills.by_address.iter();
-        let mut by_id = kills.by_id.iter();
+        let (mut by_address, mut by_id) = (by_address.iter(), by_id.iter());
         let mut is_settled = true;
         for old in earlier {
             is_settled &= match old {

@@ -42,9 +42,8 @@ use self::server::Sibling;
 pub(crate) use self::server::{Reachability, SharedProcess};
 pub(super) use self::wire::{FirstBytes, SharedTick, WireParams};
 use super::error_reply::code;
-use super::sent;
 use super::setup::Setup;
-use super::transport::{Commands, Fault, LinkState, Reason, Replies};
+use super::transport::{Commands, Fault, LinkState, Reason, Replies, sent};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 

@@ -1,5 +1,5 @@
-//! What all links to one server share: when the next attempt to connect may begin and how long its steps may take, and
-//! which process answers at the address.
+//! The state that all links to one server share: when the next attempt to connect may begin and how long its steps may
+//! take, and which process answers at the address.
 //!
 //! Invariant of [`Reachability`]: while attempts fail, the links of a server together keep a pause between their
 //! attempts. The first that succeeds ends all pauses. So does a signal that a server which was not in use is needed

@@ -1,5 +1,5 @@
-//! A primary with replicas, followed through failovers by asking sentinels: which server is the primary now, or why there
-//! is none.
+//! A primary with replicas, followed through failovers by asking sentinels: which server is the primary now, or why
+//! there is none.
 //!
 //! Invariant: a command goes to the server that is the primary at that time, and its reply counts only if that server
 //! is still the primary. Late commands do no harm: docs/design/ordering.md has the argument. Grants of the old

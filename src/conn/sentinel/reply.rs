@@ -1,4 +1,4 @@
-//! What sentinels say, which of their replies count, and which primary to believe. Pure.
+//! The replies of sentinels: which of them count, and which primary to believe. Pure.
 //!
 //! Invariant: of sentinels that do not know each other and name different primaries, only those of one deployment
 //! count. Epochs do not matter, because each deployment counts its own.

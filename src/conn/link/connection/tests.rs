@@ -1,4 +1,5 @@
-//! Tests of a connection: its silence, its scripts, the settings and the errors of its socket, and the end with its owner.
+//! Tests of a connection: its silence, its scripts, the settings and the errors of its socket, and the end with its
+//! owner.
 
 use std::time::Duration;
 

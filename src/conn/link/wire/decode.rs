@@ -2,8 +2,8 @@
 //!
 //! The few forms that our commands are answered with are parsed here. The client library parses all others, so every
 //! reply has the value that it would have there. Invariants: the result does not depend on how a connection splits a
-//! reply. The search for the end looks at each byte once, so a long reply costs no more in many parts. A reply is parsed
-//! once, when it is complete. An excess is refused when it is announced or reached, and nothing is kept of it.
+//! reply. The search for the end looks at each byte once, so a long reply costs no more in many parts. A reply is
+//! parsed once, when it is complete. An excess is refused when it is announced or reached, and nothing is kept of it.
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! The task behind a connection: it writes the callers' commands, reads replies, and detects silence. It records the time
-//! of the last reply, and the first bytes that the server sent.
+//! The task behind a connection: it writes the callers' commands, reads replies, and detects silence. It records the
+//! time of the last reply, and the first bytes that the server sent.
 //!
 //! In each turn it writes everything, and then passes on a portion of the replies (see `pace.rs`). The callers
 //! that it wakes hand over their next commands before its next turn, which writes them at once. Invariants: the
@@ -71,14 +71,8 @@ pub(super) struct Driver<S> {
     timer: Option<Pin<Box<Sleep>>>,
     /// The callers to wake. Kept for its capacity.
     woken: Vec<Waker>,
-    /// What came without a request, or confirms one.
-    pushed: Vec<Pushed>,
-}
-
-struct Pushed {
-    info: PushInfo,
-    /// Whether it confirms a command.
-    is_asked: bool,
+    /// Pushes, and whether each confirms a command.
+    pushed: Vec<(PushInfo, bool)>,
 }
 
 /// Bytes, with the number that have been used.
@@ -241,7 +235,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                         self.incoming.use_up(length);
                         let info = PushInfo { kind, data };
                         let is_asked = state.unanswered.confirm(&info, &mut self.woken);
-                        self.pushed.push(Pushed { info, is_asked });
+                        self.pushed.push((info, is_asked));
                         let confirmed = usize::from(is_asked);
                         (replies, requests) = (replies + confirmed, requests + confirmed);
                     }
@@ -265,7 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             self.last_reply.set(now);
         }
         // Without the mutex, because a message wakes others. Before the callers, who may ask what is subscribed.
-        for Pushed { info, is_asked } in self.pushed.drain(..) {
+        for (info, is_asked) in self.pushed.drain(..) {
             let received = self.push.receive(&info, is_asked);
             passed = passed.and(received);
         }
@@ -363,9 +357,9 @@ const TYPES: &[u8] = b"+-:$*_#,(!=%~>|";
 /// The type of a TLS record that reports an error.
 const TLS_ALERT: u8 = 0x15;
 
-/// The first bytes from a server, up to a bound. They tell why connecting failed: a server at its limit of clients replies
-/// so and closes the connection, and the close may be noticed first. A server of another protocol shows it in its first
-/// line.
+/// The first bytes from a server, up to a bound. They tell why connecting failed: a server at its limit of clients
+/// replies so and closes the connection, and the close may be noticed first. A server of another protocol shows it in
+/// its first line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FirstBytes(Arc<Mutex<Vec<u8>>>);
 
