@@ -121,7 +121,7 @@ impl QuorumHandle {
     }
 
     /// Returns members for questions without acquiring, with this handle's limit.
-    pub(super) fn to_inspect(&self) -> Vec<Handle> {
+    fn to_inspect(&self) -> Vec<Handle> {
         let mut members = self.members.to_vec();
         for member in &mut members {
             member.options.give_up = self.options.give_up;

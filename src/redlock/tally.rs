@@ -57,7 +57,7 @@ pub(super) enum VoteOutcome {
 
 impl VoteOutcome {
     /// Whether the server is of no use at the moment, to any call.
-    pub(super) fn has_no_vote(&self) -> bool {
+    fn has_no_vote(&self) -> bool {
         !matches!(
             self,
             Self::Granted

@@ -24,9 +24,9 @@ use crate::engine::hint::Hint;
 pub(super) struct Connector {
     info: ConnectionInfo,
     /// The address of the server, for messages.
-    endpoint: Arc<str>,
-    clock: Clock,
-    network: Network,
+    pub(super) endpoint: Arc<str>,
+    pub(super) clock: Clock,
+    pub(super) network: Network,
     /// The longest time for one step of connecting.
     step_timeout: Duration,
     /// Shared by all links to the server.
@@ -44,7 +44,7 @@ pub(super) struct Connector {
     /// Whether there was a connection before.
     has_connected: AtomicBool,
     /// The client's runtime. Other runtimes may stand still at any time.
-    runtime: Handle,
+    pub(super) runtime: Handle,
     /// A connection without a reply for this long is silent.
     silence: Duration,
     /// Whether a call during a back-off fails at once with the last refusal, because callers of this link can use
@@ -114,22 +114,6 @@ impl Connector {
         if let (true, Some(lane)) = (is_another, self.lane) {
             self.events.reconnected(lane, &self.endpoint);
         }
-    }
-
-    pub(super) fn clock(&self) -> Clock {
-        self.clock
-    }
-
-    pub(super) fn network(&self) -> &Network {
-        &self.network
-    }
-
-    pub(super) fn runtime(&self) -> &Handle {
-        &self.runtime
-    }
-
-    pub(super) fn endpoint(&self) -> &Arc<str> {
-        &self.endpoint
     }
 
     /// Adds the server to the reason.

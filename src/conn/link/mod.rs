@@ -92,7 +92,7 @@ impl Link {
     pub(crate) fn state(&self) -> LinkState {
         let (connector, current) = (self.dialer.connector(), self.dialer.current());
         LinkState {
-            endpoint: Arc::clone(connector.endpoint()),
+            endpoint: Arc::clone(&connector.endpoint),
             earlier_commands_settled: connector.earlier_commands_settled(),
             last_reply_at: current.map_or(Tick::ZERO, |current| current.last_reply_at()),
             process: connector.process().known(),
@@ -274,7 +274,7 @@ impl Dialer {
         self: &Arc<Self>,
         limit: Duration,
     ) -> Result<(Arc<Connection>, Duration), Fault> {
-        let clock = self.connector.clock();
+        let clock = self.connector.clock;
         let end = clock.now().after(limit);
         let connection = clock.within(limit, self.connected()).await;
         let connection = connection.unwrap_or_else(|| {
@@ -318,8 +318,8 @@ impl Dialer {
             result: Err(self.unsent("the runtime of the client has ended")),
         };
         // If the runtime is shutting down, this ends the dial at once.
-        let task = self.connector.network().task(dial.run());
-        let task = self.connector.runtime().spawn(task).abort_handle();
+        let task = self.connector.network.task(dial.run());
+        let task = self.connector.runtime.spawn(task).abort_handle();
         *self.task.lock() = Some(task);
     }
 

@@ -148,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
 
     /// Takes the commands that callers have handed over. Returns the number of requests in flight.
     fn take_commands(&mut self, now: Tick, context: &Context<'_>) -> usize {
-        let mut state = self.shared.0.lock();
+        let mut state = self.shared.lock();
         if !state.bytes.is_empty() {
             if self.outgoing.rest().is_empty() {
                 // Returns the empty buffer with its capacity.
@@ -228,7 +228,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         let (mut requests, mut replies) = (0, 0);
         let mut passed = Ok(());
         if !self.incoming.rest().is_empty() {
-            let mut state = self.shared.0.lock();
+            let mut state = self.shared.lock();
             while requests < most {
                 match self.decoder.first(self.incoming.rest()) {
                     Ok(Some((Value::Push { kind, data }, length))) => {
@@ -270,7 +270,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Wakes the callers whose time is over, and schedules a turn for the next one.
     fn watch(&mut self, now: Tick, context: &mut Context<'_>) {
         let next = {
-            let mut state = self.shared.0.lock();
+            let mut state = self.shared.lock();
             state.unanswered.next_silence(now, &mut self.woken)
         };
         self.woken.drain(..).for_each(Waker::wake);
@@ -303,7 +303,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 
 impl<S> Driver<S> {
     fn end(&mut self, why: RedisError) {
-        let mut state = self.shared.0.lock();
+        let mut state = self.shared.lock();
         state.unanswered.end(why, &mut self.woken);
         state.bytes = Vec::new();
         drop(state);

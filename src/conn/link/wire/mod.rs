@@ -140,7 +140,7 @@ impl Place<'_> {
         context: &Context<'_>,
     ) -> Poll<Ended<T>> {
         let driver = {
-            let mut state = self.wire.shared.0.lock();
+            let mut state = self.wire.shared.lock();
             if let Some(why) = state.unanswered.ended() {
                 return Poll::Ready(Ended::Broken(why.clone()));
             }
@@ -166,7 +166,7 @@ impl Place<'_> {
 
     fn poll<T>(&mut self, read: fn(&mut Vec<Value>) -> T, context: &Context<'_>) -> Poll<Ended<T>> {
         let number = self.number.expect("it was handed over");
-        let mut state = self.wire.shared.0.lock();
+        let mut state = self.wire.shared.lock();
         let ended = state.unanswered.poll(number, read, context);
         if let Poll::Ready(Ended::Answered(_)) = ended {
             // The place may already belong to another request.
@@ -179,7 +179,7 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.wire.shared.0.lock().unanswered.leave(number);
+            self.wire.shared.lock().unanswered.leave(number);
         }
     }
 }

@@ -14,8 +14,7 @@ use redis::{Arg, Cmd, PushInfo, PushKind, RedisError, Value};
 
 use crate::engine::clock::Tick;
 
-#[derive(Debug, Default)]
-pub(super) struct Shared(pub(super) Mutex<WireState>);
+pub(super) type Shared = Mutex<WireState>;
 
 #[derive(Debug, Default)]
 pub(super) struct WireState {
