@@ -5,33 +5,28 @@
 //! seam.
 //!
 //! ```text
-//! topology.rs     the seam: `Transport`, a server or a topology of servers as the engine sees it
-//! transport.rs    the words of the seam: `Lane`, `Fault`, `EventHandler`
-//! setup.rs        the settings of every connection; address.rs: addresses of servers
-//! network.rs      the system's network, or a simulated one
+//! transport.rs    the seam: `Transport`, a server or a topology of servers as the engine sees it, with its words;
+//!                 whether a command was sent before its future was dropped
+//! setup.rs        the settings of every connection, and its network; address.rs: addresses of servers
 //! link/           one lane's connection, replaced when it falls silent
 //! push.rs         messages that come without a request
-//! sent.rs         whether a command was sent before its future was dropped
-//! single.rs       one server: its links; nodes.rs: many servers by their addresses
+//! single.rs       one server: its links; many servers by their addresses
 //! cluster/        each command to the node that serves its slot; redirections, the map of slots
 //! sentinel/       a primary that sentinels name, followed through failovers
-//! error_reply.rs  the meaning of error replies
+//! tls.rs, url.rs  certificates and secured streams; the forms of URLs
+//! error_reply.rs  the meaning of errors; value.rs: texts in replies, and the process that sent them
 //! ```
 
 mod address;
 mod cluster;
 pub(crate) mod error_reply;
 mod link;
-mod network;
-mod nodes;
-pub(crate) mod process;
 mod push;
-pub(crate) mod sent;
 mod sentinel;
 mod setup;
 mod single;
+#[cfg(feature = "tls")]
 pub(crate) mod tls;
-mod topology;
 mod transport;
 pub(crate) mod url;
 pub(crate) mod value;
@@ -43,19 +38,18 @@ pub(crate) use self::address::AddressMap;
 use self::cluster::Cluster;
 use self::error_reply::connect_error;
 pub(crate) use self::link::RENEWAL_WAIT_MIN;
-pub(crate) use self::network::Network;
+use self::sentinel::follow::FollowedPrimary;
+pub(crate) use self::setup::{Network, Opening, Setup};
 #[cfg(feature = "testing")]
-pub use self::network::{ReadWrite, SimulatedNetwork, Stream};
-pub(crate) use self::process::Process;
-use self::sentinel::FollowedPrimary;
-pub(crate) use self::setup::{Opening, Setup};
+pub use self::setup::{ReadWrite, SimulatedNetwork, Stream};
 use self::single::{Role, SingleServer};
-pub(crate) use self::topology::Transport;
 pub use self::transport::Channels;
+pub(crate) use self::transport::sent;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::transport::{Commands, LinkState, Replies};
-pub(crate) use self::transport::{EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason};
+pub(crate) use self::transport::{EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Transport};
 use self::url::Target;
+pub(crate) use self::value::Process;
 use crate::api::error::{Error, Result};
 
 /// Connects to the target of a URL.
@@ -124,4 +118,24 @@ pub(crate) async fn can_run_scripts(transport: &dyn Transport, limit: Duration) 
     let sent = transport.send(Lane::Command, "", &probe, limit).await;
     let refused = |fault| connect_error(fault, &transport.endpoint(""));
     sent.map(drop).map_err(refused)
+}
+
+/// Without the feature there is no TLS.
+#[cfg(not(feature = "tls"))]
+pub(crate) mod tls {
+    use redis::RedisError;
+    use tokio::net::TcpStream;
+
+    /// There are no settings.
+    #[derive(Clone, Debug, Default)]
+    pub(crate) struct Security;
+
+    impl Security {
+        /// Fails, because this stream would not be secure.
+        #[expect(clippy::unused_async, reason = "as with the feature")]
+        pub(crate) async fn secure(&self, _: &str, _: TcpStream) -> Result<TcpStream, RedisError> {
+            let what = "TLS needs the feature tls";
+            Err((redis::ErrorKind::InvalidClientConfig, what).into())
+        }
+    }
 }

@@ -1,18 +1,23 @@
-//! A single server: three links that every client uses, and two that only some clients need.
+//! A server with its links: three that every client uses, and two that only some clients need. A set of servers of one
+//! kind, each made on first use.
+//!
+//! Invariant: one address has one [`SingleServer`] for as long as the client lives, however often its role changes.
+//! Otherwise a new connection could not have the connection before it killed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use redis::{ConnectionInfo, ProtocolVersion, Value};
 
+use super::address::Address;
 use super::error_reply::{code, is_unknown_command};
 use super::link::{Link, Purpose, Reachability, SharedProcess};
-use super::network::Network;
-use super::setup::{Setup, tcp_settings};
-use super::topology::Transport;
-use super::transport::{Commands, Fault, Lane, LinkState, Replies};
+use super::setup::{Network, Setup, tcp_settings};
+use super::transport::{Commands, Fault, Lane, LinkState, Replies, Transport};
 
 /// The role that a server reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,5 +160,56 @@ impl Transport for SingleServer {
 
     fn is_single_server(&self) -> bool {
         true
+    }
+}
+
+/// A set of servers of one kind, each with its own connections.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    /// The settings that all servers share: user, password, TLS. Of its address, only the kind matters.
+    model: ConnectionInfo,
+    setup: Setup,
+    known: Mutex<BTreeMap<Address, Arc<SingleServer>>>,
+}
+
+impl Nodes {
+    pub(crate) fn new(model: ConnectionInfo, setup: Setup) -> Self {
+        Self {
+            model,
+            setup,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The server at this address. Nothing is sent to it yet.
+    pub(crate) fn at(&self, address: &Address) -> Arc<SingleServer> {
+        let mut known = self.known.lock();
+        let server = known
+            .entry(address.clone())
+            .or_insert_with(|| Arc::new(SingleServer::new(self.info(address), &self.setup)));
+        Arc::clone(server)
+    }
+
+    /// All servers that were asked for so far.
+    pub(crate) fn known(&self) -> Vec<(Address, Arc<SingleServer>)> {
+        let known = self.known.lock();
+        let each = known.iter();
+        each.map(|(address, server)| (address.clone(), Arc::clone(server)))
+            .collect()
+    }
+
+    /// Translates an address that a server announced, of itself or of another server.
+    pub(super) fn resolve(&self, announced: Address) -> Address {
+        self.setup.address_map.resolve(announced)
+    }
+
+    pub(crate) fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// The connection settings for this address.
+    pub(crate) fn info(&self, address: &Address) -> ConnectionInfo {
+        let there = address.connect_like(self.model.addr());
+        self.model.clone().set_addr(there)
     }
 }

@@ -1,16 +1,129 @@
-//! The words of the seam between the engine and a server: lanes, failures and callbacks.
+//! The seam between the engine and a server: what the engine sends, what it gets back, and what calls it back.
+//!
+//! A [`Transport`] is a server, or a topology of servers, as the engine sees it. It says which link serves a key, and
+//! what a fault means. The rest of the trait is here, once for all of them. `script` runs calls over it. Invariant:
+//! everything that depends on sockets or topologies is behind [`Transport`], so a test can replace it as a whole.
 
 use std::fmt::{self, Debug};
-use std::io;
-use std::mem;
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, mem, slice};
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use redis::{Cmd, RedisError, Value};
 
-use super::process::Process;
+use super::value::Process;
 use crate::engine::clock::Tick;
+
+pub(crate) trait Transport: Debug + Send + Sync + 'static {
+    /// Sends commands back to back over the link that serves `route`, and waits for all replies, for at most `limit`
+    /// including the wait for a connection. A connection attempt continues after the limit. Commands whose limit ends
+    /// before there is a connection are not sent. A redirection is followed if the keys share the slot of `route`.
+    ///
+    /// Commands of one lane and server are executed in the order in which these futures are first polled, as long as
+    /// the connection stands. Dropping a future does not take its commands back.
+    fn exchange<'a>(
+        &'a self,
+        lane: Lane,
+        route: &'a str,
+        commands: Commands<'a>,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Replies, Fault>>;
+
+    /// The state of the link that serves `route` now; `None` if there is none.
+    fn link_state(&self, lane: Lane, route: &str) -> Option<LinkState>;
+
+    /// The address of the server, without secrets. Clients that write it in the same way get equal addresses.
+    fn address(&self) -> &str;
+
+    /// Starts the client's task.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+
+    /// The slot of a key. One script may name keys with equal slots.
+    fn slot(&self, _route: &str) -> u16 {
+        0
+    }
+
+    /// Whether the keys of one slot may be on two servers for a while, because the slot is moving. Commands sent
+    /// together for several of them may then be executed in part.
+    fn splits_slots(&self) -> bool {
+        false
+    }
+
+    /// An id of the server of a key, as far as is known now. Keys with equal ids have one server.
+    fn server(&self, _route: &str) -> u64 {
+        0
+    }
+
+    /// One key for each server that serves keys, as far as is known now. A command with this key as its route goes to
+    /// that server.
+    fn routes(&self) -> Vec<String> {
+        vec![String::new()]
+    }
+
+    /// How channels reach their subscribers here.
+    fn channels(&self) -> Channels {
+        Channels::Plain
+    }
+
+    /// Whether this is always one server, not a topology with failovers.
+    fn is_single_server(&self) -> bool {
+        false
+    }
+
+    /// Whether every command sent on a lane before its current connection, to the server of `route`, is known to be
+    /// executed or dead. If so, none can arrive late.
+    fn earlier_commands_settled(&self, lane: Lane, route: &str) -> bool {
+        let link = self.link_state(lane, route);
+        link.is_some_and(|link| link.earlier_commands_settled)
+    }
+
+    /// The host and port of a key's server, for messages.
+    fn endpoint(&self, route: &str) -> String {
+        let link = self.link_state(Lane::Command, route);
+        link.map_or_else(|| self.address().into(), |link| link.endpoint.to_string())
+    }
+
+    /// The time of the last reply from the server of `route` on a lane's current connection; [`Tick::ZERO`] if there
+    /// was none, or there is no connection.
+    fn last_reply_at(&self, lane: Lane, route: &str) -> Tick {
+        let link = self.link_state(lane, route);
+        link.map_or(Tick::ZERO, |link| link.last_reply_at)
+    }
+
+    /// The server process that was met last at the address of `route`; `None` if it does not say. After a reply, this
+    /// is the process that sent it or a later one, because every connection asks before it is used.
+    fn process(&self, lane: Lane, route: &str) -> Option<Process> {
+        self.link_state(lane, route)?.process
+    }
+}
+
+impl dyn Transport + '_ {
+    /// Sends one command, as in [`exchange`](Transport::exchange). An error reply is a fault.
+    pub(crate) fn send<'a>(
+        &'a self,
+        lane: Lane,
+        route: &'a str,
+        command: &'a Cmd,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Value, Fault>> + Send + 'a {
+        let replies = self.exchange(lane, route, Commands::One([command]), limit);
+        replies.map(|replies| replies?.one())
+    }
+
+    /// Sends several commands, as in [`exchange`](Transport::exchange). An error reply is a value in its place.
+    pub(crate) fn send_together<'a>(
+        &'a self,
+        lane: Lane,
+        route: &'a str,
+        commands: &'a [&'a Cmd],
+        limit: Duration,
+    ) -> impl Future<Output = Result<Vec<Value>, Fault>> + Send + 'a {
+        let replies = self.exchange(lane, route, Commands::Several(commands), limit);
+        replies.map(|replies| Ok(replies?.all()))
+    }
+}
 
 /// The connection of a client that a command takes. Each lane is first in, first out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -212,4 +325,65 @@ pub(crate) trait EventHandler: Debug + Send + Sync + 'static {
 
     /// Another server now serves some keys, and may lack writes of the previous one. Every hold has to be checked.
     fn moved(&self);
+}
+
+/// Records whether a command was sent. A sent command may be executed, even if its caller no longer waits.
+///
+/// A dropped future returns nothing, so a caller that needs to know drives the future through [`track`](sent::track).
+/// Links call [`mark`](sent::mark) on the thread that polls them when they hand a command to a connection.
+pub(crate) mod sent {
+    use std::cell::Cell;
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    thread_local! {
+        static WAS_SENT: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Records that a command was handed to a connection.
+    pub(crate) fn mark() {
+        WAS_SENT.set(true);
+    }
+
+    /// Drives `work`, and sets `sent` as soon as a command may have been sent. Takes `work` by reference, because a
+    /// future that is moved into another one takes space twice.
+    pub(crate) async fn track<F: Future>(sent: &AtomicBool, mut work: Pin<&mut F>) -> F::Output {
+        std::future::poll_fn(|context| {
+            let before = WAS_SENT.replace(false);
+            let polled = work.as_mut().poll(context);
+            if WAS_SENT.replace(before) {
+                sent.store(true, Ordering::Relaxed);
+                // For an enclosing `track`.
+                mark();
+            }
+            polled
+        })
+        .await
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::pin::pin;
+        use std::task::{Context, Waker};
+
+        use super::*;
+
+        #[test]
+        fn a_sent_command_is_seen_by_all_that_drive_it_and_by_no_other() {
+            let [outer, inner, other] = [(); 3].map(|()| AtomicBool::new(false));
+            let mut context = Context::from_waker(Waker::noop());
+            let mut nothing = pin!(std::future::pending::<()>());
+            let waits = track(&other, nothing.as_mut());
+            assert!(pin!(waits).poll(&mut context).is_pending());
+            let sends = pin!(async { mark() });
+            let work = pin!(track(&inner, sends));
+            assert!(pin!(track(&outer, work)).poll(&mut context).is_ready());
+            let waits = track(&other, nothing);
+            assert!(pin!(waits).poll(&mut context).is_pending());
+            let sent = [&outer, &inner, &other].map(|sent| sent.load(Ordering::Relaxed));
+            assert_eq!(sent, [true, true, false]);
+            WAS_SENT.set(false);
+        }
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! The tasks of one process queue for a lock in one of its clients, so that they do not vote against each other. Only
 //! the head of that queue asks the servers. Processes have the lock in turns, as for any other kind, except that each
-//! grant of a turn takes a round. Invariants: nothing is held during a pause, which ends early when a server announces a
-//! release; contention is never an error; too few servers with a vote are an error if that lasts.
+//! grant of a turn takes a round. Invariants: nothing is held during a pause, which ends early when a server announces
+//! a release; contention is never an error; too few servers with a vote are an error if that lasts.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,13 +12,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::backoff::Backoff;
-use super::guard::QuorumShare;
+use super::guard::{QuorumShare, reenter};
 use super::hold::{QuorumConfig, QuorumHold};
-use super::reenter::reenter;
 use super::rejoin::Rejoiner;
 use super::round::{QuorumGrant, QuorumRequest};
-use super::tally::Tally;
+use super::tally::{Backoff, Tally};
 use crate::api::error::{Error, Result};
 use crate::api::holder::Owner;
 use crate::engine::acquire::{
@@ -47,8 +45,8 @@ pub(super) struct Acquisition {
     pub(super) local: Arc<LocalLock>,
 }
 
-/// The end of one step of the head: another follows, after a pause or at once; or it breaks with the lock, or with `None`
-/// if that did not become free in time.
+/// The end of one step of the head: another follows, after a pause or at once; or it breaks with the lock, or with
+/// `None` if that did not become free in time.
 type Step = ControlFlow<Option<QuorumShare>>;
 
 /// The state of the head of the local queue.

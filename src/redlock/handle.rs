@@ -1,15 +1,21 @@
-//! The base of a handle on a Redlock: one handle on the member at each server, and the options of the whole.
+//! The base of a handle on a Redlock: one handle on the member at each server, the options of the whole, and the
+//! questions to all servers that acquire nothing: the holder of the lock, and its forced release.
+//!
+//! Invariant: an answer is the answer of a majority. A server that does not answer, or may have forgotten, may know of
+//! a hold that the others lack. While such servers could make a majority, there is no answer.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
 use super::round::QuorumRequest;
 use super::servers::Servers;
-use super::tally::Tally;
+use super::tally::{Tally, VoteOutcome};
 use crate::api::error::{Error, Result};
 use crate::api::handle::Handle;
-use crate::api::holder::Owner;
+use crate::api::holder::{Holder, Owner};
 use crate::api::options::{LeasePolicy, Options};
 use crate::engine::acquire::LockRequest;
 use crate::engine::counts::Mode;
@@ -30,7 +36,7 @@ pub(super) struct QuorumHandle {
 }
 
 /// How long a server has to answer with locks of this lease.
-pub(super) fn vote_timeout(lease: Duration) -> Duration {
+fn vote_timeout(lease: Duration) -> Duration {
     let timeout = (lease / VOTE_TIMEOUT_PART).clamp(VOTE_TIMEOUT_MIN, VOTE_TIMEOUT_MAX);
     timeout.min(lease / 3)
 }
@@ -114,7 +120,7 @@ impl QuorumHandle {
     }
 
     /// Returns members for questions without acquiring, with this handle's limit.
-    pub(super) fn to_inspect(&self) -> Vec<Handle> {
+    fn to_inspect(&self) -> Vec<Handle> {
         let mut members = self.members.to_vec();
         for member in &mut members {
             member.options.give_up = self.options.give_up;
@@ -151,5 +157,81 @@ impl QuorumHandle {
         let name = self.name_for(operation)?;
         let error = tally.error(operation, self.servers.addresses());
         Ok(error.of_lock(name))
+    }
+}
+
+/// Questions and commands to all servers at once without acquiring the lock.
+impl QuorumHandle {
+    /// Returns the holders that a majority of the servers names; none if there can be no majority.
+    pub(super) async fn holders(&self, operation: &'static str) -> Result<Vec<Holder>> {
+        let (count, quorum) = (self.members.len(), self.servers.quorum());
+        let mut tally = Tally::new(count, quorum);
+        let members = self.to_inspect();
+        let asked = members.iter().enumerate();
+        let mut answers: FuturesUnordered<_> = asked
+            .map(|(at, member)| async move { (at, member.holder(operation).await) })
+            .collect();
+        let (mut held, mut free) = (Vec::new(), 0);
+        while let Some((at, answer)) = answers.next().await {
+            match answer {
+                Ok(Some(holder)) => {
+                    tally.record(at, VoteOutcome::HeldElsewhere(None));
+                    held.push(holder);
+                }
+                Ok(None) => match self.servers.disqualified(at) {
+                    Some(reason) => tally.record(at, reason),
+                    None => {
+                        tally.record(at, VoteOutcome::Free);
+                        free += 1;
+                    }
+                },
+                Err(error) => tally.record(at, VoteOutcome::Failed(error)),
+            }
+            if held.len() >= quorum {
+                return Ok(held);
+            }
+            if count - free < quorum {
+                return Ok(Vec::new());
+            }
+        }
+        Err(self.error(operation, &tally)?)
+    }
+
+    /// Frees the lock on every server. Returns whether it was held. Once a majority has answered, the others have the
+    /// time of one round.
+    pub(super) async fn force_unlock(&self) -> Result<bool> {
+        let (count, quorum) = (self.members.len(), self.servers.quorum());
+        let mut tally = Tally::new(count, quorum);
+        let members = self.to_inspect();
+        let asked = members.iter().enumerate();
+        let mut answers: FuturesUnordered<_> = asked
+            .map(|(at, member)| async move { (at, member.force_unlock().await) })
+            .collect();
+        let core = self.members[0].core();
+        let slack = vote_timeout(core.timing.lease);
+        let (mut done, mut was_held) = (0, false);
+        loop {
+            let next = answers.next();
+            let answer = if done >= quorum {
+                core.clock.within(slack, next).await.flatten()
+            } else {
+                next.await
+            };
+            let Some((at, answer)) = answer else {
+                break;
+            };
+            match answer {
+                Ok(freed) => {
+                    tally.record(at, VoteOutcome::Free);
+                    done += 1;
+                    was_held |= freed;
+                }
+                Err(error) => tally.record(at, VoteOutcome::Failed(error)),
+            }
+        }
+        if done < quorum {
+            return Err(self.error("force_unlock", &tally)?);
+        }
+        Ok(was_held)
     }
 }

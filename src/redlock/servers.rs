@@ -1,4 +1,4 @@
-//! The servers of a Redlock: which can be part of it, and which have a vote at the moment.
+//! The servers of a Redlock: which can be part of it, which have a vote at the moment, and which are down.
 //!
 //! Invariant: there are as many servers as were named, whether or not they were ever seen; a server that was never seen
 //! has no vote.
@@ -14,21 +14,30 @@
 //! process that has not seen the first server. The server is asked for replicas beside its first vote.
 //!
 //! The longest lease is known for this process only; other processes may use longer ones. A lease that is seen in the
-//! way counts until it is over and some time longer (`sightings.rs`). If it is longer than all known ones, it may have
+//! way counts until it is over and some time longer ([`Sightings`]). If it is longer than all known ones, it may have
 //! begun before a server restarted that it was not seen at, so no recently started server has a vote until it is over.
-//! Besides, a round that needs the vote of a
-//! recently started server awaits the votes of all others first, because one of them may know of a holder that this
-//! server has forgotten.
-//! That ends when a majority has granted the lock that has been up for long: then no other majority is possible.
+//! Besides, a round that needs the vote of a recently started server awaits the votes of all others first, because one
+//! of them may know of a holder that this server has forgotten. That ends when a majority has granted the lock that has
+//! been up for long: then no other majority is possible.
+//!
+//! A server that is down is dead, silent or out of reach, and calls skip it ([`Health`]). The finding of one call holds
+//! for all. A server is down when it cannot be reached, when it does not answer a vote in time, or when a request to it
+//! has had no reply at all for that time. Short holds never wait for a minority, so their votes alone would not show
+//! it. Invariants: one task asks a server that is down until it answers, and then all holds that lack it are notified;
+//! the servers that are not skipped can always make a majority.
 
-use std::sync::Arc;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
-use super::health::Health;
-use super::sightings::Sightings;
 use super::tally::{HAS_REPLICAS, Tally, VoteOutcome};
 use crate::api::error::{Error, Result};
 use crate::api::options::check_lease;
@@ -36,6 +45,7 @@ use crate::client::Client;
 use crate::conn::url::{self, Target};
 use crate::conn::{Fault, Lane, Process, Transport, value};
 use crate::engine::clock::Tick;
+use crate::engine::hint::Hint;
 
 /// The operation in errors of making a Redlock.
 const NEW: &str = "redlock";
@@ -299,14 +309,212 @@ fn without_database(address: &str) -> &str {
         .map_or(address, |(server, _)| server)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::quorum;
+/// A server that is down is asked again after a random time of up to this.
+const PROBE_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-    #[test]
-    fn two_majorities_have_a_server_in_common() {
-        for (servers, majority) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)] {
-            assert_eq!(quorum(servers), majority, "of {servers}");
+/// The health of all servers of a Redlock.
+#[derive(Debug)]
+pub(super) struct Health {
+    clients: Arc<[Client]>,
+    quorum: usize,
+    /// One entry per client.
+    servers: Box<[ServerHealth]>,
+}
+
+#[derive(Debug, Default)]
+struct ServerHealth {
+    is_down: AtomicBool,
+    /// The time of the first request since its last reply, in nanoseconds of the clock; 0 without one.
+    asked: AtomicU64,
+    /// Given when it is up again.
+    up: Hint,
+}
+
+impl ServerHealth {
+    fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Acquire)
+    }
+}
+
+impl Health {
+    fn new(clients: Arc<[Client]>, quorum: usize) -> Arc<Self> {
+        let servers = clients.iter().map(|_| ServerHealth::default()).collect();
+        Arc::new(Self {
+            clients,
+            quorum,
+            servers,
+        })
+    }
+
+    pub(super) fn is_down(&self, server: usize) -> bool {
+        self.servers[server].is_down()
+    }
+
+    /// Whether the servers that are not down can make a majority.
+    pub(super) fn is_majority_up(&self) -> bool {
+        let up = self.servers.iter().filter(|server| !server.is_down());
+        up.count() >= self.quorum
+    }
+
+    /// Notes that a server is about to be asked.
+    pub(super) fn note_request(&self, server: usize) {
+        let health = &self.servers[server];
+        let asked = health.asked.load(Ordering::Relaxed);
+        if asked == 0 || self.last_reply(server).nanos() >= asked {
+            health.asked.store(self.now().nanos(), Ordering::Relaxed);
         }
+    }
+
+    /// Marks a server down if it was asked and has been silent for `timeout`.
+    pub(super) fn check_silence(self: &Arc<Self>, server: usize, timeout: Duration) {
+        let health = &self.servers[server];
+        let asked = health.asked.load(Ordering::Relaxed);
+        if asked == 0 || health.is_down() {
+            return;
+        }
+        let asked_at = Tick::ZERO.after(Duration::from_nanos(asked));
+        let is_due = asked_at.until(self.now()) > timeout;
+        if is_due && self.last_reply(server).nanos() < asked {
+            self.mark_down(server);
+        }
+    }
+
+    /// Takes over the outcome of a vote.
+    pub(super) fn note_outcome(self: &Arc<Self>, server: usize, outcome: &VoteOutcome) {
+        if outcome.is_unreachable() {
+            self.mark_down(server);
+        } else {
+            self.mark_up(server);
+        }
+    }
+
+    fn mark_down(self: &Arc<Self>, server: usize) {
+        let others = self.servers.iter().enumerate();
+        let others_up = others.filter(|(other, health)| *other != server && !health.is_down());
+        let is_majority = others_up.count() >= self.quorum;
+        if !is_majority || self.servers[server].is_down.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let watchdog = &self.clients[server].core().watchdog;
+        watchdog.drive(probe(Arc::downgrade(self), server).boxed());
+    }
+
+    fn mark_up(&self, server: usize) {
+        let health = &self.servers[server];
+        health.asked.store(0, Ordering::Relaxed);
+        if health.is_down.swap(false, Ordering::AcqRel) {
+            health.up.notify();
+        }
+    }
+
+    /// Resolves at `end`, or as soon as the server is up again; never while it is down.
+    pub(super) async fn wait_while_down(&self, server: usize, end: Tick) {
+        let health = &self.servers[server];
+        let mark = health.up.mark();
+        if health.is_down() {
+            return health.up.changed_since(mark).await;
+        }
+        tokio::select! {
+            biased;
+            () = health.up.changed_since(mark) => {}
+            () = self.clients[server].core().clock.sleep_until(end) => {}
+        }
+    }
+
+    fn last_reply(&self, server: usize) -> Tick {
+        let scripts = &self.clients[server].core().scripts;
+        scripts.transport.last_reply_at(Lane::Command, "")
+    }
+
+    fn now(&self) -> Tick {
+        self.clients[0].core().clock.now()
+    }
+}
+
+/// Asks a server that is down until it answers. Keeps neither the Redlock nor its clients alive.
+async fn probe(health: Weak<Health>, server: usize) {
+    while let Some(this) = health.upgrade() {
+        let client = this.clients[server].clone();
+        drop(this);
+        let core = client.core();
+        let closing = core.closing.mark();
+        let is_up = core.is_closed()
+            || tokio::select! {
+                biased;
+                () = core.closing.changed_since(closing) => true,
+                // An answer that refuses is reported to calls that ask.
+                answer = client.is_served() => !answer.is_err_and(|error| error.is_io()),
+            };
+        drop(client);
+        if is_up {
+            if let Some(this) = health.upgrade() {
+                this.mark_up(server);
+            }
+            return;
+        }
+        tokio::time::sleep(PROBE_PAUSE_MAX.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
+    }
+}
+
+/// A lease that is over may be requested again. The votes of servers that restart wait at most this long for that.
+const AGAIN_MAX: Duration = Duration::from_secs(600);
+
+/// Leases of others that were seen in the way of this process, which may be longer than its own.
+///
+/// A lease that was used may be used again. So it counts until it is over and then for its own length again, but for at
+/// most ten minutes (or a hundredth of the lease, by which clocks differ): a hold kept for a day would otherwise take
+/// the votes of servers that restart later. A lease that is longer than all known ones may have begun long before it
+/// was seen, so its whole length is unknown, and it is kept until when it may be alive. Invariants: the estimate of the
+/// longest lease is no shorter than the longest lease that counts, and less than twice as long; there is one entry for
+/// each power of two.
+#[derive(Debug, Default)]
+struct Sightings {
+    /// By the magnitude of the lease.
+    leases: BTreeMap<Option<u32>, Sighting>,
+    unknown_until: Tick,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sighting {
+    lease: Duration,
+    counts_until: Tick,
+}
+
+impl Sightings {
+    /// Notes a lease of another holder with this time left. `known` is the longest lease of this process.
+    fn note(&mut self, remaining: Duration, known: Duration, now: Tick) {
+        if remaining > self.longest(now).max(known) {
+            // Clocks differ by up to a hundredth.
+            let over = now.after(remaining.saturating_add(remaining / 100));
+            self.unknown_until = self.unknown_until.max(over);
+        }
+        // Clocks differ by up to a hundredth.
+        let again = remaining.min(AGAIN_MAX).max(remaining / 100);
+        let seen = Sighting {
+            lease: remaining,
+            counts_until: now.after(remaining.saturating_add(again)),
+        };
+        let size = remaining.as_nanos().checked_ilog2();
+        let known = self.leases.entry(size).or_insert(seen);
+        *known = Sighting {
+            lease: known.lease.max(seen.lease),
+            counts_until: known.counts_until.max(seen.counts_until),
+        };
+    }
+
+    /// Returns the longest lease that counts.
+    fn longest(&mut self, now: Tick) -> Duration {
+        self.forget(now);
+        let leases = self.leases.values().map(|seen| seen.lease);
+        leases.max().unwrap_or_default()
+    }
+
+    fn forget(&mut self, now: Tick) {
+        self.leases.retain(|_, seen| now < seen.counts_until);
+    }
+
+    /// Returns when all holds are over whose whole lease is not known.
+    fn unknown_until(&self) -> Tick {
+        self.unknown_until
     }
 }

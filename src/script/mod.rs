@@ -7,11 +7,9 @@
 //!
 //! ```text
 //! catalog.rs      each with the pieces it uses; call.rs: one with its keys and arguments
-//! run.rs          EVALSHA, NOSCRIPT -> EVAL, repeats; failure.rs: the reason of a missing reply
+//! run.rs          EVALSHA, NOSCRIPT -> EVAL, repeats; several holds released by plain commands, in one write
+//! failure.rs      the reason of a missing reply, and the right that a user lacks
 //! native.rs       plain commands in place of a script; payload.rs: the payload of RESTORE
-//! spare.rs        buffers of commands, used again
-//! together.rs     releases several holds by plain commands, in one write
-//! missing.rs      the right that a user lacks
 //! reply.rs        typed replies: the only place that knows status codes
 //! ```
 
@@ -20,13 +18,10 @@ pub(crate) mod catalog;
 #[cfg(test)]
 mod contract;
 mod failure;
-mod missing;
 mod native;
 mod payload;
 pub(crate) mod reply;
 mod run;
-mod spare;
-mod together;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -10,13 +10,15 @@
 //! * a release that finds nothing asks the script for the reason.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::mem;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, RedisError, RedisWrite, Value};
 
 use super::payload;
-use super::spare::Short;
 use crate::conn::error_reply::{code, is_unknown_command};
 
 /// A call by plain commands.
@@ -61,11 +63,9 @@ const DIGITS_MAX: usize = 20;
 /// The plain commands that the servers of a client support. The result of one server applies to all.
 #[derive(Debug, Default)]
 pub(crate) struct NativeState {
-    path: AtomicPath,
+    /// Its place in [`ALL`].
+    path: AtomicU8,
 }
-
-#[derive(Debug, Default)]
-struct AtomicPath(AtomicU8);
 
 const ALL: [NativePath; 5] = [
     NativePath::On,
@@ -75,27 +75,21 @@ const ALL: [NativePath; 5] = [
     NativePath::Unreadable,
 ];
 
-impl AtomicPath {
-    fn get(&self) -> NativePath {
-        ALL[usize::from(self.0.load(Ordering::Relaxed))]
+impl NativeState {
+    pub(crate) fn new(path: NativePath) -> Self {
+        let state = Self::default();
+        state.set(path);
+        state
+    }
+
+    pub(crate) fn get(&self) -> NativePath {
+        ALL[usize::from(self.path.load(Ordering::Relaxed))]
     }
 
     fn set(&self, path: NativePath) {
         let at = ALL.iter().position(|each| *each == path);
         let at = at.and_then(|at| u8::try_from(at).ok());
-        self.0.store(at.unwrap_or_default(), Ordering::Relaxed);
-    }
-}
-
-impl NativeState {
-    pub(crate) fn new(path: NativePath) -> Self {
-        let state = Self::default();
-        state.path.set(path);
-        state
-    }
-
-    pub(crate) fn get(&self) -> NativePath {
-        self.path.get()
+        self.path.store(at.unwrap_or_default(), Ordering::Relaxed);
     }
 
     pub(crate) fn may_acquire(&self) -> bool {
@@ -109,7 +103,7 @@ impl NativeState {
     /// Stops sending `RESTORE` if the server would always refuse it.
     pub(super) fn refused(&self, error: &RedisError) {
         if let Some(path) = lasting(error) {
-            self.path.set(path);
+            self.set(path);
         }
     }
 }
@@ -254,6 +248,53 @@ fn word(command: &Cmd, at: usize) -> &[u8] {
     }
 }
 
+/// The number of buffers that each thread keeps. Each takes about 1 KB at most, as names and holder ids are bounded.
+const KEPT_MAX: usize = 32;
+
+thread_local! {
+    static KEPT: RefCell<Vec<Cmd>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A command of a few short words. Its drop keeps the buffer for the next one: every call makes one, and all have about
+/// the same length. Each thread keeps a few. Invariant: their number is bounded, and a reused buffer contains nothing
+/// of the previous command.
+#[derive(Clone, Debug)]
+pub(super) struct Short(Cmd);
+
+impl Short {
+    fn new(words: &[&[u8]]) -> Self {
+        // A thread that is ending has no buffers left.
+        let kept = KEPT.try_with(|kept| kept.borrow_mut().pop());
+        let mut command = kept.ok().flatten().unwrap_or_else(|| {
+            let bytes = words.iter().map(|word| word.len()).sum();
+            Cmd::with_capacity(words.len(), bytes)
+        });
+        words.iter().for_each(|word| command.write_arg(word));
+        Self(command)
+    }
+}
+
+impl Deref for Short {
+    type Target = Cmd;
+
+    fn deref(&self) -> &Cmd {
+        &self.0
+    }
+}
+
+impl Drop for Short {
+    fn drop(&mut self) {
+        let mut command = mem::take(&mut self.0);
+        let _ = KEPT.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < KEPT_MAX {
+                command.clear();
+                kept.push(command);
+            }
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -364,5 +405,23 @@ mod tests {
         assert_eq!(all.script_keys(), [b"a", b"b"]);
         let args = ["SPUBLISH", "plain", "h:1", "c:a", "plain", "h:2", "c:b"];
         assert_eq!(all.script_args(), args.map(str::as_bytes));
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_it_said_before() {
+        let long: Vec<Vec<u8>> = (0..9).map(|word| vec![b'x'; word * 10]).collect();
+        let long: Vec<&[u8]> = long.iter().map(Vec::as_slice).collect();
+        drop(Short::new(&long));
+        let short = Short::new(&[b"HDEL", b"key", b"holder"]);
+        let mut fresh = redis::cmd("HDEL");
+        fresh.arg("key").arg("holder");
+        assert_eq!(short.get_packed_command(), fresh.get_packed_command());
+    }
+
+    #[test]
+    fn what_is_kept_has_a_bound() {
+        let many: Vec<Short> = (0..KEPT_MAX * 2).map(|_| Short::new(&[b"PING"])).collect();
+        drop(many);
+        assert_eq!(KEPT.with_borrow(Vec::len), KEPT_MAX);
     }
 }

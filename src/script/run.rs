@@ -1,7 +1,11 @@
-//! Runs a script by its SHA or its text, and repeats it until it is answered or its time is over.
+//! Runs a call: by plain commands if it has any, or by its script's SHA or text. Repeats it until it is answered or its
+//! time is over.
 //!
 //! Invariant: a call is repeated unchanged. Both the answer and the failure say whether an earlier attempt may have
 //! been executed.
+
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,8 +15,7 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, Value};
 
 use super::call::Call;
-use super::failure::{Cause, Executed, Failure, is_hopeless};
-use super::missing;
+use super::failure::{Cause, Executed, Failure, is_hopeless, missing_right};
 use super::native::{self, Native, NativeState, Release};
 use crate::conn::error_reply::{is_out_of_connections, is_temporary};
 use crate::conn::{Fault, Lane, Reason, Transport};
@@ -180,7 +183,7 @@ impl Scripts {
             if let Cause::Answered(error) = &cause
                 && !(budget.retries_after(error) && is_for_this_lane(lane, error))
             {
-                let missing = missing::right(call, error);
+                let missing = missing_right(call, error);
                 let failure = Failure::new(executed(first_sent), cause).missing(missing);
                 return Err(self.failed(call, failure));
             }
@@ -298,8 +301,44 @@ impl Scripts {
         }
     }
 
+    /// Releases several holds by plain commands, in one write.
+    ///
+    /// The server does not execute them in one step, and need not, because the holds are independent. Invariants: all
+    /// holds are released before the first notification, because a waiter for several locks asks again as soon as it is
+    /// notified; the script returns the reason for each hold that was missing; a hold that was released here does not
+    /// count as lost when the call is repeated.
+    async fn release_all(
+        &self,
+        call: &Call,
+        all: &[Release],
+        attempt: Attempt,
+        reply: Duration,
+    ) -> Result<Value, Fault> {
+        let given_up = all.iter().map(|each| &*each.hdel);
+        let told = all.iter().map(|each| &*each.tell);
+        let commands: Vec<&Cmd> = given_up.chain(told).collect();
+        let transport = &self.transport;
+        let replies = transport.send_together(attempt.lane, &call.route, &commands, reply);
+        let released = native::released_each(&replies.await?, all.len());
+        if released.iter().all(Option::is_some) {
+            return Ok(Value::Array(released.into_iter().flatten().collect()));
+        }
+        let left = self.clock.now().until(attempt.end);
+        match self.by_script(call, attempt, left).await {
+            Ok(said) => Ok(native::merged(released, said)),
+            // A repeat will not find the holds that were released here, as after a lost answer.
+            Err(fault) if released.iter().any(Option::is_some) => Err(match fault {
+                Fault::Unsent(why) => Fault::Unknown(why),
+                Fault::Declined(error) => Fault::Unknown(error.into()),
+                Fault::Answered(error) if is_temporary(&error) => Fault::Unknown(error.into()),
+                fault => fault,
+            }),
+            Err(fault) => Err(fault),
+        }
+    }
+
     /// Runs the script by its SHA, or by its text if the server does not know the SHA.
-    pub(super) async fn by_script(
+    async fn by_script(
         &self,
         call: &Call,
         attempt: Attempt,
@@ -322,9 +361,9 @@ impl Scripts {
 
 /// One attempt to have a call answered.
 #[derive(Clone, Copy)]
-pub(super) struct Attempt {
-    pub(super) lane: Lane,
-    pub(super) end: Tick,
+struct Attempt {
+    lane: Lane,
+    end: Tick,
     /// No earlier attempt may have been executed.
     is_first: bool,
 }

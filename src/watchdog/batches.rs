@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::leased::{Due, Leased, RenewalRequest};
+use super::leased::{Due, Leased, RenewalRequest, Shared};
 use super::schedule::{DueEntry, Schedule};
-use super::shared::Shared;
 use crate::conn::RENEWAL_WAIT_MIN;
 use crate::engine::clock::Tick;
 use crate::script::Scripts;

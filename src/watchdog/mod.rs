@@ -10,18 +10,17 @@
 //!   [`LOOK_MAX`](crate::engine::clock::LOOK_MAX) or more often.
 //!
 //! ```text
-//! leased.rs       the trait of everything with a lease
+//! leased.rs       the trait of everything with a lease; what the handle and the task share
 //! schedule.rs     pure: when each is due, and which wait for room at their server
-//! outages.rs      pure: which holds fail at which server, and when that is reported
-//! batches.rs      due renewals in batches by server; task.rs: the loop, and background work
+//! batches.rs      due renewals in batches by server
+//! task.rs         the loop, and background work; which holds fail at which server, and when that is reported
 //! ```
 
 mod batches;
 mod leased;
-mod outages;
 mod schedule;
-mod shared;
 mod task;
+
 #[cfg(test)]
 mod tests;
 
@@ -39,9 +38,9 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::script::Scripts;
 pub(crate) use batches::BATCH_HOLDS_MAX;
+pub(crate) use leased::Work;
 pub(crate) use leased::{Due, Leased, RenewalRequest};
-pub(crate) use shared::Work;
-use shared::{Job, Shared};
+use leased::{Job, Shared};
 
 /// The handle of the task. The task ends when the last handle is dropped.
 #[derive(Debug)]

@@ -1,21 +1,19 @@
 //! A cluster: each command goes to the node that serves the slot of its key.
 //!
-//! We route commands ourselves ([`Router`]), with one server per node, because order and outcome matter more here
-//! than convenience: a command is sent again only if a node replied that it did not execute it. A task keeps the map
-//! of slots up to date ([`refresh`]).
+//! We route commands ourselves, with one server per node, because order and outcome matter more here than convenience:
+//! a command is sent again only if a node replied that it did not execute it. With sharded channels, each node has a
+//! link for subscriptions only ([`PushState`](super::push::PushState) gives the reason), and commands that must follow
+//! a subscription wait until it has ended.
 //!
-//! With sharded channels, each node has a link for subscriptions only ([`PushState`](super::push::PushState) gives
-//! the reason), and commands that must follow a subscription wait until it has ended ([`subscribe_barrier`]).
+//! ```text
+//! map.rs          pure: slots, views of nodes, redirections
+//! route.rs        the node for each command; redirections followed; the barrier behind subscriptions
+//! refresh.rs      the task that keeps the map up to date, and the questions to nodes
+//! ```
 
-mod discover;
-mod membership;
-mod poll;
-mod redirect;
+mod map;
 mod refresh;
 mod route;
-mod slots;
-mod subscribe_barrier;
-mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,14 +23,13 @@ use futures_util::future::BoxFuture;
 use redis::ConnectionInfo;
 use tokio::task::AbortHandle;
 
+use self::map::slot_of;
 use self::route::Router;
-use self::slots::slot_of;
 use super::address::Address;
 use super::error_reply::connect_error;
-use super::nodes::Nodes;
 use super::setup::Setup;
-use super::topology::Transport;
-use super::transport::{Channels, Commands, Fault, Lane, LinkState, Replies};
+use super::single::Nodes;
+use super::transport::{Channels, Commands, Fault, Lane, LinkState, Replies, Transport};
 use crate::api::error::Error;
 
 #[derive(Debug)]
@@ -49,10 +46,10 @@ impl Cluster {
         setup: Setup,
     ) -> Result<Self, Error> {
         let nodes = Nodes::new(model, setup);
-        let (answered, view) = discover::discover(&nodes, &seeds, None, &seeds)
+        let (answered, view) = refresh::discover(&nodes, &seeds, None, &seeds)
             .await
             .map_err(no_seed)?;
-        let channels = discover::channels(&nodes, &answered).await;
+        let channels = refresh::channels(&nodes, &answered).await;
         let channels = channels.map_err(|fault| connect_error(fault, &answered.to_string()))?;
         let router = Arc::new(Router::new(nodes, seeds, channels));
         let mark = router.refresh_wanted.mark();

@@ -1,29 +1,42 @@
-//! The task that keeps the map of a cluster up to date.
+//! How the map of a cluster stays up to date: the task that refreshes it, the questions to nodes, and the polls between
+//! refreshes.
 //!
-//! It refreshes the map after a hint that it is old: a redirection, a node that cannot be reached or does not reply,
-//! a connection that ends by itself, or an error that the cluster is down. Refreshes keep a distance, which grows
-//! while they find nothing new, so that a thousand clients do not overload a cluster in trouble. A refresh without a
-//! reply is repeated. A client that sends nothing gets no hint from a node that hangs, nor when another takes over
-//! later, so one node is polled in between ([`super::poll`]).
+//! The task refreshes the map after a hint that it is old: a redirection, a node that cannot be reached or does not
+//! reply, a connection that ends by itself, or an error that the cluster is down. Refreshes keep a distance, which
+//! grows while they find nothing new, so that a thousand clients do not overload a cluster in trouble. A refresh
+//! without a reply is repeated. A client that sends nothing gets no hint from a node that hangs, nor when another takes
+//! over later, so one node is polled in between, over an open connection. Invariant: a node that always disagrees with
+//! the others, for example because it announces other addresses, does not cause endless refreshes.
 //!
 //! A new map has three consequences. A node that no longer serves any slot was taken over by another, which may lack
 //! some of its writes: every hold is checked, once for each refresh. A slot that migrates takes its keys along and
 //! concerns no hold, so the move of a thousand slots causes no renewals. Connections to a node that serves nothing
 //! are closed. So is a connection with a sharded channel in a slot that its node no longer serves; closing it reports
 //! the gap. Messages on plain channels reach every node.
+//!
+//! A refresh asks a few nodes at once, each on its own connection that ends with the reply, so this delays no other
+//! command and leaves nothing behind. The first good reply is not enough, because a node that is alone on its side of a
+//! partition keeps an old map for a while. The other nodes get a moment longer. A node that considers the cluster to be
+//! working wins, then the one with more failovers (`cluster_current_epoch`). Views of another cluster do not count
+//! (see `map.rs`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::Value;
 use tokio::task::JoinSet;
 
-use super::discover::{ASKED_MAX, discover};
-use super::poll::MapPoller;
+use super::map::{Range, SlotMap, Told, View, best, is_ours, slot_of};
 use super::route::Router;
-use super::slots::{SlotMap, slot_of};
-use super::view::View;
 use crate::conn::address::Address;
-use crate::conn::transport::Lane;
+use crate::conn::error_reply::is_temporary;
+use crate::conn::link::{Link, Purpose};
+use crate::conn::setup::{Setup, tcp_settings};
+use crate::conn::single::Nodes;
+use crate::conn::transport::{Channels, Fault, Lane};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
 
@@ -141,5 +154,221 @@ impl Router {
         if was_taken_over {
             self.nodes.setup().events.moved();
         }
+    }
+}
+
+/// Nodes asked at once.
+const ASKED_AT_ONCE: usize = 3;
+
+/// Nodes asked in total.
+const ASKED_MAX: usize = 15;
+
+/// More nodes are asked after this long without a good reply.
+const STAGGER: Duration = Duration::from_millis(200);
+
+/// The time that other nodes have after the first good reply.
+const GRACE: Duration = Duration::from_millis(30);
+
+/// Asks these nodes in order until one has a map of a working cluster that is no older than `last`. Returns the best
+/// map otherwise, with the node that has it.
+pub(super) async fn discover(
+    nodes: &Nodes,
+    addresses: &[Address],
+    last: Option<&View>,
+    seeds: &[Address],
+) -> Result<Told, Vec<(Address, Fault)>> {
+    let clock = nodes.setup().clock;
+    let addresses = &addresses[..addresses.len().min(ASKED_MAX)];
+    let mut rounds = addresses.chunks(ASKED_AT_ONCE);
+    let first = rounds.next().unwrap_or_default().iter();
+    let mut asked: FuturesUnordered<_> = first.map(|address| ask(nodes, address)).collect();
+    let epoch = last.map_or(0, |last| last.epoch);
+    let mut told: Vec<Told> = Vec::new();
+    let mut faults = Vec::new();
+    let mut is_good = false;
+    loop {
+        let wait = if is_good { GRACE } else { STAGGER };
+        let reply = if asked.is_empty() {
+            None
+        } else {
+            clock.within(wait, asked.next()).await.flatten()
+        };
+        match reply {
+            Some((address, Ok(view))) => {
+                is_good |= is_ours(&view, last) && view.is_ok && view.epoch >= epoch;
+                told.push((address.clone(), view));
+            }
+            Some((address, Err(fault))) => faults.push((address.clone(), fault)),
+            None if is_good => break,
+            // The nodes asked so far are slow, or have no good map.
+            None => match rounds.next() {
+                Some(more) => asked.extend(more.iter().map(|address| ask(nodes, address))),
+                None if asked.is_empty() => break,
+                None => {}
+            },
+        }
+    }
+    best(told, last, seeds).ok_or(faults)
+}
+
+async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<View, Fault>) {
+    let link = temporary_link(nodes, address);
+    let limit = limit(nodes);
+    let mut info = redis::cmd("CLUSTER");
+    info.arg("INFO");
+    let (slots, info) = join(slots(&link, limit), link.send(&info, limit)).await;
+    let view = slots.and_then(|slots| {
+        let view = View::of(&slots, info.ok().as_ref(), address)
+            .ok_or("its reply to CLUSTER SLOTS is not a map of slots")
+            // The node may have been removed from its cluster.
+            .and_then(|view| {
+                if view.ranges.is_empty() {
+                    return Err("it knows no node that serves a slot: is the cluster created?");
+                }
+                Ok(view)
+            });
+        let view = view.map(|view| view.with_addresses(|announced| nodes.resolve(announced)));
+        view.map_err(|why| Fault::Unsent(format!("{address}: {why}").into()))
+    });
+    (address, view)
+}
+
+/// Asks one node only for its map.
+async fn slots(link: &Link, limit: Duration) -> Result<Value, Fault> {
+    let mut ask = redis::cmd("CLUSTER");
+    ask.arg("SLOTS");
+    link.send(&ask, limit).await
+}
+
+/// Decides as Redisson does: channels are sharded if the first node that is asked supports it.
+pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channels, Fault> {
+    let mut ask = redis::cmd("PUBSUB");
+    ask.arg("SHARDNUMSUB");
+    let link = temporary_link(nodes, address);
+    match link.send(&ask, limit(nodes)).await {
+        Ok(_) => Ok(Channels::Sharded),
+        Err(Fault::Answered(no)) if !is_temporary(&no) => Ok(Channels::Plain),
+        // The answer is unknown, and messages on the wrong kind of channel would reach no subscriber.
+        Err(fault) => Err(fault),
+    }
+}
+
+/// The time for the steps of a connection, and one more.
+fn limit(nodes: &Nodes) -> Duration {
+    nodes.setup().step_timeout.saturating_mul(4)
+}
+
+/// A link for one question.
+fn temporary_link(nodes: &Nodes, address: &Address) -> Link {
+    let setup = nodes.setup();
+    let label = format!("lockset-map-{}", setup.client_id);
+    let setup = Setup {
+        // The end of this connection says nothing about the server.
+        disconnected: Arc::default(),
+        ..setup.clone()
+    };
+    let info = nodes.info(address).set_tcp_settings(tcp_settings());
+    Link::new(
+        info,
+        label,
+        &setup,
+        nodes.at(address).reachability(),
+        &Arc::default(),
+        Purpose::Calls,
+    )
+}
+
+/// The longest pause between two polls: doubled from [`PAUSE_FIRST`], plus up to a half.
+const POLL_PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// The time that a node has to reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The most refreshes that one dissenting map causes.
+const REFRESHES_MAX: u32 = 3;
+
+/// Polls the map between refreshes.
+#[derive(Debug, Default)]
+struct MapPoller {
+    /// Maps of single nodes that differ from the map in use, with the number of times that each was seen.
+    dissenting: HashMap<Address, (Vec<Range>, u32)>,
+}
+
+impl MapPoller {
+    /// Resolves on a hint after `mark`, or when a node has a map other than `last`.
+    async fn until_refresh_wanted(&mut self, router: &Router, last: &View, mark: Mark) {
+        let mut pause = PAUSE_FIRST;
+        let polls = async {
+            loop {
+                // Spread, so that clients do not poll at the same moment.
+                tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64() / 2.0)).await;
+                pause = POLL_PAUSE_MAX.min(pause * 2);
+                if self.poll(router, last).await {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = router.refresh_wanted.changed_since(mark) => {}
+            () = polls => {}
+        }
+    }
+
+    /// Asks a random node. Returns whether it has another map or does not reply.
+    async fn poll(&mut self, router: &Router, last: &View) -> bool {
+        let mut nodes = router.map.read().nodes();
+        nodes.retain(|node| node.server.link(Lane::Command).is_open());
+        let Some(node) = fastrand::choice(nodes) else {
+            // The next command finds out.
+            return false;
+        };
+        match slots(node.server.link(Lane::Command), REPLY_TIMEOUT).await {
+            Ok(reply) => View::of(&reply, None, &node.address)
+                .map(|view| view.with_addresses(|announced| router.nodes.resolve(announced)))
+                .is_some_and(|view| self.is_new(node.address, view.ranges, &last.ranges)),
+            Err(Fault::Answered(_)) => false,
+            Err(_) => true,
+        }
+    }
+
+    fn is_new(&mut self, node: Address, shown: Vec<Range>, known: &[Range]) -> bool {
+        if shown == known {
+            self.dissenting.remove(&node);
+            return false;
+        }
+        let (before, times) = self.dissenting.entry(node).or_default();
+        if *before != shown {
+            (*before, *times) = (shown, 0);
+        }
+        *times += 1;
+        *times <= REFRESHES_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_never_agrees_stops_causing_refreshes() {
+        let at = |port| Address {
+            host: "h".into(),
+            port,
+        };
+        let map = |port| vec![(0, 16_383, at(port))];
+        let mut poller = MapPoller::default();
+        assert!(!poller.is_new(at(1), map(1), &map(1)));
+        for round in 1..10 {
+            let is_new = poller.is_new(at(1), map(2), &map(1));
+            assert_eq!(is_new, round <= REFRESHES_MAX, "{round}");
+        }
+        assert!(poller.is_new(at(2), map(2), &map(1)), "another node");
+        assert!(poller.is_new(at(1), map(3), &map(1)), "another map");
+        assert!(!poller.is_new(at(1), map(1), &map(1)));
+        assert!(
+            poller.is_new(at(1), map(3), &map(1)),
+            "it had agreed in between"
+        );
     }
 }

@@ -3,7 +3,11 @@
 //! Invariant: the undoing of an attempt does not overtake it. A command is sent again only while its caller drives
 //! it, so an abandoned attempt is in one place at most, and its undoing follows on the same path.
 //! docs/design/ordering.md has the argument.
+//!
+//! Invariant: a command that relies on a subscription, and takes another connection than that, passes the barrier of
+//! its slot. It has then waited for every earlier subscription in that slot, at any node.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +15,13 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use redis::{Cmd, RedisError, Value};
 
-use super::redirect::{Redirect, is_half_done};
-use super::slots::{SlotMap, slot_of};
-use super::subscribe_barrier::SubscribeBarrier;
+use super::map::{Redirect, SlotMap, is_half_done, slot_of};
 use crate::conn::address::Address;
 use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
-use crate::conn::nodes::Nodes;
-use crate::conn::single::SingleServer;
+use crate::conn::single::{Nodes, SingleServer};
 use crate::conn::transport::{Channels, Commands, Fault, Lane, Reason, Replies};
-use crate::engine::hint::Hint;
+use crate::engine::hint::{Hint, Mark};
 
 /// The redirections that one command follows. Nodes that still contradict each other need more time.
 const REDIRECTIONS_MAX: usize = 5;
@@ -162,7 +163,7 @@ impl Router {
         let has_barrier = lane == Lane::Push && self.channels == Channels::Sharded;
         let _subscribing = (has_barrier && subscribes).then(|| self.barrier.begin(slot));
         if has_barrier && !subscribes {
-            let ended = self.barrier.pending(slot).ended();
+            let ended = self.barrier.pending(slot);
             if clock.within(limit, ended).await.is_none() {
                 let message = format!("no reply to a subscription within {limit:?}");
                 return Err(Fault::Unsent(Reason::timed_out(message)));
@@ -268,5 +269,85 @@ fn is_about_a_subscription(commands: &[&Cmd]) -> bool {
     {
         Some(redis::Arg::Simple(verb)) => verb.ends_with(b"SUBSCRIBE"),
         _ => false,
+    }
+}
+
+/// Keeps attempts behind the subscriptions that they rely on, where the two take different connections.
+#[derive(Debug, Default)]
+struct SubscribeBarrier {
+    /// The subscriptions in flight, by slot.
+    in_flight: Mutex<HashMap<u16, Vec<Arc<Hint>>>>,
+}
+
+impl SubscribeBarrier {
+    /// Begins a subscription, which ends when the result is dropped.
+    fn begin(&self, slot: u16) -> Subscribing<'_> {
+        let ended = Arc::<Hint>::default();
+        let mut in_flight = self.in_flight.lock();
+        in_flight.entry(slot).or_default().push(Arc::clone(&ended));
+        Subscribing {
+            barrier: self,
+            slot,
+            ended,
+        }
+    }
+
+    /// Resolves when the subscriptions that are in flight now have ended.
+    fn pending(&self, slot: u16) -> impl Future<Output = ()> + use<> {
+        let in_flight = self.in_flight.lock();
+        let pending = in_flight.get(&slot).into_iter().flatten();
+        let pending: Vec<(Arc<Hint>, Mark)> = pending
+            .map(|ended| (Arc::clone(ended), ended.mark()))
+            .collect();
+        async move {
+            for (ended, mark) in pending {
+                ended.changed_since(mark).await;
+            }
+        }
+    }
+}
+
+struct Subscribing<'a> {
+    barrier: &'a SubscribeBarrier,
+    slot: u16,
+    ended: Arc<Hint>,
+}
+
+impl Drop for Subscribing<'_> {
+    fn drop(&mut self) {
+        let mut in_flight = self.barrier.in_flight.lock();
+        if let Some(pending) = in_flight.get_mut(&self.slot) {
+            pending.retain(|ended| !Arc::ptr_eq(ended, &self.ended));
+            if pending.is_empty() {
+                in_flight.remove(&self.slot);
+            }
+        }
+        drop(in_flight);
+        self.ended.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn an_attempt_waits_for_subscriptions_that_began_before_it_in_its_slot() {
+        let barrier = SubscribeBarrier::default();
+        let first = barrier.begin(7);
+        let second = barrier.begin(7);
+        let pending = barrier.pending(7);
+        let third = barrier.begin(7);
+        let mut passed = Box::pin(pending);
+        assert!(barrier.pending(8).now_or_never().is_some());
+        drop(second);
+        assert!(passed.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(passed.now_or_never().is_some(), "the third came later");
+        assert!(barrier.pending(7).now_or_never().is_none());
+        drop(third);
+        assert!(barrier.pending(7).now_or_never().is_some());
+        assert!(barrier.in_flight.lock().is_empty());
     }
 }

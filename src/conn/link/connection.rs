@@ -1,18 +1,37 @@
-//! One connection to one server, ready for use, with the time of its last reply.
+//! One connection to one server: its socket, the scripts that were loaded over it, and the time of its last reply.
+//!
+//! The first call of a script on a connection is sent behind a command that loads the script, in the same write. A new
+//! client therefore sends only the scripts that it uses, and needs no round trip for them. If the call alone were sent,
+//! a server might answer `NOSCRIPT`, and another command could be executed before the second attempt with the text.
+//! Invariant: a script counts as loaded only when the command that loads it is ahead of all later ones.
+//!
+//! A socket is connected as the client library does: to all addresses of a name at once, and the first that answers is
+//! used.
 
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join;
-use redis::{Cmd, ErrorKind, RedisError, Value};
+use futures_util::future::{join, select_ok};
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::SockRef;
+use redis::{Arg, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 
-use super::loaded_scripts::{LoadedScripts, Loads};
-use super::shared_process::Generation;
-use super::shared_tick::SharedTick;
-use super::socket::Socket;
+use super::server::Generation;
+use super::wire::{SharedTick, Wire, WireParams, timed_out};
 use crate::conn::push::PushState;
+use crate::conn::setup::{FindScript, Network};
+use crate::conn::tls::Security;
 use crate::conn::transport::Replies;
 use crate::engine::clock::{Clock, Tick};
+use crate::engine::hint::Hint;
 
 /// The replies to a request. `None`: some reply is missing after its limit.
 type Exchanged = Option<Result<Replies, RedisError>>;
@@ -38,7 +57,7 @@ impl Connection {
         clock: Clock,
         last_reply: SharedTick,
         generation: Generation,
-        scripts: LoadedScripts,
+        scripts: FindScript,
     ) -> Self {
         // A reply read at this instant must count as later.
         let made = clock.now().before(Duration::from_nanos(1));
@@ -49,7 +68,7 @@ impl Connection {
             generation,
             last_reply,
             given_up: SharedTick::default(),
-            scripts,
+            scripts: LoadedScripts::new(scripts),
             push,
         }
     }
@@ -127,134 +146,171 @@ impl Connection {
     }
 }
 
-/// Whether a server replies to `SCRIPT LOAD` like this. One that refuses it refuses the call, too, which is then repeated
-/// with the text of its script.
+/// Whether a server replies to `SCRIPT LOAD` like this. One that refuses it refuses the call, too, which is then
+/// repeated with the text of its script.
 fn is_of_load(reply: &Value) -> bool {
     let is_text = matches!(reply, Value::BulkString(_) | Value::SimpleString(_));
     is_text || matches!(reply, Value::ServerError(_))
 }
 
-#[cfg(test)]
-mod tests {
-    use redis::{IntoConnectionInfo, ProtocolVersion};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+#[derive(Debug)]
+struct LoadedScripts {
+    find: FindScript,
+    /// One bit for each script.
+    loaded: AtomicU64,
+}
 
-    use super::*;
-    use crate::conn::link::first_bytes::FirstBytes;
-    use crate::conn::link::socket::DialParams;
-    use crate::conn::link::wire::WireParams;
-    use crate::conn::network::Network;
+/// The commands that load the scripts of one request.
+struct Loads {
+    commands: Vec<Cmd>,
+    scripts: u64,
+}
 
-    /// A connection, and the time of its last reply.
-    async fn connected(listener: &TcpListener) -> (Socket, Arc<PushState>, SharedTick) {
-        let url = format!("redis://{}", listener.local_addr().unwrap());
-        let info = url.into_connection_info().unwrap();
-        let push = Arc::new(PushState::new(None));
-        let last_reply = SharedTick::default();
-        let wire = WireParams {
-            clock: Clock::System,
-            protocol: ProtocolVersion::RESP2,
-            silence: Duration::from_secs(5),
-            last_reply: last_reply.clone(),
-            push: Arc::clone(&push),
-            first_bytes: FirstBytes::default(),
-        };
-        let terms = DialParams {
-            info: &info,
-            security: &Default::default(),
-            limit: Duration::from_secs(5),
-            wire: &wire,
-            disconnected: &Arc::default(),
-            network: &Network::System,
-        };
-        let socket = Socket::connect(terms).await.unwrap();
-        (socket, push, last_reply)
-    }
-
-    fn connection(socket: Socket, push: Arc<PushState>, last_reply: SharedTick) -> Connection {
-        let script = |sha: &[u8]| (sha == b"known").then_some((3, "return 1"));
-        Connection::new(
-            socket,
-            push,
-            Clock::System,
-            last_reply,
-            Generation::default(),
-            LoadedScripts::new(script),
-        )
-    }
-
-    #[tokio::test]
-    async fn a_reply_that_nobody_waits_for_any_more_says_that_the_server_is_alive() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (socket, push, last_reply) = connected(&listener).await;
-        let (mut server, _) = listener.accept().await.unwrap();
-        let connection = connection(socket, push, last_reply);
-        let ping = redis::cmd("PING");
-        let limit = Duration::from_millis(10);
-        assert!(connection.exchange(&[&ping], limit).await.is_none());
-        let gave_up = Clock::System.now();
-        assert!(connection.last_reply_at() < gave_up);
-        server.write_all(b"+PONG\r\n").await.unwrap();
-        let is_noted = async {
-            while connection.last_reply_at() < gave_up {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        let noted = tokio::time::timeout(Duration::from_secs(10), is_noted).await;
-        noted.expect("it is noted");
-    }
-
-    #[tokio::test]
-    async fn a_script_is_loaded_in_the_write_of_its_first_call() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (socket, push, last_reply) = connected(&listener).await;
-        let (mut server, _) = listener.accept().await.unwrap();
-        let connection = connection(socket, push, last_reply);
-        let [known, other] = ["known", "other"].map(|sha| {
-            let mut call = redis::cmd("EVALSHA");
-            call.arg(sha).arg(0);
-            call
-        });
-        let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg("return 1");
-        let limit = Duration::from_secs(10);
-        for (asked, loads) in [
-            (&[&other][..], false),
-            (&[&known, &known], true),
-            (&[&known], false),
-        ] {
-            let mut expected = Vec::new();
-            for command in loads.then_some(&load).iter().chain(asked) {
-                expected.extend(command.get_packed_command());
-            }
-            let replies = b"+x\r\n".repeat(asked.len() + usize::from(loads));
-            let served = async {
-                let mut received = vec![0; expected.len()];
-                server.read_exact(&mut received).await.unwrap();
-                assert_eq!(received, expected);
-                server.write_all(&replies).await.unwrap();
-            };
-            let (answered, ()) = join(connection.exchange(asked, limit), served).await;
-            assert_eq!(answered.unwrap().unwrap().all().len(), asked.len());
+impl LoadedScripts {
+    fn new(find: FindScript) -> Self {
+        Self {
+            find,
+            loaded: AtomicU64::new(0),
         }
     }
 
-    #[tokio::test]
-    async fn of_those_who_gave_up_the_one_that_was_sent_first_tells_of_a_silence() {
-        const SILENCE: Duration = Duration::from_secs(1);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (socket, push, last_reply) = connected(&listener).await;
-        let connection = connection(socket, push, last_reply.clone());
-        last_reply.set(Tick::ZERO);
-        let at = |millis| Tick::ZERO.after(Duration::from_millis(millis));
-        let is_silent = |sent, now| connection.is_silent(at(sent), at(now), SILENCE);
-        assert!(!is_silent(1_900, 1_950), "for 50 ms");
-        assert!(is_silent(1_000, 2_000), "this call was sent first");
-        assert!(is_silent(2_100, 2_150), "there was no reply since");
-        last_reply.set(at(2_160));
-        assert!(!is_silent(2_155, 2_900), "there was a reply since");
-        assert!(!is_silent(2_200, 3_150), "for 950 ms");
-        assert!(is_silent(3_190, 3_200), "for a second, over two calls");
+    /// What has to be sent before `commands`; `None` if they run only loaded scripts, or none.
+    fn missing(&self, commands: &[&Cmd]) -> Option<Loads> {
+        let loaded = self.loaded.load(Ordering::Acquire);
+        let mut loads = None;
+        for (script, text) in commands.iter().filter_map(|command| self.script(command)) {
+            let script = 1 << script;
+            let loads = loads.get_or_insert_with(|| Loads {
+                commands: Vec::new(),
+                scripts: 0,
+            });
+            if (loaded | loads.scripts) & script == 0 {
+                let mut load = redis::cmd("SCRIPT");
+                load.arg("LOAD").arg(text);
+                loads.commands.push(load);
+                loads.scripts |= script;
+            }
+        }
+        loads.filter(|loads| loads.scripts != 0)
     }
+
+    /// These have been handed over to the connection.
+    fn are_sent(&self, loads: &Loads) {
+        self.loaded.fetch_or(loads.scripts, Ordering::AcqRel);
+    }
+
+    fn script(&self, command: &Cmd) -> Option<(u8, &'static str)> {
+        let mut args = command.args_iter();
+        match (args.next()?, args.next()?) {
+            (Arg::Simple(b"EVALSHA"), Arg::Simple(sha)) => (self.find)(sha),
+            _ => None,
+        }
+    }
+}
+
+/// The settings of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DialParams<'a> {
+    pub(crate) info: &'a ConnectionInfo,
+    pub(crate) security: &'a Security,
+    /// The time for each step of connecting.
+    pub(crate) limit: Duration,
+    pub(crate) wire: &'a WireParams,
+    /// Given when the connection ends by itself.
+    pub(crate) disconnected: &'a Arc<Hint>,
+    pub(crate) network: &'a Network,
+}
+
+impl DialParams<'_> {
+    async fn connected<S>(
+        &self,
+        stream: impl Future<Output = Result<S, RedisError>>,
+    ) -> Result<S, RedisError> {
+        let connected = self.wire.clock.within(self.limit, stream).await;
+        connected.unwrap_or_else(|| Err(timed_out("connection", self.limit)))
+    }
+}
+
+/// A connection with the task behind it, which ends on drop.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) wire: Wire,
+    driver: AbortHandle,
+}
+
+impl Socket {
+    /// Makes a connection, on which nothing was sent yet.
+    pub(crate) async fn connect(terms: DialParams<'_>) -> Result<Self, RedisError> {
+        let settings = terms.info.tcp_settings();
+        #[cfg(feature = "testing")]
+        if let (Network::Simulated(there), ConnectionAddr::Tcp(host, port)) =
+            (terms.network, terms.info.addr())
+        {
+            let stream = async { Ok(there.connect(host, *port).await?) };
+            let stream = terms.connected(stream).await?;
+            return Ok(Self::over(stream, terms));
+        }
+        match terms.info.addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                let stream = connect_tcp(host, *port, settings);
+                let stream = terms.connected(stream).await?;
+                Ok(Self::over(stream, terms))
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => {
+                let stream = tokio::net::UnixStream::connect(path).await?;
+                Ok(Self::over(stream, terms))
+            }
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                let secured = async {
+                    let stream = connect_tcp(host, *port, settings).await?;
+                    terms.security.secure(host, stream).await
+                };
+                let stream = terms.connected(secured).await?;
+                Ok(Self::over(stream, terms))
+            }
+            other => {
+                let what = "no such kind of connection";
+                Err((ErrorKind::InvalidClientConfig, what, other.to_string()).into())
+            }
+        }
+    }
+
+    fn over<S>(stream: S, terms: DialParams<'_>) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (wire, driver) = Wire::new(stream, terms.wire.clone());
+        let disconnected = Arc::clone(terms.disconnected);
+        let driver = terms.network.spawn(async move {
+            driver.await;
+            disconnected.notify();
+        });
+        Self { wire, driver }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+async fn connect_tcp(
+    host: &str,
+    port: u16,
+    settings: &TcpSettings,
+) -> Result<TcpStream, RedisError> {
+    let addresses = tokio::net::lookup_host((host, port)).await?;
+    let attempts: Vec<_> = addresses.map(TcpStream::connect).map(Box::pin).collect();
+    if attempts.is_empty() {
+        let why = "No address found for host";
+        return Err((ErrorKind::InvalidClientConfig, why).into());
+    }
+    let (stream, _) = select_ok(attempts).await?;
+    stream.set_nodelay(settings.nodelay())?;
+    if let Some(keepalive) = settings.keepalive() {
+        SockRef::from(&stream).set_tcp_keepalive(keepalive)?;
+    }
+    Ok(stream)
 }

@@ -1,27 +1,21 @@
-//! Makes one connection to one server, and diagnoses failures.
+//! Makes one connection of a link to its server, diagnoses failures, and reports a connection that replaces another.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use tokio::runtime::Handle;
 
-use super::connection::Connection;
-use super::first_bytes::{FirstBytes, Meaning};
+use super::connection::{Connection, DialParams, Socket};
 use super::handshake::Handshake;
-use super::loaded_scripts::LoadedScripts;
-use super::reachability::Reachability;
-use super::reconnects::Reconnects;
-use super::shared_process::{Generation, SharedProcess};
-use super::shared_tick::SharedTick;
-use super::socket::{DialParams, Socket};
-use super::wire::WireParams;
+use super::server::{Generation, Reachability, SharedProcess};
+use super::wire::{FirstBytes, Meaning, SharedTick, WireParams};
 use crate::conn::address::Address;
-use crate::conn::error_reply::without_arguments;
-use crate::conn::network::Network;
+use crate::conn::error_reply::{CHECK_TLS, USE_TLS, may_pass, tls_advice, without_arguments};
 use crate::conn::push::PushState;
-use crate::conn::setup::{FindScript, Setup};
-use crate::conn::tls::{self, Security};
+use crate::conn::setup::{FindScript, Network, Setup};
+use crate::conn::tls::Security;
 use crate::conn::transport::{EventHandler, Fault, Reason};
 use crate::engine::clock::Clock;
 use crate::engine::hint::Hint;
@@ -30,23 +24,27 @@ use crate::engine::hint::Hint;
 pub(super) struct Connector {
     info: ConnectionInfo,
     /// The address of the server, for messages.
-    endpoint: Arc<str>,
-    clock: Clock,
-    network: Network,
+    pub(super) endpoint: Arc<str>,
+    pub(super) clock: Clock,
+    pub(super) network: Network,
     /// The longest time for one step of connecting.
     step_timeout: Duration,
     /// Shared by all links to the server.
     reachability: Arc<Reachability>,
-    /// Receives the messages of a push connection.
-    events: Option<Arc<dyn EventHandler>>,
+    events: Arc<dyn EventHandler>,
+    /// Whether the events receive messages, as on a push connection.
+    takes_messages: bool,
     security: Security,
     scripts: FindScript,
     /// Given when a connection has ended by itself.
     disconnected: Arc<Hint>,
     handshake: Handshake,
-    reconnects: Reconnects,
+    /// `None` for a helper's connection that is not one of the client's lanes.
+    lane: Option<&'static str>,
+    /// Whether there was a connection before.
+    has_connected: AtomicBool,
     /// The client's runtime. Other runtimes may stand still at any time.
-    runtime: Handle,
+    pub(super) runtime: Handle,
     /// A connection without a reply for this long is silent.
     silence: Duration,
     /// Whether a call during a back-off fails at once with the last refusal, because callers of this link can use
@@ -98,35 +96,24 @@ impl Connector {
             network: setup.network.clone(),
             step_timeout: setup.step_timeout,
             reachability: Arc::clone(reachability),
-            events: (purpose == Purpose::Push).then(|| Arc::clone(&setup.events)),
+            events: Arc::clone(&setup.events),
+            takes_messages: purpose == Purpose::Push,
             security: setup.security.clone(),
             scripts: setup.scripts,
             disconnected: Arc::clone(&setup.disconnected),
             runtime: setup.runtime.clone(),
-            reconnects: Reconnects::new(&label, setup),
+            lane: lane(&label),
+            has_connected: AtomicBool::new(false),
             handshake: Handshake::new(label, setup, process),
         }
     }
 
-    /// Notes that a connection of this link is now in use.
+    /// Notes that a connection of this link is now in use. Reports it if it replaces another.
     pub(super) fn note_connected(&self) {
-        self.reconnects.note_connected(&self.endpoint);
-    }
-
-    pub(super) fn clock(&self) -> Clock {
-        self.clock
-    }
-
-    pub(super) fn network(&self) -> &Network {
-        &self.network
-    }
-
-    pub(super) fn runtime(&self) -> &Handle {
-        &self.runtime
-    }
-
-    pub(super) fn endpoint(&self) -> &Arc<str> {
-        &self.endpoint
+        let is_another = self.has_connected.swap(true, Ordering::AcqRel);
+        if let (true, Some(lane)) = (is_another, self.lane) {
+            self.events.reconnected(lane, &self.endpoint);
+        }
     }
 
     /// Adds the server to the reason.
@@ -179,15 +166,20 @@ impl Connector {
     pub(super) async fn connect(&self) -> Result<Connection, Fault> {
         let first_bytes = FirstBytes::default();
         let began = self.clock.now();
-        let push = Arc::new(PushState::new(self.events.clone()));
+        let events = self.takes_messages.then(|| Arc::clone(&self.events));
+        let push = Arc::new(PushState::new(events));
         let last_reply = SharedTick::at(began);
         let introduced = self.introduced(&push, &first_bytes, &last_reply);
         match introduced.await {
             Ok((socket, generation)) => {
                 self.reachability.succeeded(began.until(self.clock.now()));
-                let scripts = LoadedScripts::new(self.scripts);
                 Ok(Connection::new(
-                    socket, push, self.clock, last_reply, generation, scripts,
+                    socket,
+                    push,
+                    self.clock,
+                    last_reply,
+                    generation,
+                    self.scripts,
                 ))
             }
             Err(error) => {
@@ -232,7 +224,7 @@ impl Connector {
         // A server that was reached before speaks the protocol. A reply in another protocol comes from a proxy, and
         // the server may come back.
         let was_reached = self.reachability.was_reached();
-        let is_tls = tls::advice(&error).is_some() && !(was_reached && tls::may_pass(&error));
+        let is_tls = tls_advice(&error).is_some() && !(was_reached && may_pass(&error));
         let is_refused = error.kind() == ErrorKind::AuthenticationFailed;
         if error.code().is_some() || is_refused || is_tls {
             return Fault::Declined(error);
@@ -242,10 +234,10 @@ impl Connector {
             // The reply of a proxy in front of a server that is away.
             (_, Meaning::Error(said)) if was_reached && said.kind() == ErrorKind::Parse => "",
             (_, Meaning::Error(said)) => return Fault::Declined(without_arguments(said)),
-            (ConnectionAddr::Tcp(..), Meaning::Tls) => tls::USE_TLS,
+            (ConnectionAddr::Tcp(..), Meaning::Tls) => USE_TLS,
             _ if was_reached => "",
-            (ConnectionAddr::Tcp(..), Meaning::Silence) if is_cut => tls::USE_TLS,
-            (ConnectionAddr::TcpTls { .. }, _) if is_cut || error.is_timeout() => tls::CHECK_TLS,
+            (ConnectionAddr::Tcp(..), Meaning::Silence) if is_cut => USE_TLS,
+            (ConnectionAddr::TcpTls { .. }, _) if is_cut || error.is_timeout() => CHECK_TLS,
             _ => "",
         };
         let message = format!("{error}{hint}");
@@ -261,5 +253,27 @@ fn endpoint(at: &ConnectionAddr) -> String {
             Address { host, port: *port }.to_string()
         }
         other => other.to_string(),
+    }
+}
+
+/// The lane in the name that a connection has at the server.
+fn lane(label: &str) -> Option<&'static str> {
+    let rest = label.strip_prefix("lockset-")?;
+    // Commands behind a subscription belong to the waiters for messages.
+    let rest = rest.strip_prefix("behind-").unwrap_or(rest);
+    let lanes = ["command", "renewal", "push", "confirm"];
+    lanes.into_iter().find(|lane| rest.starts_with(lane))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lane_is_in_the_name() {
+        assert_eq!(lane("lockset-renewal-8f0c"), Some("renewal"));
+        assert_eq!(lane("lockset-behind-push-8f0c"), Some("push"));
+        assert_eq!(lane("lockset-sentinel-8f0c"), None);
+        assert_eq!(lane("other"), None);
     }
 }

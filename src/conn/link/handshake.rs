@@ -12,16 +12,14 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use parking_lot::Mutex;
-use redis::{Cmd, RedisConnectionInfo, RedisError, ServerError, Value};
+use redis::{Cmd, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError, ServerError, Value};
 
-use super::greeting;
-use super::shared_process::{Generation, SharedProcess};
+use super::server::{Generation, SharedProcess};
 use super::wire::Wire;
-use crate::conn::error_reply::{code, is_temporary};
-use crate::conn::process::Process;
+use crate::conn::error_reply::{code, is_out_of_connections, is_temporary, is_unknown_command};
 use crate::conn::setup::Setup;
 use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX};
-use crate::conn::value::text;
+use crate::conn::value::{Process, text};
 use crate::engine::clock::{Clock, Tick};
 
 /// The number of remembered connections to servers that the address no longer leads to.
@@ -52,13 +50,6 @@ struct Identity {
     addr: Option<String>,
     /// The run of the server that assigned the id, if the server reports it.
     run_id: Option<Arc<str>>,
-}
-
-/// The server's replies to the kills of earlier connections.
-#[derive(Debug)]
-struct Kills<'a> {
-    by_address: &'a [Value],
-    by_id: &'a [Value],
 }
 
 impl Handshake {
@@ -107,10 +98,10 @@ impl Handshake {
             commands.push(command("CLUSTER", &["MYID"]));
         }
         // Separate requests, because a server may end the connection after it has refused the first.
-        let greeting = greeting::greeting(settings);
+        let greeting = greeting(settings);
         let greeted = wire.ask(greeting.as_slice(), limit);
         let (greeted, replies) = join(greeted, wire.ask(&commands, limit)).await;
-        greeting::check(greeted?.first())?;
+        check_greeting(greeted?.first())?;
         let mut replies = &replies?[..];
         if db != 0 {
             let (selected, rest) = replies.split_first().unwrap_or((&Value::Nil, &[]));
@@ -131,11 +122,9 @@ impl Handshake {
         let same_run = earlier.iter().flatten();
         let same_run = same_run.filter_map(|old| old.kill_in_run(run_id.as_deref()));
         let by_id = wire.ask(&same_run.collect::<Vec<_>>(), limit).await?;
-        let kills = Kills {
-            by_address: replies.get(3..).unwrap_or_default(),
-            by_id: &by_id,
-        };
-        self.settle(&earlier, identity.as_ref(), run_id.as_deref(), &kills)?;
+        let by_address = replies.get(3..).unwrap_or_default();
+        let kills = [by_address, &by_id];
+        self.settle(&earlier, identity.as_ref(), run_id.as_deref(), kills)?;
         self.earlier.lock().push(identity);
         Ok(generation)
     }
@@ -163,16 +152,16 @@ impl Handshake {
         generation
     }
 
-    /// Decides whether commands on earlier connections can still be executed, from the replies to the kills.
+    /// Decides whether commands on earlier connections can still be executed, from the replies to the kills by address
+    /// and by id.
     fn settle(
         &self,
         earlier: &[Option<Identity>],
         current: Option<&Identity>,
         run_id: Option<&str>,
-        kills: &Kills<'_>,
+        [by_address, by_id]: [&[Value]; 2],
     ) -> Result<(), RedisError> {
-        let mut by_address = kills.by_address.iter();
-        let mut by_id = kills.by_id.iter();
+        let (mut by_address, mut by_id) = (by_address.iter(), by_id.iter());
         let mut is_settled = true;
         for old in earlier {
             is_settled &= match old {
@@ -270,8 +259,58 @@ impl Identity {
     }
 }
 
+/// The first command of a connection, which logs in and chooses the protocol; `None` if there is no password and the
+/// server begins with the right protocol.
+pub(crate) fn greeting(settings: &RedisConnectionInfo) -> Option<Cmd> {
+    let (user, password) = (settings.username(), settings.password());
+    if settings.protocol() == ProtocolVersion::RESP2 {
+        let mut login = redis::cmd("AUTH");
+        login.arg(user).arg(password?);
+        return Some(login);
+    }
+    let mut hello = redis::cmd("HELLO");
+    hello.arg(3);
+    if let Some(password) = password {
+        hello
+            .arg("AUTH")
+            .arg(user.unwrap_or("default"))
+            .arg(password);
+    }
+    Some(hello)
+}
+
+/// Checks the reply to the [`greeting`].
+pub(crate) fn check_greeting(reply: Option<&Value>) -> Result<(), RedisError> {
+    match reply {
+        None | Some(Value::Okay | Value::Map(_)) => Ok(()),
+        Some(Value::ServerError(no)) => Err(refusal(no)),
+        Some(_) => Err(nonsense()),
+    }
+}
+
+/// An error without a code of its own is about the user or the password.
+fn refusal(no: &ServerError) -> RedisError {
+    let error = RedisError::from(no.clone());
+    let is_other = is_out_of_connections(&error) || is_unknown_command(&error);
+    match error.detail() {
+        Some(words) if code(&error) == Some("ERR") && !is_other => {
+            let what = "authentication failed";
+            (ErrorKind::AuthenticationFailed, what, words.to_owned()).into()
+        }
+        _ => error,
+    }
+}
+
+/// The error for a reply that no server gives.
+fn nonsense() -> RedisError {
+    let what = "a reply that is none to this command";
+    (ErrorKind::UnexpectedReturnType, what).into()
+}
+
 #[cfg(test)]
 mod tests {
+    use redis::IntoConnectionInfo;
+
     use super::*;
 
     fn identity(line: &str) -> Option<Identity> {
@@ -309,5 +348,62 @@ mod tests {
             assert!(known.kill_in_run(Some("b")).is_none() && known.is_of_another_run(Some("b")));
             assert!(known.kill_in_run(None).is_none() && !known.is_of_another_run(None));
         }
+    }
+    fn words(url: &str, protocol: ProtocolVersion) -> Option<Vec<u8>> {
+        let info = url.into_connection_info().unwrap();
+        let settings = info.redis_settings().clone().set_protocol(protocol);
+        greeting(&settings).map(|command| {
+            let words = command.args_iter().map(|word| match word {
+                redis::Arg::Simple(word) => word,
+                _ => b"?",
+            });
+            words.collect::<Vec<_>>().join(&b' ')
+        })
+    }
+
+    #[test]
+    fn it_logs_in_as_the_url_says() {
+        use ProtocolVersion::{RESP2, RESP3};
+
+        let cases = [
+            ("redis://h", RESP2, None),
+            ("redis://:pass@h", RESP2, Some("AUTH pass")),
+            ("redis://user:pass@h", RESP2, Some("AUTH user pass")),
+            ("redis://h", RESP3, Some("HELLO 3")),
+            ("redis://:pass@h", RESP3, Some("HELLO 3 AUTH default pass")),
+            ("redis://user:pass@h", RESP3, Some("HELLO 3 AUTH user pass")),
+        ];
+        for (url, protocol, expected) in cases {
+            let expected = expected.map(|words| words.as_bytes().to_vec());
+            assert_eq!(words(url, protocol), expected, "{url} {protocol:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_keeps_the_words_of_the_server() {
+        let refused = |line: &str| {
+            let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+            check_greeting(Some(&reply)).unwrap_err()
+        };
+        let about_password = refused("ERR AUTH <password> called without any password configured");
+        assert_eq!(about_password.kind(), ErrorKind::AuthenticationFailed);
+        assert!(
+            about_password
+                .detail()
+                .unwrap()
+                .starts_with("AUTH <password>")
+        );
+        for (line, code) in [
+            ("WRONGPASS invalid username-password pair", "WRONGPASS"),
+            ("LOADING Redis is loading", "LOADING"),
+            ("ERR max number of clients reached", "ERR"),
+            ("ERR unknown command 'AUTH'", "ERR"),
+        ] {
+            assert_eq!(refused(line).code(), Some(code), "{line}");
+        }
+        for nonsense in [Value::Int(1), Value::Array(Vec::new()), Value::Nil] {
+            assert!(check_greeting(Some(&nonsense)).is_err(), "{nonsense:?}");
+        }
+        assert!(check_greeting(Some(&Value::Okay)).is_ok() && check_greeting(None).is_ok());
     }
 }

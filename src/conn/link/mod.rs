@@ -1,62 +1,51 @@
-//! The connection of one lane to one server, replaced when it falls silent.
+//! The connection of one lane to one server: how a command gets it, and how it is replaced when it falls silent.
 //!
 //! Invariant: a new connection is used only after the server was told to kill the one before it, by its id. Every
 //! command on the old connection is then executed or dead, and none can arrive late and overtake a new one. Only a
 //! reconnect pays for this. Without the right to kill its own connections, the earlier commands of a user stay
-//! unsettled for a while, and the engine cancels repeatedly. `dial` decides when to connect, `connector` connects,
-//! and `handshake` introduces the connection.
+//! unsettled for a while, and the engine cancels repeatedly.
+//!
+//! Invariant: no caller's time limit ends an attempt to connect, a dial. There is one dial at a time, in its own task,
+//! and all callers wait for its result. A caller whose limit is over leaves; the dial continues, and the next caller
+//! finds its result. A dial ends with its link or with the client's runtime, and its callers then get an error.
 //!
 //! ```text
-//! dial.rs         the current connection; one attempt at a time to make another, in its own task
-//! connector.rs    makes one, or says why it cannot; first_bytes.rs: the first bytes of the server
-//! socket.rs       the socket under one; greeting.rs: its first command, which logs in
-//! handshake.rs    the first exchange: names, the kill of earlier connections
-//! loaded_scripts.rs  the scripts that were loaded over a connection
-//! reconnects.rs   reports connections that replace another
-//! reachability.rs the beginning and the limit of the next attempt
-//! shared_process.rs  the process behind an address, for all links to it
-//! shared_tick.rs  a time that several tasks share, such as the last reply
+//! connector.rs    makes a connection, or says why it cannot
+//! connection.rs   a connection: its socket, its scripts, its last reply
+//! handshake.rs    the first exchange: the login, names, the kill of earlier connections
+//! server.rs       what all links to a server share: pauses between attempts, the process behind the address
 //! wire/           our end of a connection: one buffer, replies in order, one timer
 //! pace.rs         pure: portions of replies, so that many tasks keep a connection busy
-//! framing.rs      pure: where replies end, and which are too long
 //! ```
 
 mod connection;
 mod connector;
-mod dial;
-mod first_bytes;
-mod framing;
-pub(super) mod greeting;
 mod handshake;
-mod loaded_scripts;
 mod pace;
-mod reachability;
-mod reconnects;
-mod shared_process;
-mod shared_tick;
-mod socket;
+mod server;
 mod wire;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::{Cmd, ConnectionInfo, RedisError, Value};
+use tokio::task::AbortHandle;
 
 use self::connection::Connection;
+pub(super) use self::connection::{DialParams, Socket};
 pub(crate) use self::connector::Purpose;
 use self::connector::{Connector, Ended};
-use self::dial::Dialer;
-pub(super) use self::first_bytes::FirstBytes;
-pub(crate) use self::reachability::Reachability;
-pub(crate) use self::shared_process::SharedProcess;
-pub(super) use self::shared_tick::SharedTick;
-pub(super) use self::socket::{DialParams, Socket};
-pub(super) use self::wire::WireParams;
+pub(super) use self::handshake::{check_greeting, greeting};
+use self::server::Sibling;
+pub(crate) use self::server::{Reachability, SharedProcess};
+pub(super) use self::wire::{FirstBytes, SharedTick, WireParams};
 use super::error_reply::code;
-use super::sent;
 use super::setup::Setup;
-use super::transport::{Commands, Fault, LinkState, Reason, Replies};
+use super::transport::{Commands, Fault, LinkState, Reason, Replies, sent};
 use crate::engine::clock::{Clock, Tick};
+use crate::engine::hint::Hint;
 
 /// A renewal waits at least this long for its reply, however short the lease.
 pub(crate) const RENEWAL_WAIT_MIN: Duration = Duration::from_millis(25);
@@ -103,7 +92,7 @@ impl Link {
     pub(crate) fn state(&self) -> LinkState {
         let (connector, current) = (self.dialer.connector(), self.dialer.current());
         LinkState {
-            endpoint: Arc::clone(connector.endpoint()),
+            endpoint: Arc::clone(&connector.endpoint),
             earlier_commands_settled: connector.earlier_commands_settled(),
             last_reply_at: current.map_or(Tick::ZERO, |current| current.last_reply_at()),
             process: connector.process().known(),
@@ -205,5 +194,198 @@ impl Link {
 
     fn unknown(&self, why: impl Into<Reason>) -> Fault {
         Fault::Unknown(self.dialer.connector().named(why))
+    }
+}
+
+#[derive(Debug)]
+struct Dialer {
+    connector: Connector,
+    current: Mutex<Option<Arc<Connection>>>,
+    /// Whether the link must have no connection for now.
+    is_retired: AtomicBool,
+    is_dialing: AtomicBool,
+    /// Given when a dial has ended.
+    ended: Hint,
+    /// The reason why the last dial failed, if it did.
+    failure: Mutex<Option<Fault>>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+impl Dialer {
+    fn new(connector: Connector) -> Self {
+        Self {
+            connector,
+            current: Mutex::default(),
+            is_retired: AtomicBool::new(false),
+            is_dialing: AtomicBool::new(false),
+            ended: Hint::default(),
+            failure: Mutex::default(),
+            task: Mutex::default(),
+        }
+    }
+
+    fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    fn current(&self) -> Option<Arc<Connection>> {
+        let mut current = self.current.lock();
+        current.take_if(|connection| connection.push.has_lost_subscription());
+        current.clone()
+    }
+
+    /// Stops using a connection. The next command makes another.
+    fn replace(&self, dead: &Arc<Connection>, end: Ended) {
+        let mut current = self.current.lock();
+        if current.as_ref().is_some_and(|it| Arc::ptr_eq(it, dead)) {
+            *current = None;
+            drop(current);
+            self.connector.note_end(dead, end);
+            dead.push.report_gap();
+        }
+    }
+
+    fn close(&self) {
+        if let Some(connection) = self.current() {
+            self.replace(&connection, Ended::Closed);
+        }
+    }
+
+    fn retire(&self) {
+        self.is_retired.store(true, Ordering::Release);
+        self.close();
+    }
+
+    fn reinstate(&self) {
+        if self.is_retired.swap(false, Ordering::AcqRel) {
+            self.connector.named_again();
+        }
+    }
+
+    /// Ends the dial in progress.
+    fn abort(&self) {
+        if let Some(task) = self.task.lock().take() {
+            task.abort();
+        }
+    }
+
+    /// A connection, and the rest of `limit` once there is one.
+    async fn connected_within(
+        self: &Arc<Self>,
+        limit: Duration,
+    ) -> Result<(Arc<Connection>, Duration), Fault> {
+        let clock = self.connector.clock;
+        let end = clock.now().after(limit);
+        let connection = clock.within(limit, self.connected()).await;
+        let connection = connection.unwrap_or_else(|| {
+            // The last failure is more useful than the news that the next dial has not ended.
+            let failure = self.failure.lock().clone();
+            let why = || Reason::timed_out(format!("no connection within {limit:?}"));
+            Err(failure.unwrap_or_else(|| self.unsent(why())))
+        });
+        Ok((connection?, clock.now().until(end)))
+    }
+
+    /// The current connection, or the result of the next dial.
+    async fn connected(self: &Arc<Self>) -> Result<Arc<Connection>, Fault> {
+        let ended = self.ended.mark();
+        self.ensure_in_use()?;
+        if let Some(connection) = self.current() {
+            return Ok(connection);
+        }
+        if let Some(declined @ Fault::Declined(_)) = &*self.failure.lock()
+            && self.connector.repeats_refusal()
+        {
+            return Err(declined.clone());
+        }
+        self.start();
+        self.ended.changed_since(ended).await;
+        if let Some(connection) = self.current() {
+            return Ok(connection);
+        }
+        let failure = self.failure.lock().clone();
+        Err(failure.unwrap_or_else(|| self.unsent("the new connection was closed at once")))
+    }
+
+    /// Starts a dial unless one is in progress. Runs it on the client's runtime: a caller's runtime may stand still,
+    /// and all other callers would wait for it.
+    fn start(self: &Arc<Self>) {
+        if self.is_dialing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let dial = Dial {
+            dialer: Arc::clone(self),
+            result: Err(self.unsent("the runtime of the client has ended")),
+        };
+        // If the runtime is shutting down, this ends the dial at once.
+        let task = self.connector.network.task(dial.run());
+        let task = self.connector.runtime.spawn(task).abort_handle();
+        *self.task.lock() = Some(task);
+    }
+
+    /// Makes a connection and installs it.
+    async fn dial(&self) -> Result<(), Fault> {
+        self.ensure_in_use()?;
+        let connection = Arc::new(self.connector.connect().await?);
+        let mut current = self.current.lock();
+        // Checked under the lock, because the link may have been retired since.
+        self.ensure_in_use()?;
+        // Under the lock too, so that the connection is seen here or by `leave_earlier`.
+        if self.connector.is_replaced(&connection) {
+            return Err(self.unsent("another server was reached at this address"));
+        }
+        *current = Some(connection);
+        drop(current);
+        self.connector.note_connected();
+        Ok(())
+    }
+
+    fn ensure_in_use(&self) -> Result<(), Fault> {
+        if self.is_retired.load(Ordering::Acquire) {
+            return Err(self.unsent("this server is not in use now"));
+        }
+        Ok(())
+    }
+
+    fn unsent(&self, why: impl Into<Reason>) -> Fault {
+        Fault::Unsent(self.connector.named(why))
+    }
+}
+
+impl Sibling for Dialer {
+    fn leave_earlier(&self) {
+        if let Some(connection) = self.current()
+            && self.connector.is_replaced(&connection)
+        {
+            self.replace(&connection, Ended::Replaced);
+        }
+    }
+}
+
+/// One dial, which reports its result however it ends.
+struct Dial {
+    dialer: Arc<Dialer>,
+    result: Result<(), Fault>,
+}
+
+impl Dial {
+    async fn run(mut self) {
+        let dialer = &self.dialer;
+        // The previous dial may have connected just before this one began.
+        if dialer.current().is_none() {
+            dialer.connector.wait_turn().await;
+            self.result = dialer.dial().await;
+        } else {
+            self.result = Ok(());
+        }
+    }
+}
+
+impl Drop for Dial {
+    fn drop(&mut self) {
+        let result = std::mem::replace(&mut self.result, Ok(()));
+        *self.dialer.failure.lock() = result.err();
+        self.dialer.is_dialing.store(false, Ordering::Release);
+        self.dialer.ended.notify();
     }
 }

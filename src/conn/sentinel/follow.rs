@@ -1,4 +1,4 @@
-//! Finds the primary, and follows it in a task.
+//! How the primary is found and followed.
 //!
 //! Invariant: a server becomes the primary here only if sentinels name it and it confirms its role. Without
 //! confirmation nothing changes: without sentinels the last primary stays. But a primary that most sentinels have
@@ -8,17 +8,19 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::ConnectionInfo;
 use tokio::task::AbortHandle;
 
-use super::current_primary::CurrentPrimary;
-use super::diagnosis::Diagnosis;
+use super::reply::{View, believed, deposing};
 use super::sentinels::{Round, Sentinels};
-use super::view::{View, believed, deposing};
+use super::{CurrentPrimary, Diagnosis};
 use crate::api::error::Error;
 use crate::conn::address::Address;
-use crate::conn::nodes::Nodes;
-use crate::conn::single::Role;
-use crate::conn::transport::Fault;
+use crate::conn::setup::{Network, Opening, Setup};
+use crate::conn::single::{Nodes, Role};
+use crate::conn::transport::{Commands, Fault, Lane, LinkState, Replies, Transport};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Mark;
 
@@ -33,7 +35,87 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 const FIND_FOR: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(crate) struct FollowedPrimary {
+    address: String,
+    current: Arc<CurrentPrimary>,
+    network: Network,
+    following: AbortHandle,
+}
+
+impl FollowedPrimary {
+    /// Finds the primary that these sentinels know under this name, at once or in the background, and follows it. The
+    /// models are the connection settings for a sentinel and for a server.
+    pub(crate) async fn connect(
+        sentinels: Vec<Address>,
+        name: String,
+        [sentinel_model, model]: [ConnectionInfo; 2],
+        setup: Setup,
+        opening: Opening,
+    ) -> Result<Self, Error> {
+        let mut shown: Vec<String> = sentinels.iter().map(Address::to_string).collect();
+        shown.sort_unstable();
+        shown.dedup();
+        let db = model.redis_settings().db();
+        let address = format!("sentinel:{name}@{}/{db}", shown.join(","));
+        let current = Arc::new(CurrentPrimary::unknown(Arc::clone(&setup.events)));
+        let sentinels = Sentinels::new(sentinels, &name, sentinel_model, &setup);
+        let clock = setup.clock;
+        let limit = setup.reply_timeout;
+        let network = setup.network.clone();
+        let nodes = Nodes::new(model, setup);
+        let mut follower =
+            Follower::new(name, sentinels, nodes, Arc::clone(&current), clock, limit);
+        if opening == Opening::Eager {
+            follower.find().await?;
+        }
+        Ok(Self {
+            address,
+            current,
+            network,
+            following: follower.start(),
+        })
+    }
+}
+
+impl Drop for FollowedPrimary {
+    fn drop(&mut self) {
+        self.following.abort();
+    }
+}
+
+impl Transport for FollowedPrimary {
+    fn exchange<'a>(
+        &'a self,
+        lane: Lane,
+        _route: &'a str,
+        commands: Commands<'a>,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Replies, Fault>> {
+        let exchanged = async move {
+            let (primary, mark) = self.current.get()?;
+            let replies = primary.link(lane).exchange(commands, limit);
+            self.current.during(mark, replies).await
+        };
+        exchanged.boxed()
+    }
+
+    fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {
+        let (primary, _) = self.current.get().ok()?;
+        Some(primary.link(lane).state())
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.network.spawn(task);
+    }
+}
+
+/// Finds the primary, and follows it in a task.
+#[derive(Debug)]
+struct Follower {
     name: String,
     sentinels: Sentinels,
     nodes: Nodes,
@@ -54,7 +136,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn new(
+    fn new(
         name: String,
         sentinels: Sentinels,
         nodes: Nodes,
@@ -78,7 +160,7 @@ impl Follower {
     }
 
     /// Finds the primary for the first time.
-    pub(super) async fn find(&mut self) -> Result<(), Error> {
+    async fn find(&mut self) -> Result<(), Error> {
         let until = self.clock.now().after(FIND_FOR);
         let mut pause = PAUSE_FIRST;
         loop {
@@ -93,9 +175,9 @@ impl Follower {
         }
     }
 
-    pub(super) fn start(self) -> Following {
+    fn start(self) -> AbortHandle {
         let network = self.nodes.setup().network.clone();
-        Following(network.spawn(self.follow()))
+        network.spawn(self.follow())
     }
 
     async fn follow(mut self) {
@@ -275,14 +357,4 @@ impl Follower {
 
 fn under_way() -> Fault {
     Fault::Unknown("a failover is under way".into())
-}
-
-/// The task. It ends on drop.
-#[derive(Debug)]
-pub(super) struct Following(AbortHandle);
-
-impl Drop for Following {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }

@@ -1,105 +1,224 @@
-//! A primary with replicas, followed through failovers by asking sentinels.
+//! A primary with replicas, followed through failovers by asking sentinels: which server is the primary now, or why
+//! there is none.
 //!
 //! Invariant: a command goes to the server that is the primary at that time, and its reply counts only if that server
 //! is still the primary. Late commands do no harm: docs/design/ordering.md has the argument. Grants of the old
-//! primary after the promotion are lost, and every hold is checked at the switch.
+//! primary after the promotion are lost, and every hold is checked at the switch. At a switch, every command in flight
+//! to the old primary ends for its caller before any hold is checked, and nothing is sent to the old one afterwards.
+//!
+//! ```text
+//! follow.rs       the transport, and the task that finds the primary and follows it
+//! sentinels.rs    the sentinels: their connections, their announcements, one round of questions
+//! reply.rs        pure: what they say, which replies count, and which primary to believe
+//! ```
 
-mod current_primary;
-mod deployment;
-mod diagnosis;
-mod follow;
+pub(super) mod follow;
 mod reply;
 mod sentinels;
-mod view;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use redis::ConnectionInfo;
+use parking_lot::Mutex;
+use redis::RedisError;
 
-use self::current_primary::CurrentPrimary;
-use self::follow::{Follower, Following};
-use self::sentinels::Sentinels;
-use super::address::Address;
-use super::network::Network;
-use super::nodes::Nodes;
-use super::setup::{Opening, Setup};
-use super::topology::Transport;
-use super::transport::{Commands, Fault, Lane, LinkState, Replies};
-use crate::api::error::Error;
+use self::reply::SentinelAnswer;
+use self::sentinels::Round;
+use crate::api::error::Kind;
+use crate::conn::address::Address;
+use crate::conn::error_reply::{advice, code, describe, is_temporary, is_unknown_command};
+use crate::conn::single::SingleServer;
+use crate::conn::transport::{EventHandler, Fault, Replies};
+use crate::engine::hint::{Hint, Mark};
 
+/// The current primary, and the switch to another.
 #[derive(Debug)]
-pub(super) struct FollowedPrimary {
-    address: String,
-    current: Arc<CurrentPrimary>,
-    network: Network,
-    /// Ends the task on drop.
-    _following: Following,
+struct CurrentPrimary {
+    events: Arc<dyn EventHandler>,
+    /// The primary, or the reason why there is none.
+    primary: Mutex<Result<Arc<SingleServer>, String>>,
+    /// Given when the primary is replaced or dropped.
+    switched: Hint,
+    /// Given when the primary may be down, or may no longer be a primary.
+    doubted: Hint,
 }
 
-impl FollowedPrimary {
-    /// Finds the primary that these sentinels know under this name, at once or in the background, and follows it. The
-    /// models are the connection settings for a sentinel and for a server.
-    pub(super) async fn connect(
-        sentinels: Vec<Address>,
-        name: String,
-        [sentinel_model, model]: [ConnectionInfo; 2],
-        setup: Setup,
-        opening: Opening,
-    ) -> Result<Self, Error> {
-        let mut shown: Vec<String> = sentinels.iter().map(Address::to_string).collect();
-        shown.sort_unstable();
-        shown.dedup();
-        let db = model.redis_settings().db();
-        let address = format!("sentinel:{name}@{}/{db}", shown.join(","));
-        let current = Arc::new(CurrentPrimary::unknown(Arc::clone(&setup.events)));
-        let sentinels = Sentinels::new(sentinels, &name, sentinel_model, &setup);
-        let clock = setup.clock;
-        let limit = setup.reply_timeout;
-        let network = setup.network.clone();
-        let nodes = Nodes::new(model, setup);
-        let mut follower =
-            Follower::new(name, sentinels, nodes, Arc::clone(&current), clock, limit);
-        if opening == Opening::Eager {
-            follower.find().await?;
+impl CurrentPrimary {
+    fn unknown(events: Arc<dyn EventHandler>) -> Self {
+        Self {
+            events,
+            primary: Mutex::new(Err("no sentinel was asked yet".to_owned())),
+            switched: Hint::default(),
+            doubted: Hint::default(),
         }
-        Ok(Self {
-            address,
-            current,
-            network,
-            _following: follower.start(),
-        })
+    }
+
+    /// The primary, and a mark for [`Self::during`].
+    fn get(&self) -> Result<(Arc<SingleServer>, Mark), Fault> {
+        let primary = self.primary.lock();
+        match &*primary {
+            Ok(server) => Ok((Arc::clone(server), self.switched.mark())),
+            Err(why) => Err(Fault::Unsent(why.clone().into())),
+        }
+    }
+
+    /// Drives `work` at the primary of `mark`. The result counts only while that is the primary.
+    async fn during(
+        &self,
+        mark: Mark,
+        work: impl Future<Output = Result<Replies, Fault>>,
+    ) -> Result<Replies, Fault> {
+        let result = tokio::select! {
+            biased;
+            () = self.switched.changed_since(mark) => {
+                return Err(Fault::Unknown("another server became the primary meanwhile".into()));
+            }
+            result = work => result,
+        };
+        let is_doubtful = match &result {
+            Ok(replies) => replies.errors().any(|error| says_no_primary(&error)),
+            Err(Fault::Answered(error) | Fault::Declined(error)) => says_no_primary(error),
+            Err(Fault::Unsent(_) | Fault::Unknown(_)) => true,
+        };
+        if is_doubtful {
+            self.doubted.notify();
+        }
+        result
+    }
+
+    /// Makes this server the primary.
+    fn switch_to(&self, next: &Arc<SingleServer>) {
+        self.put(Ok(Arc::clone(next)));
+        self.changed();
+    }
+
+    /// Reports that another server is or was the primary.
+    fn changed(&self) {
+        // Subscriptions ended with the old primary, and its grants may not have reached the next one.
+        self.events.gap();
+        self.events.moved();
+    }
+
+    /// Removes the primary, for this reason.
+    fn clear(&self, why: String) {
+        self.put(Err(why));
+    }
+
+    fn put(&self, next: Result<Arc<SingleServer>, String>) {
+        let last = {
+            let mut primary = self.primary.lock();
+            let last = std::mem::replace(&mut *primary, next);
+            if last.is_ok() {
+                self.switched.notify();
+            }
+            last
+        };
+        if let Ok(last) = last {
+            last.retire();
+        }
     }
 }
 
-impl Transport for FollowedPrimary {
-    fn exchange<'a>(
-        &'a self,
-        lane: Lane,
-        _route: &'a str,
-        commands: Commands<'a>,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Replies, Fault>> {
-        let exchanged = async move {
-            let (primary, mark) = self.current.get()?;
-            let replies = primary.link(lane).exchange(commands, limit);
-            self.current.during(mark, replies).await
+fn says_no_primary(error: &RedisError) -> bool {
+    matches!(code(error), Some("READONLY" | "MASTERDOWN" | "LOADING"))
+}
+
+/// Explains why there is no primary, or why it does not reply, for the person who has to fix that.
+#[derive(Debug)]
+struct Diagnosis {
+    kind: Kind,
+    why: String,
+    /// Whether the cause will not go away by itself soon.
+    is_final: bool,
+}
+
+impl Diagnosis {
+    /// No sentinel names a primary.
+    fn no_primary(name: &str, round: &Round) -> Self {
+        let outcomes = || {
+            round
+                .replies
+                .iter()
+                .map(|reply| (&reply.from, &reply.outcome))
         };
-        exchanged.boxed()
+        let each = outcomes().map(|(from, outcome)| match outcome {
+            SentinelAnswer::Names(view) => format!("{from} names {}", view.primary),
+            SentinelAnswer::UnknownName => format!("{from} knows none"),
+            SentinelAnswer::Refused(error) => format!("{from} says {error}"),
+            SentinelAnswer::NoReply(why) => format!("{from}: {why}"),
+        });
+        let each = each.collect::<Vec<_>>().join(", ");
+        let is_named = outcomes().any(|(_, outcome)| matches!(outcome, SentinelAnswer::Names(_)));
+        let is_unknown =
+            outcomes().any(|(_, outcome)| matches!(outcome, SentinelAnswer::UnknownName));
+        let refusal = outcomes().find_map(|(_, outcome)| match outcome {
+            SentinelAnswer::Refused(error) => Some(error),
+            _ => None,
+        });
+        let (kind, hint) = match refusal {
+            _ if round.is_of_several_deployments() => (
+                Kind::Invalid,
+                "they do not know each other; name the sentinels of one deployment in the URL",
+            ),
+            _ if is_named => (
+                Kind::Io,
+                "the primary that some name is an older one, or one of another deployment, and \
+                 too few name it to be believed",
+            ),
+            _ if is_unknown => (Kind::Invalid, "check the name after the / in the URL"),
+            Some(error) if is_unknown_command(error) => (
+                Kind::Invalid,
+                "this is not a sentinel; the URL takes the addresses of sentinels, not of servers",
+            ),
+            Some(error) => match advice(error) {
+                (Kind::Denied, _) => (
+                    Kind::Denied,
+                    "check sentinel_user and sentinel_password in the URL, and their rights",
+                ),
+                other => other,
+            },
+            None => (Kind::Io, "check host, port and that the sentinels are up"),
+        };
+        Self {
+            kind,
+            why: format!("no sentinel names a primary called {name:?} ({each}); {hint}"),
+            is_final: !is_named && !refusal.is_some_and(is_temporary),
+        }
     }
 
-    fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {
-        let (primary, _) = self.current.get().ok()?;
-        Some(primary.link(lane).state())
+    /// The named server reports that it is a replica.
+    fn demoted(name: &str, address: &Address) -> Self {
+        Self {
+            kind: Kind::Io,
+            why: format!(
+                "the sentinels name {address} as the primary of {name:?}, but it is a replica; a \
+                 failover may be under way"
+            ),
+            is_final: false,
+        }
     }
 
-    fn address(&self) -> &str {
-        &self.address
-    }
-
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.network.spawn(task);
+    /// The named server does not reply, or replies with an error.
+    fn unreachable(name: &str, address: &Address, fault: Fault) -> Self {
+        match fault {
+            Fault::Answered(error) | Fault::Declined(error) => {
+                let (kind, advice) = advice(&error);
+                Self {
+                    kind,
+                    why: format!(
+                        "the primary of {name:?}: {}; {advice}",
+                        describe(&error, &address.to_string())
+                    ),
+                    is_final: !is_temporary(&error),
+                }
+            }
+            Fault::Unsent(why) | Fault::Unknown(why) => Self {
+                kind: Kind::Io,
+                why: format!(
+                    "the primary of {name:?} that the sentinels name does not answer: {why}; \
+                     check that it is up and reachable at this address"
+                ),
+                is_final: false,
+            },
+        }
     }
 }

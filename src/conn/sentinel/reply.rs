@@ -1,10 +1,18 @@
-//! The reply of one sentinel. Pure.
+//! The replies of sentinels: which of them count, and which primary to believe. Pure.
+//!
+//! Invariant: of sentinels that do not know each other and name different primaries, only those of one deployment
+//! count. Epochs do not matter, because each deployment counts its own.
+//!
+//! Invariant: an accepted view is not replaced by an older one unless most sentinels share the older one. A single
+//! sentinel with an old view was cut off; if most have one, they were set up again.
 
-use std::collections::HashMap;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
 
 use redis::{RedisError, Value, from_redis_value};
 
-use super::view::View;
 use crate::conn::address::Address;
 
 /// The reply of one sentinel.
@@ -127,77 +135,166 @@ fn peers_in(list: Value) -> Vec<Peer> {
         .collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The sentinels that have replied so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownSentinels {
+    names: BTreeSet<String>,
+    /// The addresses of their replies.
+    addresses: BTreeSet<String>,
+    /// The largest number of them that replied at once.
+    count: usize,
+}
 
-    fn outcome(replies: Vec<Value>) -> SentinelAnswer {
-        Reply::of(address(1), replies).outcome
-    }
-
-    fn address(port: u16) -> Address {
-        Address {
-            host: "10.0.0.1".into(),
-            port,
+impl KnownSentinels {
+    /// Records the sentinels that have replied.
+    pub(super) fn record(&mut self, counted: &[&Reply]) {
+        let names: BTreeSet<String> = counted.iter().flat_map(|one| names(one)).collect();
+        if self.names.is_disjoint(&names) {
+            *self = Self::default();
         }
+        self.names.extend(names);
+        self.addresses
+            .extend(counted.iter().map(|one| one.from.to_string()));
+        self.count = self.count.max(counted.len());
     }
+}
 
-    fn text(text: &str) -> Value {
-        Value::BulkString(text.as_bytes().to_vec())
-    }
+/// The id of a sentinel, with the ids and addresses of its peers. Its own address is used only if it reports no id,
+/// because another deployment may have taken over that address.
+fn names(reply: &Reply) -> BTreeSet<String> {
+    let own = match &reply.id {
+        Some(id) => id.clone(),
+        None => reply.from.to_string(),
+    };
+    let peers = reply.peers.iter().flatten();
+    let peers = peers.flat_map(|peer| {
+        peer.id
+            .clone()
+            .into_iter()
+            .chain([peer.address.to_string()])
+    });
+    peers.chain([own]).collect()
+}
 
-    fn map(fields: &[(&str, &str)]) -> Value {
-        let fields = fields.iter().map(|(name, value)| (text(name), text(value)));
-        Value::Map(fields.collect())
-    }
+/// Sentinels that know each other, directly or through others.
+#[derive(Default)]
+struct Deployment<'a> {
+    names: BTreeSet<String>,
+    members: Vec<&'a Reply>,
+}
 
-    #[test]
-    fn a_reply_has_the_address_of_the_promoted_replica() {
-        // The first reply keeps the old address until the other replicas follow.
-        let primary = map(&[("ip", "10.0.0.1"), ("port", "1"), ("config-epoch", "7")]);
-        let address_now = Value::Array(vec![text("10.0.0.1"), text("2")]);
-        let peers = Value::Array(vec![
-            map(&[("ip", "10.0.0.1"), ("port", "26379"), ("runid", "a")]),
-            map(&[("ip", ""), ("port", "26379")]),
-            map(&[("ip", "10.0.0.1"), ("port", "0")]),
-            map(&[("name", "x")]),
-        ]);
-        let reply = Reply::of(address(1), vec![primary, address_now, peers, text("me")]);
-        let expected = View {
-            primary: address(2),
-            epoch: 7,
+/// Groups the sentinels that name a primary. The second list has those that do not report their peers.
+fn deployments(replies: &[Reply]) -> (Vec<Deployment<'_>>, Vec<&Reply>) {
+    let naming = replies.iter().filter(|one| one.view().is_some());
+    let (telling, silent): (Vec<_>, Vec<_>) = naming.partition(|one| one.peers.is_some());
+    let mut deployments: Vec<Deployment<'_>> = Vec::new();
+    for one in telling {
+        let mut joined = Deployment {
+            names: names(one),
+            members: vec![one],
         };
-        assert_eq!(reply.view(), Some(&expected));
-        assert_eq!(reply.id.as_deref(), Some("me"));
-        let peer = Peer {
-            address: address(26379),
-            id: Some("a".to_owned()),
-        };
-        assert_eq!(reply.peers, Some(vec![peer]));
+        deployments.retain_mut(|deployment| {
+            let is_the_same = !deployment.names.is_disjoint(&joined.names);
+            if is_the_same {
+                joined.names.append(&mut deployment.names);
+                joined.members.append(&mut deployment.members);
+            }
+            !is_the_same
+        });
+        deployments.push(joined);
     }
+    (deployments, silent)
+}
 
-    #[test]
-    fn a_reply_may_be_an_unknown_name_an_error_or_nonsense() {
-        let no = |line: &str| redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-        let unknown = no("ERR No such master with that name");
-        let replies = vec![unknown.clone(), Value::Nil, unknown, text("me")];
-        let reply = Reply::of(address(1), replies);
-        assert!(reply.view().is_none() && matches!(reply.outcome, SentinelAnswer::UnknownName));
-        let denied = no("NOAUTH Authentication required.");
-        let replies = vec![denied; 4];
-        assert!(matches!(outcome(replies), SentinelAnswer::Refused(_)));
-        for nonsense in [
-            vec![],
-            vec![Value::Okay; 4],
-            vec![
-                map(&[("config-epoch", "x")]),
-                Value::Array(vec![text("h"), text("1")]),
-                Value::Nil,
-                Value::Nil,
-            ],
-        ] {
-            let outcome = outcome(nonsense);
-            assert!(matches!(outcome, SentinelAnswer::NoReply(_)), "{outcome:?}");
+/// The replies that count. All count while they name the `last` primary, or at first a single one. Otherwise only the
+/// deployment of known sentinels counts, unless another one has more sentinels than ever replied from the known ones.
+/// At first the largest deployment counts. `None` if there is no largest one.
+pub(super) fn of_one_deployment<'a>(
+    replies: &'a [Reply],
+    known: &KnownSentinels,
+    last: Option<&View>,
+) -> Option<Vec<&'a Reply>> {
+    let (deployments, silent) = deployments(replies);
+    let members = deployments.iter().flat_map(|one| &one.members);
+    let mut primaries = members.filter_map(|one| Some(&one.view()?.primary));
+    let first = last
+        .map(|last| &last.primary)
+        .or_else(|| primaries.clone().next());
+    if primaries.all(|primary| Some(primary) == first) {
+        return Some(replies.iter().filter(|one| one.view().is_some()).collect());
+    }
+    let (mut ours, mut foreign): (Vec<_>, Vec<_>) = deployments
+        .into_iter()
+        .partition(|one| !one.names.is_disjoint(&known.names));
+    if ours.is_empty() {
+        // All may have been set up again at their addresses, with new ids.
+        let was_there = |one: &&Reply| known.addresses.contains(&one.from.to_string());
+        (ours, foreign) = foreign
+            .into_iter()
+            .partition(|one| one.members.iter().any(was_there));
+    }
+    let ours: Vec<&Reply> = ours.into_iter().flat_map(|one| one.members).collect();
+    let most = foreign.iter().map(|one| one.members.len()).max();
+    let mut counted = match most.filter(|most| *most > known.count.max(ours.len())) {
+        None => ours,
+        Some(most) => {
+            let largest = foreign.into_iter().filter(|one| one.members.len() == most);
+            match <[Deployment<'_>; 1]>::try_from(largest.collect::<Vec<_>>()) {
+                Ok([largest]) => largest.members,
+                Err(_) => return None,
+            }
         }
+    };
+    counted.extend(silent);
+    Some(counted)
+}
+
+/// The primary and its epoch, as one sentinel sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) primary: Address,
+    /// Grows with every failover.
+    pub(super) epoch: u64,
+}
+
+/// The view to act on, given the views of some of the `sentinels` and the `last` view that was acted on.
+///
+/// The most common of the newest views wins. They can differ only during a failover, when the last primary is being
+/// replaced.
+pub(super) fn believed(views: &[&View], sentinels: usize, last: Option<&View>) -> Option<View> {
+    let newest = views.iter().map(|view| view.epoch).max()?;
+    let is_old = last.is_some_and(|last| newest < last.epoch);
+    if is_old && !is_shared_by_most(views, sentinels) {
+        return None;
     }
+    let votes = |view: &View| views.iter().filter(|other| **other == view).count();
+    let newest = views.iter().filter(|view| view.epoch == newest);
+    let best = newest.max_by_key(|view| {
+        // An equally new view never displaces the last one. Otherwise two sentinels that were set up again and
+        // disagree would take turns.
+        let is_better =
+            last.is_none_or(|last| (last.primary != view.primary) == (view.epoch > last.epoch));
+        (votes(view), is_better)
+    });
+    best.map(|view| View::clone(view))
+}
+
+/// Whether a majority of all sentinels, including those without a reply, share one view.
+pub(super) fn is_shared_by_most(views: &[&View], sentinels: usize) -> bool {
+    shared_by_most(views, sentinels).is_some()
+}
+
+/// The view that deposes the primary of the `last` one, if there is any: it is later, names another primary, and is
+/// shared by most sentinels. A single sentinel may be wrong, and older views depose no primary.
+pub(super) fn deposing(views: &[&View], sentinels: usize, last: &View) -> Option<View> {
+    let shared = shared_by_most(views, sentinels)?;
+    let deposes = shared.epoch > last.epoch && shared.primary != last.primary;
+    deposes.then(|| shared.clone())
+}
+
+fn shared_by_most<'a>(views: &[&'a View], sentinels: usize) -> Option<&'a View> {
+    views.iter().copied().find(|view| {
+        let votes = views.iter().filter(|other| *other == view).count();
+        votes * 2 > sentinels
+    })
 }

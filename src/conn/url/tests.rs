@@ -265,7 +265,7 @@ fn host() -> impl Strategy<Value = String> {
             .prop_map(|bytes| std::net::Ipv4Addr::from(bytes).to_string()),
         any::<[u16; 8]>()
             .prop_filter("an address", |words| *words != [0; 8])
-            .prop_map(|words| format!("[{}]", std::net::Ipv6Addr::from(words))),
+            .prop_map(|words| format!("[{}]", Ipv6Addr::from(words))),
     ]
 }
 

@@ -1,14 +1,17 @@
-//! Finds the end of a reply, and parses it.
+//! Finds the end of a reply, refuses replies that are too long, and parses the others. Pure.
 //!
 //! The few forms that our commands are answered with are parsed here. The client library parses all others, so every
-//! reply has the value that it would have there. Invariants: a reply is parsed once, when it is complete; nothing is
-//! kept of a reply that [`framing`](crate::conn::link::framing) refuses.
+//! reply has the value that it would have there. Invariants: the result does not depend on how a connection splits a
+//! reply. The search for the end looks at each byte once, so a long reply costs no more in many parts. A reply is
+//! parsed once, when it is complete. An excess is refused when it is announced or reached, and nothing is kept of it.
+
+#[cfg(test)]
+mod tests;
 
 use std::mem;
 
 use redis::{ErrorKind, ProtocolVersion, RedisError, Value};
-
-use crate::conn::link::framing::Framing;
+use smallvec::SmallVec;
 
 /// The state of a reply that has partly arrived.
 #[derive(Debug)]
@@ -100,137 +103,203 @@ fn number(digits: &[u8]) -> Result<i64, RedisError> {
     number.ok_or_else(|| (ErrorKind::Parse, "a number that cannot be read").into())
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
+/// The deepest nesting of our replies.
+const DEPTH_MAX: usize = 32;
 
-    use super::*;
+/// The length of our longest line.
+const LINE_MAX: usize = 64 * 1024;
 
-    fn first(bytes: &[u8]) -> Result<Option<(Value, usize)>, RedisError> {
-        Decoder::new(ProtocolVersion::RESP2).first(bytes)
+/// The size of our longest reply. No more of a server's data is kept.
+const REPLY_MAX: usize = 16 * 1024 * 1024;
+
+/// The most parts of a reply. Each takes about 60 bytes after parsing, however short it is, and all are parsed in one
+/// turn, for which other tasks of the thread wait. A queue of a hundred thousand waiters fits, and so does the map of a
+/// cluster that is cut into ten thousand ranges.
+const PARTS_MAX: u64 = 1 << 17;
+
+/// The kind and a number, with the end of the line.
+const HEAD_MAX: usize = 24;
+
+const TOO_LONG: &str = "a reply that is longer than any of ours";
+const UNREADABLE: &str = "a reply that cannot be read";
+
+/// The state of a reply that has partly arrived.
+#[derive(Debug)]
+struct Framing {
+    protocol: ProtocolVersion,
+    /// The number of missing parts at each depth.
+    missing: SmallVec<[u64; 4]>,
+    /// The missing bytes of a text, with the end of its line.
+    text: usize,
+    /// The bytes of a line without its end so far, its first bytes, and its last byte.
+    line: usize,
+    head: [u8; HEAD_MAX],
+    last: u8,
+    /// The bytes of the reply that have arrived, and its parts that were announced.
+    length: usize,
+    parts: u64,
+    is_push: bool,
+}
+
+/// The end of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct End {
+    /// The number of bytes that belong to it.
+    at: usize,
+    /// Whether it may have arrived without a request.
+    is_push: bool,
+}
+
+impl Framing {
+    fn new(protocol: ProtocolVersion) -> Self {
+        Self {
+            protocol,
+            missing: SmallVec::new(),
+            text: 0,
+            line: 0,
+            head: [0; HEAD_MAX],
+            last: 0,
+            length: 0,
+            parts: 0,
+            is_push: false,
+        }
     }
 
-    /// A reply as a server writes it.
-    fn replies() -> impl Strategy<Value = Vec<u8>> {
-        let word = proptest::collection::vec(any::<u8>(), 0..20);
-        let bulk = word.prop_map(|word| {
-            let mut reply = format!("${}\r\n", word.len()).into_bytes();
-            reply.extend(word);
-            reply.extend(b"\r\n");
-            reply
-        });
-        let line = prop_oneof![
-            Just(b"+OK\r\n".to_vec()),
-            Just(b"$-1\r\n".to_vec()),
-            Just(b"*-1\r\n".to_vec()),
-            "[+][A-Z ]{0,9}\r\n".prop_map(String::into_bytes),
-            "-[A-Z]{2,9} [a-z ]{0,9}\r\n".prop_map(String::into_bytes),
-            any::<i64>().prop_map(|number| format!(":{number}\r\n").into_bytes()),
-        ];
-        let leaf = prop_oneof![line, bulk];
-        leaf.prop_recursive(4, 24, 4, |inner| {
-            proptest::collection::vec(inner, 0..4).prop_map(|items| {
-                let mut reply = format!("*{}\r\n", items.len()).into_bytes();
-                reply.extend(items.concat());
-                reply
-            })
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn every_reply_is_what_the_client_library_reads(
-            all in proptest::collection::vec(replies(), 1..6)
-        ) {
-            let bytes = all.concat();
-            let mut at = 0;
-            for reply in &all {
-                let (value, length) = first(&bytes[at..]).unwrap().unwrap();
-                prop_assert_eq!(length, reply.len());
-                prop_assert_eq!(value, redis::parse_redis_value(reply).unwrap());
-                at += length;
-            }
-            prop_assert_eq!(at, bytes.len());
-        }
-
-        #[test]
-        fn a_part_of_a_reply_is_none(reply in replies(), cut in any::<prop::sample::Index>()) {
-            let part = &reply[..cut.index(reply.len())];
-            prop_assert!(first(part).unwrap().is_none());
-        }
-
-        #[test]
-        fn replies_are_the_same_wherever_a_connection_cuts_them(
-            all in proptest::collection::vec(replies(), 1..6),
-            cuts in proptest::collection::vec(1..12usize, 1..20),
-        ) {
-            let bytes = all.concat();
-            let mut decoder = Decoder::new(ProtocolVersion::RESP2);
-            let (mut come, mut at, mut read) = (0, 0, Vec::new());
-            for cut in cuts.iter().cycle() {
-                come = bytes.len().min(come + cut);
-                while let Some((value, length)) = decoder.first(&bytes[at..come]).unwrap() {
-                    read.push(value);
-                    at += length;
+    /// Reads until a reply ends; `None` if it is not complete yet. An error is the reason for a refusal, and nothing
+    /// may be read after it.
+    fn read(&mut self, bytes: &[u8]) -> Result<Option<End>, &'static str> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            let (taken, is_part_over) = match self.text {
+                0 => self.read_line(rest)?,
+                missing => {
+                    let taken = missing.min(rest.len());
+                    self.text -= taken;
+                    (taken, taken == missing)
                 }
-                if come == bytes.len() {
-                    break;
-                }
+            };
+            at += taken;
+            self.length += taken;
+            if self.length > REPLY_MAX {
+                return Err(TOO_LONG);
             }
-            let expected: Vec<_> = all.iter().map(|reply| redis::parse_redis_value(reply).unwrap()).collect();
-            prop_assert_eq!(read, expected);
-        }
-
-        /// The result does not depend on how a connection splits the bytes.
-        #[test]
-        fn more_bytes_change_nothing_that_was_read(
-            bytes in proptest::collection::vec(prop_oneof![
-                any::<u8>(),
-                prop::sample::select(b"+-:$*\r\n0123".to_vec()),
-            ], 0..64),
-            cut in any::<prop::sample::Index>(),
-        ) {
-            let whole = first(&bytes);
-            match first(&bytes[..cut.index(bytes.len() + 1)]) {
-                Ok(None) => {}
-                Ok(Some(read)) => prop_assert_eq!(whole.unwrap().unwrap(), read),
-                Err(_) => prop_assert!(whole.is_err()),
+            if is_part_over && self.is_last_part() {
+                (self.length, self.parts) = (0, 0);
+                let is_push = mem::take(&mut self.is_push);
+                return Ok(Some(End { at, is_push }));
             }
         }
+        Ok(None)
+    }
 
-        #[test]
-        fn whatever_comes_is_a_reply_a_part_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            if let Ok(Some((_, length))) = first(&bytes) {
-                prop_assert!(length <= bytes.len());
+    /// The number of bytes that belong to the line, and whether it is a complete part.
+    fn read_line(&mut self, bytes: &[u8]) -> Result<(usize, bool), &'static str> {
+        let bytes = &bytes[..bytes.len().min(LINE_MAX - self.line)];
+        let newline = bytes.iter().position(|byte| *byte == b'\n');
+        let Some(newline) = newline else {
+            self.keep(bytes);
+            return if self.line < LINE_MAX {
+                Ok((bytes.len(), false))
+            } else {
+                Err(TOO_LONG)
+            };
+        };
+        let end = &bytes[..=newline];
+        let before = match (newline, self.line) {
+            (0, 0) => None,
+            (0, _) => Some(self.last),
+            (at, _) => Some(end[at - 1]),
+        };
+        if before != Some(b'\r') {
+            return Err(UNREADABLE);
+        }
+        let is_over = if self.line == 0 {
+            self.begin_part(end)?
+        } else {
+            self.keep(end);
+            let (head, length) = (self.head, mem::take(&mut self.line));
+            self.begin_part(&head[..length.min(HEAD_MAX)])?
+        };
+        Ok((end.len(), is_over))
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if let Some(room) = self.head.get_mut(self.line..) {
+            let kept = room.len().min(bytes.len());
+            room[..kept].copy_from_slice(&bytes[..kept]);
+        }
+        self.line += bytes.len();
+        self.last = bytes.last().copied().unwrap_or(self.last);
+    }
+
+    /// Begins a part with its first line, whose end may be missing if the line is long. Returns whether the line is
+    /// all of it.
+    fn begin_part(&mut self, line: &[u8]) -> Result<bool, &'static str> {
+        let is_resp2 = self.protocol == ProtocolVersion::RESP2;
+        match line.first() {
+            Some(b'+' | b'-' | b':') => Ok(true),
+            Some(b'$') if line == b"$-1\r\n" => Ok(true),
+            Some(b'$') => self.begin_text(line),
+            Some(b'*') if line == b"*-1\r\n" => Ok(true),
+            Some(b'*') => self.begin_parts(count_of(line)?),
+            _ if is_resp2 => Err(UNREADABLE),
+            Some(b'_' | b',' | b'#' | b'(') => Ok(true),
+            Some(b'!' | b'=') => self.begin_text(line),
+            Some(b'~') => self.begin_parts(count_of(line)?),
+            Some(b'%') => self.begin_parts(count_of(line)?.saturating_mul(2)),
+            // The attributes, and the value that they are about.
+            Some(b'|') => self.begin_parts(count_of(line)?.saturating_mul(2).saturating_add(1)),
+            Some(b'>') if self.missing.is_empty() => {
+                self.is_push = true;
+                self.begin_parts(count_of(line)?)
             }
+            _ => Err(UNREADABLE),
         }
     }
 
-    /// The most frequent replies leave no state, even if more bytes follow.
-    #[test]
-    fn replies_of_one_digit_and_ok_need_no_state() {
-        for more in ["", ":12\r\n"] {
-            for (reply, value) in [("+OK\r\n", Value::Okay), (":7\r\n", Value::Int(7))] {
-                let bytes = format!("{reply}{more}");
-                assert_eq!(short(bytes.as_bytes()), Some((value, reply.len())));
-            }
+    fn begin_text(&mut self, line: &[u8]) -> Result<bool, &'static str> {
+        let size = usize::try_from(count_of(line)?).unwrap_or(usize::MAX);
+        if size > REPLY_MAX - self.length {
+            return Err(TOO_LONG);
         }
-        for other in ["+OK\r", ":12\r\n", ":-\r\n", "$-1\r\n", ""] {
-            assert_eq!(short(other.as_bytes()), None, "{other:?}");
-        }
+        self.text = size + 2;
+        Ok(false)
     }
 
-    #[test]
-    fn what_no_server_says_is_an_error() {
-        for bytes in [
-            &b"HTTP/1.1 400\r\n"[..],
-            b"+OK\n",
-            b"$x\r\n",
-            b"$-2\r\n",
-            b":\r\n",
-            b"\r\n",
-        ] {
-            assert!(first(bytes).is_err(), "{bytes:?}");
+    fn begin_parts(&mut self, count: u64) -> Result<bool, &'static str> {
+        if count == 0 {
+            return Ok(true);
         }
+        self.parts = self.parts.saturating_add(count);
+        if self.parts > PARTS_MAX {
+            return Err(TOO_LONG);
+        }
+        if self.missing.len() == DEPTH_MAX {
+            return Err(UNREADABLE);
+        }
+        self.missing.push(count);
+        Ok(false)
     }
+
+    /// Ends a part. Returns whether the reply has ended as well.
+    fn is_last_part(&mut self) -> bool {
+        while let Some(missing) = self.missing.last_mut() {
+            *missing -= 1;
+            if *missing > 0 {
+                return false;
+            }
+            self.missing.pop();
+        }
+        true
+    }
+}
+
+/// The number behind the kind.
+fn count_of(line: &[u8]) -> Result<u64, &'static str> {
+    let digits = line.get(1..).and_then(|rest| rest.strip_suffix(b"\r\n"));
+    let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .ok_or(UNREADABLE)
 }

@@ -1,4 +1,5 @@
-//! The task behind a connection: writes the callers' commands, reads replies, and detects silence.
+//! The task behind a connection: it writes the callers' commands, reads replies, and detects silence. It records the
+//! time of the last reply, and the first bytes that the server sent.
 //!
 //! In each turn it writes everything, and then passes on a portion of the replies (see `pace.rs`). The callers
 //! that it wakes hand over their next commands before its next turn, which writes them at once. Invariants: the
@@ -6,22 +7,21 @@
 //! there is nothing left to read; a server that never stops sending does not keep it in one turn.
 
 use std::future::Future;
-use std::io;
-use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use std::{io, mem};
 
-use redis::{PushInfo, RedisError, Value};
+use parking_lot::Mutex;
+use redis::{ErrorKind, ProtocolVersion, PushInfo, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::decode::Decoder;
-use super::shared::{Shared, WireParams};
-use crate::conn::link::first_bytes::FirstBytes;
+use super::unanswered::Shared;
 use crate::conn::link::pace::{LATE, few_in_flight, portion_of};
-use crate::conn::link::shared_tick::SharedTick;
 use crate::conn::push::PushState;
 use crate::engine::clock::{Clock, Tick};
 
@@ -33,6 +33,21 @@ const READS_MAX: usize = 4;
 
 /// The capacity that an empty buffer keeps.
 const KEPT_MAX: usize = 64 * 1024;
+
+/// The settings of a wire.
+#[derive(Clone, Debug)]
+pub(crate) struct WireParams {
+    pub(crate) clock: Clock,
+    pub(crate) protocol: ProtocolVersion,
+    /// A connection without a reply for this long is silent.
+    pub(crate) silence: Duration,
+    /// Records when the server last replied to a command.
+    pub(crate) last_reply: SharedTick,
+    /// Takes what comes without a request.
+    pub(crate) push: Arc<PushState>,
+    /// Records what the server sends first.
+    pub(crate) first_bytes: FirstBytes,
+}
 
 pub(super) struct Driver<S> {
     stream: S,
@@ -56,14 +71,8 @@ pub(super) struct Driver<S> {
     timer: Option<Pin<Box<Sleep>>>,
     /// The callers to wake. Kept for its capacity.
     woken: Vec<Waker>,
-    /// What came without a request, or confirms one.
-    pushed: Vec<Pushed>,
-}
-
-struct Pushed {
-    info: PushInfo,
-    /// Whether it confirms a command.
-    is_asked: bool,
+    /// Pushes, and whether each confirms a command.
+    pushed: Vec<(PushInfo, bool)>,
 }
 
 /// Bytes, with the number that have been used.
@@ -139,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
 
     /// Takes the commands that callers have handed over. Returns the number of requests in flight.
     fn take_commands(&mut self, now: Tick, context: &Context<'_>) -> usize {
-        let mut state = self.shared.0.lock();
+        let mut state = self.shared.lock();
         if !state.bytes.is_empty() {
             if self.outgoing.rest().is_empty() {
                 // Returns the empty buffer with its capacity.
@@ -219,14 +228,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         let (mut requests, mut replies) = (0, 0);
         let mut passed = Ok(());
         if !self.incoming.rest().is_empty() {
-            let mut state = self.shared.0.lock();
+            let mut state = self.shared.lock();
             while requests < most {
                 match self.decoder.first(self.incoming.rest()) {
                     Ok(Some((Value::Push { kind, data }, length))) => {
                         self.incoming.use_up(length);
                         let info = PushInfo { kind, data };
                         let is_asked = state.unanswered.confirm(&info, &mut self.woken);
-                        self.pushed.push(Pushed { info, is_asked });
+                        self.pushed.push((info, is_asked));
                         let confirmed = usize::from(is_asked);
                         (replies, requests) = (replies + confirmed, requests + confirmed);
                     }
@@ -250,7 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             self.last_reply.set(now);
         }
         // Without the mutex, because a message wakes others. Before the callers, who may ask what is subscribed.
-        for Pushed { info, is_asked } in self.pushed.drain(..) {
+        for (info, is_asked) in self.pushed.drain(..) {
             let received = self.push.receive(&info, is_asked);
             passed = passed.and(received);
         }
@@ -261,7 +270,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Wakes the callers whose time is over, and schedules a turn for the next one.
     fn watch(&mut self, now: Tick, context: &mut Context<'_>) {
         let next = {
-            let mut state = self.shared.0.lock();
+            let mut state = self.shared.lock();
             state.unanswered.next_silence(now, &mut self.woken)
         };
         self.woken.drain(..).for_each(Waker::wake);
@@ -294,7 +303,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 
 impl<S> Driver<S> {
     fn end(&mut self, why: RedisError) {
-        let mut state = self.shared.0.lock();
+        let mut state = self.shared.lock();
         state.unanswered.end(why, &mut self.woken);
         state.bytes = Vec::new();
         drop(state);
@@ -315,5 +324,135 @@ fn hung_up() -> io::Error {
 
 fn unasked() -> RedisError {
     let what = "a reply to no command";
-    (redis::ErrorKind::UnexpectedReturnType, what).into()
+    (ErrorKind::UnexpectedReturnType, what).into()
+}
+
+/// A time that several tasks share, such as the last reply: the driver sets it, and callers check it. Zero at first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedTick(Arc<AtomicU64>);
+
+impl SharedTick {
+    pub(crate) fn at(now: Tick) -> Self {
+        Self(Arc::new(AtomicU64::new(now.nanos())))
+    }
+
+    pub(crate) fn set(&self, now: Tick) {
+        self.0.store(now.nanos(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Tick {
+        Tick::ZERO.after(Duration::from_nanos(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+/// Bytes to record. An error line is shorter: the one of Redis's protected mode takes half of this.
+const RECORDED_MAX: usize = 2048;
+
+/// Characters of a line that a message shows.
+const SHOWN_MAX: usize = 100;
+
+/// The first bytes that replies can have.
+const TYPES: &[u8] = b"+-:$*_#,(!=%~>|";
+
+/// The type of a TLS record that reports an error.
+const TLS_ALERT: u8 = 0x15;
+
+/// The first bytes from a server, up to a bound. They tell why connecting failed: a server at its limit of clients
+/// replies so and closes the connection, and the close may be noticed first. A server of another protocol shows it in
+/// its first line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FirstBytes(Arc<Mutex<Vec<u8>>>);
+
+/// The meaning of the first bytes of a failed connection.
+#[derive(Debug)]
+pub(crate) enum Meaning {
+    /// No bytes were received.
+    Silence,
+    /// The bytes do not tell the reason.
+    Nothing,
+    /// An error and nothing else, or a protocol other than Redis's.
+    Error(RedisError),
+    /// The server speaks TLS.
+    Tls,
+}
+
+impl FirstBytes {
+    /// Adds bytes. Returns whether no more are needed.
+    pub(super) fn record(&self, bytes: &[u8]) -> bool {
+        let mut received = self.0.lock();
+        let room = RECORDED_MAX - received.len();
+        received.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        received.len() == RECORDED_MAX
+    }
+
+    pub(crate) fn meaning(&self) -> Meaning {
+        let received = self.0.lock();
+        let Some(first) = received.first() else {
+            return Meaning::Silence;
+        };
+        if *first == TLS_ALERT {
+            return Meaning::Tls;
+        }
+        if !TYPES.contains(first) {
+            let line = received.split(|byte| b"\r\n".contains(byte)).next();
+            let shown = String::from_utf8_lossy(line.unwrap_or_default());
+            let shown: String = shown.chars().take(SHOWN_MAX).collect();
+            let what = "not the protocol of Redis";
+            return Meaning::Error((ErrorKind::Parse, what, shown).into());
+        }
+        // Exactly one error reply.
+        match redis::parse_redis_value(&received) {
+            Ok(Value::ServerError(no))
+                if received.iter().position(|byte| *byte == b'\n') == Some(received.len() - 1) =>
+            {
+                Meaning::Error(no.into())
+            }
+            _ => Meaning::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_bytes_say_why_connecting_failed() {
+        let meaning =
+            |received: &[u8]| FirstBytes(Arc::new(Mutex::new(received.to_vec()))).meaning();
+        assert!(matches!(meaning(b""), Meaning::Silence));
+        assert!(matches!(
+            meaning(b"\x15\x03\x01\x00\x02\x02\x46"),
+            Meaning::Tls
+        ));
+        for nothing in [
+            &b"+OK\r\n"[..],
+            b"-ERR cut in the mid",
+            b"-NOPERM no such right\r\n+OK\r\n",
+        ] {
+            assert!(matches!(meaning(nothing), Meaning::Nothing), "{nothing:?}");
+        }
+        let Meaning::Error(full) = meaning(b"-ERR max number of clients reached\r\n") else {
+            panic!("the reason is there");
+        };
+        assert_eq!(full.code(), Some("ERR"));
+        assert!(full.to_string().contains("max number of clients"), "{full}");
+        // About as long as the line of Redis's protected mode.
+        let denied = format!(
+            "-DENIED Redis is running in protected mode. {}\r\n",
+            "x".repeat(1030)
+        );
+        let recorded = FirstBytes::default();
+        assert!(!recorded.record(denied.as_bytes()));
+        let Meaning::Error(denied) = recorded.meaning() else {
+            panic!("the reason is there");
+        };
+        assert_eq!(denied.code(), Some("DENIED"));
+        assert!(recorded.record(&[b'x'; RECORDED_MAX]));
+        let Meaning::Error(web) = meaning(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n") else {
+            panic!("the protocol is another one");
+        };
+        assert_eq!(web.kind(), ErrorKind::Parse);
+        assert_eq!(web.detail(), Some("HTTP/1.1 400 Bad Request"));
+    }
 }

@@ -6,11 +6,11 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use futures_util::FutureExt;
+use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::*;
-use crate::conn::link::first_bytes::FirstBytes;
-use crate::conn::link::shared_tick::SharedTick;
+use crate::conn::link::wire::{FirstBytes, SharedTick};
 use crate::conn::push::PushState;
 use crate::engine::clock::Tick;
 
@@ -488,4 +488,31 @@ async fn a_server_that_never_stops_does_not_keep_the_thread() {
     }
     let free = (1 << 20) - message.len();
     assert!(left < free + message.len() / 2, "{left} of {free}");
+}
+
+fn assert_same(command: &Cmd) {
+    let mut bytes = b"before".to_vec();
+    encode(command, &mut bytes);
+    assert_eq!(bytes[6..], command.get_packed_command());
+}
+
+proptest! {
+    #[test]
+    fn every_command_reads_as_the_client_library_writes_it(
+        words in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..120), 1..14)
+    ) {
+        let mut command = Cmd::new();
+        command.arg(words);
+        assert_same(&command);
+    }
+}
+
+#[test]
+fn so_do_scans_and_large_ones() {
+    assert_same(redis::cmd("SCAN").cursor_arg(42).arg("MATCH").arg("*"));
+    assert_same(
+        redis::cmd("EVAL")
+            .arg(vec![b'x'; 12_345])
+            .arg(vec!["k"; 300]),
+    );
 }

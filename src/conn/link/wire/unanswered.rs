@@ -1,15 +1,29 @@
-//! The callers that wait for replies on one connection, in the order of their commands.
+//! The requests that wait for replies on one connection, in the order of their commands. Callers and the driver share
+//! them.
 //!
-//! Invariants: the n-th reply belongs to the n-th command, even if its caller no longer waits; only its last reply
-//! removes a command from this order. A sent command cannot be taken back. A push is the reply to a command about a
-//! subscription only if it names the same channel, and nothing else but an error is.
+//! Invariants: the bytes of a command and its place in the order are added together, so that both have one order. The
+//! n-th reply belongs to the n-th command, even if its caller no longer waits; only its last reply removes a command
+//! from this order. A sent command cannot be taken back. A push is the reply to a command about a subscription only if
+//! it names the same channel, and nothing else but an error is.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
+use parking_lot::Mutex;
 use redis::{Arg, Cmd, PushInfo, PushKind, RedisError, Value};
 
 use crate::engine::clock::Tick;
+
+pub(super) type Shared = Mutex<WireState>;
+
+#[derive(Debug, Default)]
+pub(super) struct WireState {
+    /// Commands that the driver has not taken yet.
+    pub(super) bytes: Vec<u8>,
+    pub(super) unanswered: Unanswered,
+    /// Woken when there is something to send; `None` once it was woken.
+    pub(super) driver: Option<Waker>,
+}
 
 /// One request in the table: one command, or several that are answered together.
 pub(super) type Number = usize;

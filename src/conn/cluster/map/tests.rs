@@ -1,168 +1,109 @@
-//! One node's view of its cluster: the slots and the nodes that serve them. Pure.
+//! Tests of the slots, of the views that nodes have, of those that count, and of redirections.
 
-use std::collections::BTreeMap;
-
-use redis::Value;
-
-use super::slots::SLOTS;
-use crate::conn::address::Address;
-use crate::conn::value::text;
-
-/// Slots, with both ends included, and the primary that serves them.
-pub(super) type Range = (u16, u16, Address);
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct View {
-    pub(super) ranges: Vec<Range>,
-    /// Asked for the map if no primary replies. Nothing else is read from replicas.
-    pub(super) replicas: Vec<Address>,
-    /// The nodes by their ids, which stay when addresses change. Empty if the nodes do not report them.
-    pub(super) ids: BTreeMap<String, Address>,
-    /// Whether the node considers the cluster to be working.
-    pub(super) is_ok: bool,
-    /// Grows with each failover. The node with the greater epoch knows more.
-    pub(super) epoch: u64,
-}
-
-impl View {
-    /// Parses the replies to `CLUSTER SLOTS` and, unless the node refused it, `CLUSTER INFO`.
-    pub(super) fn of(slots: &Value, info: Option<&Value>, asked: &Address) -> Option<Self> {
-        let mut view = Self {
-            is_ok: true,
-            ..Self::default()
-        };
-        let Value::Array(ranges) = slots else {
-            return None;
-        };
-        if ranges.len() > SLOTS.into() {
-            return None;
-        }
-        for range in ranges {
-            let Value::Array(range) = range else {
-                return None;
-            };
-            let [first, last, primary, replicas @ ..] = range.as_slice() else {
-                return None;
-            };
-            let named = [primary].into_iter().chain(replicas);
-            let named = named.filter_map(|named| Some((id(named)?, node(named, asked)?)));
-            view.ids.extend(named);
-            let primary = node(primary, asked)?;
-            view.ranges.push((slot(first)?, slot(last)?, primary));
-            let replicas = replicas.iter().filter_map(|replica| node(replica, asked));
-            view.replicas.extend(replicas);
-        }
-        // Nodes may list equal maps in different orders.
-        view.ranges.sort_unstable();
-        view.replicas.sort_unstable();
-        view.replicas.dedup();
-        if let Some(info) = info.and_then(text) {
-            let field = |name: &str| {
-                let mut lines = info.lines();
-                lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            };
-            view.is_ok = field("cluster_state").is_none_or(|state| state.trim() == "ok");
-            let epoch = field("cluster_current_epoch").and_then(|epoch| epoch.trim().parse().ok());
-            view.epoch = epoch.unwrap_or(0);
-        }
-        view.is_ok &= !view.ranges.is_empty();
-        Some(view)
-    }
-
-    /// Replaces announced addresses by the ones to use.
-    pub(super) fn with_addresses(mut self, resolve: impl Fn(Address) -> Address) -> Self {
-        let ranges = self.ranges.into_iter();
-        self.ranges = ranges.map(|(a, b, node)| (a, b, resolve(node))).collect();
-        self.replicas = self.replicas.into_iter().map(&resolve).collect();
-        self.replicas.sort_unstable();
-        for address in self.ids.values_mut() {
-            *address = resolve(address.clone());
-        }
-        self
-    }
-
-    /// The ids of the nodes at this address: several where one proxy stands for several nodes.
-    pub(super) fn ids_at(&self, address: &Address) -> Vec<String> {
-        let here = self.ids.iter().filter(|(_, at)| *at == address);
-        here.map(|(id, _)| id.clone()).collect()
-    }
-
-    /// Whether two views have a node in common, and so belong to one cluster. A view without ids contradicts nothing.
-    pub(super) fn is_of_the_cluster_of(&self, other: &Self) -> bool {
-        let is_silent = self.ids.is_empty() || other.ids.is_empty();
-        is_silent || self.ids.keys().any(|id| other.ids.contains_key(id))
-    }
-
-    /// The rank among views of one cluster; the greater is the better.
-    pub(super) fn rank(&self) -> (bool, u64) {
-        (self.is_ok, self.epoch)
-    }
-}
-
-fn slot(value: &Value) -> Option<u16> {
-    match value {
-        Value::Int(slot) => u16::try_from(*slot).ok(),
-        _ => None,
-    }
-}
-
-/// The id of a node, if it is given.
-fn id(node: &Value) -> Option<String> {
-    let Value::Array(fields) = node else {
-        return None;
-    };
-    let id = fields.get(2).and_then(text)?;
-    (!id.is_empty()).then(|| id.to_owned())
-}
-
-/// Parses `[host, port, id, more]`.
-fn node(value: &Value, asked: &Address) -> Option<Address> {
-    let Value::Array(fields) = value else {
-        return None;
-    };
-    let [host, port, rest @ ..] = fields.as_slice() else {
-        return None;
-    };
-    let Value::Int(port) = port else {
-        return None;
-    };
-    let more = rest.get(1);
-    let host = match text(host) {
-        // The node should be announced by name, and has none.
-        Some("?") => more.and_then(ip).unwrap_or(&asked.host),
-        Some(host) if !host.is_empty() => host,
-        // The node does not know its own address, so it is at the address that was asked.
-        _ => &asked.host,
-    };
-    Some(Address {
-        host: host.into(),
-        port: u16::try_from(*port).ok()?,
-    })
-}
-
-/// The IP address among the additional fields, which are a map or a flat list.
-fn ip(more: &Value) -> Option<&str> {
-    let is_ip = |key: &Value| text(key) == Some("ip");
-    let ip = match more {
-        Value::Array(flat) => {
-            let mut pairs = flat.chunks_exact(2);
-            pairs.find(|pair| is_ip(&pair[0])).map(|pair| &pair[1])
-        }
-        Value::Map(pairs) => {
-            let pair = pairs.iter().find(|(key, _)| is_ip(key));
-            pair.map(|(_, ip)| ip)
-        }
-        _ => None,
-    };
-    ip.and_then(text).filter(|ip| !ip.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
+mod slots {
     use proptest::prelude::*;
 
-    use super::super::slots::SlotMap;
-    use super::*;
+    use super::super::*;
+
+    #[test]
+    fn every_node_has_a_route_even_one_with_a_single_slot() {
+        let slots = || (0..SLOTS).map(|slot| (slot, slot, slot));
+        let map = SlotMap::of(slots());
+        let mut served: Vec<u16> = map
+            .routes()
+            .iter()
+            .map(|route| slot_of(route.as_bytes()))
+            .collect();
+        served.sort_unstable();
+        assert_eq!(served, (0..SLOTS).collect::<Vec<_>>());
+        assert!(SlotMap::<u8>::empty().routes().is_empty());
+    }
+
+    /// From the cluster specification, and from `CLUSTER KEYSLOT` of a server.
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(State::<XMODEM>::calculate(b"123456789"), 0x31C3);
+        for (key, slot) in [
+            ("", 0),
+            ("foo", 12182),
+            ("bar", 5061),
+            ("hello", 866),
+            ("123456789", 0x31C3),
+            ("{user1000}.following", slot_of(b"user1000")),
+            ("foo{}{bar}", slot_of_all(b"foo{}{bar}")),
+            ("foo{{bar}}zap", slot_of(b"{bar")),
+            ("foo{bar}{zap}", 5061),
+            ("foo{bar", slot_of_all(b"foo{bar")),
+            ("foo}bar{", slot_of_all(b"foo}bar{")),
+        ] {
+            assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
+        }
+    }
+
+    fn slot_of_all(key: &[u8]) -> u16 {
+        State::<XMODEM>::calculate(key) % SLOTS
+    }
+
+    proptest! {
+        #[test]
+        fn a_slot_is_one_of_those_there_are(key in any::<Vec<u8>>()) {
+            prop_assert!(slot_of(&key) < SLOTS);
+        }
+
+        #[test]
+        fn what_stands_around_a_tag_does_not_count(
+            before in "[^{]*", tag in "[^}]+", after in ".*"
+        ) {
+            let key = format!("{before}{{{tag}}}{after}");
+            prop_assert_eq!(slot_of(key.as_bytes()), slot_of_all(tag.as_bytes()));
+        }
+
+        #[test]
+        fn a_map_says_what_it_was_made_of_and_learnt(
+            cuts in proptest::collection::btree_set(1..SLOTS, 0..8),
+            learnt in proptest::collection::vec((0..SLOTS, 0..20u8), 0..50),
+        ) {
+            let firsts: Vec<u16> = std::iter::once(0).chain(cuts.iter().copied()).collect();
+            let lasts = cuts.iter().map(|cut| cut - 1).chain([SLOTS - 1]);
+            let ranges = firsts.iter().copied().zip(lasts);
+            let ranges = ranges.zip(0..).map(|((first, last), node)| (first, last, node));
+            let mut expected = vec![0; SLOTS.into()];
+            for (first, last, node) in ranges.clone() {
+                expected[first.into()..=last.into()].fill(node);
+            }
+            let mut map = SlotMap::of(ranges);
+            for (slot, node) in learnt {
+                map.learn(slot, &node);
+                expected[usize::from(slot)] = node;
+            }
+            for slot in 0..SLOTS {
+                prop_assert_eq!(map.owner(slot), Some(&expected[usize::from(slot)]));
+            }
+            let mut nodes = map.nodes();
+            nodes.sort_unstable();
+            expected.sort_unstable();
+            expected.dedup();
+            prop_assert_eq!(nodes, expected);
+        }
+    }
+
+    #[test]
+    fn a_slot_outside_or_without_a_node_has_no_owner() {
+        let mut map = SlotMap::of([(10, 20_000, "a"), (5, 4, "b")]);
+        assert_eq!(map.owner(9), None);
+        assert_eq!(map.owner(10), Some(&"a"));
+        assert_eq!(map.owner(SLOTS - 1), Some(&"a"));
+        map.learn(SLOTS, &"c");
+        assert_eq!(map.owner(SLOTS), None);
+        assert_eq!(map.nodes(), ["a"]);
+        assert!(SlotMap::<&str>::empty().nodes().is_empty());
+    }
+}
+
+mod views {
+    use proptest::prelude::*;
+
+    use super::super::*;
 
     /// Replies as a node writes them, with some parts replaced by other values.
     fn replies() -> impl Strategy<Value = Value> {
@@ -386,6 +327,144 @@ mod tests {
             &["*1", "*3", ":0", ":70000", "*3", "$1", "h", ":1", "$1", "a"],
         ] {
             assert_eq!(View::of(&reply(odd), None, &at("seed", 1)), None, "{odd:?}");
+        }
+    }
+}
+
+mod membership {
+    use super::super::*;
+
+    fn at(port: u16) -> Address {
+        Address {
+            host: "h".into(),
+            port,
+        }
+    }
+
+    fn view(ids: &[&str], epoch: u64) -> View {
+        View {
+            ids: ids.iter().map(|id| ((*id).to_owned(), at(1))).collect(),
+            is_ok: true,
+            epoch,
+            ..View::default()
+        }
+    }
+
+    /// The node with the view that counts.
+    fn best_of(told: &[(u16, View)], last: Option<&View>, seeds: &[u16]) -> Option<u16> {
+        let told = told.iter().map(|(port, view)| (at(*port), view.clone()));
+        let seeds: Vec<Address> = seeds.iter().map(|port| at(*port)).collect();
+        best(told.collect(), last, &seeds).map(|(address, _)| address.port)
+    }
+
+    #[test]
+    fn a_node_of_another_cluster_does_not_count_whatever_its_epoch() {
+        let last = view(&["a", "b", "c"], 7);
+        let ours = view(&["b", "c", "d"], 8);
+        let theirs = view(&["x", "y"], 50);
+        let told = [(1, theirs), (2, last.clone()), (3, ours)];
+        assert_eq!(best_of(&told, Some(&last), &[1, 2, 3]), Some(3));
+        assert_eq!(best_of(&told[..2], Some(&last), &[1]), Some(2));
+        // Our cluster is in trouble, and still counts.
+        let mut down = last.clone();
+        down.is_ok = false;
+        let told = [told[0].clone(), (2, down)];
+        assert_eq!(best_of(&told, Some(&last), &[1, 2]), Some(2));
+    }
+
+    #[test]
+    fn when_all_nodes_were_replaced_the_seeds_decide() {
+        let last = view(&["a", "b"], 7);
+        let (new, newer) = (view(&["x", "y"], 1), view(&["y", "z"], 2));
+        let another = view(&["p", "q"], 9);
+        let told = [(1, new), (2, newer), (3, another)];
+        assert_eq!(best_of(&told, Some(&last), &[1, 2]), Some(2));
+        assert_eq!(
+            best_of(&told, Some(&last), &[1, 2, 3]),
+            None,
+            "two clusters"
+        );
+        assert_eq!(best_of(&told, Some(&last), &[4]), None, "no seed replied");
+    }
+
+    #[test]
+    fn nodes_without_ids_count_as_they_always_did() {
+        let last = view(&[], 7);
+        let told = [(1, view(&[], 8)), (2, view(&["x"], 9)), (3, view(&[], 9))];
+        assert_eq!(
+            best_of(&told, Some(&last), &[]),
+            Some(2),
+            "the first of two"
+        );
+        let last = view(&["a"], 7);
+        assert_eq!(best_of(&told, Some(&last), &[]), Some(3));
+    }
+
+    #[test]
+    fn at_first_those_count_that_most_agree_with() {
+        let ours = [view(&["a", "b"], 2), view(&["a", "b"], 3)];
+        let theirs = view(&["x", "y"], 50);
+        let [old, new] = ours;
+        let told = [(1, theirs), (2, old), (3, new)];
+        assert_eq!(best_of(&told, None, &[]), Some(3));
+        assert_eq!(best_of(&told[..1], None, &[]), Some(1));
+        assert_eq!(best_of(&[], None, &[]), None);
+    }
+}
+
+mod redirections {
+    use super::super::*;
+
+    fn at(host: &str, port: u16) -> Address {
+        Address {
+            host: host.into(),
+            port,
+        }
+    }
+
+    /// The `HDEL` of a release succeeded. Repeated at the other node, it would find no hold.
+    #[test]
+    fn what_was_released_is_not_released_again_elsewhere() {
+        let error = |line: &[u8]| redis::parse_redis_value(line).unwrap();
+        let moved = error(b"-MOVED 3999 127.0.0.1:6381\r\n");
+        assert!(is_half_done(&[Value::Int(1), moved.clone()]));
+        for replies in [
+            vec![Value::Int(0), moved.clone()],
+            vec![moved.clone(), moved.clone()],
+            vec![Value::Int(1), Value::Int(0)],
+            vec![moved],
+        ] {
+            assert!(!is_half_done(&replies), "{replies:?}");
+        }
+    }
+
+    #[test]
+    fn redirections_are_read() {
+        let moved = |host, port| {
+            let to = at(host, port);
+            Some(Redirect::Moved { slot: 3999, to })
+        };
+        for (line, expected) in [
+            ("MOVED 3999 127.0.0.1:6381", moved("127.0.0.1", 6381)),
+            ("MOVED 3999 ::1:6381", moved("::1", 6381)),
+            ("MOVED 3999 node.example:6381", moved("node.example", 6381)),
+            ("MOVED 3999 :6381", moved("asked", 6381)),
+            ("MOVED 3999 ?:6381", moved("asked", 6381)),
+            (
+                "ASK 3999 127.0.0.1:6381",
+                Some(Redirect::Ask {
+                    slot: 3999,
+                    to: at("127.0.0.1", 6381),
+                }),
+            ),
+            ("MOVED 3999", None),
+            ("MOVED x 127.0.0.1:6381", None),
+            ("MOVED 3999 127.0.0.1", None),
+            ("TRYAGAIN Multiple keys request", None),
+            ("CLUSTERDOWN The cluster is down", None),
+        ] {
+            let error = crate::testing::error(line);
+            assert_eq!(Redirect::of(&error, &at("asked", 1)), expected, "{line}");
         }
     }
 }

@@ -1,132 +1,81 @@
-//! Groups sentinels by deployment. Pure.
-//!
-//! Invariant: of sentinels that do not know each other and name different primaries, only those of one deployment
-//! count. Epochs do not matter, because each deployment counts its own.
+//! Tests of the replies of sentinels, of the deployment that counts, and of the view that is believed.
 
-use std::collections::BTreeSet;
+mod replies {
+    use super::super::*;
 
-use super::reply::Reply;
-use super::view::View;
-
-/// The sentinels that have replied so far.
-#[derive(Clone, Debug, Default)]
-pub(super) struct KnownSentinels {
-    names: BTreeSet<String>,
-    /// The addresses of their replies.
-    addresses: BTreeSet<String>,
-    /// The largest number of them that replied at once.
-    count: usize,
-}
-
-impl KnownSentinels {
-    /// Records the sentinels that have replied.
-    pub(super) fn record(&mut self, counted: &[&Reply]) {
-        let names: BTreeSet<String> = counted.iter().flat_map(|one| names(one)).collect();
-        if self.names.is_disjoint(&names) {
-            *self = Self::default();
-        }
-        self.names.extend(names);
-        self.addresses
-            .extend(counted.iter().map(|one| one.from.to_string()));
-        self.count = self.count.max(counted.len());
+    fn outcome(replies: Vec<Value>) -> SentinelAnswer {
+        Reply::of(address(1), replies).outcome
     }
-}
 
-/// The id of a sentinel, with the ids and addresses of its peers. Its own address is used only if it reports no id,
-/// because another deployment may have taken over that address.
-fn names(reply: &Reply) -> BTreeSet<String> {
-    let own = match &reply.id {
-        Some(id) => id.clone(),
-        None => reply.from.to_string(),
-    };
-    let peers = reply.peers.iter().flatten();
-    let peers = peers.flat_map(|peer| {
-        peer.id
-            .clone()
-            .into_iter()
-            .chain([peer.address.to_string()])
-    });
-    peers.chain([own]).collect()
-}
+    fn address(port: u16) -> Address {
+        Address {
+            host: "10.0.0.1".into(),
+            port,
+        }
+    }
 
-/// Sentinels that know each other, directly or through others.
-#[derive(Default)]
-struct Deployment<'a> {
-    names: BTreeSet<String>,
-    members: Vec<&'a Reply>,
-}
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
 
-/// Groups the sentinels that name a primary. The second list has those that do not report their peers.
-fn deployments(replies: &[Reply]) -> (Vec<Deployment<'_>>, Vec<&Reply>) {
-    let naming = replies.iter().filter(|one| one.view().is_some());
-    let (telling, silent): (Vec<_>, Vec<_>) = naming.partition(|one| one.peers.is_some());
-    let mut deployments: Vec<Deployment<'_>> = Vec::new();
-    for one in telling {
-        let mut joined = Deployment {
-            names: names(one),
-            members: vec![one],
+    fn map(fields: &[(&str, &str)]) -> Value {
+        let fields = fields.iter().map(|(name, value)| (text(name), text(value)));
+        Value::Map(fields.collect())
+    }
+
+    #[test]
+    fn a_reply_has_the_address_of_the_promoted_replica() {
+        // The first reply keeps the old address until the other replicas follow.
+        let primary = map(&[("ip", "10.0.0.1"), ("port", "1"), ("config-epoch", "7")]);
+        let address_now = Value::Array(vec![text("10.0.0.1"), text("2")]);
+        let peers = Value::Array(vec![
+            map(&[("ip", "10.0.0.1"), ("port", "26379"), ("runid", "a")]),
+            map(&[("ip", ""), ("port", "26379")]),
+            map(&[("ip", "10.0.0.1"), ("port", "0")]),
+            map(&[("name", "x")]),
+        ]);
+        let reply = Reply::of(address(1), vec![primary, address_now, peers, text("me")]);
+        let expected = View {
+            primary: address(2),
+            epoch: 7,
         };
-        deployments.retain_mut(|deployment| {
-            let is_the_same = !deployment.names.is_disjoint(&joined.names);
-            if is_the_same {
-                joined.names.append(&mut deployment.names);
-                joined.members.append(&mut deployment.members);
-            }
-            !is_the_same
-        });
-        deployments.push(joined);
+        assert_eq!(reply.view(), Some(&expected));
+        assert_eq!(reply.id.as_deref(), Some("me"));
+        let peer = Peer {
+            address: address(26379),
+            id: Some("a".to_owned()),
+        };
+        assert_eq!(reply.peers, Some(vec![peer]));
     }
-    (deployments, silent)
-}
 
-/// The replies that count. All count while they name the `last` primary, or at first a single one. Otherwise only the
-/// deployment of known sentinels counts, unless another one has more sentinels than ever replied from the known ones.
-/// At first the largest deployment counts. `None` if there is no largest one.
-pub(super) fn of_one_deployment<'a>(
-    replies: &'a [Reply],
-    known: &KnownSentinels,
-    last: Option<&View>,
-) -> Option<Vec<&'a Reply>> {
-    let (deployments, silent) = deployments(replies);
-    let members = deployments.iter().flat_map(|one| &one.members);
-    let mut primaries = members.filter_map(|one| Some(&one.view()?.primary));
-    let first = last
-        .map(|last| &last.primary)
-        .or_else(|| primaries.clone().next());
-    if primaries.all(|primary| Some(primary) == first) {
-        return Some(replies.iter().filter(|one| one.view().is_some()).collect());
-    }
-    let (mut ours, mut foreign): (Vec<_>, Vec<_>) = deployments
-        .into_iter()
-        .partition(|one| !one.names.is_disjoint(&known.names));
-    if ours.is_empty() {
-        // All may have been set up again at their addresses, with new ids.
-        let was_there = |one: &&Reply| known.addresses.contains(&one.from.to_string());
-        (ours, foreign) = foreign
-            .into_iter()
-            .partition(|one| one.members.iter().any(was_there));
-    }
-    let ours: Vec<&Reply> = ours.into_iter().flat_map(|one| one.members).collect();
-    let most = foreign.iter().map(|one| one.members.len()).max();
-    let mut counted = match most.filter(|most| *most > known.count.max(ours.len())) {
-        None => ours,
-        Some(most) => {
-            let largest = foreign.into_iter().filter(|one| one.members.len() == most);
-            match <[Deployment<'_>; 1]>::try_from(largest.collect::<Vec<_>>()) {
-                Ok([largest]) => largest.members,
-                Err(_) => return None,
-            }
+    #[test]
+    fn a_reply_may_be_an_unknown_name_an_error_or_nonsense() {
+        let no = |line: &str| redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let unknown = no("ERR No such master with that name");
+        let replies = vec![unknown.clone(), Value::Nil, unknown, text("me")];
+        let reply = Reply::of(address(1), replies);
+        assert!(reply.view().is_none() && matches!(reply.outcome, SentinelAnswer::UnknownName));
+        let denied = no("NOAUTH Authentication required.");
+        let replies = vec![denied; 4];
+        assert!(matches!(outcome(replies), SentinelAnswer::Refused(_)));
+        for nonsense in [
+            vec![],
+            vec![Value::Okay; 4],
+            vec![
+                map(&[("config-epoch", "x")]),
+                Value::Array(vec![text("h"), text("1")]),
+                Value::Nil,
+                Value::Nil,
+            ],
+        ] {
+            let outcome = outcome(nonsense);
+            assert!(matches!(outcome, SentinelAnswer::NoReply(_)), "{outcome:?}");
         }
-    };
-    counted.extend(silent);
-    Some(counted)
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::conn::address::Address;
-    use crate::conn::sentinel::reply::{Peer, SentinelAnswer};
+mod deployments {
+    use super::super::*;
 
     fn address(port: u16) -> Address {
         Address {
@@ -302,5 +251,93 @@ mod tests {
         let counted = of_one_deployment(&all, &nobody, None);
         assert_eq!(ports(counted), Some(vec![11, 12]));
         assert_eq!(ports(of_one_deployment(&[], &nobody, None)), Some(vec![]));
+    }
+}
+
+mod views {
+    use super::super::*;
+
+    fn address(port: u16) -> Address {
+        Address {
+            host: "10.0.0.1".into(),
+            port,
+        }
+    }
+
+    fn view(port: u16, epoch: u64) -> View {
+        View {
+            primary: address(port),
+            epoch,
+        }
+    }
+
+    fn believe(views: &[View], sentinels: usize, last: Option<&View>) -> Option<View> {
+        believed(&views.iter().collect::<Vec<_>>(), sentinels, last)
+    }
+
+    #[test]
+    fn the_newest_view_wins_however_few_share_it() {
+        let (old, new) = (view(1, 4), view(2, 5));
+        let views = [old.clone(), new.clone(), old.clone()];
+        assert_eq!(believe(&views, 3, None), Some(new.clone()));
+        assert_eq!(believe(&views, 3, Some(&old)), Some(new.clone()));
+        assert_eq!(believe(&views, 3, Some(&new)), Some(new));
+        assert_eq!(believe(&[], 3, Some(&old)), None);
+    }
+
+    #[test]
+    fn an_older_view_than_the_last_one_needs_most_of_all_sentinels() {
+        let (old, last) = (view(1, 4), view(2, 5));
+        assert_eq!(believe(std::slice::from_ref(&old), 3, Some(&last)), None);
+        let two = [old.clone(), old.clone()];
+        assert_eq!(believe(&two, 3, Some(&last)), Some(old.clone()));
+        assert_eq!(believe(&two, 4, Some(&last)), None);
+        let two_minds = [old, view(3, 4)];
+        assert_eq!(believe(&two_minds, 3, Some(&last)), None);
+    }
+
+    #[test]
+    fn of_equally_new_views_the_common_one_wins_and_then_the_one_that_is_news() {
+        let (one, other) = (view(1, 5), view(2, 5));
+        let views = [one.clone(), other.clone(), one.clone()];
+        assert_eq!(believe(&views, 3, None), Some(one.clone()));
+        for views in [[one.clone(), other.clone()], [other.clone(), one.clone()]] {
+            let last = view(1, 4);
+            assert_eq!(believe(&views, 3, Some(&last)), Some(other.clone()));
+        }
+    }
+
+    /// Two sentinels that were set up again and disagree do not take turns.
+    #[test]
+    fn an_equally_new_view_does_not_displace_the_last_one() {
+        let (one, other) = (view(1, 0), view(2, 0));
+        for views in [[one.clone(), other.clone()], [other.clone(), one.clone()]] {
+            for last in [&one, &other] {
+                assert_eq!(believe(&views, 3, Some(last)).as_ref(), Some(last));
+            }
+        }
+    }
+
+    #[test]
+    fn a_majority_is_more_than_half_with_one_view() {
+        let (one, other) = (view(1, 5), view(2, 5));
+        assert!(is_shared_by_most(&[&one, &one], 3));
+        assert!(!is_shared_by_most(&[&one, &other], 3));
+        assert!(!is_shared_by_most(&[&one, &one], 4));
+        assert!(!is_shared_by_most(&[], 0));
+        assert!(is_shared_by_most(&[&one; 3], 5) && !is_shared_by_most(&[&one], 2));
+    }
+
+    #[test]
+    fn a_primary_is_deposed_by_a_later_view_that_most_share() {
+        let (last, old, new, newer) = (view(1, 4), view(2, 3), view(2, 5), view(3, 6));
+        let by = |views: &[&View]| deposing(views, 3, &last);
+        assert_eq!(by(&[&new, &last, &new]), Some(new.clone()));
+        assert_eq!(by(&[&newer, &new, &new]), Some(new.clone()));
+        assert_eq!(by(&[&new, &last, &last]), None, "one may be wrong");
+        assert_eq!(by(&[&newer, &new]), None, "they disagree");
+        assert_eq!(by(&[&old, &old, &old]), None, "that was before");
+        assert_eq!(by(&[&view(2, 4), &view(2, 4)]), None, "that is no later");
+        assert_eq!(by(&[&view(1, 5), &view(1, 5)]), None, "it is the same one");
     }
 }

@@ -1,14 +1,22 @@
-//! The user's own certificates: trusted authorities and the client certificate.
+//! TLS: the user's own certificates, and the secured stream. We add TLS to a stream ourselves, so that its output can
+//! be bounded and paced like any other stream.
+//!
+//! Invariants: certificates are always verified. No data passes before the server has proved its name by a certificate
+//! of a trusted authority. No text of a private key is ever shown, not even in the message of a parser that failed on
+//! it.
 
 use std::fmt;
 use std::sync::Arc;
 
+use redis::RedisError;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use super::security::{Security, well_known_roots};
 use crate::api::error::{Error, Result};
 
 /// Certificates for connections over TLS (`rediss://` and the like). Needs the feature `tls`.
@@ -133,6 +141,13 @@ const CLIENT_KEY_UNREADABLE: &str = "the client key is not an unencrypted privat
 const CLIENT_KEY_OF_ANOTHER: &str = "the client key does not belong to the client certificate; \
                                      give the key that the certificate was made with";
 
+/// The authorities to trust on a system without any: Mozilla's list.
+fn well_known_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    roots
+}
+
 /// The authorities that the system trusts, except those that cannot be parsed; `None` if there are none.
 fn system_roots() -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
@@ -166,6 +181,47 @@ impl fmt::Debug for Tls {
             .field("client_certificate", &self.client.is_some())
             .field("server_name", &self.server_name)
             .finish()
+    }
+}
+
+/// A stream to a server that has proved its name.
+type Secured = TlsStream<TcpStream>;
+
+/// The TLS settings of a client.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Security {
+    config: Option<Arc<ClientConfig>>,
+    /// The host name in the certificates of all servers, if it is not the one to connect to.
+    server_name: Option<Arc<str>>,
+}
+
+impl Security {
+    fn new(config: ClientConfig, server_name: Option<Arc<str>>) -> Self {
+        Self {
+            config: Some(Arc::new(config)),
+            server_name,
+        }
+    }
+
+    /// Makes a stream to this host secure.
+    pub(crate) async fn secure(
+        &self,
+        host: &str,
+        stream: TcpStream,
+    ) -> Result<Secured, RedisError> {
+        let config = match &self.config {
+            Some(config) => Arc::clone(config),
+            None => {
+                let what = "no certificates are known";
+                return Err((redis::ErrorKind::InvalidClientConfig, what).into());
+            }
+        };
+        let name = self.server_name.as_deref().unwrap_or(host);
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| {
+            let what = "not a name that a certificate could be for";
+            RedisError::from((redis::ErrorKind::InvalidClientConfig, what, name.to_owned()))
+        })?;
+        Ok(TlsConnector::from(config).connect(name, stream).await?)
     }
 }
 

@@ -1,19 +1,19 @@
-//! Parses URLs. Errors show the right form and never repeat a password.
+//! Parses URLs: the kind of target, login, hosts, and the rest.
+//!
+//! Invariant: errors are fixed texts, which show the right form, so none can repeat a password from the URL.
 
-mod parts;
 #[cfg(test)]
 mod tests;
 
+use std::net::Ipv6Addr;
+
+use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
-use self::parts::{Host, Login, Parts, Wrong, decoded, number, query};
 use super::address::Address;
 #[cfg(feature = "tls")]
 use super::tls::{Security, Tls};
 use crate::api::error::{Error, Result};
-
-const SERVER_PORT: u16 = 6379;
-const SENTINEL_PORT: u16 = 26379;
 
 /// The target of a URL.
 #[derive(Clone, Debug)]
@@ -103,6 +103,13 @@ impl Form {
         }
     }
 
+    fn default_port(self) -> u16 {
+        match self {
+            Self::Sentinel => 26379,
+            _ => 6379,
+        }
+    }
+
     fn shown(self) -> &'static str {
         match self {
             Self::Single => "redis://[user:password@]host[:port][/db]",
@@ -137,7 +144,7 @@ pub(crate) fn parse(url: &str) -> Result<Target> {
         _ => rest
             .strip_prefix("//")
             .ok_or("the scheme is not followed by ://")
-            .and_then(Parts::of)
+            .and_then(|rest| Parts::of(rest, form.default_port()))
             .and_then(|parts| match form {
                 Form::Cluster => cluster(parts, tls),
                 Form::Sentinel => sentinel(parts, tls),
@@ -152,20 +159,19 @@ fn invalid(wrong: Wrong, forms: &str) -> Error {
 }
 
 fn single(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
-    let [host] = &*parts.hosts else {
+    let [address] = &*parts.hosts else {
         return Err(
             "several hosts need a cluster (redis+cluster://) or sentinels \
              (redis+sentinel://)",
         );
     };
-    let address = address(host, SERVER_PORT);
     let [protocol] = query(parts.query, ["protocol"])?;
-    let info = info(connect_to(&address, tls), parts.login)?;
+    let info = info(connect_to(address, tls), parts.login)?;
     with_protocol(with_db(info, parts.path)?, protocol).map(Target::Single)
 }
 
 fn unix(rest: &str) -> Result<Target, Wrong> {
-    let rest = parts::without_fragment(rest)?;
+    let rest = without_fragment(rest)?;
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (path, behind) = rest.split_once('?').unwrap_or((rest, ""));
     if !path.starts_with('/') {
@@ -185,7 +191,7 @@ fn cluster(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
     if !["", "0", "0/"].contains(&parts.path) {
         return Err("a cluster has only database 0, and takes nothing after its hosts");
     }
-    let seeds = addresses(&parts.hosts, SERVER_PORT);
+    let seeds = distinct(parts.hosts);
     let model = info(connect_to(&seeds[0], tls), parts.login)?;
     Ok(Target::Cluster { seeds, model })
 }
@@ -198,7 +204,7 @@ fn sentinel(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
     if primary.is_empty() {
         return Err("the primary's name is missing after the sentinels");
     }
-    let sentinels = addresses(&parts.hosts, SENTINEL_PORT);
+    let sentinels = distinct(parts.hosts);
     let at = connect_to(&sentinels[0], tls);
     Ok(Target::Sentinel {
         sentinel_model: info(at.clone(), sentinel_login)?,
@@ -208,18 +214,10 @@ fn sentinel(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
     })
 }
 
-fn address(host: &Host, default_port: u16) -> Address {
-    Address {
-        host: host.name.as_str().into(),
-        port: host.port.unwrap_or(default_port),
-    }
-}
-
 /// The distinct addresses, in their order.
-fn addresses(hosts: &[Host], default_port: u16) -> Vec<Address> {
+fn distinct(hosts: Vec<Address>) -> Vec<Address> {
     let mut addresses = Vec::with_capacity(hosts.len());
-    for host in hosts {
-        let address = address(host, default_port);
+    for address in hosts {
         if !addresses.contains(&address) {
             addresses.push(address);
         }
@@ -280,4 +278,179 @@ fn with_protocol(info: ConnectionInfo, text: Option<String>) -> Result<Connectio
     };
     let settings = info.redis_settings().clone().set_protocol(protocol);
     Ok(info.set_redis_settings(settings))
+}
+
+/// The defect of a URL.
+type Wrong = &'static str;
+
+const HOST_MISSING: Wrong = "a host is missing";
+const HOST_INVALID: Wrong =
+    "a host has a character that hosts cannot have, or is an IPv6 address without brackets";
+const PORT_INVALID: Wrong = "a port is not a number from 1 to 65535";
+
+/// The parts of a URL. Only user and password are decoded.
+#[derive(Debug, Default)]
+struct Parts<'a> {
+    login: Option<Login>,
+    hosts: Vec<Address>,
+    /// The text after the hosts, without its first slash.
+    path: &'a str,
+    query: &'a str,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Login {
+    user: Option<String>,
+    password: String,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Parts<'a> {
+    /// Splits `rest`, which is the text after the `//` of the scheme. Hosts without a port get the default.
+    fn of(rest: &'a str, default_port: u16) -> Result<Self, Wrong> {
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, behind) = rest.split_at(end);
+        if behind.contains('@') {
+            return Err(
+                "an @ follows the hosts: in user, password and names write @ as %40, / as %2F, \
+                 ? as %3F and # as %23",
+            );
+        }
+        let (behind, query) = without_fragment(behind)?
+            .split_once('?')
+            .unwrap_or((behind, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Login::of(login)?, hosts),
+            None => (None, authority),
+        };
+        let hosts = hosts.split(',').map(|host| address(host, default_port));
+        Ok(Self {
+            login,
+            hosts: hosts.collect::<Result<_, _>>()?,
+            path: behind.strip_prefix('/').unwrap_or(behind),
+            query,
+        })
+    }
+}
+
+/// Rejects a fragment. The only one in use elsewhere turns the TLS checks off.
+fn without_fragment(behind: &str) -> Result<&str, Wrong> {
+    if behind.contains('#') {
+        return Err(
+            "it has a #; lockset always verifies certificates, and in user, password and names a \
+             # is written %23",
+        );
+    }
+    Ok(behind)
+}
+
+impl Login {
+    fn of(text: &str) -> Result<Option<Self>, Wrong> {
+        if text.contains([',', '@']) {
+            return Err(
+                "user and password are given once, before the first host; in them write @ as %40 and \
+                 a comma as %2C",
+            );
+        }
+        let (user, password) = match text.split_once(':') {
+            Some((user, password)) => (user, Some(password)),
+            None => (text, None),
+        };
+        Self::from(decoded(user)?, password.map(decoded).transpose()?)
+    }
+
+    /// A server accepts no user without a password, and a client must not log in as another user by accident.
+    fn from(user: String, password: Option<String>) -> Result<Option<Self>, Wrong> {
+        match (user.is_empty(), password) {
+            (true, None) => Ok(None),
+            (true, Some(password)) if password.is_empty() => Ok(None),
+            (false, None) => Err(
+                "a user is named without a password: write user:password@ (user:@ if it has none), \
+                 or :password@ if that is the password",
+            ),
+            (is_default, Some(password)) => Ok(Some(Self {
+                user: (!is_default).then_some(user),
+                password,
+            })),
+        }
+    }
+}
+
+/// An IPv6 address stands in brackets.
+fn address(text: &str, default_port: u16) -> Result<Address, Wrong> {
+    let (name, port) = match text.strip_prefix('[') {
+        Some(bracketed) => {
+            let (address, behind) = bracketed.split_once(']').ok_or(HOST_INVALID)?;
+            let address: Ipv6Addr = address.parse().map_err(|_| HOST_INVALID)?;
+            let port = match behind.strip_prefix(':') {
+                Some(port) => Some(port),
+                None if behind.is_empty() => None,
+                None => return Err(HOST_INVALID),
+            };
+            (address.to_string(), port)
+        }
+        None => match text.split_once(':') {
+            Some((_, port)) if port.contains(':') => return Err(HOST_INVALID),
+            Some((name, port)) => (name.to_owned(), Some(port)),
+            None => (text.to_owned(), None),
+        },
+    };
+    if name.is_empty() {
+        return Err(HOST_MISSING);
+    }
+    let is_wrong = |c: char| c.is_whitespace() || c.is_control() || "<>\\^`{|}%\"".contains(c);
+    if name.contains(is_wrong) || name.contains(['[', ']']) {
+        return Err(HOST_INVALID);
+    }
+    if ["0.0.0.0", "::"].contains(&&*name) {
+        return Err("0.0.0.0 and [::] are addresses to listen on, not to connect to");
+    }
+    let port = port.map(port_of).transpose()?;
+    Ok(Address {
+        host: name.into(),
+        port: port.unwrap_or(default_port),
+    })
+}
+
+fn port_of(text: &str) -> Result<u16, Wrong> {
+    match number(text).and_then(|port| u16::try_from(port).ok()) {
+        Some(port) if port > 0 => Ok(port),
+        _ => Err(PORT_INVALID),
+    }
+}
+
+/// Parses digits only, without a sign.
+fn number(text: &str) -> Option<u32> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
+}
+
+/// Decodes percent-encoded text.
+fn decoded(text: &str) -> Result<String, Wrong> {
+    let text = percent_decode_str(text).decode_utf8();
+    let text = text.map_err(|_| "a percent-encoded part does not decode to UTF-8")?;
+    Ok(text.into_owned())
+}
+
+/// The values of these keys, in the order of the keys. Each key may be given once, and no other key.
+fn query<const N: usize>(query: &str, keys: [&str; N]) -> Result<[Option<String>; N], Wrong> {
+    let mut values = [const { None }; N];
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or("a key after the ? has no value")?;
+        let at = keys.iter().position(|known| *known == key);
+        let at = at.ok_or("unknown key after the ?")?;
+        // As in a form, a plus is a space.
+        let value = decoded(&value.replace('+', " "))?;
+        if values[at].replace(value).is_some() {
+            return Err("a key after the ? is given twice");
+        }
+    }
+    Ok(values)
 }

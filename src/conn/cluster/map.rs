@@ -1,0 +1,368 @@
+//! The map of a cluster: the slot of a key, the nodes that serve the slots as one node sees them, which of several
+//! views counts, and what a node says when another one serves the slot. Pure.
+//!
+//! Invariant: once there is a view, a node of another cluster changes nothing, for example at an address that was
+//! reassigned. Its view has no node in common with the last one. Its epoch does not matter, because each cluster
+//! counts its own.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crc16::{State, XMODEM};
+use redis::{RedisError, Value};
+
+use crate::conn::address::Address;
+use crate::conn::value::text;
+
+/// The number of slots in every cluster.
+const SLOTS: u16 = 16384;
+
+/// The slot of a key. Only the text between its first `{` and the next `}` counts, unless that is empty or missing.
+pub(super) fn slot_of(key: &[u8]) -> u16 {
+    State::<XMODEM>::calculate(tag(key)) % SLOTS
+}
+
+fn tag(key: &[u8]) -> &[u8] {
+    let Some(open) = key.iter().position(|byte| *byte == b'{') else {
+        return key;
+    };
+    let rest = &key[open + 1..];
+    match rest.iter().position(|byte| *byte == b'}') {
+        Some(close) if close > 0 => &rest[..close],
+        _ => key,
+    }
+}
+
+/// A map from slots to nodes.
+#[derive(Clone, Debug)]
+pub(super) struct SlotMap<N> {
+    /// The index of each slot's node, or [`NOBODY`].
+    owners: Box<[u16]>,
+    nodes: Vec<N>,
+}
+
+const NOBODY: u16 = u16::MAX;
+
+impl<N: Clone + PartialEq> SlotMap<N> {
+    pub(super) fn empty() -> Self {
+        Self {
+            owners: vec![NOBODY; SLOTS.into()].into(),
+            nodes: Vec::new(),
+        }
+    }
+
+    /// Builds a map from ranges that include both ends. Slots that do not exist are ignored.
+    pub(super) fn of(ranges: impl IntoIterator<Item = (u16, u16, N)>) -> Self {
+        let mut map = Self::empty();
+        for (first, last, node) in ranges {
+            let index = map.index(&node);
+            let last = last.min(SLOTS - 1);
+            if first <= last {
+                map.owners[first.into()..=last.into()].fill(index);
+            }
+        }
+        map
+    }
+
+    pub(super) fn owner(&self, slot: u16) -> Option<&N> {
+        let index = *self.owners.get(usize::from(slot))?;
+        self.nodes.get(usize::from(index))
+    }
+
+    /// Notes that this node now serves a slot.
+    pub(super) fn learn(&mut self, slot: u16, node: &N) {
+        let index = self.index(node);
+        if let Some(owner) = self.owners.get_mut(usize::from(slot)) {
+            *owner = index;
+        }
+    }
+
+    /// The nodes that serve at least one slot.
+    pub(super) fn nodes(&self) -> Vec<N> {
+        let mut serves = vec![false; self.nodes.len()];
+        for index in &self.owners {
+            if let Some(serves) = serves.get_mut(usize::from(*index)) {
+                *serves = true;
+            }
+        }
+        let nodes = self.nodes.iter().zip(serves);
+        nodes
+            .filter(|(_, serves)| *serves)
+            .map(|(node, _)| node.clone())
+            .collect()
+    }
+
+    /// A key for each of these nodes, in a slot that it serves.
+    pub(super) fn routes(&self) -> Vec<String> {
+        let mut has_route = vec![false; self.nodes.len()];
+        let nodes = self.nodes().len();
+        // The numbers below 200 000 reach all slots.
+        let numbers = (0..200_000).map(|number: u32| number.to_string());
+        let mut routes = Vec::new();
+        for route in numbers {
+            if routes.len() == nodes {
+                break;
+            }
+            let owner = self.owners[usize::from(slot_of(route.as_bytes()))];
+            if let Some(has_route) = has_route.get_mut(usize::from(owner))
+                && !*has_route
+            {
+                *has_route = true;
+                routes.push(route);
+            }
+        }
+        routes
+    }
+
+    fn index(&mut self, node: &N) -> u16 {
+        let known = self.nodes.iter().position(|known| known == node);
+        let index = known.unwrap_or_else(|| {
+            self.nodes.push(node.clone());
+            self.nodes.len() - 1
+        });
+        // Each node serves a slot, or was learned from a redirection.
+        u16::try_from(index).unwrap_or(NOBODY)
+    }
+}
+
+/// Slots, with both ends included, and the primary that serves them.
+pub(super) type Range = (u16, u16, Address);
+
+/// One node's view of its cluster: the slots and the nodes that serve them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) ranges: Vec<Range>,
+    /// Asked for the map if no primary replies. Nothing else is read from replicas.
+    pub(super) replicas: Vec<Address>,
+    /// The nodes by their ids, which stay when addresses change. Empty if the nodes do not report them.
+    pub(super) ids: BTreeMap<String, Address>,
+    /// Whether the node considers the cluster to be working.
+    pub(super) is_ok: bool,
+    /// Grows with each failover. The node with the greater epoch knows more.
+    pub(super) epoch: u64,
+}
+
+impl View {
+    /// Parses the replies to `CLUSTER SLOTS` and, unless the node refused it, `CLUSTER INFO`.
+    pub(super) fn of(slots: &Value, info: Option<&Value>, asked: &Address) -> Option<Self> {
+        let mut view = Self {
+            is_ok: true,
+            ..Self::default()
+        };
+        let Value::Array(ranges) = slots else {
+            return None;
+        };
+        if ranges.len() > SLOTS.into() {
+            return None;
+        }
+        for range in ranges {
+            let Value::Array(range) = range else {
+                return None;
+            };
+            let [first, last, primary, replicas @ ..] = range.as_slice() else {
+                return None;
+            };
+            let named = [primary].into_iter().chain(replicas);
+            let named = named.filter_map(|named| Some((id(named)?, node(named, asked)?)));
+            view.ids.extend(named);
+            let primary = node(primary, asked)?;
+            view.ranges.push((slot(first)?, slot(last)?, primary));
+            let replicas = replicas.iter().filter_map(|replica| node(replica, asked));
+            view.replicas.extend(replicas);
+        }
+        // Nodes may list equal maps in different orders.
+        view.ranges.sort_unstable();
+        view.replicas.sort_unstable();
+        view.replicas.dedup();
+        if let Some(info) = info.and_then(text) {
+            let field = |name: &str| {
+                let mut lines = info.lines();
+                lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            };
+            view.is_ok = field("cluster_state").is_none_or(|state| state.trim() == "ok");
+            let epoch = field("cluster_current_epoch").and_then(|epoch| epoch.trim().parse().ok());
+            view.epoch = epoch.unwrap_or(0);
+        }
+        view.is_ok &= !view.ranges.is_empty();
+        Some(view)
+    }
+
+    /// Replaces announced addresses by the ones to use.
+    pub(super) fn with_addresses(mut self, resolve: impl Fn(Address) -> Address) -> Self {
+        let ranges = self.ranges.into_iter();
+        self.ranges = ranges.map(|(a, b, node)| (a, b, resolve(node))).collect();
+        self.replicas = self.replicas.into_iter().map(&resolve).collect();
+        self.replicas.sort_unstable();
+        for address in self.ids.values_mut() {
+            *address = resolve(address.clone());
+        }
+        self
+    }
+
+    /// The ids of the nodes at this address: several where one proxy stands for several nodes.
+    pub(super) fn ids_at(&self, address: &Address) -> Vec<String> {
+        let here = self.ids.iter().filter(|(_, at)| *at == address);
+        here.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Whether two views have a node in common, and so belong to one cluster. A view without ids contradicts nothing.
+    fn is_of_the_cluster_of(&self, other: &Self) -> bool {
+        let is_silent = self.ids.is_empty() || other.ids.is_empty();
+        is_silent || self.ids.keys().any(|id| other.ids.contains_key(id))
+    }
+
+    /// The rank among views of one cluster; the greater is the better.
+    fn rank(&self) -> (bool, u64) {
+        (self.is_ok, self.epoch)
+    }
+}
+
+fn slot(value: &Value) -> Option<u16> {
+    match value {
+        Value::Int(slot) => u16::try_from(*slot).ok(),
+        _ => None,
+    }
+}
+
+/// The id of a node, if it is given.
+fn id(node: &Value) -> Option<String> {
+    let Value::Array(fields) = node else {
+        return None;
+    };
+    let id = fields.get(2).and_then(text)?;
+    (!id.is_empty()).then(|| id.to_owned())
+}
+
+/// Parses `[host, port, id, more]`.
+fn node(value: &Value, asked: &Address) -> Option<Address> {
+    let Value::Array(fields) = value else {
+        return None;
+    };
+    let [host, port, rest @ ..] = fields.as_slice() else {
+        return None;
+    };
+    let Value::Int(port) = port else {
+        return None;
+    };
+    let more = rest.get(1);
+    let host = match text(host) {
+        // The node should be announced by name, and has none.
+        Some("?") => more.and_then(ip).unwrap_or(&asked.host),
+        Some(host) if !host.is_empty() => host,
+        // The node does not know its own address, so it is at the address that was asked.
+        _ => &asked.host,
+    };
+    Some(Address {
+        host: host.into(),
+        port: u16::try_from(*port).ok()?,
+    })
+}
+
+/// The IP address among the additional fields, which are a map or a flat list.
+fn ip(more: &Value) -> Option<&str> {
+    let is_ip = |key: &Value| text(key) == Some("ip");
+    let ip = match more {
+        Value::Array(flat) => {
+            let mut pairs = flat.chunks_exact(2);
+            pairs.find(|pair| is_ip(&pair[0])).map(|pair| &pair[1])
+        }
+        Value::Map(pairs) => {
+            let pair = pairs.iter().find(|(key, _)| is_ip(key));
+            pair.map(|(_, ip)| ip)
+        }
+        _ => None,
+    };
+    ip.and_then(text).filter(|ip| !ip.is_empty())
+}
+
+/// A node that replied, and its view.
+pub(super) type Told = (Address, View);
+
+/// Whether this view belongs to the cluster of the last one. The first view always does.
+pub(super) fn is_ours(view: &View, last: Option<&View>) -> bool {
+    last.is_none_or(|last| view.is_of_the_cluster_of(last))
+}
+
+/// The best view that counts. Without a last view, the views of the largest group that agrees count. If no view
+/// belongs to the cluster of the last one, all nodes may have been replaced, and the seeds decide.
+pub(super) fn best(told: Vec<Told>, last: Option<&View>, seeds: &[Address]) -> Option<Told> {
+    let (ours, others): (Vec<_>, Vec<_>) =
+        told.into_iter().partition(|(_, view)| is_ours(view, last));
+    let counted = match last {
+        None => of_the_largest_cluster(ours),
+        Some(_) if ours.is_empty() => of_seeds_that_agree(others, seeds),
+        Some(_) => ours,
+    };
+    // The first of several equal views wins.
+    let counted = counted.into_iter().rev();
+    counted.max_by_key(|(_, view)| view.rank())
+}
+
+fn of_the_largest_cluster(told: Vec<Told>) -> Vec<Told> {
+    let company = |(_, view): &Told| {
+        let others = told.iter();
+        others
+            .filter(|(_, other)| view.is_of_the_cluster_of(other))
+            .count()
+    };
+    let most = told.iter().map(company).max();
+    let counts: Vec<bool> = told.iter().map(|one| Some(company(one)) == most).collect();
+    let counted = told.into_iter().zip(counts).filter(|(_, counts)| *counts);
+    counted.map(|(one, _)| one).collect()
+}
+
+/// The views of the seeds, unless they belong to different clusters.
+fn of_seeds_that_agree(mut told: Vec<Told>, seeds: &[Address]) -> Vec<Told> {
+    told.retain(|(address, _)| seeds.contains(address));
+    let mut pairs = told.windows(2);
+    if pairs.all(|pair| pair[0].1.is_of_the_cluster_of(&pair[1].1)) {
+        told
+    } else {
+        Vec::new()
+    }
+}
+
+/// The error reply of a node when another one serves the slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// This node now serves the slot.
+    Moved { slot: u16, to: Address },
+    /// The slot is migrating: the other node has to be asked, for this command only.
+    Ask { slot: u16, to: Address },
+}
+
+impl Redirect {
+    /// Parses a redirection from the node `asked`. A redirection without a host means the same host.
+    pub(super) fn of(error: &RedisError, asked: &Address) -> Option<Self> {
+        let is_moved = match error.code()? {
+            "MOVED" => true,
+            "ASK" => false,
+            _ => return None,
+        };
+        let mut words = error.detail()?.split_ascii_whitespace();
+        let slot = words.next()?.parse().ok()?;
+        // An IPv6 address contains colons.
+        let (host, port) = words.next()?.rsplit_once(':')?;
+        let host = match host {
+            "" | "?" => &asked.host,
+            host => host,
+        };
+        let to = Address {
+            host: host.into(),
+            port: port.parse().ok()?,
+        };
+        Some(if is_moved {
+            Self::Moved { slot, to }
+        } else {
+            Self::Ask { slot, to }
+        })
+    }
+}
+
+/// Whether the first of two commands was executed and the second was redirected, because the slot moved in between.
+/// Sent again, the first would not find what it removed.
+pub(super) fn is_half_done(replies: &[Value]) -> bool {
+    matches!(replies, [Value::Int(1), Value::ServerError(_)])
+}

@@ -1,0 +1,196 @@
+//! Tests of a connection: its silence, its scripts, the settings and the errors of its socket, and the end with its
+//! owner.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use redis::{IntoConnectionInfo, ProtocolVersion};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::conn::link::wire::{FirstBytes, SharedTick};
+use crate::conn::push::PushState;
+use crate::engine::clock::Clock;
+
+const BOUND: Duration = Duration::from_secs(20);
+
+fn info(url: &str) -> ConnectionInfo {
+    let info = url.into_connection_info().unwrap();
+    info.set_tcp_settings(crate::conn::setup::tcp_settings())
+}
+
+async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
+    let wire = WireParams {
+        clock: Clock::System,
+        protocol: ProtocolVersion::RESP2,
+        silence: BOUND,
+        last_reply: SharedTick::default(),
+        push: Arc::new(PushState::new(None)),
+        first_bytes: FirstBytes::default(),
+    };
+    let terms = DialParams {
+        info,
+        security: &Security::default(),
+        limit: BOUND,
+        wire: &wire,
+        disconnected: &Arc::default(),
+        network: &Network::System,
+    };
+    Socket::connect(terms).await
+}
+
+#[tokio::test]
+async fn it_is_set_up_as_asked_and_closed_with_its_owner() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let info = info(&format!("redis://{address}"));
+    let stream = connect_tcp("localhost", address.port(), info.tcp_settings()).await;
+    let stream = stream.unwrap();
+    assert!(stream.nodelay().unwrap());
+    assert!(SockRef::from(&stream).keepalive().unwrap());
+    let (_theirs, _) = listener.accept().await.unwrap();
+
+    let socket = connect(&info).await.unwrap();
+    let (mut theirs, _) = listener.accept().await.unwrap();
+    let ping = [redis::cmd("PING")];
+    let mut asking = Box::pin(socket.wire.ask(&ping, BOUND));
+    assert!(asking.as_mut().now_or_never().is_none());
+    let mut space = [0; 64];
+    let read = tokio::time::timeout(BOUND, theirs.read(&mut space)).await;
+    assert!(read.expect("a command comes").unwrap() > 0);
+    socket.driver.abort();
+    let end = tokio::time::timeout(BOUND, theirs.read(&mut space)).await;
+    assert_eq!(end.expect("the end comes").unwrap(), 0);
+    let answer = tokio::time::timeout(BOUND, asking).await;
+    let error = answer.expect("it ends").unwrap_err();
+    assert!(error.is_connection_dropped(), "{error}");
+}
+
+#[tokio::test]
+async fn who_refuses_is_said_to_refuse() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let refused = connect(&info(&format!("redis://{address}"))).await;
+    assert!(refused.unwrap_err().is_connection_refusal());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_that_is_not_there_refuses() {
+    let refused = connect(&info("redis+unix:///nowhere/at.all")).await;
+    assert!(refused.unwrap_err().is_connection_refusal());
+}
+
+/// A connection, and the time of its last reply.
+async fn connected(listener: &TcpListener) -> (Socket, Arc<PushState>, SharedTick) {
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let info = url.into_connection_info().unwrap();
+    let push = Arc::new(PushState::new(None));
+    let last_reply = SharedTick::default();
+    let wire = WireParams {
+        clock: Clock::System,
+        protocol: ProtocolVersion::RESP2,
+        silence: Duration::from_secs(5),
+        last_reply: last_reply.clone(),
+        push: Arc::clone(&push),
+        first_bytes: FirstBytes::default(),
+    };
+    let terms = DialParams {
+        info: &info,
+        security: &Default::default(),
+        limit: Duration::from_secs(5),
+        wire: &wire,
+        disconnected: &Arc::default(),
+        network: &Network::System,
+    };
+    let socket = Socket::connect(terms).await.unwrap();
+    (socket, push, last_reply)
+}
+
+fn connection(socket: Socket, push: Arc<PushState>, last_reply: SharedTick) -> Connection {
+    let script = |sha: &[u8]| (sha == b"known").then_some((3, "return 1"));
+    Connection::new(
+        socket,
+        push,
+        Clock::System,
+        last_reply,
+        Generation::default(),
+        script,
+    )
+}
+
+#[tokio::test]
+async fn a_reply_that_nobody_waits_for_any_more_says_that_the_server_is_alive() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (socket, push, last_reply) = connected(&listener).await;
+    let (mut server, _) = listener.accept().await.unwrap();
+    let connection = connection(socket, push, last_reply);
+    let ping = redis::cmd("PING");
+    let limit = Duration::from_millis(10);
+    assert!(connection.exchange(&[&ping], limit).await.is_none());
+    let gave_up = Clock::System.now();
+    assert!(connection.last_reply_at() < gave_up);
+    server.write_all(b"+PONG\r\n").await.unwrap();
+    let is_noted = async {
+        while connection.last_reply_at() < gave_up {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let noted = tokio::time::timeout(Duration::from_secs(10), is_noted).await;
+    noted.expect("it is noted");
+}
+
+#[tokio::test]
+async fn a_script_is_loaded_in_the_write_of_its_first_call() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (socket, push, last_reply) = connected(&listener).await;
+    let (mut server, _) = listener.accept().await.unwrap();
+    let connection = connection(socket, push, last_reply);
+    let [known, other] = ["known", "other"].map(|sha| {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(sha).arg(0);
+        call
+    });
+    let mut load = redis::cmd("SCRIPT");
+    load.arg("LOAD").arg("return 1");
+    let limit = Duration::from_secs(10);
+    for (asked, loads) in [
+        (&[&other][..], false),
+        (&[&known, &known], true),
+        (&[&known], false),
+    ] {
+        let mut expected = Vec::new();
+        for command in loads.then_some(&load).iter().chain(asked) {
+            expected.extend(command.get_packed_command());
+        }
+        let replies = b"+x\r\n".repeat(asked.len() + usize::from(loads));
+        let served = async {
+            let mut received = vec![0; expected.len()];
+            server.read_exact(&mut received).await.unwrap();
+            assert_eq!(received, expected);
+            server.write_all(&replies).await.unwrap();
+        };
+        let (answered, ()) = join(connection.exchange(asked, limit), served).await;
+        assert_eq!(answered.unwrap().unwrap().all().len(), asked.len());
+    }
+}
+
+#[tokio::test]
+async fn of_those_who_gave_up_the_one_that_was_sent_first_tells_of_a_silence() {
+    const SILENCE: Duration = Duration::from_secs(1);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (socket, push, last_reply) = connected(&listener).await;
+    let connection = connection(socket, push, last_reply.clone());
+    last_reply.set(Tick::ZERO);
+    let at = |millis| Tick::ZERO.after(Duration::from_millis(millis));
+    let is_silent = |sent, now| connection.is_silent(at(sent), at(now), SILENCE);
+    assert!(!is_silent(1_900, 1_950), "for 50 ms");
+    assert!(is_silent(1_000, 2_000), "this call was sent first");
+    assert!(is_silent(2_100, 2_150), "there was no reply since");
+    last_reply.set(at(2_160));
+    assert!(!is_silent(2_155, 2_900), "there was a reply since");
+    assert!(!is_silent(2_200, 3_150), "for 950 ms");
+    assert!(is_silent(3_190, 3_200), "for a second, over two calls");
+}

@@ -1,0 +1,79 @@
+//! Tests of the servers that have a vote, and of the leases that count.
+
+use super::{quorum, *};
+
+#[test]
+fn two_majorities_have_a_server_in_common() {
+    for (servers, majority) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)] {
+        assert_eq!(quorum(servers), majority, "of {servers}");
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn at(hours: u32) -> Tick {
+    Tick::ZERO.after(HOUR * hours)
+}
+
+#[test]
+fn a_lease_counts_until_it_is_over_and_for_as_long_again_or_ten_minutes() {
+    let mut seen = Sightings::default();
+    assert_eq!(seen.longest(at(1)), Duration::ZERO);
+    let minute = HOUR / 60;
+    for (lease, again) in [(12 * HOUR, 10 * minute), (minute, minute)] {
+        seen.note(lease, HOUR, at(1));
+        let over = at(1).after(lease + again);
+        assert_eq!(
+            seen.longest(at(1).after(lease + again - minute / 60)),
+            lease
+        );
+        assert_eq!(seen.longest(over), Duration::ZERO);
+        seen = Sightings::default();
+    }
+}
+
+#[test]
+fn a_longer_one_that_was_seen_before_counts_beside_a_shorter_one() {
+    let mut seen = Sightings::default();
+    seen.note(12 * HOUR, HOUR, at(1));
+    seen.note(HOUR, HOUR, at(2));
+    for hour in [2, 13] {
+        assert_eq!(seen.longest(at(hour)), 12 * HOUR);
+    }
+    assert_eq!(seen.longest(at(14)), Duration::ZERO);
+}
+
+#[test]
+fn a_shorter_one_that_is_seen_later_does_not_make_a_longer_one_count_for_longer() {
+    let mut seen = Sightings::default();
+    seen.note(12 * HOUR, HOUR, at(1));
+    seen.note(2 * HOUR, HOUR, at(13));
+    assert_eq!(seen.longest(at(13)), 12 * HOUR);
+    assert_eq!(seen.longest(at(15)), 2 * HOUR);
+}
+
+#[test]
+fn only_a_lease_longer_than_all_known_ones_has_an_unknown_length() {
+    let mut seen = Sightings::default();
+    seen.note(HOUR, HOUR, at(1));
+    assert_eq!(seen.unknown_until(), Tick::ZERO);
+    seen.note(2 * HOUR, HOUR, at(1));
+    let over = at(3).after(2 * HOUR / 100);
+    assert_eq!(seen.unknown_until(), over);
+    // The rest of the same lease, and another of its length.
+    seen.note(HOUR + HOUR / 2, HOUR, at(2));
+    seen.note(2 * HOUR, HOUR, at(2));
+    assert_eq!(seen.unknown_until(), over);
+    seen.note(3 * HOUR, HOUR, at(2));
+    assert_eq!(seen.unknown_until(), at(5).after(3 * HOUR / 100));
+}
+
+#[test]
+fn what_is_seen_for_years_takes_no_more_room() {
+    let mut seen = Sightings::default();
+    for hour in 0..1_000 {
+        seen.note(HOUR * (hour % 100), HOUR, at(hour));
+    }
+    assert!(seen.leases.len() < 10, "{}", seen.leases.len());
+    assert_eq!(seen.longest(at(1_000)), 99 * HOUR);
+}

@@ -1,0 +1,113 @@
+//! Tests of the release of several holds by plain commands, in one write.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::api::holder::HolderId;
+use crate::conn::Lane;
+use crate::engine::clock::Tick;
+use crate::script::reply::{Released, released_each};
+use crate::script::{Answer as Answered, CallBudget, NativePath, NativeState, tell};
+use crate::testing::{Answer, Scripted, Sent, each};
+
+const LIMIT: Duration = Duration::from_secs(1);
+
+fn scripts(server: &Arc<Scripted>) -> Scripts {
+    Scripts {
+        transport: Arc::clone(server) as _,
+        clock: server.clock(),
+        observed: Arc::default(),
+        native: NativeState::new(NativePath::On),
+    }
+}
+
+/// The holds `1` on `a`, `2` on `b`, `3` on `c`.
+fn three() -> Call {
+    let holds: Vec<(Arc<str>, HolderId)> = (1..)
+        .zip(["a", "b", "c"])
+        .map(|(number, key)| (key.into(), HolderId::new("h", number)))
+        .collect();
+    let holds = holds.iter().map(|(key, holder)| {
+        let tell = tell("PUBLISH", &format!("channel:{key}"));
+        (key, holder, Arc::new(tell))
+    });
+    Call::release_all_plain(holds)
+}
+
+async fn run(server: &Arc<Scripted>) -> (Answered, Vec<Released>) {
+    let budget = CallBudget::until(Tick::NEVER, LIMIT);
+    let call = three();
+    let scripts = scripts(server);
+    let answer = scripts.run(Lane::Command, &call, budget).await.unwrap();
+    let released = released_each(&answer.value, 3).unwrap();
+    (answer, released.to_vec())
+}
+
+fn verbs(server: &Scripted) -> Vec<String> {
+    let sent = server.sent();
+    sent.iter().map(|sent| sent.words[0].clone()).collect()
+}
+
+/// Answers for the three holds, without the one on `b`; two connections listen on each channel.
+fn without_b(sent: &Sent) -> Option<Answer> {
+    match &*sent.words[0] {
+        "HDEL" => Some(Answer::Value(Value::Int(i64::from(sent.words[1] != "b")))),
+        "PUBLISH" => Some(Answer::Value(Value::Int(2))),
+        _ => None,
+    }
+}
+
+const TOLD: Released = Released::Done { receivers: 2 };
+
+#[tokio::test(start_paused = true)]
+async fn all_are_given_up_before_anybody_is_told() {
+    let server =
+        Scripted::new(|sent| Answer::Value(Value::Int(if sent.is("HDEL") { 1 } else { 2 })));
+    let (answer, released) = run(&server).await;
+    assert_eq!(released, [TOLD; 3]);
+    assert!(!answer.repeated);
+    let publish = ["PUBLISH"; 3];
+    assert_eq!(verbs(&server), [["HDEL"; 3], publish].concat());
+    let words: Vec<_> = server.sent().into_iter().map(|sent| sent.words).collect();
+    assert_eq!(words[1], ["HDEL", "b", "h:2"]);
+    assert_eq!(words[4], ["PUBLISH", "channel:b", "0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_one_that_is_not_there_the_script_says_why() {
+    let server =
+        Scripted::new(|sent| without_b(sent).unwrap_or_else(|| Answer::Value(each(-1, 3))));
+    let (_, released) = run(&server).await;
+    assert_eq!(released, [TOLD, Released::NotHeld, TOLD]);
+    let sent = server.sent();
+    let script = sent.last().unwrap();
+    assert!(script.is("EVALSHA"));
+    let args = "a b c PUBLISH plain h:1 channel:a plain h:2 channel:b plain h:3 channel:c";
+    assert_eq!(script.script_args().join(" "), args);
+}
+
+/// A hold that the repeat does not find may then have been released here.
+#[tokio::test(start_paused = true)]
+async fn a_script_that_is_not_executed_for_now_leaves_a_doubt() {
+    let for_now = [
+        || Answer::Error("LOADING the dataset is being loaded"),
+        || Answer::Declined("LOADING the dataset is being loaded"),
+        || Answer::Unsent,
+    ];
+    for answer in for_now {
+        let scripts_run = AtomicU32::new(0);
+        let server = Scripted::new(move |sent| {
+            if let Some(answer) = without_b(sent) {
+                return answer;
+            }
+            match scripts_run.fetch_add(1, Ordering::Relaxed) {
+                0 => answer(),
+                _ => Answer::Value(each(-1, 3)),
+            }
+        });
+        let (answer, released) = run(&server).await;
+        assert!(answer.repeated);
+        assert_eq!(released, [TOLD, Released::NotHeld, TOLD]);
+    }
+}
