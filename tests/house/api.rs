@@ -254,7 +254,7 @@ fn files(root: &str) -> (Files, BTreeSet<String>) {
         let uses = items
             .iter()
             .filter(|item| item.is_public() && item.word(1) == "use");
-        let words = uses.flat_map(|item| idents(&[item.head.clone(), item.inside()].concat()));
+        let words = uses.flat_map(|item| last_parts(&[item.head.clone(), item.inside()].concat()));
         words.collect()
     };
     let mut hidden = BTreeSet::new();
@@ -368,6 +368,24 @@ fn public_api(root: &str, path: &str) -> String {
         lines.collect::<String>()
     };
     api.into_iter().map(of_one).collect()
+}
+
+/// The names at the ends of the paths of an import: what it brings in, without the modules that this comes from.
+fn last_parts(tokens: &[TokenTree]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Group(group) => {
+                let inside: Vec<TokenTree> = group.stream().into_iter().collect();
+                found.extend(last_parts(&inside));
+            }
+            TokenTree::Ident(name) if !tokens.get(at + 1).is_some_and(|next| is(next, ':')) => {
+                found.push(name.to_string());
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 fn idents(tokens: &[TokenTree]) -> Vec<String> {

@@ -118,6 +118,8 @@ pub(super) enum Event {
     CountsSettled(Counts),
     /// The server's counts are unknown: an operation was interrupted.
     CountsInDoubt,
+    /// A request that releases it may have been executed.
+    MayBeReleased,
     /// The server may have lost it.
     Doubted,
     /// A renewal is decided on.

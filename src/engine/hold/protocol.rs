@@ -149,7 +149,7 @@ pub(crate) struct HolderRef<'a> {
     pub(crate) id: &'a str,
     /// Whether the hold has a fencing token. If so, the user needs access to the counter.
     pub(crate) fenced: bool,
-    /// See [`Timing`](super::timing::Timing).
+    /// See [`Timing`](super::bound::Timing).
     pub(crate) token_retention: u64,
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct Forced {
     pub(crate) publish: &'static str,
     pub(crate) mode: Mode,
     pub(crate) fenced: bool,
-    /// See [`Timing`](super::timing::Timing).
+    /// See [`Timing`](super::bound::Timing).
     pub(crate) token_retention: u64,
 }
 

@@ -89,7 +89,9 @@ impl Drop for Releasing<'_> {
     fn drop(&mut self) {
         if self.was_sent.load(Ordering::Relaxed) {
             let holds = self.holds.iter();
-            holds.for_each(|hold| hold.may_be_released.store(true, Ordering::Relaxed));
+            holds.for_each(|hold| {
+                hold.apply(Event::MayBeReleased);
+            });
         }
     }
 }
@@ -163,11 +165,6 @@ impl Hold {
         self.protocol.downgrade(&holder, lease, self.publish())
     }
 
-    /// Whether a request that releases the hold may have been executed.
-    pub(super) fn may_be_released(&self) -> bool {
-        self.may_be_released.load(Ordering::Relaxed)
-    }
-
     /// Whether the hold has to be kept at the server after its last share, and the server has not confirmed that.
     pub(super) fn is_to_be_kept(&self) -> bool {
         let state = self.state();
@@ -208,7 +205,7 @@ impl Hold {
         operation: &'static str,
     ) -> Result<Option<LostReason>> {
         // Another guard's release may have been executed, if its future was dropped before the answer.
-        let may_be_gone = self.may_be_released();
+        let may_be_gone = self.state().may_be_released();
         let mut first_sent = None;
         loop {
             let now = self.core.clock.now();

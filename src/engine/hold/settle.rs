@@ -385,7 +385,7 @@ async fn settle_begun(
         .filter_map(|(index, hold)| {
             let state = hold.state();
             let counts = state.target_counts();
-            let may_be_gone = counts.is_none() && hold.may_be_released();
+            let may_be_gone = counts.is_none() && state.may_be_released();
             // The server is asked for two things only: to end a hold, and to downgrade it.
             let is_open = !state.is_settled() && counts.exclusive == 0;
             is_open.then_some((index, &**hold, counts, may_be_gone))

@@ -4,7 +4,6 @@
 //! hold. Invariants: only [`HoldState::apply`] changes the state. Effects are carried out without the mutex, except for
 //! the note that a release is decided on: the next call in this client must find it.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -17,7 +16,6 @@ use super::protocol::{HolderRef, Protocol, Queue};
 use super::registry::{LocalHold, LossListener, SharedHold};
 use super::share_lease::ShareLease;
 use super::state::HoldState;
-use super::turns::HandoffBudget;
 use super::undo::Unguarded;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
@@ -55,12 +53,8 @@ pub(crate) struct Hold {
     /// The number in the holder id under which it is kept at the server.
     pub(super) kept_number: OnceLock<u64>,
     state: Mutex<HoldState>,
-    /// Whether a request that releases it may have been executed.
-    pub(super) may_be_released: AtomicBool,
     /// The operations that change it at the server.
     pub(super) operations: Operations,
-    /// How often it was handed on in the queue at the server, and since when.
-    pub(super) passes: Mutex<HandoffBudget>,
     /// Signalled when the hold ends or its deadline moves.
     pub(super) changed: Hint,
     /// The listeners to notify if it is lost.
@@ -117,9 +111,7 @@ impl Hold {
             kept_number: OnceLock::new(),
             state: Mutex::new(state),
             operations: Operations::default(),
-            passes: Mutex::default(),
             changed: Hint::default(),
-            may_be_released: AtomicBool::new(false),
             loss_listeners: Mutex::default(),
         });
         let by = if hold.is_handover {

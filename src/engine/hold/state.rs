@@ -18,6 +18,7 @@ use self::lease::{HoldLease, StickySpan};
 use self::readers::Readers;
 use super::event::{Effects, Entered, Event, NewHold, NextStep, Phase, Tokens};
 use super::share_lease::ShareLease;
+use super::turns::{HANDOFFS_MAX, HandoffBudget};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
 use crate::api::loss::LostReason;
@@ -45,6 +46,8 @@ pub(super) struct HoldState {
     downgrade_due: Option<Tick>,
     /// The places at the server of the tasks that it was handed on to, in order. They end with it.
     places: Vec<HolderId>,
+    /// How often it was handed on in the queue at the server, and since when.
+    passes: HandoffBudget,
     tokens: Tokens,
 }
 
@@ -69,6 +72,7 @@ impl HoldState {
             readers,
             downgrade_due: None,
             places: Vec::new(),
+            passes: HandoffBudget::default(),
             tokens: new.tokens.clone(),
         };
         (state, share)
@@ -122,6 +126,7 @@ impl HoldState {
             Event::CountsSent(counts) => effects.release = self.counts.sent(counts),
             Event::CountsSettled(counts) => self.counts.at_server = Some(counts),
             Event::CountsInDoubt => self.counts.at_server = None,
+            Event::MayBeReleased => self.counts.may_be_released = true,
             Event::Doubted => self.lease.doubted_since = Some(now.tick()),
             Event::RenewalBegun { lease } => self.lease.at_server.note_sent(now.tick(), lease),
             Event::Renewed { sent, lease } => return self.renewed(now.tick(), sent, lease),
@@ -349,6 +354,11 @@ impl HoldState {
         self.counts.alive
     }
 
+    /// Whether a request that releases it may have been executed.
+    pub(super) fn may_be_released(&self) -> bool {
+        self.counts.may_be_released
+    }
+
     pub(super) fn owner(&self) -> &Owner {
         &self.owner
     }
@@ -369,6 +379,11 @@ impl HoldState {
     /// The places at the server that end with it.
     pub(super) fn places(&self) -> &[HolderId] {
         &self.places
+    }
+
+    /// Spends a hand-off in the queue at the server, if the hold may still go on from task to task.
+    pub(super) fn try_spend_pass(&mut self, now: Tick) -> bool {
+        self.passes.try_spend(now, Duration::ZERO, HANDOFFS_MAX)
     }
 
     pub(super) fn lease(&self) -> Duration {

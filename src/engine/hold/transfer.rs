@@ -11,7 +11,6 @@
 //! recalled it. A hold without a guard is renewed until its time is over, it is recalled or lost, or the client ends.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 
@@ -21,7 +20,6 @@ use super::registry::{HandedOff, Handoff, HandoffRequest, SharedHold, StickySlot
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use super::state::HoldState;
-use super::turns::HANDOFFS_MAX;
 use crate::api::holder::{HolderId, Owner};
 use crate::conn::Lane;
 use crate::engine::clock::{Clock, Tick};
@@ -52,7 +50,7 @@ impl Hold {
         let mut owner = None;
         let is_handed_off = local.queue.hand_off(|request| {
             owner.clone_from(&request.owner);
-            self.hand_off_to(request, lease, None, |now| {
+            self.hand_off_to(request, lease, None, |_, now| {
                 local.turns().try_spend_handoff(now)
             })
         });
@@ -73,7 +71,7 @@ impl Hold {
         }
         let _nothing_under_way = self.begin_operation()?;
         // Its span is the bound for the sake of others.
-        let handoff = self.hand_off_to(request, lease, None, |_| true)?;
+        let handoff = self.hand_off_to(request, lease, None, |_, _| true)?;
         if let Some(owner) = &request.owner {
             self.local.acquired_here.notify(owner);
         }
@@ -98,9 +96,7 @@ impl Hold {
         let now = self.core.clock.now();
         let is_handed_off = local.followers.hand_off(&ahead, now, |request, place| {
             owner.clone_from(&request.owner);
-            let near = Duration::ZERO;
-            let may_go_on = |now| self.passes.lock().try_spend(now, near, HANDOFFS_MAX);
-            self.hand_off_to(request, lease, Some(place), may_go_on)
+            self.hand_off_to(request, lease, Some(place), HoldState::try_spend_pass)
         });
         if is_handed_off && let Some(owner) = owner {
             local.acquired_here.notify(&owner);
@@ -134,14 +130,14 @@ impl Hold {
         request: &HandoffRequest,
         lease: ShareLease,
         place: Option<HolderId>,
-        may_go_on: impl FnOnce(Tick) -> bool,
+        may_go_on: impl FnOnce(&mut HoldState, Tick) -> bool,
     ) -> Option<Handoff> {
         let now = self.core.clock.now();
-        let state = self.state();
+        let mut state = self.state();
         if !state.can_hand_off(now, lease, request.policy, request.fenced)
             || request.replication != self.replication
             || !self.is_alone()
-            || !may_go_on(now)
+            || !may_go_on(&mut state, now)
         {
             return None;
         }

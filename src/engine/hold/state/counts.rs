@@ -17,6 +17,8 @@ pub(super) struct HoldCounts {
     pub(super) at_server: Option<Counts>,
     /// Whether a release was decided on and is not sent yet.
     pub(super) is_release_unsent: bool,
+    /// Whether a request that releases the hold may have been executed.
+    pub(super) may_be_released: bool,
 }
 
 impl HoldCounts {
@@ -27,6 +29,7 @@ impl HoldCounts {
             forgotten: Counts::NONE,
             at_server: Some(Counts::one(mode)),
             is_release_unsent: false,
+            may_be_released: false,
         }
     }
 
