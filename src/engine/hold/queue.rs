@@ -63,10 +63,7 @@ struct QueueState<R, T, J> {
 
 #[derive(Debug)]
 struct Entry<R, T, J> {
-    mode: Mode,
-    /// The terms on which it would share another waiter's hold.
-    joins: Option<J>,
-    request: Option<R>,
+    wants: Wants<R, J>,
     is_head: bool,
     is_asking: bool,
     handoff: Option<T>,
@@ -76,6 +73,15 @@ struct Entry<R, T, J> {
     missed: u32,
     /// The waker of its task, for when it reaches the head or is handed something.
     waiting: Option<Waker>,
+}
+
+/// How a waiter wants the lock.
+#[derive(Debug)]
+enum Wants<R, J> {
+    /// Alone. With a request, it may be handed a hold.
+    Alone(Option<R>),
+    /// Together with others. With terms, it would share another waiter's hold on these.
+    Together(Option<J>),
 }
 
 /// A place in the queue. Dropping it leaves the queue.
@@ -103,15 +109,18 @@ impl<R, T, J> Default for LocalQueue<R, T, J> {
 }
 
 impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
-    /// Takes the last place. With a request, another task may hand its hold off to it.
+    /// Takes the last place. With a request, another task may hand its hold off to a waiter that wants the lock alone.
     pub(crate) fn push(&self, mode: Mode, request: Option<R>) -> Place<'_, R, T, J> {
-        self.add(mode, None, request)
+        self.add(match mode {
+            Mode::Exclusive => Wants::Alone(request),
+            Mode::Shared => Wants::Together(None),
+        })
     }
 
     /// Takes the last place, for a waiter that would share another's hold on these terms. It follows a leader with
     /// the same terms, and comes to the head after the leader.
     pub(crate) fn push_joining(&self, terms: J) -> Place<'_, R, T, J> {
-        self.add(Mode::Shared, Some(terms), None)
+        self.add(Wants::Together(Some(terms)))
     }
 
     /// The number of places.
@@ -119,14 +128,12 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         self.0.lock().places.len()
     }
 
-    fn add(&self, mode: Mode, joins: Option<J>, request: Option<R>) -> Place<'_, R, T, J> {
+    fn add(&self, wants: Wants<R, J>) -> Place<'_, R, T, J> {
         let mut state = self.0.lock();
         let number = state.end;
         state.end += 1;
         let entry = Entry {
-            mode,
-            joins,
-            request,
+            wants,
             is_head: false,
             is_asking: false,
             handoff: None,
@@ -155,7 +162,10 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         if !head.is_free() {
             return false;
         }
-        head.handoff = head.request.as_ref().and_then(offer);
+        let Wants::Alone(Some(request)) = &head.wants else {
+            return false;
+        };
+        head.handoff = offer(request);
         if head.handoff.is_some() {
             head.wake();
         }
@@ -231,7 +241,7 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
     pub(crate) fn has_waiter_blocked_by(&self, held: Mode) -> bool {
         let state = self.0.lock();
         let mut all = state.places.values().chain(state.absent.values());
-        all.any(|entry| held == Mode::Exclusive || entry.mode == Mode::Exclusive)
+        all.any(|entry| held == Mode::Exclusive || entry.is_alone())
     }
 
     /// Whether any waiter that was not passed over wants the lock alone.
@@ -281,6 +291,21 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
 }
 
 impl<R, T, J> Entry<R, T, J> {
+    fn is_alone(&self) -> bool {
+        matches!(self.wants, Wants::Alone(_))
+    }
+
+    /// The terms on which it would share another waiter's hold.
+    fn terms(&self) -> Option<J>
+    where
+        J: Copy,
+    {
+        match self.wants {
+            Wants::Together(terms) => terms,
+            Wants::Alone(_) => None,
+        }
+    }
+
     /// Whether it may be handed something.
     fn is_free(&self) -> bool {
         !self.is_asking && self.handoff.is_none()
@@ -325,18 +350,17 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
                 // It stands behind a waiter that was passed over and has come back.
                 continue;
             }
-            let is_alone = entry.mode == Mode::Exclusive;
+            let is_alone = entry.is_alone();
             if self.alone.is_some() || is_alone && self.heads > 0 {
                 return;
             }
-            let follows = entry
-                .joins
-                .is_some_and(|terms| self.cohorts.follow(terms, number));
+            let terms = entry.terms();
+            let follows = terms.is_some_and(|terms| self.cohorts.follow(terms, number));
             if !follows {
                 if self.heads >= HEADS_MAX {
                     return;
                 }
-                if let Some(terms) = entry.joins {
+                if let Some(terms) = terms {
                     self.cohorts.begin(terms, number);
                 }
                 entry.wake();
@@ -349,7 +373,7 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
     }
 
     fn insert(&mut self, number: u64, entry: Entry<R, T, J>) {
-        if entry.mode == Mode::Exclusive {
+        if entry.is_alone() {
             let first = self.first_alone.get_or_insert(number);
             *first = number.min(*first);
         }
@@ -394,7 +418,7 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
             self.alone = None;
         }
         if let Some(next) = entry
-            .joins
+            .terms()
             .and_then(|terms| self.cohorts.leave(terms, number))
             && let Some(next) = self.places.get_mut(next)
         {
@@ -404,7 +428,7 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
         }
         if self.first_alone == Some(number) {
             let mut behind = self.places.from(number);
-            let next = behind.find(|(_, entry)| entry.mode == Mode::Exclusive);
+            let next = behind.find(|(_, entry)| entry.is_alone());
             self.first_alone = next.map(|(number, _)| number);
         }
         self.promote();
