@@ -26,7 +26,8 @@ use crate::observe::events::{Event, Place};
 #[cfg(feature = "tracing")]
 use crate::observe::group::Group;
 #[cfg(feature = "tracing")]
-use crate::observe::observer::{GuardTimer, HoldTimer, has_spans};
+use crate::observe::observer::has_spans;
+use crate::observe::observer::{GuardTimer, HoldTimer};
 use crate::observe::waits::WaitToken;
 use crate::script::reply;
 
