@@ -20,7 +20,7 @@ use crate::engine::hold::local::Locals;
 use crate::observe::announce::{self, Announcer, default_every};
 use crate::observe::counts::Totals;
 use crate::observe::observer::{Observed, Observer};
-use crate::script::{self, NativePath, NativeState, Scripts};
+use crate::script::{self, NativePath, Scripts};
 
 /// A connection waits at least this long for a reply, even with a short lease.
 const REPLY_LIMIT_MIN: Duration = Duration::from_secs(1);
@@ -260,12 +260,10 @@ impl Client {
         native: NativePath,
     ) -> Self {
         let locals = Arc::<Locals>::default();
-        let scripts = Arc::new(Scripts {
-            clock: transport.clock(),
-            transport: Arc::clone(transport) as _,
-            observed: Arc::clone(&locals.observed),
-            native: NativeState::new(native),
-        });
+        let observed = Arc::clone(&locals.observed);
+        let clock = transport.clock();
+        let scripts = Scripts::new(Arc::clone(transport) as _, clock, observed, native);
+        let scripts = Arc::new(scripts);
         Self {
             core: Core::new("test", Timing::of_lease(lease), scripts, locals),
             key_prefix: "".into(),
@@ -649,12 +647,8 @@ impl ClientBuilder {
             security,
         };
         let transport = conn::connect(target, setup, self.opening).await?;
-        let scripts = Arc::new(Scripts {
-            transport,
-            clock,
-            observed: Arc::clone(&locals.observed),
-            native: NativeState::new(self.native),
-        });
+        let observed = Arc::clone(&locals.observed);
+        let scripts = Arc::new(Scripts::new(transport, clock, observed, self.native));
         Ok(self.client(id, timing, scripts, locals, announce_every))
     }
 
@@ -669,12 +663,8 @@ impl ClientBuilder {
         let timing = self.timing()?;
         let locals = self.locals()?;
         let transport = connect(Arc::clone(&locals) as _);
-        let scripts = Arc::new(Scripts {
-            transport,
-            clock,
-            observed: Arc::clone(&locals.observed),
-            native: NativeState::new(self.native),
-        });
+        let observed = Arc::clone(&locals.observed);
+        let scripts = Arc::new(Scripts::new(transport, clock, observed, self.native));
         // No announcements unless a test wants them, as they have no reader.
         let announce_every = self.announce_every.map(announce::checked);
         let announce_every = announce_every.transpose()?.flatten();

@@ -42,12 +42,15 @@ use self::sentinel::follow::FollowedPrimary;
 pub(crate) use self::setup::{Network, Opening, Setup};
 #[cfg(feature = "testing")]
 pub use self::setup::{ReadWrite, SimulatedNetwork, Stream};
-use self::single::{Role, SingleServer};
+use self::single::Role;
+pub(crate) use self::single::SingleServer;
 pub use self::transport::Channels;
-pub(crate) use self::transport::sent;
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use self::transport::{Commands, LinkState, Replies};
-pub(crate) use self::transport::{EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Transport};
+pub(crate) use self::transport::LinkState;
+pub(crate) use self::transport::sent;
+pub(crate) use self::transport::{
+    Commands, EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Replies, Transport,
+};
 use self::url::Target;
 pub(crate) use self::value::Process;
 use crate::api::error::{Error, Result};

@@ -4,6 +4,7 @@
 //! what a fault means. The rest of the trait is here, once for all of them. `script` runs calls over it. Invariant:
 //! everything that depends on sockets or topologies is behind [`Transport`], so a test can replace it as a whole.
 
+use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use redis::{Cmd, RedisError, Value};
 use super::value::Process;
 use crate::engine::clock::Tick;
 
-pub(crate) trait Transport: Debug + Send + Sync + 'static {
+pub(crate) trait Transport: Any + Debug + Send + Sync {
     /// Sends commands back to back over the link that serves `route`, and waits for all replies, for at most `limit`
     /// including the wait for a connection. A connection attempt continues after the limit. Commands whose limit ends
     /// before there is a connection are not sent. A redirection is followed if the keys share the slot of `route`.

@@ -7,18 +7,20 @@
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use redis::{Cmd, RedisError, Value};
 
 use super::call::Call;
 use super::failure::{Cause, Executed, Failure, is_hopeless, missing_right};
-use super::native::{self, Native, NativeState, Release};
+use super::native::{self, Native, NativePath, NativeState, Release};
 use crate::conn::error_reply::{is_out_of_connections, is_temporary};
-use crate::conn::{Fault, Lane, Reason, Transport};
+use crate::conn::{Commands, Fault, Lane, Reason, Replies, SingleServer, Transport};
 use crate::engine::clock::{Clock, Tick};
 use crate::observe::counts::Fact;
 use crate::observe::observer::Observed;
@@ -119,6 +121,8 @@ pub(crate) struct Scripts {
     pub(crate) observed: Arc<Observed>,
     /// Whether plain commands may replace scripts.
     pub(crate) native: NativeState,
+    /// The transport, if it is one server.
+    single: Option<Arc<SingleServer>>,
 }
 
 /// Pauses between attempts: doubled from the first to the last, with full jitter.
@@ -126,6 +130,52 @@ const RETRY_PAUSE_FIRST: Duration = Duration::from_millis(5);
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 impl Scripts {
+    pub(crate) fn new(
+        transport: Arc<dyn Transport>,
+        clock: Clock,
+        observed: Arc<Observed>,
+        native: NativePath,
+    ) -> Self {
+        let any: Arc<dyn Any + Send + Sync> = Arc::clone(&transport) as _;
+        Self {
+            transport,
+            clock,
+            observed,
+            native: NativeState::new(native),
+            single: any.downcast().ok(),
+        }
+    }
+
+    /// Exchanges commands. With a single server that needs no allocation, as long as it is connected.
+    fn exchange<'a>(
+        &'a self,
+        lane: Lane,
+        route: &'a str,
+        commands: Commands<'a>,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Replies, Fault>> + Send + 'a {
+        // Not async, because its arguments would take space twice.
+        match &self.single {
+            Some(server) => server.link(lane).exchanging(commands, limit).left_future(),
+            None => {
+                let exchange = self.transport.exchange(lane, route, commands, limit);
+                exchange.right_future()
+            }
+        }
+    }
+
+    /// Sends one command. An error reply is a fault.
+    fn send<'a>(
+        &'a self,
+        lane: Lane,
+        route: &'a str,
+        command: &'a Cmd,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Value, Fault>> + Send + 'a {
+        let replies = self.exchange(lane, route, Commands::One([command]), limit);
+        replies.map(|replies| replies?.one())
+    }
+
     /// Runs `call` until it is answered or refused for good, or until the budget is used up.
     pub(crate) fn run(
         &self,
@@ -267,10 +317,9 @@ impl Scripts {
 
     /// Sends the plain commands of the call if it has any, and falls back to the script if they do not settle it.
     async fn once(&self, call: &Call, attempt: Attempt, reply: Duration) -> Result<Value, Fault> {
-        let transport = &self.transport;
         let answer = match &call.native {
             Some(Native::Acquire(restore)) if attempt.is_first && self.native.may_acquire() => {
-                let answer = transport.send(attempt.lane, &call.route, restore, reply);
+                let answer = self.send(attempt.lane, &call.route, restore, reply);
                 let answer = match answer.await {
                     Ok(value) => Ok(value),
                     Err(Fault::Answered(error)) => Err(error),
@@ -283,8 +332,9 @@ impl Scripts {
             }
             Some(Native::Release(Release { hdel, tell })) if self.native.may_release() => {
                 let pair: [&Cmd; 2] = [hdel, tell];
-                let replies = transport.send_together(attempt.lane, &call.route, &pair, reply);
-                native::released(&replies.await?).map_err(Fault::Answered)?
+                let pair = Commands::Several(&pair);
+                let replies = self.exchange(attempt.lane, &call.route, pair, reply);
+                native::released(&replies.await?.all()).map_err(Fault::Answered)?
             }
             Some(Native::ReleaseAll(all)) if self.native.may_release() => {
                 return Box::pin(self.release_all(call, all, attempt, reply)).await;
@@ -344,15 +394,12 @@ impl Scripts {
         attempt: Attempt,
         reply: Duration,
     ) -> Result<Value, Fault> {
-        let transport = &self.transport;
-        let by_sha = transport.send(attempt.lane, &call.route, call.by_sha(), reply);
+        let by_sha = self.send(attempt.lane, &call.route, call.by_sha(), reply);
         match by_sha.await {
             Err(Fault::Answered(error)) if error.code() == Some("NOSCRIPT") => {
                 let by_text = call.by_text();
                 let left = self.clock.now().until(attempt.end);
-                transport
-                    .send(attempt.lane, &call.route, &by_text, left)
-                    .await
+                self.send(attempt.lane, &call.route, &by_text, left).await
             }
             other => other,
         }

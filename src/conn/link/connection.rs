@@ -14,6 +14,7 @@ mod tests;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::{join, select_ok};
@@ -25,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::server::Generation;
-use super::wire::{SharedTick, Wire, WireParams, timed_out};
+use super::wire::{Ended, Number, SharedTick, Wire, WireParams, timed_out};
 use crate::conn::push::PushState;
 use crate::conn::setup::{FindScript, Network};
 use crate::conn::tls::Security;
@@ -34,7 +35,7 @@ use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 
 /// The replies to a request. `None`: some reply is missing after its limit.
-type Exchanged = Option<Result<Replies, RedisError>>;
+pub(super) type Exchanged = Option<Result<Replies, RedisError>>;
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -118,6 +119,35 @@ impl Connection {
             // Boxed because it is rare and large.
             Some(loads) => Box::pin(self.behind(loads, limit, sent)).await,
         }
+    }
+
+    /// Whether these commands need nothing before them on this connection, and no timer of their own for this limit.
+    pub(super) fn takes(&self, commands: &[&Cmd], limit: Duration) -> bool {
+        self.socket.wire.times(limit) && self.scripts.missing(commands).is_none()
+    }
+
+    /// As the first poll of [`exchange`](Self::exchange), for commands that it [`takes`](Self::takes).
+    pub(super) fn hand_over(
+        &self,
+        commands: &[&Cmd],
+        context: &Context<'_>,
+    ) -> Result<Number, RedisError> {
+        let wire = &self.socket.wire;
+        wire.hand_over(commands.iter().copied(), true, context)
+    }
+
+    /// The end of a request that was handed over, and of its number.
+    pub(super) fn poll(&self, number: Number, context: &Context<'_>) -> Poll<Exchanged> {
+        let ended = ready!(self.socket.wire.poll(number, Replies::take, context));
+        if !matches!(ended, Ended::Answered(_)) {
+            self.leave(number);
+        }
+        Poll::Ready(ended.outcome())
+    }
+
+    /// Gives up a request. Its replies are skipped.
+    pub(super) fn leave(&self, number: Number) {
+        self.socket.wire.leave(number);
     }
 
     /// Loads scripts, and sends a request behind them in the same write.

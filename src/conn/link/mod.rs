@@ -25,21 +25,28 @@ mod pace;
 mod server;
 mod wire;
 
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use redis::{Cmd, ConnectionInfo, RedisError, Value};
 use tokio::task::AbortHandle;
 
-use self::connection::Connection;
+use self::connection::{Connection, Exchanged};
 pub(super) use self::connection::{DialParams, Socket};
 pub(crate) use self::connector::Purpose;
 use self::connector::{Connector, Ended};
 pub(super) use self::handshake::{check_greeting, greeting};
 use self::server::Sibling;
 pub(crate) use self::server::{Reachability, SharedProcess};
+use self::wire::Number;
 pub(super) use self::wire::{FirstBytes, SharedTick, WireParams};
 use super::error_reply::code;
 use super::setup::Setup;
@@ -117,19 +124,53 @@ impl Link {
         }
         let (connection, remaining) = self.connection(limit).await?;
         sent::mark();
-        match connection.exchange(commands, remaining).await {
-            Some(Ok(_)) if self.dialer.connector().is_replaced(&connection) => {
+        let exchanged = connection.exchange(commands, remaining).await;
+        self.ended(&connection, commands.len(), limit, remaining, exchanged)
+    }
+
+    /// As [`exchange`](Self::exchange), in a future that is small as long as there is a connection to use at once.
+    pub(crate) fn exchanging<'a>(
+        &'a self,
+        commands: Commands<'a>,
+        limit: Duration,
+    ) -> Exchanging<'a> {
+        Exchanging {
+            link: self,
+            commands,
+            limit,
+            stage: Stage::Unsent,
+        }
+    }
+
+    /// The connection, if these commands need nothing but to be handed over to it.
+    fn ready(&self, commands: &[&Cmd], limit: Duration) -> Option<Arc<Connection>> {
+        let connection = self.dialer.current()?;
+        let is_ready = !commands.is_empty() && connection.takes(commands, limit);
+        is_ready.then_some(connection)
+    }
+
+    /// Notes how a request of this number of commands ended that had `remaining` of its limit, and says what that means.
+    fn ended(
+        &self,
+        connection: &Arc<Connection>,
+        commands: usize,
+        limit: Duration,
+        remaining: Duration,
+        exchanged: Exchanged,
+    ) -> Result<Replies, Fault> {
+        match exchanged {
+            Some(Ok(_)) if self.dialer.connector().is_replaced(connection) => {
                 // What an earlier process at the address did counts for nothing.
                 Err(self.unknown("another server answers at this address by now"))
             }
             Some(Ok(replies)) => {
                 for error in replies.errors() {
-                    self.replace_if_demoted(&connection, &error);
+                    self.replace_if_demoted(connection, &error);
                 }
                 Ok(replies)
             }
             Some(Err(error)) => {
-                self.dialer.replace(&connection, Ended::Broken);
+                self.dialer.replace(connection, Ended::Broken);
                 Err(self.unknown(error))
             }
             None => {
@@ -137,9 +178,9 @@ impl Link {
                 let is_silent = connection.is_silent(now.before(limit), now, self.silence);
                 // It would delay what comes behind several commands. If it was made during this call, the call had
                 // less time, which proves nothing.
-                let is_overdue = commands.len() > 1 && remaining == limit && limit >= self.silence;
+                let is_overdue = commands > 1 && remaining == limit && limit >= self.silence;
                 if is_silent || is_overdue {
-                    self.dialer.replace(&connection, Ended::Broken);
+                    self.dialer.replace(connection, Ended::Broken);
                 }
                 let why = format!("no reply within {limit:?}");
                 Err(self.unknown(Reason::timed_out(why)))
@@ -194,6 +235,80 @@ impl Link {
 
     fn unknown(&self, why: impl Into<Reason>) -> Fault {
         Fault::Unknown(self.dialer.connector().named(why))
+    }
+}
+
+/// Commands that are exchanged over a link. Cancel safe, like [`Link::exchange`].
+pub(crate) struct Exchanging<'a> {
+    link: &'a Link,
+    commands: Commands<'a>,
+    limit: Duration,
+    stage: Stage<'a>,
+}
+
+enum Stage<'a> {
+    Unsent,
+    /// Handed over to the connection, under this number.
+    Sent(Arc<Connection>, Number),
+    /// There has to be a connection first, or a timer, or a script.
+    Prepared(BoxFuture<'a, Result<Replies, Fault>>),
+    Over,
+}
+
+impl Exchanging<'_> {
+    fn ended(&self, connection: &Arc<Connection>, exchanged: Exchanged) -> Result<Replies, Fault> {
+        let (commands, limit) = (self.commands.as_slice().len(), self.limit);
+        self.link
+            .ended(connection, commands, limit, limit, exchanged)
+    }
+}
+
+impl Future for Exchanging<'_> {
+    type Output = Result<Replies, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let (link, commands, limit) = (this.link, this.commands, this.limit);
+        let (connection, number) = match mem::replace(&mut this.stage, Stage::Over) {
+            Stage::Unsent => match link.ready(commands.as_slice(), limit) {
+                Some(connection) => {
+                    sent::mark();
+                    match connection.hand_over(commands.as_slice(), context) {
+                        Ok(number) => this.stage = Stage::Sent(connection, number),
+                        Err(why) => return Poll::Ready(this.ended(&connection, Some(Err(why)))),
+                    }
+                    return Poll::Pending;
+                }
+                None => {
+                    this.stage = Stage::Prepared(link.exchange(commands, limit).boxed());
+                    return self.poll(context);
+                }
+            },
+            Stage::Prepared(mut exchange) => {
+                let exchanged = exchange.as_mut().poll(context);
+                if exchanged.is_pending() {
+                    this.stage = Stage::Prepared(exchange);
+                }
+                return exchanged;
+            }
+            Stage::Sent(connection, number) => (connection, number),
+            Stage::Over => panic!("a future is not polled after its end"),
+        };
+        match connection.poll(number, context) {
+            Poll::Ready(exchanged) => Poll::Ready(this.ended(&connection, exchanged)),
+            Poll::Pending => {
+                this.stage = Stage::Sent(connection, number);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Exchanging<'_> {
+    fn drop(&mut self) {
+        if let Stage::Sent(connection, number) = &self.stage {
+            connection.leave(*number);
+        }
     }
 }
 
@@ -383,7 +498,7 @@ impl Dial {
 
 impl Drop for Dial {
     fn drop(&mut self) {
-        let result = std::mem::replace(&mut self.result, Ok(()));
+        let result = mem::replace(&mut self.result, Ok(()));
         *self.dialer.failure.lock() = result.err();
         self.dialer.is_dialing.store(false, Ordering::Release);
         self.dialer.ended.notify();

@@ -83,6 +83,11 @@ impl<'a> Releasing<'a> {
         }
         answered
     }
+
+    /// Notes that the answer was read, so nothing is in doubt.
+    pub(super) fn answered(&self) {
+        self.was_sent.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Releasing<'_> {
@@ -226,6 +231,7 @@ impl Hold {
             match on_first_poll(pin!(releasing.drive(run)), on_its_way).await {
                 Ok(answer) => {
                     let kept = self.protocol.released(&answer.value)?;
+                    releasing.answered();
                     let repeated = answer.repeated || first_sent.is_some() || may_be_gone;
                     let answer = Answer {
                         repeated,

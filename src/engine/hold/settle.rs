@@ -421,7 +421,7 @@ async fn settle_begun(
         1 => Few::from_buf([first.protocol.released(&answer.value)?]),
         count => reply::released_each(&answer.value, count)?,
     };
-    drop(releasing);
+    releasing.answered();
     for ((index, hold, counts, may_be_gone), released) in open.into_iter().zip(released) {
         // A client that is being shut down releases beside our own request, which may not be polled.
         let may_be_gone = may_be_gone || counts.is_none() && hold.core.has_undone(hold.number);

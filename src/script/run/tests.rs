@@ -8,18 +8,14 @@ use crate::api::holder::HolderId;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::script::reply::{Released, released_each};
-use crate::script::{Answer as Answered, CallBudget, NativePath, NativeState, tell};
+use crate::script::{Answer as Answered, CallBudget, NativePath, tell};
 use crate::testing::{Answer, Scripted, Sent, each};
 
 const LIMIT: Duration = Duration::from_secs(1);
 
 fn scripts(server: &Arc<Scripted>) -> Scripts {
-    Scripts {
-        transport: Arc::clone(server) as _,
-        clock: server.clock(),
-        observed: Arc::default(),
-        native: NativeState::new(NativePath::On),
-    }
+    let transport = Arc::clone(server) as _;
+    Scripts::new(transport, server.clock(), Arc::default(), NativePath::On)
 }
 
 /// The holds `1` on `a`, `2` on `b`, `3` on `c`.

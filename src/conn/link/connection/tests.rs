@@ -122,6 +122,43 @@ fn connection(socket: Socket, push: Arc<PushState>, last_reply: SharedTick) -> C
 }
 
 #[tokio::test]
+async fn a_request_that_is_handed_over_ends_with_its_reply_or_with_the_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (socket, push, last_reply) = connected(&listener).await;
+    let (mut server, _) = listener.accept().await.unwrap();
+    let connection = connection(socket, push, last_reply);
+    let (ping, limit) = (redis::cmd("PING"), Duration::from_secs(5));
+    let mut known = redis::cmd("EVALSHA");
+    known.arg("known").arg(0);
+    assert!(connection.takes(&[&ping], limit));
+    assert!(!connection.takes(&[&ping], limit / 2), "needs a timer");
+    assert!(
+        !connection.takes(&[&known], limit),
+        "needs its script first"
+    );
+
+    let context = Context::from_waker(std::task::Waker::noop());
+    let connection = &connection;
+    let hand_over = || connection.hand_over(&[&ping], &context);
+    let [left, next] = [(); 2].map(|()| hand_over().unwrap());
+    connection.leave(left);
+    server.write_all(b"+LEFT\r\n+NEXT\r\n").await.unwrap();
+    let end = |number| {
+        let polled = std::future::poll_fn(move |context| connection.poll(number, context));
+        tokio::time::timeout(BOUND, polled)
+    };
+    let replies = end(next).await.expect("a reply");
+    let replies = replies.expect("no silence").expect("a connection");
+    assert_eq!(replies.values(), [Value::SimpleString("NEXT".into())]);
+
+    let last = hand_over().unwrap();
+    drop(server);
+    let ended = end(last).await.expect("an end").expect("no silence");
+    assert!(ended.is_err());
+    assert!(hand_over().is_err());
+}
+
+#[tokio::test]
 async fn a_reply_that_nobody_waits_for_any_more_says_that_the_server_is_alive() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (socket, push, last_reply) = connected(&listener).await;

@@ -32,7 +32,8 @@ use tokio::runtime::{self, Handle};
 use self::driver::Driver;
 
 pub(crate) use self::driver::{FirstBytes, Meaning, SharedTick, WireParams};
-use self::unanswered::{Confirmation, Ended, Number, Shared};
+use self::unanswered::{Confirmation, Shared};
+pub(super) use self::unanswered::{Ended, Number};
 use crate::engine::clock::Clock;
 
 #[derive(Debug)]
@@ -76,14 +77,20 @@ impl Wire {
         limit: Duration,
         read: fn(&mut Vec<Value>) -> T,
     ) -> Option<Result<T, RedisError>> {
-        let on_the_wire = limit == self.silence && self.is_here();
+        let on_the_wire = self.times(limit);
         let mut place = Place {
             wire: self,
             number: None,
         };
         let mut commands = Some(commands);
         let ended = poll_fn(|context| match commands.take() {
-            Some(commands) => place.hand_over(commands, on_the_wire, context),
+            Some(commands) => match self.hand_over(commands, on_the_wire, context) {
+                Ok(number) => {
+                    place.number = Some(number);
+                    Poll::Pending
+                }
+                Err(why) => Poll::Ready(Ended::Broken(why)),
+            },
             None => place.poll(read, context),
         });
         let ended = if on_the_wire {
@@ -92,11 +99,58 @@ impl Wire {
             // Boxed because few calls need a timer.
             Box::pin(self.clock.within(limit, ended)).await?
         };
-        match ended {
-            Ended::Answered(replies) => Some(Ok(replies)),
-            Ended::Silent => None,
-            Ended::Broken(why) => Some(Err(why)),
+        ended.outcome()
+    }
+
+    /// Whether the driver sees to it that a request with this limit ends in time. Others need a timer of their own.
+    pub(super) fn times(&self, limit: Duration) -> bool {
+        limit == self.silence && self.is_here()
+    }
+
+    /// Hands these over as one request. Its place in the table is freed by [`poll`](Self::poll) or [`leave`](Self::leave).
+    pub(super) fn hand_over<'a>(
+        &self,
+        commands: impl ExactSizeIterator<Item = &'a Cmd>,
+        proves_silence: bool,
+        context: &Context<'_>,
+    ) -> Result<Number, RedisError> {
+        let (number, driver) = {
+            let mut state = self.shared.lock();
+            if let Some(why) = state.unanswered.ended() {
+                return Err(why.clone());
+            }
+            let waker = context.waker().clone();
+            let number = state.unanswered.push(commands.len(), proves_silence, waker);
+            let mut last = None;
+            for command in commands {
+                encode(command, &mut state.bytes);
+                last = Some(command);
+            }
+            if self.takes_pushes {
+                let confirmation = last.and_then(Confirmation::of);
+                state.unanswered.expect(number, confirmation);
+            }
+            (number, state.driver.take())
+        };
+        if let Some(driver) = driver {
+            driver.wake();
         }
+        Ok(number)
+    }
+
+    /// The end of a request. Its place is free once its replies are read.
+    pub(super) fn poll<T>(
+        &self,
+        number: Number,
+        read: fn(&mut Vec<Value>) -> T,
+        context: &Context<'_>,
+    ) -> Poll<Ended<T>> {
+        self.shared.lock().unanswered.poll(number, read, context)
+    }
+
+    /// Gives up a request. Its replies are skipped.
+    pub(super) fn leave(&self, number: Number) {
+        self.shared.lock().unanswered.leave(number);
     }
 
     /// Sends these in one request, and returns their replies, errors among them.
@@ -133,41 +187,9 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn hand_over<'a, T>(
-        &mut self,
-        commands: impl ExactSizeIterator<Item = &'a Cmd>,
-        proves_silence: bool,
-        context: &Context<'_>,
-    ) -> Poll<Ended<T>> {
-        let driver = {
-            let mut state = self.wire.shared.lock();
-            if let Some(why) = state.unanswered.ended() {
-                return Poll::Ready(Ended::Broken(why.clone()));
-            }
-            let waker = context.waker().clone();
-            let number = state.unanswered.push(commands.len(), proves_silence, waker);
-            self.number = Some(number);
-            let mut last = None;
-            for command in commands {
-                encode(command, &mut state.bytes);
-                last = Some(command);
-            }
-            if self.wire.takes_pushes {
-                let confirmation = last.and_then(Confirmation::of);
-                state.unanswered.expect(number, confirmation);
-            }
-            state.driver.take()
-        };
-        if let Some(driver) = driver {
-            driver.wake();
-        }
-        Poll::Pending
-    }
-
     fn poll<T>(&mut self, read: fn(&mut Vec<Value>) -> T, context: &Context<'_>) -> Poll<Ended<T>> {
         let number = self.number.expect("it was handed over");
-        let mut state = self.wire.shared.lock();
-        let ended = state.unanswered.poll(number, read, context);
+        let ended = self.wire.poll(number, read, context);
         if let Poll::Ready(Ended::Answered(_)) = ended {
             // The place may already belong to another request.
             self.number = None;
@@ -179,7 +201,7 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.wire.shared.lock().unanswered.leave(number);
+            self.wire.leave(number);
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct WireState {
 }
 
 /// One request in the table: one command, or several that are answered together.
-pub(super) type Number = usize;
+pub(in crate::conn::link) type Number = usize;
 
 #[derive(Debug)]
 enum Wait {
@@ -87,11 +87,22 @@ impl Confirmation {
 
 /// The result of a request.
 #[derive(Debug)]
-pub(super) enum Ended<T> {
+pub(in crate::conn::link) enum Ended<T> {
     /// The value read from the replies.
     Answered(T),
     Silent,
     Broken(RedisError),
+}
+
+impl<T> Ended<T> {
+    /// The value or why the connection is broken; `None` if it is silent.
+    pub(in crate::conn::link) fn outcome(self) -> Option<Result<T, RedisError>> {
+        match self {
+            Self::Answered(value) => Some(Ok(value)),
+            Self::Silent => None,
+            Self::Broken(why) => Some(Err(why)),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
