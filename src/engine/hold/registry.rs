@@ -108,7 +108,7 @@ impl LocalHolds {
     pub(crate) fn remove<H: LocalHold>(&self, hold: &H) -> bool {
         let mut entries = self.0.lock();
         entries.retain(|entry| !entry.is(hold));
-        if entries.is_empty() {
+        if entries.is_empty() && entries.capacity() > 4 {
             // Frees the memory that a peak needed.
             entries.shrink_to(4);
         }

@@ -79,7 +79,7 @@ impl AllUnguarded {
     pub(super) fn remove(&self, number: u64) {
         let mut all = self.0.lock();
         all.remove(&number);
-        if all.is_empty() {
+        if all.is_empty() && all.capacity() > 2 * KEPT_MAX {
             // Frees the memory that a peak needed.
             all.shrink_to(KEPT_MAX);
         }

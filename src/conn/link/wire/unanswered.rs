@@ -26,7 +26,7 @@ pub(super) struct WireState {
 }
 
 /// One request in the table: one command, or several that are answered together.
-pub(in crate::conn::link) type Number = usize;
+pub(crate) type Number = usize;
 
 #[derive(Debug)]
 enum Wait {
@@ -87,7 +87,7 @@ impl Confirmation {
 
 /// The result of a request.
 #[derive(Debug)]
-pub(in crate::conn::link) enum Ended<T> {
+pub(crate) enum Ended<T> {
     /// The value read from the replies.
     Answered(T),
     Silent,
@@ -96,7 +96,7 @@ pub(in crate::conn::link) enum Ended<T> {
 
 impl<T> Ended<T> {
     /// The value or why the connection is broken; `None` if it is silent.
-    pub(in crate::conn::link) fn outcome(self) -> Option<Result<T, RedisError>> {
+    pub(crate) fn outcome(self) -> Option<Result<T, RedisError>> {
         match self {
             Self::Answered(value) => Some(Ok(value)),
             Self::Silent => None,
