@@ -708,6 +708,29 @@ fn joins(owner: &Owner) -> Event {
     }
 }
 
+#[test]
+fn a_hold_of_readers_that_have_not_come_is_not_renewed() {
+    let new = NewHold {
+        is_joinable: true,
+        tokens: unfenced(),
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Shared)
+    };
+    let (mut state, _) = HoldState::new(secs(100), &new);
+    state.apply(secs(100), guarded());
+    let (first, owner) = (state.owner().clone(), Owner::new());
+    let handed = Event::Joined {
+        owner,
+        is_claimed: false,
+    };
+    state.apply(secs(100), handed);
+    assert!(state.has_guard() && state.next_check() < state.deadline());
+    state.apply(secs(100), released_by(&first, Mode::Shared));
+    assert!(!state.has_guard());
+    assert_eq!(state.next_check(), state.deadline(), "it ends by itself");
+    state.apply(secs(101), Event::HandoffAccepted(Mode::Shared));
+    assert!(state.next_check() < state.deadline(), "its task has come");
+}
+
 fn deferred(first: &Owner, until: Tick) -> Event {
     Event::DowngradeDeferred(DeferredDowngrade {
         first: first.clone(),
