@@ -14,7 +14,6 @@ mod tests;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::{join, select_ok};
@@ -26,7 +25,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::server::Generation;
-use super::wire::{Ended, Number, SharedTick, Wire, WireParams, timed_out};
+use super::wire::{HasWire, SharedTick, Wire, WireParams, timed_out};
 use crate::conn::push::PushState;
 use crate::conn::setup::{FindScript, Network};
 use crate::conn::tls::Security;
@@ -126,30 +125,6 @@ impl Connection {
         self.socket.wire.times(limit) && self.scripts.missing(commands).is_none()
     }
 
-    /// As the first poll of [`exchange`](Self::exchange), for commands that it [`takes`](Self::takes).
-    pub(super) fn hand_over(
-        &self,
-        commands: &[&Cmd],
-        context: &Context<'_>,
-    ) -> Result<Number, RedisError> {
-        let wire = &self.socket.wire;
-        wire.hand_over(commands.iter().copied(), true, context)
-    }
-
-    /// The end of a request that was handed over, and of its number.
-    pub(super) fn poll(&self, number: Number, context: &Context<'_>) -> Poll<Exchanged> {
-        let ended = ready!(self.socket.wire.poll(number, Replies::take, context));
-        if !matches!(ended, Ended::Answered(_)) {
-            self.leave(number);
-        }
-        Poll::Ready(ended.outcome())
-    }
-
-    /// Gives up a request. Its replies are skipped.
-    pub(super) fn leave(&self, number: Number) {
-        self.socket.wire.leave(number);
-    }
-
     /// Loads scripts, and sends a request behind them in the same write.
     async fn behind(
         &self,
@@ -181,6 +156,12 @@ impl Connection {
 fn is_of_load(reply: &Value) -> bool {
     let is_text = matches!(reply, Value::BulkString(_) | Value::SimpleString(_));
     is_text || matches!(reply, Value::ServerError(_))
+}
+
+impl HasWire for Arc<Connection> {
+    fn wire(&self) -> &Wire {
+        &self.socket.wire
+    }
 }
 
 #[derive(Debug)]

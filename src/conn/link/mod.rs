@@ -46,7 +46,7 @@ use self::connector::{Connector, Ended};
 pub(super) use self::handshake::{check_greeting, greeting};
 use self::server::Sibling;
 pub(crate) use self::server::{Reachability, SharedProcess};
-use self::wire::Number;
+use self::wire::Place;
 pub(super) use self::wire::{FirstBytes, SharedTick, WireParams};
 use super::error_reply::code;
 use super::setup::Setup;
@@ -248,8 +248,8 @@ pub(crate) struct Exchanging<'a> {
 
 enum Stage<'a> {
     Unsent,
-    /// Handed over to the connection, under this number.
-    Sent(Arc<Connection>, Number),
+    /// Handed over to the connection.
+    Sent(Place<Arc<Connection>>),
     /// There has to be a connection first, or a timer, or a script.
     Prepared(BoxFuture<'a, Result<Replies, Fault>>),
     Over,
@@ -269,14 +269,16 @@ impl Future for Exchanging<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let (link, commands, limit) = (this.link, this.commands, this.limit);
-        let (connection, number) = match mem::replace(&mut this.stage, Stage::Over) {
+        let mut place = match mem::replace(&mut this.stage, Stage::Over) {
             Stage::Unsent => match link.ready(commands.as_slice(), limit) {
                 Some(connection) => {
                     sent::mark();
-                    match connection.hand_over(commands.as_slice(), context) {
-                        Ok(number) => this.stage = Stage::Sent(connection, number),
-                        Err(why) => return Poll::Ready(this.ended(&connection, Some(Err(why)))),
+                    let mut place = Place::new(connection);
+                    let commands = commands.as_slice().iter().copied();
+                    if let Err(why) = place.hand_over(commands, true, context) {
+                        return Poll::Ready(this.ended(&place.on, Some(Err(why))));
                     }
+                    this.stage = Stage::Sent(place);
                     return Poll::Pending;
                 }
                 None => {
@@ -291,23 +293,15 @@ impl Future for Exchanging<'_> {
                 }
                 return exchanged;
             }
-            Stage::Sent(connection, number) => (connection, number),
+            Stage::Sent(place) => place,
             Stage::Over => panic!("a future is not polled after its end"),
         };
-        match connection.poll(number, context) {
-            Poll::Ready(exchanged) => Poll::Ready(this.ended(&connection, exchanged)),
+        match place.poll(Replies::take, context) {
+            Poll::Ready(ended) => Poll::Ready(this.ended(&place.on, ended.outcome())),
             Poll::Pending => {
-                this.stage = Stage::Sent(connection, number);
+                this.stage = Stage::Sent(place);
                 Poll::Pending
             }
-        }
-    }
-}
-
-impl Drop for Exchanging<'_> {
-    fn drop(&mut self) {
-        if let Stage::Sent(connection, number) = &self.stage {
-            connection.leave(*number);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Tests of a connection: its silence, its scripts, the settings and the errors of its socket, and the end with its
 //! owner.
 
+use std::future::poll_fn;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -9,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::conn::link::wire::{FirstBytes, SharedTick};
+use crate::conn::link::wire::{FirstBytes, Place, SharedTick};
 use crate::conn::push::PushState;
 use crate::engine::clock::Clock;
 
@@ -137,24 +139,30 @@ async fn a_request_that_is_handed_over_ends_with_its_reply_or_with_the_connectio
         "needs its script first"
     );
 
-    let context = Context::from_waker(std::task::Waker::noop());
-    let connection = &connection;
-    let hand_over = || connection.hand_over(&[&ping], &context);
-    let [left, next] = [(); 2].map(|()| hand_over().unwrap());
-    connection.leave(left);
-    server.write_all(b"+LEFT\r\n+NEXT\r\n").await.unwrap();
-    let end = |number| {
-        let polled = std::future::poll_fn(move |context| connection.poll(number, context));
-        tokio::time::timeout(BOUND, polled)
+    let connection = Arc::new(connection);
+    let context = Context::from_waker(Waker::noop());
+    let hand_over = || {
+        let mut place = Place::new(Arc::clone(&connection));
+        let handed = place.hand_over([&ping].into_iter(), true, &context);
+        handed.map(|()| place)
     };
-    let replies = end(next).await.expect("a reply");
-    let replies = replies.expect("no silence").expect("a connection");
+    let end = async |mut place: Place<Arc<Connection>>| {
+        let polled = poll_fn(|context| place.poll(Replies::take, context));
+        let ended = tokio::time::timeout(BOUND, polled).await;
+        ended.expect("an end").outcome().expect("no silence")
+    };
+    let [left, next] = [(); 2].map(|()| hand_over().unwrap());
+    drop(left);
+    server.write_all(b"+LEFT\r\n+NEXT\r\n").await.unwrap();
+    let replies = end(next).await.unwrap();
     assert_eq!(replies.values(), [Value::SimpleString("NEXT".into())]);
 
-    let last = hand_over().unwrap();
+    // Both places are free again: the one that was left, and the one whose replies were read.
+    let again = [(); 2].map(|()| hand_over().unwrap());
+    assert!(again.iter().all(|place| place.number() < Some(2)));
+    let [last, _given_up] = again;
     drop(server);
-    let ended = end(last).await.expect("an end").expect("no silence");
-    assert!(ended.is_err());
+    assert!(end(last).await.is_err());
     assert!(hand_over().is_err());
 }
 

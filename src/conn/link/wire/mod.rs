@@ -32,8 +32,7 @@ use tokio::runtime::{self, Handle};
 use self::driver::Driver;
 
 pub(crate) use self::driver::{FirstBytes, Meaning, SharedTick, WireParams};
-use self::unanswered::{Confirmation, Shared};
-pub(super) use self::unanswered::{Ended, Number};
+use self::unanswered::{Confirmation, Ended, Number, Shared};
 use crate::engine::clock::Clock;
 
 #[derive(Debug)]
@@ -78,17 +77,11 @@ impl Wire {
         read: fn(&mut Vec<Value>) -> T,
     ) -> Option<Result<T, RedisError>> {
         let on_the_wire = self.times(limit);
-        let mut place = Place {
-            wire: self,
-            number: None,
-        };
+        let mut place = Place::new(self);
         let mut commands = Some(commands);
         let ended = poll_fn(|context| match commands.take() {
-            Some(commands) => match self.hand_over(commands, on_the_wire, context) {
-                Ok(number) => {
-                    place.number = Some(number);
-                    Poll::Pending
-                }
+            Some(commands) => match place.hand_over(commands, on_the_wire, context) {
+                Ok(()) => Poll::Pending,
                 Err(why) => Poll::Ready(Ended::Broken(why)),
             },
             None => place.poll(read, context),
@@ -105,52 +98,6 @@ impl Wire {
     /// Whether the driver sees to it that a request with this limit ends in time. Others need a timer of their own.
     pub(super) fn times(&self, limit: Duration) -> bool {
         limit == self.silence && self.is_here()
-    }
-
-    /// Hands these over as one request. Its place in the table is freed by [`poll`](Self::poll) or [`leave`](Self::leave).
-    pub(super) fn hand_over<'a>(
-        &self,
-        commands: impl ExactSizeIterator<Item = &'a Cmd>,
-        proves_silence: bool,
-        context: &Context<'_>,
-    ) -> Result<Number, RedisError> {
-        let (number, driver) = {
-            let mut state = self.shared.lock();
-            if let Some(why) = state.unanswered.ended() {
-                return Err(why.clone());
-            }
-            let waker = context.waker().clone();
-            let number = state.unanswered.push(commands.len(), proves_silence, waker);
-            let mut last = None;
-            for command in commands {
-                encode(command, &mut state.bytes);
-                last = Some(command);
-            }
-            if self.takes_pushes {
-                let confirmation = last.and_then(Confirmation::of);
-                state.unanswered.expect(number, confirmation);
-            }
-            (number, state.driver.take())
-        };
-        if let Some(driver) = driver {
-            driver.wake();
-        }
-        Ok(number)
-    }
-
-    /// The end of a request. Its place is free once its replies are read.
-    pub(super) fn poll<T>(
-        &self,
-        number: Number,
-        read: fn(&mut Vec<Value>) -> T,
-        context: &Context<'_>,
-    ) -> Poll<Ended<T>> {
-        self.shared.lock().unanswered.poll(number, read, context)
-    }
-
-    /// Gives up a request. Its replies are skipped.
-    pub(super) fn leave(&self, number: Number) {
-        self.shared.lock().unanswered.leave(number);
     }
 
     /// Sends these in one request, and returns their replies, errors among them.
@@ -178,18 +125,77 @@ pub(super) fn timed_out(what: &str, limit: Duration) -> RedisError {
     io::Error::new(io::ErrorKind::TimedOut, why).into()
 }
 
+/// What a request goes over, and keeps until it ends.
+pub(super) trait HasWire {
+    fn wire(&self) -> &Wire;
+}
+
+impl HasWire for &Wire {
+    fn wire(&self) -> &Wire {
+        self
+    }
+}
+
 /// A place in the table, released on drop. A request takes the mutex twice: when it is handed over, and when its
 /// replies are read.
-struct Place<'a> {
-    wire: &'a Wire,
+pub(super) struct Place<W: HasWire> {
+    pub(super) on: W,
     /// `None` before the request is handed over, and after its replies are read.
     number: Option<Number>,
 }
 
-impl Place<'_> {
-    fn poll<T>(&mut self, read: fn(&mut Vec<Value>) -> T, context: &Context<'_>) -> Poll<Ended<T>> {
+impl<W: HasWire> Place<W> {
+    pub(super) fn new(on: W) -> Self {
+        Self { on, number: None }
+    }
+
+    #[cfg(test)]
+    pub(super) fn number(&self) -> Option<Number> {
+        self.number
+    }
+
+    /// Hands these over as one request.
+    pub(super) fn hand_over<'a>(
+        &mut self,
+        commands: impl ExactSizeIterator<Item = &'a Cmd>,
+        proves_silence: bool,
+        context: &Context<'_>,
+    ) -> Result<(), RedisError> {
+        let wire = self.on.wire();
+        let driver = {
+            let mut state = wire.shared.lock();
+            if let Some(why) = state.unanswered.ended() {
+                return Err(why.clone());
+            }
+            let waker = context.waker().clone();
+            let number = state.unanswered.push(commands.len(), proves_silence, waker);
+            self.number = Some(number);
+            let mut last = None;
+            for command in commands {
+                encode(command, &mut state.bytes);
+                last = Some(command);
+            }
+            if wire.takes_pushes {
+                let confirmation = last.and_then(Confirmation::of);
+                state.unanswered.expect(number, confirmation);
+            }
+            state.driver.take()
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        Ok(())
+    }
+
+    /// The end of the request that was handed over.
+    pub(super) fn poll<T>(
+        &mut self,
+        read: fn(&mut Vec<Value>) -> T,
+        context: &Context<'_>,
+    ) -> Poll<Ended<T>> {
         let number = self.number.expect("it was handed over");
-        let ended = self.wire.poll(number, read, context);
+        let mut state = self.on.wire().shared.lock();
+        let ended = state.unanswered.poll(number, read, context);
         if let Poll::Ready(Ended::Answered(_)) = ended {
             // The place may already belong to another request.
             self.number = None;
@@ -198,10 +204,10 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl<W: HasWire> Drop for Place<W> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.wire.leave(number);
+            self.on.wire().shared.lock().unanswered.leave(number);
         }
     }
 }
