@@ -148,7 +148,7 @@ fn well_known_roots() -> RootCertStore {
     roots
 }
 
-/// The authorities that the system trusts, except those that cannot be parsed; `None` if there are none.
+/// The authorities that the system trusts and this client can parse; `None` if there are none.
 fn system_roots() -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -296,12 +296,9 @@ impl<R, T, J> Entry<R, T, J> {
     }
 
     /// The terms on which it would share another waiter's hold.
-    fn terms(&self) -> Option<J>
-    where
-        J: Copy,
-    {
-        match self.wants {
-            Wants::Together(terms) => terms,
+    fn terms(&self) -> Option<&J> {
+        match &self.wants {
+            Wants::Together(terms) => terms.as_ref(),
             Wants::Alone(_) => None,
         }
     }
@@ -354,7 +351,7 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
             if self.alone.is_some() || is_alone && self.heads > 0 {
                 return;
             }
-            let terms = entry.terms();
+            let terms = entry.terms().copied();
             let follows = terms.is_some_and(|terms| self.cohorts.follow(terms, number));
             if !follows {
                 if self.heads >= HEADS_MAX {
@@ -419,6 +416,7 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
         }
         if let Some(next) = entry
             .terms()
+            .copied()
             .and_then(|terms| self.cohorts.leave(terms, number))
             && let Some(next) = self.places.get_mut(next)
         {
