@@ -30,6 +30,8 @@ const MEMBERS: [usize; 2] = [3, 10];
 
 const LOCKSET: &str = "lockset";
 const FLOOR: &str = "floor";
+/// As [`LOCKSET`], with guards that are dropped.
+const DROPPED: &str = "dropped";
 /// One task that takes several locks as one.
 const MULTI: &str = "multi";
 
@@ -53,7 +55,7 @@ fn main() {
     let server = Server::start();
     let url = server.url();
     if arguments.effort == Effort::Test {
-        for who in [LOCKSET, FLOOR, MULTI] {
+        for who in [LOCKSET, FLOOR, DROPPED, MULTI] {
             work(who, 2, 2, &url);
         }
         return;
@@ -74,6 +76,12 @@ fn main() {
             ours.clock_reads,
             floor.clock_reads,
         );
+    }
+    println!("\n| tasks | guards that are dropped |");
+    println!("| ---: | ---: |");
+    for tasks in TASKS {
+        let dropped = counted(DROPPED, tasks, &url).instructions;
+        println!("| {tasks} | {dropped:.0} |");
     }
     println!("\n| members | all as one | one lock | ratio |");
     println!("| ---: | ---: | ---: | ---: |");
@@ -111,6 +119,13 @@ fn work(who: &str, size: usize, cycles: usize, url: &str) {
                 }
             } else {
                 running.extend(locks.map(|lock| {
+                    if who == DROPPED {
+                        return tokio::spawn(async move {
+                            for _ in 0..cycles {
+                                drop(lock.lock().await.expect("a free lock"));
+                            }
+                        });
+                    }
                     tokio::spawn(async move {
                         for _ in 0..cycles {
                             let guard = lock.lock().await.expect("a free lock");

@@ -239,7 +239,7 @@ impl Client {
             holds: self.core.watchdog.enrolled(),
             waiters: self.core.locals.waiters(),
             subscriptions: self.core.locals.channels(),
-            background: self.core.watchdog.pending(),
+            background: self.core.in_background(),
             totals: self.core.observed().counts.totals(),
             native: self.core.scripts.native.get(),
         }

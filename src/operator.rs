@@ -21,7 +21,7 @@ use crate::engine::hold::facts::leave;
 use crate::engine::hold::protocol::HolderRef;
 pub use crate::engine::keys::{LockName, within_braces};
 use crate::fair::FairLock;
-pub use crate::observe::announce::record::{Entry, INDEX_KEY, Record, key_of};
+pub use crate::observe::announce::{Entry, INDEX_KEY, Record, key_of};
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, RwLock, WriteSide};
 use crate::script::{Answer, Call, Failure, catalog, reply};

@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -15,7 +16,9 @@ use tokio::time::Instant;
 
 use crate::api::error::Result;
 use crate::client::{Client, ClientBuilder};
-use crate::conn::{self, Channels, EventHandler, Fault, LinkState, Process, Transport, sent};
+use crate::conn::{
+    self, Channels, EventHandler, Fault, LinkState, Process, Recipient, Transport, sent,
+};
 pub use crate::conn::{ReadWrite, SimulatedNetwork as Network, Stream};
 use crate::engine::clock::{Clock, Tick};
 use crate::script::catalog;
@@ -190,9 +193,35 @@ impl Transport for Simulated {
         let sent = async move {
             let commands = commands.as_slice();
             let replies = self.connections.send(lane.into(), route, commands, limit);
-            Ok(conn::Replies::take(&mut replies.await?))
+            Ok(replies.await?.into_iter().collect())
         };
         sent.boxed()
+    }
+
+    fn submit(
+        &self,
+        lane: conn::Lane,
+        route: &str,
+        commands: conn::Commands<'_>,
+        limit: Duration,
+        to: Arc<dyn Recipient>,
+    ) -> bool {
+        let connections = Arc::clone(&self.connections);
+        let route = route.to_owned();
+        let commands: Vec<Cmd> = commands.as_slice().iter().copied().cloned().collect();
+        let mut sent = async move {
+            let commands: Vec<&Cmd> = commands.iter().collect();
+            let replies = connections.send(lane.into(), &route, &commands, limit);
+            let outcome = replies.await.map_err(Fault::from);
+            to.received(outcome.map(|replies| replies.into_iter().collect()));
+        }
+        .boxed();
+        // It is sent when it is first polled.
+        let mut context = Context::from_waker(Waker::noop());
+        if sent.poll_unpin(&mut context).is_pending() {
+            self.connections.spawn(sent);
+        }
+        true
     }
 
     fn link_state(&self, lane: conn::Lane, route: &str) -> Option<LinkState> {

@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
+use tokio::runtime::Handle;
 
-use crate::conn::{Commands, Fault, Lane, LinkState, Replies, Transport, sent};
+use crate::conn::{Commands, Fault, Lane, LinkState, Recipient, Replies, Transport, sent};
 use crate::engine::clock::{Clock, Tick};
 use crate::script::catalog::{FAIR_RELEASE, MULTI_RELEASE, RECALL, REENTRANT_RELEASE, RW_RELEASE};
 
@@ -149,13 +151,8 @@ impl fmt::Debug for Scripted {
 }
 
 impl Scripted {
-    async fn answer(
-        &self,
-        lane: Lane,
-        route: &str,
-        command: &Cmd,
-        limit: Duration,
-    ) -> Result<Value, Fault> {
+    /// Notes a command, and decides on its fate.
+    fn decide(&self, lane: Lane, route: &str, command: &Cmd) -> Answer {
         let words = command.args_iter().map(|arg| match arg {
             redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             _ => String::new(),
@@ -168,30 +165,42 @@ impl Scripted {
         };
         if sent.words.get(1).is_some_and(|word| word == RECALL.sha()) {
             // Recalls do not reach the test's decisions, and have no listener.
-            return Ok(done());
+            return Answer::Value(done());
         }
         self.sent.lock().push(sent.clone());
-        let answer = (self.decide)(&sent);
-        if !matches!(answer, Answer::Unsent | Answer::Declined(_)) {
+        (self.decide)(&sent)
+    }
+}
+
+impl Answer {
+    /// The end of the command, in its time.
+    async fn end(self, limit: Duration) -> Result<Value, Fault> {
+        if !matches!(self, Self::Unsent | Self::Declined(_)) {
             sent::mark();
         }
-        match answer {
-            Answer::Value(value) => return Ok(value),
-            Answer::Unsent => {
+        match self {
+            Self::Value(value) => return Ok(value),
+            Self::Unsent => {
                 tokio::time::sleep(limit).await;
                 return Err(Fault::Unsent("no connection".into()));
             }
-            Answer::Error(line) => return Ok(refused(line)),
-            Answer::Declined(line) => return Err(Fault::Declined(error(line))),
-            Answer::Late(after, value) if after <= limit => {
+            Self::Error(line) => return Ok(refused(line)),
+            Self::Declined(line) => return Err(Fault::Declined(error(line))),
+            Self::Late(after, value) if after <= limit => {
                 tokio::time::sleep(after).await;
                 return Ok(value);
             }
-            Answer::Late(..) | Answer::Silence => {}
+            Self::Late(..) | Self::Silence => {}
         }
         tokio::time::sleep(limit).await;
         Err(Fault::Unknown("silence".into()))
     }
+}
+
+/// The end of commands that are all sent at once.
+async fn end_of_all(answers: Vec<Answer>, limit: Duration) -> Result<Replies, Fault> {
+    let ends = join_all(answers.into_iter().map(|answer| answer.end(limit))).await;
+    ends.into_iter().collect()
 }
 
 impl Transport for Scripted {
@@ -202,15 +211,35 @@ impl Transport for Scripted {
         commands: Commands<'a>,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Replies, Fault>> {
-        // All are sent at once.
-        let commands = commands.as_slice().iter().copied();
-        let answers = commands.map(|command| self.answer(lane, route, command, limit));
-        let answers = join_all(answers.collect::<Vec<_>>());
         async move {
-            let mut values = answers.await.into_iter().collect::<Result<_, _>>()?;
-            Ok(Replies::take(&mut values))
+            let commands = commands.as_slice().iter();
+            let answers = commands.map(|command| self.decide(lane, route, command));
+            end_of_all(answers.collect(), limit).await
         }
         .boxed()
+    }
+
+    fn submit(
+        &self,
+        lane: Lane,
+        route: &str,
+        commands: Commands<'_>,
+        limit: Duration,
+        to: Arc<dyn Recipient>,
+    ) -> bool {
+        if Handle::try_current().is_err() {
+            return false;
+        }
+        let commands = commands.as_slice().iter();
+        let answers = commands.map(|command| self.decide(lane, route, command));
+        let ends = end_of_all(answers.collect(), limit);
+        let mut told = async move { to.received(ends.await) }.boxed();
+        // An answer that is there at once is told at once.
+        let mut context = Context::from_waker(Waker::noop());
+        if told.poll_unpin(&mut context).is_pending() {
+            tokio::spawn(told);
+        }
+        true
     }
 
     fn link_state(&self, _lane: Lane, _route: &str) -> Option<LinkState> {

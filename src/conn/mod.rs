@@ -43,13 +43,13 @@ pub(crate) use self::setup::{Network, Opening, Setup};
 #[cfg(feature = "testing")]
 pub use self::setup::{ReadWrite, SimulatedNetwork, Stream};
 use self::single::Role;
-pub(crate) use self::single::SingleServer;
+use self::single::SingleServer;
 pub use self::transport::Channels;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::transport::LinkState;
 pub(crate) use self::transport::sent;
 pub(crate) use self::transport::{
-    Commands, EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Replies, Transport,
+    Commands, EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Recipient, Replies, Transport,
 };
 use self::url::Target;
 pub(crate) use self::value::Process;

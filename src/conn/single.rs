@@ -17,7 +17,7 @@ use super::address::Address;
 use super::error_reply::{code, is_unknown_command};
 use super::link::{Link, Purpose, Reachability, SharedProcess};
 use super::setup::{Network, Setup, tcp_settings};
-use super::transport::{Commands, Fault, Lane, LinkState, Replies, Transport};
+use super::transport::{Commands, Fault, Lane, LinkState, Recipient, Replies, Transport};
 
 /// The role that a server reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +144,17 @@ impl Transport for SingleServer {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Replies, Fault>> {
         self.link(lane).exchange(commands, limit).boxed()
+    }
+
+    fn submit(
+        &self,
+        lane: Lane,
+        _route: &str,
+        commands: Commands<'_>,
+        limit: Duration,
+        to: Arc<dyn Recipient>,
+    ) -> bool {
+        self.link(lane).submit(commands, limit, to)
     }
 
     fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {

@@ -4,20 +4,24 @@
 //! what a fault means. The rest of the trait is here, once for all of them. `script` runs calls over it. Invariant:
 //! everything that depends on sockets or topologies is behind [`Transport`], so a test can replace it as a whole.
 
-use std::any::Any;
 use std::fmt::{self, Debug};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use std::{io, mem, slice};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::{Cmd, RedisError, Value};
+use smallvec::SmallVec;
 
 use super::value::Process;
 use crate::engine::clock::Tick;
+use crate::engine::hint::Arrival;
 
-pub(crate) trait Transport: Any + Debug + Send + Sync {
+pub(crate) trait Transport: Debug + Send + Sync {
     /// Sends commands back to back over the link that serves `route`, and waits for all replies, for at most `limit`
     /// including the wait for a connection. A connection attempt continues after the limit. Commands whose limit ends
     /// before there is a connection are not sent. A redirection is followed if the keys share the slot of `route`.
@@ -31,6 +35,20 @@ pub(crate) trait Transport: Any + Debug + Send + Sync {
         commands: Commands<'a>,
         limit: Duration,
     ) -> BoxFuture<'a, Result<Replies, Fault>>;
+
+    /// Hands commands over to the connection that serves `route`, and tells their end to `to`, after the time of a reply
+    /// at the latest. If the connection cannot take them at once, or needs something before them, this sends nothing
+    /// and returns false. Ordered as [`exchange`](Self::exchange) at its first poll. No redirection is followed.
+    fn submit(
+        &self,
+        _lane: Lane,
+        _route: &str,
+        _commands: Commands<'_>,
+        _limit: Duration,
+        _to: Arc<dyn Recipient>,
+    ) -> bool {
+        false
+    }
 
     /// The state of the link that serves `route` now; `None` if there is none.
     fn link_state(&self, lane: Lane, route: &str) -> Option<LinkState>;
@@ -111,6 +129,24 @@ impl dyn Transport + '_ {
     ) -> impl Future<Output = Result<Value, Fault>> + Send + 'a {
         let replies = self.exchange(lane, route, Commands::One([command]), limit);
         replies.map(|replies| replies?.one())
+    }
+
+    /// Submits commands for the calling task, as in [`submit`](Transport::submit). The task must run where the
+    /// connections do, because another runtime may go on while they stand still.
+    pub(crate) fn submitted(
+        &self,
+        lane: Lane,
+        route: &str,
+        commands: Commands<'_>,
+        limit: Duration,
+    ) -> Option<Submitted> {
+        let arrival = Arc::<Arrival<_>>::default();
+        let to = Arc::clone(&arrival) as _;
+        let is_sent = self.submit(lane, route, commands, limit, to);
+        if is_sent {
+            sent::mark();
+        }
+        is_sent.then_some(Submitted(arrival))
     }
 
     /// Sends several commands, as in [`exchange`](Transport::exchange). An error reply is a value in its place.
@@ -220,30 +256,23 @@ impl<'a> Commands<'a> {
     }
 }
 
-/// The replies to commands sent in one write, errors among them.
-#[derive(Debug)]
-pub(crate) enum Replies {
-    One(Value),
-    Several(Vec<Value>),
+/// The replies to commands sent in one write, errors among them. Few writes have more than two commands.
+#[derive(Debug, Default)]
+pub(crate) struct Replies(SmallVec<[Value; 2]>);
+
+impl FromIterator<Value> for Replies {
+    fn from_iter<I: IntoIterator<Item = Value>>(replies: I) -> Self {
+        Self(replies.into_iter().collect())
+    }
 }
 
 impl Replies {
-    /// Takes the replies out of a buffer.
-    pub(crate) fn take(values: &mut Vec<Value>) -> Self {
-        match values.pop() {
-            Some(value) if values.is_empty() => Self::One(value),
-            last => {
-                values.extend(last);
-                Self::Several(mem::take(values))
-            }
-        }
+    pub(crate) fn add(&mut self, reply: Value) {
+        self.0.push(reply);
     }
 
     pub(crate) fn values(&self) -> &[Value] {
-        match self {
-            Self::One(value) => slice::from_ref(value),
-            Self::Several(values) => values,
-        }
+        &self.0
     }
 
     pub(crate) fn errors(&self) -> impl Iterator<Item = RedisError> {
@@ -254,18 +283,15 @@ impl Replies {
     }
 
     /// The reply to the only command.
-    pub(crate) fn one(self) -> Result<Value, Fault> {
-        match self {
-            Self::One(value) => value.extract_error().map_err(Fault::Answered),
-            Self::Several(_) => Err(Fault::Unknown("a reply is missing".into())),
+    pub(crate) fn one(mut self) -> Result<Value, Fault> {
+        match self.0.pop() {
+            Some(value) if self.0.is_empty() => value.extract_error().map_err(Fault::Answered),
+            _ => Err(Fault::Unknown("a reply is missing".into())),
         }
     }
 
     pub(crate) fn all(self) -> Vec<Value> {
-        match self {
-            Self::One(value) => vec![value],
-            Self::Several(values) => values,
-        }
+        self.0.into_vec()
     }
 }
 
@@ -311,6 +337,30 @@ impl Channels {
             Self::Plain => "UNSUBSCRIBE",
             Self::Sharded => "SUNSUBSCRIBE",
         }
+    }
+}
+
+/// Receives the end of submitted commands.
+pub(crate) trait Recipient: Debug + Send + Sync {
+    /// The commands have ended. Called once, without any mutex. A connection's task calls it, so it must not block.
+    fn received(self: Arc<Self>, outcome: Result<Replies, Fault>);
+}
+
+/// Commands on their way, for a task that waits for their end. Cancel safe: they stay sent.
+#[derive(Debug)]
+pub(crate) struct Submitted(Arc<Arrival<Result<Replies, Fault>>>);
+
+impl Recipient for Arrival<Result<Replies, Fault>> {
+    fn received(self: Arc<Self>, outcome: Result<Replies, Fault>) {
+        self.put(outcome);
+    }
+}
+
+impl Future for Submitted {
+    type Output = Result<Replies, Fault>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Wake-ups between the tasks of a client, and one operation at a time.
+//! Wake-ups between the tasks of a client, a value that one of them waits for, and one operation at a time.
 //!
 //! A hint can be given before, during or after the wait for it. It carries no fact: a task that wakes looks again. It is
 //! a counter with waiters, so a hint given between the look and the wait is not missed, and a hint without a waiter costs
@@ -11,8 +11,10 @@
 //! waiter is listed before it looks for a hold of its owner, and a hold is registered before its owner is looked up here.
 //! So one of the two sees the other, and a grant wakes no waiter of other owners.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -90,6 +92,57 @@ impl Hint {
     }
 }
 
+/// A value that one task waits for. The first one counts.
+#[derive(Debug)]
+pub(crate) struct Arrival<T>(Mutex<Arriving<T>>);
+
+#[derive(Debug)]
+enum Arriving<T> {
+    Awaited(Option<Waker>),
+    Arrived(T),
+    Taken,
+}
+
+impl<T> Default for Arrival<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Arriving::Awaited(None)))
+    }
+}
+
+impl<T> Arrival<T> {
+    pub(crate) fn put(&self, value: T) {
+        let waiting = {
+            let mut state = self.0.lock();
+            let Arriving::Awaited(waiting) = &mut *state else {
+                return;
+            };
+            let waiting = waiting.take();
+            *state = Arriving::Arrived(value);
+            waiting
+        };
+        if let Some(waiting) = waiting {
+            waiting.wake();
+        }
+    }
+
+    /// Takes the value out, or has it wake this task.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<T> {
+        let mut state = self.0.lock();
+        match mem::replace(&mut *state, Arriving::Taken) {
+            Arriving::Arrived(value) => return Poll::Ready(value),
+            Arriving::Awaited(mut waiting) => {
+                match &mut waiting {
+                    Some(waiting) => waiting.clone_from(context.waker()),
+                    none => *none = Some(context.waker().clone()),
+                }
+                *state = Arriving::Awaited(waiting);
+            }
+            Arriving::Taken => {}
+        }
+        Poll::Pending
+    }
+}
+
 /// Whether an operation is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
@@ -109,11 +162,15 @@ impl Operations {
         is_free.then(|| Operation(self))
     }
 
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.is_under_way.load(Ordering::Acquire)
+    }
+
     /// Resolves when no operation is under way. The next may have begun by then. Cancel safe.
     pub(crate) async fn ended(&self) {
         loop {
             let mark = self.ended.mark();
-            if !self.is_under_way.load(Ordering::Acquire) {
+            if !self.is_under_way() {
                 return;
             }
             self.ended.changed_since(mark).await;

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::{Cmd, ToRedisArgs};
+use redis::{Cmd, ToRedisArgs, Value};
 
 use super::catalog::{self, Script};
 use super::native::{self, Native};
 use crate::api::holder::HolderId;
 use crate::engine::Few;
+use crate::engine::clock::Tick;
 
 /// A script with its keys and arguments, ready to be sent repeatedly.
 #[derive(Clone, Debug)]
@@ -157,4 +158,16 @@ impl<'a> Part<'a> {
 pub(crate) fn millis(span: Duration) -> u64 {
     let rest = u64::from(span.subsec_nanos().div_ceil(1_000_000));
     span.as_secs().saturating_mul(1_000).saturating_add(rest)
+}
+
+/// A reply, with the time at which its attempt was sent.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    /// Read before the bytes are written. Leases count from here.
+    pub(crate) sent: Tick,
+    /// An earlier attempt without a reply may have been executed as well.
+    pub(crate) repeated: bool,
+    /// The send time of the first attempt that may have been executed.
+    pub(crate) first_sent: Tick,
 }

@@ -6,7 +6,7 @@
 //! repeated.
 //!
 //! ```text
-//! catalog.rs      each with the pieces it uses; call.rs: one with its keys and arguments
+//! catalog.rs      each with the pieces it uses; call.rs: one with its keys and arguments, and its answer
 //! run.rs          EVALSHA, NOSCRIPT -> EVAL, repeats; several holds released by plain commands, in one write
 //! failure.rs      the reason of a missing reply, and the right that a user lacks
 //! native.rs       plain commands in place of a script; payload.rs: the payload of RESTORE
@@ -26,12 +26,12 @@ mod run;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-pub(crate) use call::{Call, Part, millis};
+pub(crate) use call::{Answer, Call, Part, millis};
 pub(crate) use catalog::Script;
 pub(crate) use failure::{Executed, Failure};
 pub use native::NativePath;
 pub(crate) use native::tell;
-pub(crate) use run::{Answer, CallBudget, Scripts, on_first_poll};
+pub(crate) use run::{CallBudget, Scripts, on_first_poll};
 
 /// The script with this SHA: its place in the catalog, and its text.
 pub(crate) fn find(sha: &[u8]) -> Option<(u8, &'static str)> {

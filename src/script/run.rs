@@ -7,35 +7,24 @@
 #[cfg(test)]
 mod tests;
 
-use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use redis::{Cmd, RedisError, Value};
+use tokio::runtime::{self, Handle};
 
-use super::call::Call;
+use super::call::{Answer, Call};
 use super::failure::{Cause, Executed, Failure, is_hopeless, missing_right};
 use super::native::{self, Native, NativePath, NativeState, Release};
+use super::reply::{self, Released};
 use crate::conn::error_reply::{is_out_of_connections, is_temporary};
-use crate::conn::{Commands, Fault, Lane, Reason, Replies, SingleServer, Transport};
+use crate::conn::{Commands, Fault, Lane, Reason, Recipient, Replies, Transport};
+use crate::engine::Few;
 use crate::engine::clock::{Clock, Tick};
 use crate::observe::counts::Fact;
 use crate::observe::observer::Observed;
-
-/// A reply, with the time at which its attempt was sent.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) value: Value,
-    /// Read before the bytes are written. Leases count from here.
-    pub(crate) sent: Tick,
-    /// An earlier attempt without a reply may have been executed as well.
-    pub(crate) repeated: bool,
-    /// The send time of the first attempt that may have been executed.
-    pub(crate) first_sent: Tick,
-}
 
 /// The time limits of one call, and the errors after which it is repeated.
 #[derive(Clone, Copy, Debug)]
@@ -121,8 +110,8 @@ pub(crate) struct Scripts {
     pub(crate) observed: Arc<Observed>,
     /// Whether plain commands may replace scripts.
     pub(crate) native: NativeState,
-    /// The transport, if it is one server.
-    single: Option<Arc<SingleServer>>,
+    /// The runtime of the connections.
+    runtime: Option<runtime::Id>,
 }
 
 /// Pauses between attempts: doubled from the first to the last, with full jitter.
@@ -136,35 +125,22 @@ impl Scripts {
         observed: Arc<Observed>,
         native: NativePath,
     ) -> Self {
-        let any: Arc<dyn Any + Send + Sync> = Arc::clone(&transport) as _;
         Self {
             transport,
             clock,
             observed,
             native: NativeState::new(native),
-            single: any.downcast().ok(),
+            runtime: current_runtime(),
         }
     }
 
-    /// Exchanges commands. With a single server that needs no allocation, as long as it is connected.
-    fn exchange<'a>(
-        &'a self,
-        lane: Lane,
-        route: &'a str,
-        commands: Commands<'a>,
-        limit: Duration,
-    ) -> impl Future<Output = Result<Replies, Fault>> + Send + 'a {
-        // Not async, because its arguments would take space twice.
-        match &self.single {
-            Some(server) => server.link(lane).exchanging(commands, limit).left_future(),
-            None => {
-                let exchange = self.transport.exchange(lane, route, commands, limit);
-                exchange.right_future()
-            }
-        }
+    /// Whether this is called on the runtime of the connections.
+    pub(crate) fn is_here(&self) -> bool {
+        self.runtime.is_some() && self.runtime == current_runtime()
     }
 
-    /// Sends one command. An error reply is a fault.
+    /// Sends one command. An error reply is a fault. With a single server that needs no boxed future, as long as it is
+    /// connected.
     fn send<'a>(
         &'a self,
         lane: Lane,
@@ -172,8 +148,17 @@ impl Scripts {
         command: &'a Cmd,
         limit: Duration,
     ) -> impl Future<Output = Result<Value, Fault>> + Send + 'a {
-        let replies = self.exchange(lane, route, Commands::One([command]), limit);
-        replies.map(|replies| replies?.one())
+        // Not an async function, because its arguments would take space twice.
+        async move {
+            let (transport, command) = (&self.transport, Commands::One([command]));
+            if transport.is_single_server()
+                && self.is_here()
+                && let Some(submitted) = transport.submitted(lane, route, command, limit)
+            {
+                return submitted.await?.one();
+            }
+            transport.exchange(lane, route, command, limit).await?.one()
+        }
     }
 
     /// Runs `call` until it is answered or refused for good, or until the budget is used up.
@@ -261,6 +246,61 @@ impl Scripts {
         }
     }
 
+    /// Hands a release over to the connection, once; see [`Transport::submit`]. [`released`](Self::released) reads its
+    /// end.
+    pub(crate) fn submit_release(
+        &self,
+        lane: Lane,
+        call: &Call,
+        limit: Duration,
+        to: Arc<dyn Recipient>,
+    ) -> bool {
+        let submit = |commands| {
+            let transport = &self.transport;
+            transport.submit(lane, &call.route, commands, limit, to)
+        };
+        match &call.native {
+            Some(Native::Release(Release { hdel, tell })) if self.native.may_release() => {
+                submit(Commands::Several(&[hdel, tell]))
+            }
+            Some(Native::ReleaseAll(all)) if self.native.may_release() => {
+                submit(Commands::Several(&in_order(all)))
+            }
+            _ => submit(Commands::One([call.by_sha()])),
+        }
+    }
+
+    /// Reads the end of a release that was submitted at `sent`. Returns the reply for each hold, or `None` if the server
+    /// has to be asked.
+    pub(crate) fn released(
+        &self,
+        lane: Lane,
+        sent: Tick,
+        outcome: Result<Replies, Fault>,
+        holds: usize,
+    ) -> Result<Few<Option<Released>>, Failure> {
+        let replies = outcome?;
+        self.observed.answered(lane as usize, sent, self.clock);
+        let read = |value: Option<Value>| reply::released(&value?).ok();
+        if let [reply] = replies.values() {
+            // Of the script.
+            let value = reply.clone().extract_error()?;
+            let each = match holds {
+                1 => reply::released(&value).map(|released| Few::from_buf([released])),
+                _ => reply::released_each(&value, holds),
+            };
+            return Ok(match each {
+                Ok(each) => each.into_iter().map(Some).collect(),
+                Err(_) => Few::from_elem(None, holds),
+            });
+        }
+        if holds == 1 {
+            return Ok(Few::from_buf([read(native::released(replies.values())?)]));
+        }
+        let each = native::released_each(replies.values(), holds);
+        Ok(each.into_iter().map(read).collect())
+    }
+
     /// Notes the failure and adds the address of the server.
     fn failed(&self, call: &Call, failure: Failure) -> Failure {
         self.observed.note(Fact::ScriptFailed);
@@ -331,10 +371,11 @@ impl Scripts {
                 native::acquired(&answer)
             }
             Some(Native::Release(Release { hdel, tell })) if self.native.may_release() => {
-                let pair: [&Cmd; 2] = [hdel, tell];
-                let pair = Commands::Several(&pair);
-                let replies = self.exchange(attempt.lane, &call.route, pair, reply);
-                native::released(&replies.await?.all()).map_err(Fault::Answered)?
+                let (lane, pair) = (attempt.lane, [&**hdel, &**tell]);
+                let replies = self
+                    .transport
+                    .send_together(lane, &call.route, &pair, reply);
+                native::released(&replies.await?).map_err(Fault::Answered)?
             }
             Some(Native::ReleaseAll(all)) if self.native.may_release() => {
                 return Box::pin(self.release_all(call, all, attempt, reply)).await;
@@ -364,10 +405,7 @@ impl Scripts {
         attempt: Attempt,
         reply: Duration,
     ) -> Result<Value, Fault> {
-        let given_up = all.iter().map(|each| &*each.hdel);
-        let told = all.iter().map(|each| &*each.tell);
-        let commands: Vec<&Cmd> = given_up.chain(told).collect();
-        let transport = &self.transport;
+        let (transport, commands) = (&self.transport, in_order(all));
         let replies = transport.send_together(attempt.lane, &call.route, &commands, reply);
         let released = native::released_each(&replies.await?, all.len());
         if released.iter().all(Option::is_some) {
@@ -404,6 +442,17 @@ impl Scripts {
             other => other,
         }
     }
+}
+
+/// The commands of these releases: all holds are released before the first notification.
+fn in_order(all: &[Release]) -> Vec<&Cmd> {
+    let given_up = all.iter().map(|each| &*each.hdel);
+    let told = all.iter().map(|each| &*each.tell);
+    given_up.chain(told).collect()
+}
+
+fn current_runtime() -> Option<runtime::Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
 /// One attempt to have a call answered.

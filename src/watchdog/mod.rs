@@ -31,7 +31,6 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::runtime::{self, Handle};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::clock::Tick;
@@ -47,8 +46,7 @@ use leased::{Job, Shared};
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
     jobs: mpsc::UnboundedSender<Job>,
-    /// The runtime of the task.
-    runtime: Option<runtime::Id>,
+    scripts: Arc<Scripts>,
 }
 
 impl Watchdog {
@@ -58,12 +56,18 @@ impl Watchdog {
         let shared = Arc::new(Shared::default());
         let (jobs, inbox) = mpsc::unbounded_channel();
         let transport = Arc::clone(&scripts.transport);
-        let task = task::run(Arc::clone(&shared), scripts, moved, inbox, reply);
+        let task = task::run(
+            Arc::clone(&shared),
+            Arc::clone(&scripts),
+            moved,
+            inbox,
+            reply,
+        );
         transport.spawn(task.boxed());
         Self {
             shared,
             jobs,
-            runtime: current_runtime(),
+            scripts,
         }
     }
 
@@ -104,11 +108,11 @@ impl Watchdog {
 
     /// As [`drive`](Self::drive), for a caller that waits: what `work` sends first leaves before the task has its turn.
     pub(crate) fn begin(&self, mut work: Work) {
-        // A timer belongs to the runtime on which it was made, and another runtime may end.
-        let is_here = self.runtime.is_some() && self.runtime == current_runtime();
         let mut context = Context::from_waker(Waker::noop());
-        // The task polls it again, so it misses no wake-up.
-        if is_here && !self.is_gone() && work.as_mut().poll(&mut context).is_ready() {
+        // A timer belongs to the runtime on which it was made, and another runtime may end. The task polls the work
+        // again, so it misses no wake-up.
+        if self.scripts.is_here() && !self.is_gone() && work.as_mut().poll(&mut context).is_ready()
+        {
             return;
         }
         self.drive(work);
@@ -165,8 +169,4 @@ impl Watchdog {
     pub(crate) fn pending(&self) -> usize {
         self.shared.pending.load(Ordering::Relaxed)
     }
-}
-
-fn current_runtime() -> Option<runtime::Id> {
-    Handle::try_current().ok().map(|runtime| runtime.id())
 }

@@ -170,7 +170,7 @@ const PLACES: &[Place] = &[
         ],
     },
     Place {
-        file: "src/observe/announce/mod.rs",
+        file: "src/observe/announce.rs",
         names: &[
             ("reentrant", "core.locals"),
             ("fair", "core.locals"),

@@ -29,7 +29,7 @@ use super::address::Address;
 use super::error_reply::connect_error;
 use super::setup::Setup;
 use super::single::Nodes;
-use super::transport::{Channels, Commands, Fault, Lane, LinkState, Replies, Transport};
+use super::transport::{Channels, Commands, Fault, Lane, LinkState, Recipient, Replies, Transport};
 use crate::api::error::Error;
 
 #[derive(Debug)]
@@ -96,6 +96,19 @@ impl Transport for Cluster {
                 .boxed();
         }
         self.router.exchange(lane, route, commands, limit).boxed()
+    }
+
+    fn submit(
+        &self,
+        lane: Lane,
+        route: &str,
+        commands: Commands<'_>,
+        limit: Duration,
+        to: Arc<dyn Recipient>,
+    ) -> bool {
+        // An attempt on the push lane may have to wait for a subscription.
+        let owner = self.router.owner(route).ok().filter(|_| lane != Lane::Push);
+        owner.is_some_and(|node| node.server.link(lane).submit(commands, limit, to))
     }
 
     fn link_state(&self, lane: Lane, route: &str) -> Option<LinkState> {

@@ -243,7 +243,7 @@ async fn asking(link: &Link, commands: Commands<'_>, limit: Duration) -> Result<
         [no @ Value::ServerError(_), Value::ServerError(_)] => no.clone(),
         pair => pair[1].clone(),
     });
-    Ok(Replies::take(&mut replies.collect()))
+    Ok(replies.collect())
 }
 
 fn no_time_left(node: &Node, limit: Duration) -> Fault {

@@ -11,9 +11,10 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Debug;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join, select_ok};
@@ -25,11 +26,11 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::server::Generation;
-use super::wire::{HasWire, SharedTick, Wire, WireParams, timed_out};
+use super::wire::{Carrier, Ended, SharedTick, Wire, WireParams, timed_out};
 use crate::conn::push::PushState;
 use crate::conn::setup::{FindScript, Network};
 use crate::conn::tls::Security;
-use crate::conn::transport::Replies;
+use crate::conn::transport::{Fault, Recipient, Replies};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 
@@ -47,6 +48,19 @@ pub(super) struct Connection {
     given_up: SharedTick,
     scripts: LoadedScripts,
     pub(super) push: Arc<PushState>,
+    /// Set once the link uses it.
+    user: OnceLock<Weak<dyn ConnectionUser>>,
+}
+
+/// The link that uses a connection.
+pub(super) trait ConnectionUser: Debug + Send + Sync {
+    /// Says what the end of a submitted request means.
+    fn outcome(
+        &self,
+        connection: &Arc<Connection>,
+        commands: usize,
+        exchanged: Exchanged,
+    ) -> Result<Replies, Fault>;
 }
 
 impl Connection {
@@ -70,7 +84,14 @@ impl Connection {
             given_up: SharedTick::default(),
             scripts: LoadedScripts::new(scripts),
             push,
+            user: OnceLock::new(),
         }
+    }
+
+    /// Notes the link that uses it from now on.
+    pub(super) fn used_by(&self, user: Weak<dyn ConnectionUser>) {
+        // A connection is installed once.
+        let _ = self.user.set(user);
     }
 
     pub(super) fn last_reply_at(&self) -> Tick {
@@ -112,7 +133,7 @@ impl Connection {
     pub(super) async fn exchange(&self, commands: &[&Cmd], limit: Duration) -> Exchanged {
         let wire = &self.socket.wire;
         let loads = self.scripts.missing(commands);
-        let sent = wire.send(commands.iter().copied(), limit, Replies::take);
+        let sent = wire.send(commands.iter().copied(), limit);
         match loads {
             None => sent.await,
             // Boxed because it is rare and large.
@@ -120,9 +141,20 @@ impl Connection {
         }
     }
 
-    /// Whether these commands need nothing before them on this connection, and no timer of their own for this limit.
-    pub(super) fn takes(&self, commands: &[&Cmd], limit: Duration) -> bool {
-        self.socket.wire.times(limit) && self.scripts.missing(commands).is_none()
+    /// Sends these in one request, and tells its end to `to`. If they need something before them on this connection, or
+    /// a timer, or if the connection has ended, it sends nothing and returns false.
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        commands: &[&Cmd],
+        limit: Duration,
+        to: Arc<dyn Recipient>,
+    ) -> bool {
+        let wire = &self.socket.wire;
+        if !wire.times(limit) || self.scripts.missing(commands).is_some() {
+            return false;
+        }
+        let over = Arc::clone(self) as _;
+        wire.submit(commands.iter().copied(), over, to)
     }
 
     /// Loads scripts, and sends a request behind them in the same write.
@@ -133,9 +165,10 @@ impl Connection {
         sent: impl Future<Output = Exchanged>,
     ) -> Exchanged {
         let wire = &self.socket.wire;
-        let loading = wire.send(loads.commands.iter(), limit, |replies| {
-            replies.drain(..).all(|reply| is_of_load(&reply))
-        });
+        let loading = async {
+            let replies = wire.send(loads.commands.iter(), limit).await?;
+            Some(replies.map(|replies| replies.values().iter().all(is_of_load)))
+        };
         let sent = async {
             self.scripts.are_sent(&loads);
             sent.await
@@ -158,9 +191,12 @@ fn is_of_load(reply: &Value) -> bool {
     is_text || matches!(reply, Value::ServerError(_))
 }
 
-impl HasWire for Arc<Connection> {
-    fn wire(&self) -> &Wire {
-        &self.socket.wire
+impl Carrier for Connection {
+    fn outcome(self: Arc<Self>, commands: usize, ended: Ended<Replies>) -> Result<Replies, Fault> {
+        match self.user.get().and_then(Weak::upgrade) {
+            Some(user) => user.outcome(&self, commands, ended.outcome()),
+            None => Err(Fault::Unknown("the client has ended".into())),
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::api::error::Error;
 use crate::conn::address::Address;
 use crate::conn::setup::{Network, Opening, Setup};
 use crate::conn::single::{Nodes, Role};
-use crate::conn::transport::{Commands, Fault, Lane, LinkState, Replies, Transport};
+use crate::conn::transport::{Commands, Fault, Lane, LinkState, Recipient, Replies, Transport};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Mark;
 
@@ -97,6 +97,19 @@ impl Transport for FollowedPrimary {
             self.current.during(mark, replies).await
         };
         exchanged.boxed()
+    }
+
+    fn submit(
+        &self,
+        lane: Lane,
+        _route: &str,
+        commands: Commands<'_>,
+        limit: Duration,
+        to: Arc<dyn Recipient>,
+    ) -> bool {
+        // Once another server is the primary, no connection to this one is used any longer.
+        let primary = self.current.get();
+        primary.is_ok_and(|(primary, _)| primary.link(lane).submit(commands, limit, to))
     }
 
     fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -42,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) shared: Shared,
     undo_queues: Arc<UndoQueues>,
     unguarded: AllUnguarded,
+    /// How many releases are handed over to connections and have not ended.
+    releases: AtomicUsize,
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
@@ -81,6 +83,7 @@ impl Core {
             shared: Shared::default(),
             undo_queues: Arc::default(),
             unguarded: AllUnguarded::default(),
+            releases: AtomicUsize::new(0),
             id: id.into(),
             next_holder: AtomicU64::new(1),
             closed: AtomicBool::new(false),
@@ -133,7 +136,7 @@ impl Core {
         self.unguarded.insert(number, unguarded);
     }
 
-    /// The hold has a guard now, or nothing is left of it, or its undoing is queued.
+    /// A hold was made of it, or nothing is left of it, or its undoing is queued.
     pub(crate) fn remove_unguarded(&self, number: u64) {
         self.unguarded.remove(number);
         if self.is_closed() {
@@ -141,10 +144,22 @@ impl Core {
         }
     }
 
-    /// Whether the client was shut down and has undone what the server had under this number without a guard. True if
-    /// the entry was not settled before that.
-    pub(super) fn has_undone(&self, number: u64) -> bool {
-        self.is_closed() && !self.unguarded.contains(number)
+    /// The number of pieces of work that go on without a caller, or may.
+    pub(crate) fn in_background(&self) -> usize {
+        self.watchdog.pending() + self.releases.load(Ordering::SeqCst)
+    }
+
+    /// Counts a release that is handed over to a connection.
+    pub(super) fn release_begins(&self) {
+        self.releases.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It has ended, or the watchdog task has it.
+    pub(super) fn release_ended(&self) {
+        self.releases.fetch_sub(1, Ordering::SeqCst);
+        if self.is_closed() {
+            self.locals.waiter_left.notify();
+        }
     }
 
     /// Undoes an entry at the server, behind the commands already sent on this lane.
@@ -259,8 +274,8 @@ impl Core {
         .await
     }
 
-    /// Resolves when no caller waits for a lock or a release, so that everything they leave behind is noted here. Waits
-    /// no longer than the time of one reply, because the callers may not be polled.
+    /// Resolves when no caller waits for a lock, so that everything they leave behind is noted here. Waits no longer than
+    /// the time of one reply, because the callers may not be polled.
     async fn callers_gone(&self) {
         let gone = async {
             loop {
@@ -297,9 +312,16 @@ impl Core {
         let done = async {
             // Wait also for the releases that begin during the wait.
             loop {
+                let mark = self.locals.waiter_left.mark();
+                let under_way = self.releases.load(Ordering::SeqCst);
                 self.watchdog.drain().await;
-                if self.watchdog.pending() == 0 || self.watchdog.is_gone() {
+                if self.watchdog.is_gone() {
                     return;
+                }
+                match (self.watchdog.pending(), under_way) {
+                    (0, 0) => return,
+                    (0, _) => self.locals.waiter_left.changed_since(mark).await,
+                    _ => {}
                 }
             }
         };

@@ -118,8 +118,10 @@ pub(super) enum Event {
     CountsSettled(Counts),
     /// The server's counts are unknown: an operation was interrupted.
     CountsInDoubt,
-    /// A request that releases it may have been executed.
-    MayBeReleased,
+    /// A request that was sent then and has no answer may have released it.
+    MayBeReleased {
+        sent: Tick,
+    },
     /// The server may have lost it.
     Doubted,
     /// A renewal is decided on.
@@ -217,8 +219,6 @@ pub(super) struct Effects {
     pub(super) is_local: bool,
     /// As `is_local`, but it is in doubt whether the server has the hold.
     pub(super) is_in_doubt: bool,
-    /// The last guard is gone, and the server may still have the hold.
-    pub(super) is_released: bool,
     pub(super) release: Option<ReleaseStep>,
     /// The hold has ended in this phase: it is neither renewed nor entered from now on.
     pub(super) ended: Option<Phase>,

@@ -19,7 +19,7 @@ use super::core::Core;
 use super::event::{DeferredDowngrade, Event};
 use super::local::LocalLock;
 use super::registry::{Handoff, ReaderClass, known};
-use super::settle::settle_later;
+use super::settling::settle_later;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::{Error, Kind, Result};
@@ -170,8 +170,9 @@ impl Hold {
         let state = self.state();
         let is_deferred = state.is_downgrade_deferred();
         if is_deferred {
-            self.apply_to(state, self.core.clock, Event::DowngradeDue);
-            settle_later(Few::from_buf([Arc::clone(self)]));
+            let now = self.core.clock.now();
+            self.apply_to(state, now, Event::DowngradeDue);
+            settle_later(Few::from_buf([Arc::clone(self)]), now);
         }
         is_deferred
     }
@@ -185,7 +186,7 @@ impl Hold {
         let is_deferred = state.is_downgrade_deferred();
         self.apply_to(state, now, Event::DowngradeDue);
         if is_deferred {
-            settle_later(Few::from_buf([Arc::clone(self)]));
+            settle_later(Few::from_buf([Arc::clone(self)]), now);
         }
     }
 }

@@ -12,7 +12,7 @@
 //! share_lease.rs  pure: the lease of each share
 //! shell.rs        the mutex and the I/O around the state
 //! share.rs        a guard's share of a hold; bundle.rs: shares that stand and fall together, for a multi-lock
-//! settle.rs       downgrade and release, of one hold or several; release.rs: the commands, one at a time
+//! settle.rs       the ends of shares; settling.rs: the server is asked until it agrees; release.rs: the commands
 //! reenter.rs      one more share, mostly without the server, and a token after the grant
 //! join.rs         readers take shares in memory; transfer.rs: a hold passes to the next task
 //! facts.rs        what a hold notes of itself, and the reason of an operator who took it away
@@ -42,6 +42,7 @@ pub(crate) mod reenter;
 pub(crate) mod registry;
 mod release;
 mod settle;
+mod settling;
 mod share;
 mod share_lease;
 mod shell;

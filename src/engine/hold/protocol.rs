@@ -10,7 +10,7 @@ use crate::api::holder::HolderId;
 use crate::engine::counts::Mode;
 use crate::engine::keys::LockName;
 use crate::observe::counts::CountedKind;
-use crate::script::reply::{self, Acquired, Inspected, Released};
+use crate::script::reply::{self, Acquired, Inspected};
 use crate::script::{Call, Part, Script, catalog, millis};
 
 /// The part of a primitive that talks to the server. One value for each kind, shared by all locks.
@@ -126,10 +126,6 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
 
     fn acquired(&self, value: &Value) -> Result<Acquired> {
         reply::acquired(value)
-    }
-
-    fn released(&self, value: &Value) -> Result<Released> {
-        reply::released(value)
     }
 }
 

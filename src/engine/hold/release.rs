@@ -12,9 +12,8 @@
 //! moved and changes nothing. If the process dies earlier, the lock keeps the lease that it had.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::Cmd;
@@ -26,13 +25,13 @@ use super::shell::Hold;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
 use crate::api::loss::LostReason;
-use crate::conn::{Lane, sent};
+use crate::conn::Lane;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Counts;
 use crate::engine::hint::Operation;
-use crate::script::reply::Released;
-use crate::script::{Answer, Call, CallBudget, Executed, Failure, catalog, on_first_poll};
+use crate::script::reply::{self, Released};
+use crate::script::{Answer, Call, CallBudget, Executed, catalog, on_first_poll};
 
 /// Releases these holds: at least one, all on one server.
 pub(super) fn release_call<'a>(holds: impl Iterator<Item = &'a Hold>) -> Call {
@@ -56,48 +55,10 @@ pub(super) fn release_call<'a>(holds: impl Iterator<Item = &'a Hold>) -> Call {
     Call::of_parts(&catalog::MULTI_RELEASE, &[first.publish()], members)
 }
 
-/// One request that releases these holds. Its outcome is noted when this is dropped.
-pub(super) struct Releasing<'a> {
-    holds: Few<&'a Hold>,
-    was_sent: AtomicBool,
-}
-
-impl<'a> Releasing<'a> {
-    pub(super) fn of(holds: impl Iterator<Item = &'a Hold>) -> Self {
-        Self {
-            holds: holds.collect(),
-            was_sent: AtomicBool::new(false),
-        }
-    }
-
-    /// Drives the request. Cancel safe.
-    pub(super) async fn drive<T>(
-        &self,
-        request: Pin<&mut impl Future<Output = Result<T, Failure>>>,
-    ) -> Result<T, Failure> {
-        let answered = sent::track(&self.was_sent, request).await;
-        if let Err(failure) = &answered
-            && failure.executed == Executed::No
-        {
-            self.was_sent.store(false, Ordering::Relaxed);
-        }
-        answered
-    }
-
-    /// Notes that the answer was read, so nothing is in doubt.
-    pub(super) fn answered(&self) {
-        self.was_sent.store(false, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Releasing<'_> {
-    fn drop(&mut self) {
-        if self.was_sent.load(Ordering::Relaxed) {
-            let holds = self.holds.iter();
-            holds.for_each(|hold| {
-                hold.apply(Event::MayBeReleased);
-            });
-        }
+/// Notes that a request that was sent then may have released these holds.
+pub(super) fn note_maybe_released<'a>(holds: impl Iterator<Item = &'a Hold>, sent: Tick) {
+    for hold in holds {
+        hold.apply(Event::MayBeReleased { sent });
     }
 }
 
@@ -209,9 +170,6 @@ impl Hold {
         budget: CallBudget,
         operation: &'static str,
     ) -> Result<Option<LostReason>> {
-        // Another guard's release may have been executed, if its future was dropped before the answer.
-        let may_be_gone = self.state().may_be_released();
-        let mut first_sent = None;
         loop {
             let now = self.core.clock.now();
             // One window for a reply: repeats within it have equal arguments.
@@ -223,42 +181,36 @@ impl Hold {
                 // The hold may be gone, if an earlier request was executed.
                 None => self.release_script(),
             };
-            let run = pin!(self.core.scripts.run(Lane::Command, &call, window));
-            let releasing = Releasing::of(std::iter::once(self));
+            let run = pin!(self.core.scripts.run_at(now, Lane::Command, &call, window));
             let on_its_way = || {
                 self.apply(Event::CountsSent(Counts::NONE));
             };
-            match on_first_poll(pin!(releasing.drive(run)), on_its_way).await {
+            let in_doubt = || note_maybe_released(std::iter::once(self), now);
+            let failure = match on_first_poll(run, on_its_way).await {
                 Ok(answer) => {
-                    let kept = self.protocol.released(&answer.value)?;
-                    releasing.answered();
-                    let repeated = answer.repeated || first_sent.is_some() || may_be_gone;
-                    let answer = Answer {
-                        repeated,
-                        first_sent: first_sent.unwrap_or(answer.first_sent),
-                        ..answer
-                    };
+                    let kept = reply::released(&answer.value).inspect_err(|_| in_doubt())?;
                     return Ok(self.kept(kept, &answer));
                 }
-                Err(failure)
-                    if budget.ends_with(&failure) || self.core.clock.now() >= budget.deadline =>
-                {
-                    return Err(failure.into_error(operation).of_lock(self.name()));
-                }
-                Err(failure) if failure.executed == Executed::Maybe => {
-                    first_sent.get_or_insert(now);
-                }
-                Err(_) => {}
+                Err(failure) => failure,
+            };
+            if failure.executed == Executed::Maybe {
+                in_doubt();
+            }
+            if budget.ends_with(&failure) || self.core.clock.now() >= budget.deadline {
+                return Err(failure.into_error(operation).of_lock(self.name()));
             }
         }
     }
 
     fn kept(&self, kept: Released, answer: &Answer) -> Option<LostReason> {
-        let was_in_time = answer.first_sent < self.deadline();
+        // Another guard's release may have been executed.
+        let maybe = self.state().maybe_released();
+        let first_sent = maybe.unwrap_or(answer.first_sent).min(answer.first_sent);
+        let was_in_time = first_sent < self.deadline();
         match kept {
             Released::Done { .. } => {}
             // An earlier request without a reply was executed, and the time that it set is over.
-            Released::NotHeld if answer.repeated && was_in_time => {}
+            Released::NotHeld if (answer.repeated || maybe.is_some()) && was_in_time => {}
             Released::NotHeld if was_in_time => return Some(LostReason::Revoked),
             Released::NotHeld => return Some(LostReason::Expired),
         }

@@ -1,30 +1,22 @@
-//! Settling: downgrade and release at the server, of one hold or several, and raising its counter of tokens.
-//!
-//! The server counts one hold for all guards, in the strongest of their modes. An operation that is interrupted, by a
-//! dropped future or by a server without an answer, goes to the watchdog task, which repeats it until the server agrees
-//! or the lease is over. Releases of several holds on one server are sent in one write.
+//! The ends of shares: a share is handed on, left to its client or to readers that joined, or ended. What the server has
+//! to hear of that goes to `settling.rs`, for all holds on one server together.
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::event::{Effects, Event};
-use super::facts::{ask_why, note_release_failed};
+use super::facts::ask_why;
 use super::registry::SharedHold;
-use super::release::{Releasing, release_call};
+use super::settling::{Settling, settle_later};
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
 use crate::api::loss::LostReason;
-use crate::conn::Lane;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::{Counts, Mode};
-use crate::engine::hint::Operation;
-use crate::script::reply::{self, Released};
-use crate::script::{Answer, CallBudget, on_first_poll};
+use crate::script::reply::Released;
 
 /// The operation's name in errors.
 const DOWNGRADE: &str = "downgrade";
@@ -77,9 +69,8 @@ impl Hold {
 
     /// Waits for the server to agree to a downgrade. If this future is dropped, the watchdog task finishes it.
     pub(super) async fn settle_downgrade(self: &Arc<Self>) -> Result<()> {
-        let holds = std::slice::from_ref(self);
         let now = self.core.clock.now();
-        settle_by(holds, Repair::armed(holds), DOWNGRADE, now).await
+        Settling::begin(Few::from_buf([Arc::clone(self)]), DOWNGRADE, now).await
     }
 
     /// Ends or downgrades one share.
@@ -95,23 +86,27 @@ impl Hold {
         // A guard that outlives its client leaves the lock to its lease.
         let is_left = reason == LostReason::Closed && self.core.is_shut();
         if !is_left && self.state().counts().is_none() {
-            settle_later(Few::from_buf([self]));
+            let now = self.core.clock.now();
+            settle_later(Few::from_buf([self]), now);
         }
     }
 
-    /// Applies the server's answer to a request for these counts. Returns why the hold was lost before, if the server
-    /// had no such hold. `is_repeated` means that the counts were sent before, by this call or for another guard.
-    fn settled(
+    /// Applies the server's answer to a request for these counts, which was first sent then. Returns why the hold was
+    /// lost before, if the server had no such hold.
+    pub(super) fn settled(
         &self,
         counts: Counts,
         released: Released,
-        answer: &Answer,
-        is_repeated: bool,
+        first_sent: Tick,
+        was_repeated: bool,
     ) -> Option<LostReason> {
+        let (mut first_sent, mut is_repeated) = (first_sent, was_repeated);
         if counts.is_none() {
-            self.core.remove_unguarded(self.number);
+            let maybe = self.state().maybe_released();
+            first_sent = maybe.map_or(first_sent, |sent| sent.min(first_sent));
+            is_repeated |= maybe.is_some();
         }
-        let was_in_time = answer.first_sent < self.deadline();
+        let was_in_time = first_sent < self.deadline();
         let lost = match released {
             Released::Done { receivers } => {
                 self.local.note_receivers(receivers);
@@ -155,17 +150,18 @@ pub(super) async fn release_all(now: Tick, shares: Few<RawShare>) -> Result<()> 
         in_doubt,
     } = end_all(shares, now);
     let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
-    let settled = match by_server(to_settle).as_slice() {
+    let mut servers = by_server(to_settle);
+    let settled = match servers.len() {
         // The others check that themselves.
-        [] => alive,
-        [holds] => settle_by(holds, Repair::armed(holds), OPERATION, now).await,
-        servers => {
-            // Arm all repairs before the first of them is awaited.
-            let mut all = Vec::with_capacity(servers.len());
-            for holds in servers {
-                all.push(settle_by(holds, Repair::armed(holds), OPERATION, now));
-            }
-            join_all(all).await.into_iter().collect()
+        0 => alive,
+        1 => Settling::begin(servers.remove(0), OPERATION, now).await,
+        _ => {
+            // All are begun before the first of them is awaited.
+            let begun = servers
+                .into_iter()
+                .map(|holds| Settling::begin(holds, OPERATION, now));
+            let begun: Vec<_> = begun.collect();
+            join_all(begun).await.into_iter().collect()
         }
     };
     if !in_doubt.is_empty() {
@@ -185,7 +181,7 @@ async fn all_confirmed(holds: Vec<Arc<Hold>>) -> Result<()> {
 /// Releases shares without waiting.
 pub(super) fn release_all_later(now: Tick, shares: Few<RawShare>) {
     for holds in by_server(end_all(shares, now).to_settle) {
-        settle_later(holds);
+        settle_later(holds, now);
     }
 }
 
@@ -266,219 +262,4 @@ fn by_server(holds: Few<Arc<Hold>>) -> Few<Few<Arc<Hold>>> {
         }
     }
     servers
-}
-
-/// Settles for a waiting caller. Holds that end are released in the caller's future, because no other operation
-/// follows on them. If that is interrupted, the watchdog task finishes it. It drives all other operations from the
-/// start.
-async fn settle_by(
-    holds: &[Arc<Hold>],
-    mut repair: Repair<'_>,
-    operation: &'static str,
-    now: Tick,
-) -> Result<()> {
-    let core = &holds[0].core;
-    let alive = core.ensure_alive(operation);
-    alive.map_err(|error| error.of_lock(&names(holds)))?;
-    let given_up = now.after(holds[0].state().give_up());
-    let budget = CallBudget::until(given_up.min(end_of_leases(holds)), core.timing.reply);
-    let settled = match begin_to_end(holds) {
-        Some(_begun) => settle_begun(holds, budget, operation).await?,
-        None => {
-            let all: Few<Arc<Hold>> = holds.into();
-            let settling = async move {
-                let mut repair = Repair::armed(&all);
-                let settled = settle(&all, budget, operation).await?;
-                repair.disarm();
-                Ok(settled)
-            };
-            let settling = holds[0].driven(operation, settling);
-            repair.disarm();
-            settling.await?
-        }
-    };
-    repair.disarm();
-    let mut lost = holds.iter().zip(settled);
-    match lost.find_map(|(hold, lost)| Some((hold, lost?))) {
-        Some((hold, reason)) => Err(hold.not_held(operation, reason)),
-        None => Ok(()),
-    }
-}
-
-/// Begins the last operation on these holds, if it releases all of them and no other operation is under way.
-fn begin_to_end(holds: &[Arc<Hold>]) -> Option<Few<Operation<'_>>> {
-    let ends = |hold: &Arc<Hold>| {
-        let state = hold.state();
-        state.target_counts().is_none() && !state.is_kept()
-    };
-    if !holds.iter().all(ends) {
-        return None;
-    }
-    holds.iter().map(|hold| hold.begin_operation()).collect()
-}
-
-fn names(holds: &[Arc<Hold>]) -> String {
-    let names: Vec<_> = holds.iter().map(|hold| hold.name()).collect();
-    names.join(", ")
-}
-
-pub(super) fn settle_later(holds: Few<Arc<Hold>>) {
-    let core = Arc::clone(&holds[0].core);
-    let work = async move {
-        let core = &holds[0].core;
-        let mut budget = core.call_budget(core.timing.linger);
-        budget.deadline = budget.deadline.max(end_of_leases(&holds));
-        let mut settled = settle(&holds, budget, "release").await;
-        if let Err(error) = &settled {
-            note_release_failed(core, names(&holds), error.clone());
-            if !error.is_io() {
-                // Reported at once, but repeated until the lease ends.
-                settled = settle(&holds, budget.retrying_refusals(), "release").await;
-            }
-        }
-        for hold in &holds {
-            let counts = hold.state().target_counts();
-            hold.apply(Event::CountsSent(counts));
-            if settled.is_err() {
-                hold.leave_places();
-                hold.core.remove_unguarded(hold.number);
-            }
-        }
-    };
-    core.watchdog.drive(work.boxed());
-}
-
-/// When nothing is left of these holds at the server, in any case.
-fn end_of_leases(holds: &[Arc<Hold>]) -> Tick {
-    let ends = holds.iter().map(|hold| hold.state().server_end());
-    ends.max().unwrap_or(Tick::ZERO)
-}
-
-/// Sets the counts at the server to what the guards need. Returns for each hold why it was lost before, if the
-/// server had no such hold. All holds must be on one server.
-async fn settle(
-    holds: &[Arc<Hold>],
-    budget: CallBudget,
-    operation: &'static str,
-) -> Result<Few<Option<LostReason>>> {
-    // Ordered by number, so that callers with several holds cannot deadlock.
-    let mut in_order: Few<&Arc<Hold>> = holds.iter().collect();
-    in_order.sort_by_key(|hold| hold.number);
-    let mut begun: Few<_> = Few::with_capacity(holds.len());
-    for hold in in_order {
-        begun.push(hold.one_at_a_time(budget, operation).await?);
-    }
-    settle_begun(holds, budget, operation).await
-}
-
-/// As [`settle`], for holds whose operations have begun.
-async fn settle_begun(
-    holds: &[Arc<Hold>],
-    budget: CallBudget,
-    operation: &'static str,
-) -> Result<Few<Option<LostReason>>> {
-    let mut settled = keep_all(holds, budget, operation).await?;
-    // Indices of 32 bits, because the future keeps them until the reply.
-    let open: Few<(u32, &Hold, Counts, bool)> = (0_u32..)
-        .zip(holds)
-        .filter(|(index, _)| settled[*index as usize].is_none())
-        .filter_map(|(index, hold)| {
-            let state = hold.state();
-            let counts = state.target_counts();
-            let may_be_gone = counts.is_none() && state.may_be_released();
-            // The server is asked for two things only: to end a hold, and to downgrade it.
-            let is_open = !state.is_settled() && counts.exclusive == 0;
-            is_open.then_some((index, &**hold, counts, may_be_gone))
-        })
-        .collect();
-    let Some((_, first, ..)) = open.first() else {
-        return Ok(settled);
-    };
-    let call = match open[..] {
-        [(_, hold, counts, _)] if !counts.is_none() => hold.downgrade_call(),
-        _ => release_call(open.iter().map(|(_, hold, ..)| *hold)),
-    };
-    let run = pin!(first.core.scripts.run(Lane::Command, &call, budget));
-    let released = open.iter().filter(|(_, _, counts, _)| counts.is_none());
-    let releasing = Releasing::of(released.map(|(_, hold, ..)| *hold));
-    let on_its_way = || {
-        for (_, hold, counts, _) in &open {
-            hold.apply(Event::CountsSent(*counts));
-        }
-    };
-    let answer = on_first_poll(pin!(releasing.drive(run)), on_its_way)
-        .await
-        .map_err(|failure| {
-            // The hold that the failure is about, or all of them.
-            let about = failure.member().and_then(|member| open.get(member));
-            let names: Vec<_> = match about {
-                Some((_, hold, ..)) => vec![hold.name()],
-                None => open.iter().map(|(_, hold, ..)| hold.name()).collect(),
-            };
-            failure.into_error(operation).of_lock(&names.join(", "))
-        })?;
-    let released = match open.len() {
-        1 => Few::from_buf([first.protocol.released(&answer.value)?]),
-        count => reply::released_each(&answer.value, count)?,
-    };
-    releasing.answered();
-    for ((index, hold, counts, may_be_gone), released) in open.into_iter().zip(released) {
-        // A client that is being shut down releases beside our own request, which may not be polled.
-        let may_be_gone = may_be_gone || counts.is_none() && hold.core.has_undone(hold.number);
-        let is_repeated = answer.repeated || may_be_gone;
-        settled[index as usize] = hold.settled(counts, released, &answer, is_repeated);
-    }
-    Ok(settled)
-}
-
-/// Leaves those holds at the server that have to be kept for a while. Returns for each why it was lost before, if it
-/// was.
-async fn keep_all(
-    holds: &[Arc<Hold>],
-    budget: CallBudget,
-    operation: &'static str,
-) -> Result<Few<Option<LostReason>>> {
-    let mut lost = Few::from_elem(None, holds.len());
-    // The last guard of another hold may end in the meantime: then that hold has to be kept as well.
-    loop {
-        let kept = holds.iter().enumerate();
-        let kept = kept.filter(|(index, hold)| lost[*index].is_none() && hold.is_to_be_kept());
-        let keeping = kept.map(|(index, hold)| async move {
-            let kept = hold.keep(budget, operation).await;
-            kept.map(|kept| (index, kept))
-        });
-        let keeping: Vec<_> = keeping.collect();
-        if keeping.is_empty() {
-            return Ok(lost);
-        }
-        for kept in join_all(keeping).await {
-            let (index, reason) = kept?;
-            lost[index] = reason;
-        }
-    }
-}
-
-/// Passes holds whose counts at the server are in doubt to the watchdog task when it is dropped.
-pub(super) struct Repair<'a>(&'a [Arc<Hold>]);
-
-impl<'a> Repair<'a> {
-    pub(super) fn armed(holds: &'a [Arc<Hold>]) -> Self {
-        Self(holds)
-    }
-
-    pub(super) fn disarm(&mut self) {
-        self.0 = &[];
-    }
-}
-
-impl Drop for Repair<'_> {
-    fn drop(&mut self) {
-        if self.0.is_empty() {
-            return;
-        }
-        for hold in self.0 {
-            hold.apply(Event::CountsInDoubt);
-        }
-        settle_later(self.0.into());
-    }
 }

@@ -180,9 +180,6 @@ impl Hold {
         event: Event,
     ) -> Effects {
         let effects = state.apply(now, event);
-        if effects.is_released {
-            self.core.add_unguarded(self.number, self.unguarded(&state));
-        }
         if let Some(ReleaseStep::Decided(mode)) = effects.release {
             // From here on, requests of this client go behind the release.
             self.local.decide_release(mode, now);
@@ -285,7 +282,7 @@ impl Hold {
         self.loss_at(self.core.clock.now())
     }
 
-    /// What the server may have of the hold without a guard.
+    /// The record of a hold that the server may have and no guard.
     pub(super) fn unguarded(&self, state: &HoldState) -> Unguarded {
         Unguarded {
             protocol: self.protocol,

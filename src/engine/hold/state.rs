@@ -126,7 +126,9 @@ impl HoldState {
             Event::CountsSent(counts) => effects.release = self.counts.sent(counts),
             Event::CountsSettled(counts) => self.counts.at_server = Some(counts),
             Event::CountsInDoubt => self.counts.at_server = None,
-            Event::MayBeReleased => self.counts.may_be_released = true,
+            Event::MayBeReleased { sent } => {
+                self.counts.maybe_released.get_or_insert(sent);
+            }
             Event::Doubted => self.lease.doubted_since = Some(now.tick()),
             Event::RenewalBegun { lease } => self.lease.at_server.note_sent(now.tick(), lease),
             Event::Renewed { sent, lease } => return self.renewed(now.tick(), sent, lease),
@@ -228,7 +230,6 @@ impl HoldState {
             if self.kept_until != Tick::ZERO {
                 self.kept_until = self.kept_after(now.tick());
             }
-            effects.is_released = !self.is_kept();
         } else {
             effects.is_local = self.is_settled();
             effects.is_in_doubt = effects.is_local && self.is_doubted();
@@ -354,9 +355,9 @@ impl HoldState {
         self.counts.alive
     }
 
-    /// Whether a request that releases it may have been executed.
-    pub(super) fn may_be_released(&self) -> bool {
-        self.counts.may_be_released
+    /// When the first of the requests was sent that may have released it and have no answer.
+    pub(super) fn maybe_released(&self) -> Option<Tick> {
+        self.counts.maybe_released
     }
 
     pub(super) fn owner(&self) -> &Owner {

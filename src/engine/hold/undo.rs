@@ -85,10 +85,6 @@ impl AllUnguarded {
         }
     }
 
-    pub(super) fn contains(&self, number: u64) -> bool {
-        self.0.lock().contains_key(&number)
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }

@@ -1,17 +1,16 @@
 //! Tests of a connection: its silence, its scripts, the settings and the errors of its socket, and the end with its
 //! owner.
 
-use std::future::poll_fn;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use redis::{IntoConnectionInfo, ProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
 use super::*;
-use crate::conn::link::wire::{FirstBytes, Place, SharedTick};
+use crate::conn::link::wire::{FirstBytes, SharedTick};
 use crate::conn::push::PushState;
 use crate::engine::clock::Clock;
 
@@ -123,47 +122,70 @@ fn connection(socket: Socket, push: Arc<PushState>, last_reply: SharedTick) -> C
     )
 }
 
+/// Passes the ends on to the test.
+#[derive(Debug)]
+struct Told(mpsc::UnboundedSender<Result<Replies, Fault>>);
+
+impl Recipient for Told {
+    fn received(self: Arc<Self>, outcome: Result<Replies, Fault>) {
+        self.0.send(outcome).unwrap();
+    }
+}
+
+/// Takes every reply for what it is.
+#[derive(Debug)]
+struct Uses;
+
+impl ConnectionUser for Uses {
+    fn outcome(
+        &self,
+        _connection: &Arc<Connection>,
+        commands: usize,
+        exchanged: Exchanged,
+    ) -> Result<Replies, Fault> {
+        assert_eq!(commands, 1);
+        let exchanged = exchanged.ok_or_else(|| Fault::Unknown("silent".into()))?;
+        exchanged.map_err(|why| Fault::Unknown(why.into()))
+    }
+}
+
 #[tokio::test]
-async fn a_request_that_is_handed_over_ends_with_its_reply_or_with_the_connection() {
+async fn the_end_of_a_request_is_told_once_whatever_it_is() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (socket, push, last_reply) = connected(&listener).await;
     let (mut server, _) = listener.accept().await.unwrap();
-    let connection = connection(socket, push, last_reply);
+    let connection = Arc::new(connection(socket, push, last_reply));
+    let user: Arc<dyn ConnectionUser> = Arc::new(Uses);
+    connection.used_by(Arc::downgrade(&user));
     let (ping, limit) = (redis::cmd("PING"), Duration::from_secs(5));
     let mut known = redis::cmd("EVALSHA");
     known.arg("known").arg(0);
-    assert!(connection.takes(&[&ping], limit));
-    assert!(!connection.takes(&[&ping], limit / 2), "needs a timer");
-    assert!(
-        !connection.takes(&[&known], limit),
-        "needs its script first"
-    );
-
-    let connection = Arc::new(connection);
-    let context = Context::from_waker(Waker::noop());
-    let hand_over = || {
-        let mut place = Place::new(Arc::clone(&connection));
-        let handed = place.hand_over([&ping].into_iter(), true, &context);
-        handed.map(|()| place)
+    let (told, mut ends) = mpsc::unbounded_channel();
+    let told = Arc::new(Told(told));
+    let submit = |command: &Cmd, limit| {
+        let to = Arc::clone(&told) as Arc<dyn Recipient>;
+        connection.submit(&[command], limit, to)
     };
-    let end = async |mut place: Place<Arc<Connection>>| {
-        let polled = poll_fn(|context| place.poll(Replies::take, context));
-        let ended = tokio::time::timeout(BOUND, polled).await;
-        ended.expect("an end").outcome().expect("no silence")
-    };
-    let [left, next] = [(); 2].map(|()| hand_over().unwrap());
-    drop(left);
-    server.write_all(b"+LEFT\r\n+NEXT\r\n").await.unwrap();
-    let replies = end(next).await.unwrap();
-    assert_eq!(replies.values(), [Value::SimpleString("NEXT".into())]);
+    assert!(!submit(&ping, limit / 2), "needs a timer");
+    assert!(!submit(&known, limit), "needs its script first");
 
-    // Both places are free again: the one that was left, and the one whose replies were read.
-    let again = [(); 2].map(|()| hand_over().unwrap());
-    assert!(again.iter().all(|place| place.number() < Some(2)));
-    let [last, _given_up] = again;
+    let mut next = async || {
+        let next = tokio::time::timeout(BOUND, ends.recv()).await;
+        next.expect("an end").expect("a sender")
+    };
+    assert!(submit(&ping, limit) && submit(&ping, limit));
+    server.write_all(b"+FIRST\r\n+NEXT\r\n").await.unwrap();
+    for word in ["FIRST", "NEXT"] {
+        let replies = next().await.unwrap();
+        assert_eq!(replies.values(), [Value::SimpleString(word.into())]);
+    }
+    assert!(submit(&ping, limit));
     drop(server);
-    assert!(end(last).await.is_err());
-    assert!(hand_over().is_err());
+    assert!(matches!(next().await, Err(Fault::Unknown(_))));
+    assert!(!submit(&ping, limit), "the connection has ended");
+    drop(user);
+    drop((connection, told));
+    assert!(ends.recv().await.is_none(), "nothing is told twice");
 }
 
 #[tokio::test]

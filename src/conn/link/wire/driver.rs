@@ -10,7 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{io, mem};
 
@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::decode::Decoder;
-use super::unanswered::Shared;
+use super::unanswered::{NewlyEnded, Shared};
 use crate::conn::link::pace::{LATE, few_in_flight, portion_of};
 use crate::conn::push::PushState;
 use crate::engine::clock::{Clock, Tick};
@@ -69,8 +69,7 @@ pub(super) struct Driver<S> {
     yielded_at: Option<Tick>,
     /// For the oldest command without a reply.
     timer: Option<Pin<Box<Sleep>>>,
-    /// The callers to wake. Kept for its capacity.
-    woken: Vec<Waker>,
+    ended: NewlyEnded,
     /// Pushes, and whether each confirms a command.
     pushed: Vec<(PushInfo, bool)>,
 }
@@ -123,7 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             space: vec![0; READ_MAX].into(),
             yielded_at: None,
             timer: None,
-            woken: Vec::new(),
+            ended: NewlyEnded::default(),
             pushed: Vec::new(),
         }
     }
@@ -234,7 +233,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                     Ok(Some((Value::Push { kind, data }, length))) => {
                         self.incoming.use_up(length);
                         let info = PushInfo { kind, data };
-                        let is_asked = state.unanswered.confirm(&info, &mut self.woken);
+                        let is_asked = state.unanswered.confirm(&info, &mut self.ended);
                         self.pushed.push((info, is_asked));
                         let confirmed = usize::from(is_asked);
                         (replies, requests) = (replies + confirmed, requests + confirmed);
@@ -242,7 +241,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                     Ok(Some((value, length))) => {
                         self.incoming.use_up(length);
                         replies += 1;
-                        match state.unanswered.reply(value, &mut self.woken) {
+                        match state.unanswered.reply(value, &mut self.ended) {
                             Some(is_last) => requests += usize::from(is_last),
                             None => passed = Err(unasked()),
                         }
@@ -263,7 +262,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             let received = self.push.receive(&info, is_asked);
             passed = passed.and(received);
         }
-        self.woken.drain(..).for_each(Waker::wake);
+        self.ended.tell();
         passed.map(|()| requests)
     }
 
@@ -271,9 +270,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     fn watch(&mut self, now: Tick, context: &mut Context<'_>) {
         let next = {
             let mut state = self.shared.lock();
-            state.unanswered.next_silence(now, &mut self.woken)
+            state.unanswered.next_silence(now, &mut self.ended)
         };
-        self.woken.drain(..).for_each(Waker::wake);
+        self.ended.tell();
         let Some(next) = next else { return };
         // A timer that fires early is reset then, not for each command.
         if self.timer.as_ref().is_none_or(|timer| timer.is_elapsed()) {
@@ -304,10 +303,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 impl<S> Driver<S> {
     fn end(&mut self, why: RedisError) {
         let mut state = self.shared.lock();
-        state.unanswered.end(why, &mut self.woken);
+        state.unanswered.end(why, &mut self.ended);
         state.bytes = Vec::new();
         drop(state);
-        self.woken.drain(..).for_each(Waker::wake);
+        self.ended.tell();
     }
 }
 

@@ -22,7 +22,6 @@ mod unanswered;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use redis::{Arg, Cmd, ProtocolVersion, RedisError, Value};
@@ -32,8 +31,11 @@ use tokio::runtime::{self, Handle};
 use self::driver::Driver;
 
 pub(crate) use self::driver::{FirstBytes, Meaning, SharedTick, WireParams};
-use self::unanswered::{Confirmation, Ended, Number, Shared};
+pub(super) use self::unanswered::{Carrier, Ended};
+use self::unanswered::{Confirmation, Shared, To};
+use crate::conn::transport::{Recipient, Replies};
 use crate::engine::clock::Clock;
+use crate::engine::hint::Arrival;
 
 #[derive(Debug)]
 pub(crate) struct Wire {
@@ -70,22 +72,19 @@ impl Wire {
 
     /// Sends these in one request and waits for the last reply; `None` if it does not arrive within `limit`. Only the
     /// last may be about a subscription. Cancel safe: the commands stay sent, and their replies are skipped.
-    pub(super) async fn send<'a, T>(
+    pub(super) async fn send<'a>(
         &self,
         commands: impl ExactSizeIterator<Item = &'a Cmd>,
         limit: Duration,
-        read: fn(&mut Vec<Value>) -> T,
-    ) -> Option<Result<T, RedisError>> {
-        let on_the_wire = self.times(limit);
-        let mut place = Place::new(self);
-        let mut commands = Some(commands);
-        let ended = poll_fn(|context| match commands.take() {
-            Some(commands) => match place.hand_over(commands, on_the_wire, context) {
-                Ok(()) => Poll::Pending,
-                Err(why) => Poll::Ready(Ended::Broken(why)),
-            },
-            None => place.poll(read, context),
-        });
+    ) -> Option<Result<Replies, RedisError>> {
+        // Otherwise the caller needs a timer of its own.
+        let on_the_wire = self.times(limit) && self.is_here();
+        let arrival = Arc::<Arrival<Ended<Replies>>>::default();
+        let to = To::Caller(Arc::clone(&arrival));
+        if let Err(why) = self.add(commands, on_the_wire, to) {
+            return Some(Err(why));
+        }
+        let ended = poll_fn(|context| arrival.poll(context));
         let ended = if on_the_wire {
             ended.await
         } else {
@@ -93,11 +92,6 @@ impl Wire {
             Box::pin(self.clock.within(limit, ended)).await?
         };
         ended.outcome()
-    }
-
-    /// Whether the driver sees to it that a request with this limit ends in time. Others need a timer of their own.
-    pub(super) fn times(&self, limit: Duration) -> bool {
-        limit == self.silence && self.is_here()
     }
 
     /// Sends these in one request, and returns their replies, errors among them.
@@ -109,8 +103,61 @@ impl Wire {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        let replies = self.send(commands.iter(), limit, std::mem::take).await;
-        replies.unwrap_or_else(|| Err(timed_out("answer", limit)))
+        let replies = self.send(commands.iter(), limit).await;
+        let replies = replies.unwrap_or_else(|| Err(timed_out("answer", limit)));
+        replies.map(Replies::all)
+    }
+
+    /// Sends these in one request, and tells its end to `to`. If the connection has ended, it sends nothing and returns
+    /// false.
+    pub(super) fn submit<'a>(
+        &self,
+        commands: impl ExactSizeIterator<Item = &'a Cmd>,
+        over: Arc<dyn Carrier>,
+        to: Arc<dyn Recipient>,
+    ) -> bool {
+        let to = To::Recipient {
+            over,
+            to,
+            commands: commands.len(),
+        };
+        self.add(commands, true, to).is_ok()
+    }
+
+    /// Adds a request to the table, and hands its commands to the driver.
+    fn add<'a>(
+        &self,
+        commands: impl ExactSizeIterator<Item = &'a Cmd>,
+        proves_silence: bool,
+        to: To,
+    ) -> Result<(), RedisError> {
+        let driver = {
+            let mut state = self.shared.lock();
+            if let Some(why) = state.unanswered.ended() {
+                return Err(why.clone());
+            }
+            let (count, mut last) = (commands.len(), None);
+            for command in commands {
+                encode(command, &mut state.bytes);
+                last = Some(command);
+            }
+            let confirmation = last
+                .filter(|_| self.takes_pushes)
+                .and_then(Confirmation::of);
+            state
+                .unanswered
+                .push(count, proves_silence, to, confirmation);
+            state.driver.take()
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        Ok(())
+    }
+
+    /// Whether the driver ends a request with this limit in time.
+    pub(super) fn times(&self, limit: Duration) -> bool {
+        limit == self.silence
     }
 
     /// Whether this is polled on the runtime of the driver.
@@ -123,93 +170,6 @@ impl Wire {
 pub(super) fn timed_out(what: &str, limit: Duration) -> RedisError {
     let why = format!("no {what} within {limit:?}");
     io::Error::new(io::ErrorKind::TimedOut, why).into()
-}
-
-/// What a request goes over, and keeps until it ends.
-pub(super) trait HasWire {
-    fn wire(&self) -> &Wire;
-}
-
-impl HasWire for &Wire {
-    fn wire(&self) -> &Wire {
-        self
-    }
-}
-
-/// A place in the table, released on drop. A request takes the mutex twice: when it is handed over, and when its
-/// replies are read.
-pub(super) struct Place<W: HasWire> {
-    pub(super) on: W,
-    /// `None` before the request is handed over, and after its replies are read.
-    number: Option<Number>,
-}
-
-impl<W: HasWire> Place<W> {
-    pub(super) fn new(on: W) -> Self {
-        Self { on, number: None }
-    }
-
-    #[cfg(test)]
-    pub(super) fn number(&self) -> Option<Number> {
-        self.number
-    }
-
-    /// Hands these over as one request.
-    pub(super) fn hand_over<'a>(
-        &mut self,
-        commands: impl ExactSizeIterator<Item = &'a Cmd>,
-        proves_silence: bool,
-        context: &Context<'_>,
-    ) -> Result<(), RedisError> {
-        let wire = self.on.wire();
-        let driver = {
-            let mut state = wire.shared.lock();
-            if let Some(why) = state.unanswered.ended() {
-                return Err(why.clone());
-            }
-            let waker = context.waker().clone();
-            let number = state.unanswered.push(commands.len(), proves_silence, waker);
-            self.number = Some(number);
-            let mut last = None;
-            for command in commands {
-                encode(command, &mut state.bytes);
-                last = Some(command);
-            }
-            if wire.takes_pushes {
-                let confirmation = last.and_then(Confirmation::of);
-                state.unanswered.expect(number, confirmation);
-            }
-            state.driver.take()
-        };
-        if let Some(driver) = driver {
-            driver.wake();
-        }
-        Ok(())
-    }
-
-    /// The end of the request that was handed over.
-    pub(super) fn poll<T>(
-        &mut self,
-        read: fn(&mut Vec<Value>) -> T,
-        context: &Context<'_>,
-    ) -> Poll<Ended<T>> {
-        let number = self.number.expect("it was handed over");
-        let mut state = self.on.wire().shared.lock();
-        let ended = state.unanswered.poll(number, read, context);
-        if let Poll::Ready(Ended::Answered(_)) = ended {
-            // The place may already belong to another request.
-            self.number = None;
-        }
-        ended
-    }
-}
-
-impl<W: HasWire> Drop for Place<W> {
-    fn drop(&mut self) {
-        if let Some(number) = self.number {
-            self.on.wire().shared.lock().unanswered.leave(number);
-        }
-    }
 }
 
 /// Ends a word or a count.

@@ -52,9 +52,8 @@ impl Fixture {
     async fn ask(&self, word: &str, limit: Duration) -> Option<Result<Vec<Value>, RedisError>> {
         let command = redis::cmd(word);
         let commands = [&command];
-        self.wire
-            .send(commands.into_iter(), limit, std::mem::take)
-            .await
+        let replies = self.wire.send(commands.into_iter(), limit).await;
+        replies.map(|replies| replies.map(Replies::all))
     }
 
     async fn receives(&mut self, words: &[&str]) {
@@ -94,12 +93,13 @@ async fn replies_come_in_the_order_of_the_commands() {
     let command = redis::cmd("PING");
     let ask = |limit| {
         let one = [&command];
-        fixture.wire.send(one.into_iter(), limit, std::mem::take)
+        fixture.wire.send(one.into_iter(), limit)
     };
     let (a, b, c, ()) = tokio::join!(ask(SILENCE), ask(LONG), ask(SILENCE), server);
-    assert_eq!(a.unwrap().unwrap(), int(1));
-    assert_eq!(b.unwrap().unwrap(), int(2));
-    assert_eq!(c.unwrap().unwrap(), [Value::BulkString(b"x".to_vec())]);
+    assert_eq!(a.unwrap().unwrap().all(), int(1));
+    assert_eq!(b.unwrap().unwrap().all(), int(2));
+    let said = Value::BulkString(b"x".to_vec());
+    assert_eq!(c.unwrap().unwrap().all(), [said]);
     assert!(fixture.last_reply.get() > Tick::ZERO);
 }
 
@@ -114,13 +114,13 @@ async fn the_reply_to_one_who_left_is_given_to_nobody() {
     let wire = &fixture.wire;
     let command = redis::cmd("B");
     let one = [&command];
-    let mut waits = pin!(wire.send(one.into_iter(), LONG, std::mem::take));
+    let mut waits = pin!(wire.send(one.into_iter(), LONG));
     poll_once(&mut waits);
     let (a, b) = (redis::cmd("A"), redis::cmd("B"));
     let mut read = vec![0; a.get_packed_command().len() + b.get_packed_command().len()];
     fixture.server.read_exact(&mut read).await.unwrap();
     fixture.server.write_all(b":1\r\n:2\r\n").await.unwrap();
-    assert_eq!(waits.await.unwrap().unwrap(), int(2));
+    assert_eq!(waits.await.unwrap().unwrap().all(), int(2));
 }
 
 #[tokio::test]
@@ -130,10 +130,10 @@ async fn two_commands_of_one_request_are_answered_together() {
         wire, mut server, ..
     } = fixture;
     let commands = [redis::cmd("A"), redis::cmd("B")];
-    let mut waits = pin!(wire.send(commands.iter(), SILENCE, std::mem::take));
+    let mut waits = pin!(wire.send(commands.iter(), SILENCE));
     poll_once(&mut waits);
     server.write_all(b":1\r\n-ERR no\r\n").await.unwrap();
-    let replies = waits.await.unwrap().unwrap();
+    let replies = waits.await.unwrap().unwrap().all();
     assert_eq!(replies[0], Value::Int(1));
     assert!(matches!(replies[1], Value::ServerError(_)));
 }
@@ -190,7 +190,7 @@ async fn the_end_of_a_connection_is_told_to_all() {
             ..
         } = Fixture::new();
         let command = redis::cmd("A");
-        let ask = || wire.send([&command].into_iter(), LONG, std::mem::take);
+        let ask = || wire.send([&command].into_iter(), LONG);
         let end = async {
             let mut read = vec![0; 4096];
             let _ = server.read(&mut read).await.unwrap();
@@ -258,13 +258,13 @@ async fn of_many_each_gets_its_own_answer() {
                     let mut echo = redis::cmd("ECHO");
                     echo.arg(number);
                     let one = [&echo];
-                    let mut asking = pin!(wire.send(one.into_iter(), LONG, std::mem::take));
+                    let mut asking = pin!(wire.send(one.into_iter(), LONG));
                     if number.is_multiple_of(7) {
                         // This caller leaves.
                         poll_once(&mut asking);
                         continue;
                     }
-                    let answer = asking.await.unwrap().unwrap();
+                    let answer = asking.await.unwrap().unwrap().all();
                     assert_eq!(answer, int(number as i64));
                 }
             })
@@ -300,7 +300,7 @@ async fn a_push_confirms_its_own_command_alone() {
             wire, mut server, ..
         } = Fixture::new();
         let commands = [redis::cmd("A"), subscribe(verb, "a")];
-        let mut waits = pin!(wire.send(commands.iter(), LONG, std::mem::take));
+        let mut waits = pin!(wire.send(commands.iter(), LONG));
         poll_once(&mut waits);
         // A message, the end of another subscription, and a confirmation that comes before the first reply.
         let other = [
@@ -320,7 +320,7 @@ async fn a_push_confirms_its_own_command_alone() {
             .write_all(pushed(kind, "a").as_bytes())
             .await
             .unwrap();
-        let replies = waits.await.unwrap().unwrap();
+        let replies = waits.await.unwrap().unwrap().all();
         assert_eq!(replies, [Value::Int(1), Value::Okay], "{verb}");
     }
 }
@@ -335,10 +335,10 @@ async fn a_late_confirmation_is_not_taken_for_another() {
         [subscribe("SUNSUBSCRIBE", "a")],
     );
     {
-        let mut left = pin!(wire.send(first.iter(), LONG, std::mem::take));
+        let mut left = pin!(wire.send(first.iter(), LONG));
         poll_once(&mut left);
     }
-    let mut waits = pin!(wire.send(second.iter(), LONG, std::mem::take));
+    let mut waits = pin!(wire.send(second.iter(), LONG));
     poll_once(&mut waits);
     server
         .write_all(pushed("ssubscribe", "a").as_bytes())
@@ -350,7 +350,7 @@ async fn a_late_confirmation_is_not_taken_for_another() {
         .write_all(pushed("sunsubscribe", "a").as_bytes())
         .await
         .unwrap();
-    assert_eq!(waits.await.unwrap().unwrap(), [Value::Okay]);
+    assert_eq!(waits.await.unwrap().unwrap().all(), [Value::Okay]);
 }
 
 #[tokio::test]
@@ -364,7 +364,7 @@ async fn a_subscription_is_answered_by_its_push_or_an_error() {
             wire, mut server, ..
         } = Fixture::new();
         let commands = [subscribe("SUBSCRIBE", "a")];
-        let mut waits = pin!(wire.send(commands.iter(), LONG, std::mem::take));
+        let mut waits = pin!(wire.send(commands.iter(), LONG));
         poll_once(&mut waits);
         server.write_all(said.as_bytes()).await.unwrap();
         assert_eq!(waits.await.unwrap().is_ok(), is_reply, "{said}");

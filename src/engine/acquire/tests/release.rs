@@ -1,21 +1,22 @@
-//! Tests releases beside a shutdown.
+//! Tests releases beside a shutdown, and of several holds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{LEASE, MS};
 use crate::client::Client;
-use crate::script::catalog;
-use crate::testing::{Answer, Scripted, granted};
+use crate::multilock::MultiLock;
+use crate::script::{NativePath, catalog};
+use crate::testing::{Answer, Scripted, each, granted};
 
-/// The connection returns just when a client that shuts down undoes the calls of callers that left, and before a
-/// release whose caller still waits.
+/// The connection returns just when the client shuts down. The release that waits for it is the only one: another would
+/// find no hold.
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_was_released_by_a_shutdown_is_none_that_was_lost() {
+async fn a_release_that_waits_for_a_connection_is_not_sent_again_by_a_shutdown() {
     let releases = AtomicUsize::new(0);
     let server = Scripted::new(move |sent| match sent.is_release() {
         true => match releases.fetch_add(1, Ordering::SeqCst) {
             0 => Answer::Unsent,
-            1 => Answer::Value(granted()),
+            1 => Answer::Value(redis::Value::Int(0)),
             _ => Answer::Value(redis::Value::Int(-1)),
         },
         false => Answer::Value(granted()),
@@ -25,6 +26,12 @@ async fn a_hold_that_was_released_by_a_shutdown_is_none_that_was_lost() {
     let (released, shut_down) = tokio::join!(guard.release(), client.shutdown());
     released.unwrap();
     shut_down.unwrap();
+    let sent = server
+        .sent()
+        .iter()
+        .filter(|sent| sent.is_release())
+        .count();
+    assert_eq!(sent, 2, "once in vain");
 }
 
 /// Only a keep request concerns a hold that is kept, so a hold that is missing was lost.
@@ -44,4 +51,43 @@ async fn a_hold_that_is_to_be_left_is_lost_beside_a_shutdown_too() {
     let (released, shut_down) = tokio::join!(guard.release(), client.shutdown());
     assert!(released.unwrap_err().is_not_held());
     shut_down.unwrap();
+}
+
+/// Those that were released by the first request are missing for the second, which asks for the reason.
+#[tokio::test(start_paused = true)]
+async fn of_several_holds_only_the_one_that_was_missing_is_lost() {
+    let server = Scripted::new(|sent| match &*sent.words[0] {
+        "HDEL" => Answer::Value(redis::Value::Int(i64::from(sent.words[1] != "b"))),
+        "PUBLISH" => Answer::Value(redis::Value::Int(0)),
+        _ if sent.is_release() => Answer::Value(each(-1, 3)),
+        _ => Answer::Value(redis::Value::Int(0)),
+    });
+    let client = Client::over_by(&server, LEASE, NativePath::On);
+    let all = MultiLock::new(["a", "b", "c"].map(|name| client.lock(name))).unwrap();
+    let guard = all.lock().await.unwrap();
+    let error = guard.release().await.unwrap_err();
+    assert!(error.is_not_held());
+    assert_eq!(error.lock_name(), Some("b"));
+}
+
+/// It is on its way, and nothing else would end it.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_a_release_that_is_handed_over() {
+    let late = MS * 10;
+    let server = Scripted::new(move |sent| match sent.is_release() {
+        true => Answer::Late(late, redis::Value::Int(0)),
+        false => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    drop(client.lock("x").lock().await.unwrap());
+    assert!(!client.stats().is_idle(), "a release is under way");
+    let began = server.clock().now();
+    client.shutdown().await.unwrap();
+    assert!(began.until(server.clock().now()) >= late);
+    let releases = server
+        .sent()
+        .iter()
+        .filter(|sent| sent.is_release())
+        .count();
+    assert_eq!(releases, 1);
 }

@@ -4,6 +4,7 @@
 //! Invariants: the server counts one hold for all shares, alive or forgotten, in the strongest of their modes. A hold
 //! that no task has taken is not renewed. A hold without a guard ends with its client.
 
+use crate::engine::clock::Tick;
 use crate::engine::counts::{Counts, Mode};
 use crate::engine::hold::event::ReleaseStep;
 
@@ -17,8 +18,8 @@ pub(super) struct HoldCounts {
     pub(super) at_server: Option<Counts>,
     /// Whether a release was decided on and is not sent yet.
     pub(super) is_release_unsent: bool,
-    /// Whether a request that releases the hold may have been executed.
-    pub(super) may_be_released: bool,
+    /// When a request that releases the hold was sent, if it may have been executed and has no answer: the first of them.
+    pub(super) maybe_released: Option<Tick>,
 }
 
 impl HoldCounts {
@@ -29,7 +30,7 @@ impl HoldCounts {
             forgotten: Counts::NONE,
             at_server: Some(Counts::one(mode)),
             is_release_unsent: false,
-            may_be_released: false,
+            maybe_released: None,
         }
     }
 

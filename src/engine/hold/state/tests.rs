@@ -71,6 +71,11 @@ fn renewed() -> ShareLease {
     ShareLease::Renewed(LEASE)
 }
 
+/// Whether the last guard has gone, and the server has to release the hold.
+fn is_released(effects: &Effects, state: &HoldState) -> bool {
+    effects.ended == Some(Phase::Released) && !state.is_kept()
+}
+
 /// Released by any owner, because no reader has joined.
 fn released(mode: Mode) -> Event {
     released_by(&Owner::new(), mode)
@@ -242,7 +247,7 @@ fn the_end_of_a_share_by_what_is_left() {
             (true, false, None),
         ),
     ];
-    for (what, first, others, event, (is_over, is_released, release)) in table {
+    for (what, first, others, event, (is_over, ends, release)) in table {
         let mut state = held_in(first);
         for mode in others {
             let granted = reentry(secs(101), &state, *mode);
@@ -250,7 +255,7 @@ fn the_end_of_a_share_by_what_is_left() {
         }
         let effects = state.apply(secs(102), event);
         assert_eq!(effects.ended.is_some(), is_over, "{what}");
-        assert_eq!(effects.is_released, is_released, "{what}");
+        assert_eq!(is_released(&effects, &state), ends, "{what}");
         assert_eq!(effects.release, release, "{what}");
         assert_eq!(effects.refused, None, "{what}");
         assert_eq!(state.is_held(), !is_over, "{what}");
@@ -277,7 +282,8 @@ impl Now for Unread {
 fn what_is_to_be_left_for_no_time_is_given_back_without_a_look_at_the_clock() {
     let mut state = held();
     state.apply(secs(100), guarded());
-    assert!(state.apply(Unread, released(Mode::Exclusive)).is_released);
+    let effects = state.apply(Unread, released(Mode::Exclusive));
+    assert!(is_released(&effects, &state));
 }
 
 #[test]
@@ -329,7 +335,7 @@ fn a_hold_without_a_guard_is_not_renewed() {
     assert!(matches!(state.next_step(secs(113)), NextStep::Renew { .. }));
 }
 
-/// What a task asks for that enters a hold again with a longer lease.
+/// A task enters a hold again and asks for a longer lease.
 #[test]
 fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
     let longer = LEASE * 2;
@@ -387,7 +393,7 @@ fn a_hold_is_kept_for_what_was_forgotten() {
     assert!(left.ended.is_none());
     assert_eq!(state.target_counts(), ONE);
     let effects = state.apply(secs(103), released(Mode::Exclusive));
-    assert!(effects.ended.is_some() && !effects.is_released);
+    assert!(effects.ended.is_some() && !is_released(&effects, &state));
     assert_eq!(effects.release, None, "nothing releases it");
 }
 
@@ -606,7 +612,7 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
         let decided = Some(ReleaseStep::Decided(Mode::Exclusive));
         assert!(effects.ended.is_some() && effects.release == decided);
         assert!(!state.is_settled(), "the server has to hear of this");
-        assert_eq!(effects.is_released, state.kept_for(now).is_none());
+        assert_eq!(is_released(&effects, &state), state.kept_for(now).is_none());
         assert_eq!(state.is_kept(), state.kept_for(now).is_some());
         assert_eq!(state.kept_for(kept_until), none, "its time is over");
         state.kept_for(now)
@@ -644,7 +650,7 @@ fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
             Some(_) => state.apply(end, Event::ClockRead),
             None => state.apply(end, released(Mode::Exclusive)),
         };
-        assert!(effects.ended.is_some() && !effects.is_released);
+        assert!(effects.ended.is_some() && !is_released(&effects, &state));
         assert_eq!(effects.lost(), lost);
         assert_eq!(
             state.kept_for(end),
@@ -776,7 +782,7 @@ fn a_write_hold_that_readers_have_is_read() {
     assert!(can_go_on(&state));
     let mut released = state;
     let last = released.apply(secs(100), released_by(&other, Mode::Shared));
-    assert!(last.ended.is_some() && last.is_released);
+    assert!(last.ended.is_some() && is_released(&last, &released));
     assert_eq!(released.target_counts(), Counts::NONE);
 }
 
@@ -958,7 +964,7 @@ fn a_hold_that_is_not_certain_takes_no_readers() {
     }
 }
 
-/// The answer took so long that half of the lease is over.
+/// Half of the lease is over when the answer comes.
 #[test]
 fn a_hold_with_little_left_takes_no_readers() {
     let new = NewHold {
@@ -990,7 +996,7 @@ fn the_last_of_those_that_joined_gives_it_back() {
         assert!(!state.is_of(&one) && state.is_of(&last));
         assert!(state.is_held() && state.is_settled());
         let over = state.apply(secs(102), released_by(&last, Mode::Shared));
-        assert!(over.ended.is_some() && over.is_released && !over.is_local);
+        assert!(over.ended.is_some() && is_released(&over, &state) && !over.is_local);
         assert_eq!(over.release, Some(ReleaseStep::Decided(Mode::Shared)));
         assert!(!state.is_settled(), "the server has to hear of it");
     }
@@ -1025,7 +1031,7 @@ fn one_that_is_forgotten_stays_at_the_server_when_the_others_have_gone() {
     state.apply(secs(101), forgotten_by(&first, Mode::Shared));
     assert!(state.is_held() && state.is_settled());
     let over = state.apply(secs(102), released_by(&other, Mode::Shared));
-    assert!(over.ended.is_some() && !over.is_released && over.release.is_none());
+    assert!(over.ended.is_some() && !is_released(&over, &state) && over.release.is_none());
     assert!(state.is_settled(), "it is what the server has");
     assert_eq!(state.target_counts(), Counts::one(Mode::Shared));
 }
@@ -1610,7 +1616,10 @@ impl Model {
         }
         if effects.ended.is_some() && state.is_kept() {
             assert!(self.now < state.kept_until, "{what}");
-            assert!(!effects.is_released, "it must not be undone: {what}");
+            assert!(
+                !is_released(&effects, &state),
+                "it must not be undone: {what}"
+            );
             if effects.lost().is_some() {
                 let ends = self.shares.iter().map(|(.., lease)| lease.end());
                 assert!(ends.max().unwrap() <= self.now, "the server has it: {what}");
@@ -1629,7 +1638,7 @@ impl Model {
             u32::from(state.counts.is_release_unsent),
             "{what}"
         );
-        if effects.is_released {
+        if is_released(&effects, &state) {
             assert!(counts.is_none() && self.forgotten.is_none(), "{what}");
             assert_eq!(self.unsent, 1, "a release is due: {what}");
         }

@@ -5,11 +5,14 @@
 //! when an announcement is due: acquiring a lock records nothing. Invariants: nothing here is on the way of a lock; a
 //! client that uses no lock writes nothing and connects nowhere for it; a user without the right is noticed once; no
 //! call depends on it.
-
-pub(crate) mod record;
+//!
+//! The crate `lockset-operator` reads it. One line a fact, `name=value`, so that a person can read it with `GET`. Times
+//! are spans up to when it was written, in ms, so that no two clocks are compared: the remaining time of the key says
+//! how long ago that was.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,7 +23,6 @@ use futures_util::future::join;
 use parking_lot::Mutex;
 use redis::Cmd;
 
-use self::record::{Entry, INDEX_KEY, Record, key_of};
 use crate::api::error::{Error, Result};
 use crate::conn::error_reply::code;
 use crate::conn::{Fault, Lane};
@@ -28,6 +30,83 @@ use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local::LocalLock;
 use crate::script::{Failure, Scripts, millis};
+
+/// The index of the clients that announce themselves.
+pub const INDEX_KEY: &str = "lockset_clients";
+
+/// The key of a client's announcement.
+pub fn key_of(client: &str) -> String {
+    format!("lockset_client:{{{client}}}")
+}
+
+/// The announcement of one client.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// The name of the machine.
+    pub host: String,
+    /// The number of the process.
+    pub pid: u32,
+    /// The file name of the program.
+    pub program: String,
+    /// The name that the program gave this client; empty if it gave none.
+    pub label: String,
+    /// The version of this library.
+    pub version: String,
+    /// How long there has been a client.
+    pub up_for: Duration,
+    /// How long the server keeps it.
+    pub kept_for: Duration,
+    /// The longest holds.
+    pub holds: Vec<Entry>,
+    /// The longest waits.
+    pub waits: Vec<Entry>,
+    /// Holds and waits beyond these.
+    pub more: u64,
+}
+
+/// A hold or a wait.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entry {
+    /// How long it has lasted.
+    pub lasts: Duration,
+    /// Without spaces; empty if there is none.
+    pub holder: String,
+    /// The key of the lock.
+    pub key: String,
+}
+
+impl Record {
+    /// The text that the server keeps.
+    pub fn write(&self) -> String {
+        let mut text = String::new();
+        let facts = [
+            ("host", escaped(&self.host)),
+            ("pid", self.pid.to_string()),
+            ("program", escaped(&self.program)),
+            ("label", escaped(&self.label)),
+            ("version", escaped(&self.version)),
+            ("up_ms", self.up_for.as_millis().to_string()),
+            ("kept_ms", self.kept_for.as_millis().to_string()),
+            ("more", self.more.to_string()),
+        ];
+        for (name, value) in facts {
+            // Writing to a text cannot fail.
+            let _ = writeln!(text, "{name}={value}");
+        }
+        for (name, entries) in [("hold", &self.holds), ("wait", &self.waits)] {
+            for Entry { lasts, holder, key } in entries {
+                let (ms, key) = (lasts.as_millis(), escaped(key));
+                let _ = writeln!(text, "{name}={ms} {holder} {key}");
+            }
+        }
+        text
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\\\");
+    text.replace('\n', "\\n").replace('\r', "\\r")
+}
 
 const OPERATION: &str = "announce";
 
@@ -293,4 +372,18 @@ fn program() -> String {
     let path = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&path).file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Next to why its holds were taken away, in one slot.
+    #[test]
+    fn each_client_has_a_key_of_its_own() {
+        let key = key_of("4e3b8f2a");
+        assert_eq!(key, "lockset_client:{4e3b8f2a}");
+        let freed = crate::engine::keys::freed_key("4e3b8f2a:7").unwrap();
+        assert!(freed.starts_with(&key));
+    }
 }
