@@ -128,12 +128,11 @@ mod testing;
 mod watchdog;
 
 pub use any_lock::{AnyGuard, AnyLock, LockKind};
-pub use api::busy::Busy;
 #[cfg(feature = "serde")]
 pub use api::config::ClientConfig;
 pub use api::error::{Error, ErrorKind, Result};
 pub use api::fencing::FencingToken;
-pub use api::holder::{Holder, Owner};
+pub use api::holder::{Busy, Holder, Owner};
 pub use api::loss::{Loss, Lost, LostReason};
 pub use api::options::{Backoff, LEASE_MAX, LEASE_MIN, STICKY_MAX};
 pub use api::traits::{Completed, Guard, Lock, Wait, WithError};

@@ -11,12 +11,11 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 
 use crate::any_lock::AnyLock;
-use crate::api::busy::Busy;
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::guard::guard_methods;
 use crate::api::handle::{Handle, option_methods};
-use crate::api::holder::Owner;
+use crate::api::holder::{Busy, Owner};
 use crate::api::loss::LostReason;
 use crate::api::options::Options;
 use crate::conn::{Lane, Transport};

@@ -14,7 +14,7 @@ use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol};
 use crate::engine::hold::{Share, ShareLease};
 use crate::engine::keys::LockName;
 use crate::observe::counts::CountedKind;
-use crate::script::{Call, Part, catalog, millis, tell};
+use crate::script::{Call, Part, Restore, catalog, millis, tell};
 
 impl Client {
     /// A handle on the reentrant lock called `name`.
@@ -148,8 +148,8 @@ impl Protocol for ReentrantProtocol {
         }
     }
 
-    fn acquire_plain(&self, holder: &HolderRef<'_>, lease: Duration) -> Option<Call> {
-        Call::acquire_plain(holder.name.key(), holder.id, lease)
+    fn acquire_plain(&self, holder: &HolderRef<'_>, lease: Duration) -> Option<Restore> {
+        Restore::new(holder.name.key(), holder.id, millis(lease))
     }
 
     fn tell_plain(&self, name: &LockName, publish: &str) -> Option<redis::Cmd> {

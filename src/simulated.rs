@@ -4,8 +4,9 @@
 //! and decides nothing, so the real engine runs here.
 
 use std::fmt::Debug;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -216,12 +217,17 @@ impl Transport for Simulated {
             to.received(outcome.map(|replies| replies.into_iter().collect()));
         }
         .boxed();
-        // It is sent when it is first polled.
+        // It is sent when it is first polled, or not at all.
         let mut context = Context::from_waker(Waker::noop());
-        if sent.poll_unpin(&mut context).is_pending() {
+        let was_sent = AtomicBool::new(false);
+        let is_pending = pin!(sent::track(&was_sent, Pin::new(&mut sent)))
+            .poll(&mut context)
+            .is_pending();
+        let is_sent = was_sent.into_inner();
+        if is_pending && is_sent {
             self.connections.spawn(sent);
         }
-        true
+        is_sent || !is_pending
     }
 
     fn link_state(&self, lane: conn::Lane, route: &str) -> Option<LinkState> {

@@ -8,9 +8,9 @@ pub use std::format;
 use std::future::Future;
 use std::time::Duration;
 
-use crate::api::busy::Busy;
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
+use crate::api::holder::Busy;
 use crate::api::loss::Lost;
 use crate::api::traits::{Guard, Lock};
 use crate::client::Client;

@@ -8,7 +8,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::api::busy::Busy;
+use crate::api::holder::Busy;
 use crate::api::loss::Lost;
 
 /// The result of every fallible call of this crate.

@@ -6,9 +6,8 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::api::busy::Busy;
 use crate::api::error::{Error, Result};
-use crate::api::holder::Holder;
+use crate::api::holder::{Busy, Holder};
 use crate::api::options::{Options, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;

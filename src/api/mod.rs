@@ -4,7 +4,6 @@
 
 #[cfg(feature = "macros")]
 pub(crate) mod attribute;
-pub(crate) mod busy;
 #[cfg(feature = "serde")]
 pub(crate) mod config;
 mod environment;

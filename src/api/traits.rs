@@ -13,10 +13,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::api::busy::Busy;
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
-use crate::api::holder::Owner;
+use crate::api::holder::{Busy, Owner};
 use crate::api::loss::{Loss, Lost, LostReason, drive};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

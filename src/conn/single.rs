@@ -17,7 +17,9 @@ use super::address::Address;
 use super::error_reply::{code, is_unknown_command};
 use super::link::{Link, Purpose, Reachability, SharedProcess};
 use super::setup::{Network, Setup, tcp_settings};
-use super::transport::{Commands, Fault, Lane, LinkState, Recipient, Replies, Transport};
+use super::transport::{
+    Commands, Fault, Lane, LinkState, Recipient, Replies, Submitted, Transport,
+};
 
 /// The role that a server reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +157,10 @@ impl Transport for SingleServer {
         to: Arc<dyn Recipient>,
     ) -> bool {
         self.link(lane).submit(commands, limit, to)
+    }
+
+    fn submitted(&self, lane: Lane, commands: Commands<'_>, limit: Duration) -> Option<Submitted> {
+        Submitted::by(|to| self.link(lane).submit(commands, limit, to))
     }
 
     fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {

@@ -50,6 +50,17 @@ pub(crate) trait Transport: Debug + Send + Sync {
         false
     }
 
+    /// Submits commands for a task that waits for their end, which needs no boxed future. The task must run where the
+    /// connections do, because another runtime may go on while they stand still.
+    fn submitted(
+        &self,
+        _lane: Lane,
+        _commands: Commands<'_>,
+        _limit: Duration,
+    ) -> Option<Submitted> {
+        None
+    }
+
     /// The state of the link that serves `route` now; `None` if there is none.
     fn link_state(&self, lane: Lane, route: &str) -> Option<LinkState>;
 
@@ -129,24 +140,6 @@ impl dyn Transport + '_ {
     ) -> impl Future<Output = Result<Value, Fault>> + Send + 'a {
         let replies = self.exchange(lane, route, Commands::One([command]), limit);
         replies.map(|replies| replies?.one())
-    }
-
-    /// Submits commands for the calling task, as in [`submit`](Transport::submit). The task must run where the
-    /// connections do, because another runtime may go on while they stand still.
-    pub(crate) fn submitted(
-        &self,
-        lane: Lane,
-        route: &str,
-        commands: Commands<'_>,
-        limit: Duration,
-    ) -> Option<Submitted> {
-        let arrival = Arc::<Arrival<_>>::default();
-        let to = Arc::clone(&arrival) as _;
-        let is_sent = self.submit(lane, route, commands, limit, to);
-        if is_sent {
-            sent::mark();
-        }
-        is_sent.then_some(Submitted(arrival))
     }
 
     /// Sends several commands, as in [`exchange`](Transport::exchange). An error reply is a value in its place.
@@ -349,6 +342,18 @@ pub(crate) trait Recipient: Debug + Send + Sync {
 /// Commands on their way, for a task that waits for their end. Cancel safe: they stay sent.
 #[derive(Debug)]
 pub(crate) struct Submitted(Arc<Arrival<Result<Replies, Fault>>>);
+
+impl Submitted {
+    /// Submits commands by `submit`, which returns whether they are sent.
+    pub(crate) fn by(submit: impl FnOnce(Arc<dyn Recipient>) -> bool) -> Option<Self> {
+        let arrival = Arc::<Arrival<_>>::default();
+        let is_sent = submit(Arc::clone(&arrival) as _);
+        if is_sent {
+            sent::mark();
+        }
+        is_sent.then_some(Self(arrival))
+    }
+}
 
 impl Recipient for Arrival<Result<Replies, Fault>> {
     fn received(self: Arc<Self>, outcome: Result<Replies, Fault>) {

@@ -162,15 +162,17 @@ impl Operations {
         is_free.then(|| Operation(self))
     }
 
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.is_under_way.load(Ordering::Acquire)
+    /// Ends the operation that is under way.
+    pub(crate) fn end(&self) {
+        self.is_under_way.store(false, Ordering::Release);
+        self.ended.notify();
     }
 
     /// Resolves when no operation is under way. The next may have begun by then. Cancel safe.
     pub(crate) async fn ended(&self) {
         loop {
             let mark = self.ended.mark();
-            if !self.is_under_way() {
+            if !self.is_under_way.load(Ordering::Acquire) {
                 return;
             }
             self.ended.changed_since(mark).await;
@@ -178,10 +180,16 @@ impl Operations {
     }
 }
 
+impl Operation<'_> {
+    /// Goes on without this guard. [`Operations::end`] ends it.
+    pub(crate) fn go_on(self) {
+        mem::forget(self);
+    }
+}
+
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
-        self.0.is_under_way.store(false, Ordering::Release);
-        self.0.ended.notify();
+        self.0.end();
     }
 }
 

@@ -13,9 +13,8 @@ use rustc_hash::FxBuildHasher;
 #[cfg(feature = "tracing")]
 use tracing::{Instrument, debug_span, field};
 
-use crate::api::busy::Busy;
 use crate::api::error::Result;
-use crate::api::holder::HolderId;
+use crate::api::holder::{Busy, HolderId};
 use crate::api::options::Options;
 use crate::conn::Lane;
 use crate::engine::acquire::{LockRequest, WaitLimit};

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use crate::api::busy::Busy;
 use crate::api::error::Error;
+use crate::api::holder::Busy;
 use crate::api::loss::LostReason;
 use crate::engine::clock::Rounded;
 

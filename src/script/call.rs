@@ -35,12 +35,6 @@ impl Call {
         }
     }
 
-    /// Takes a free lock for one holder, with a count of one and no token, by `RESTORE` if possible.
-    pub(crate) fn acquire_plain(key: &Arc<str>, holder: &str, lease: Duration) -> Option<Self> {
-        let native = native::acquire(key, holder.as_bytes(), millis(lease))?;
-        Some(Self::of_native(&catalog::REENTRANT_ACQUIRE, key, native))
-    }
-
     /// Releases a whole hold of a lock by `HDEL` and `PUBLISH` if possible.
     pub(crate) fn release_plain(key: &Arc<str>, holder: &HolderId, tell: Arc<Cmd>) -> Self {
         let native = native::release(key, holder.as_bytes(), tell);

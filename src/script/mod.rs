@@ -30,7 +30,7 @@ pub(crate) use call::{Answer, Call, Part, millis};
 pub(crate) use catalog::Script;
 pub(crate) use failure::{Executed, Failure};
 pub use native::NativePath;
-pub(crate) use native::tell;
+pub(crate) use native::{Restore, tell};
 pub(crate) use run::{CallBudget, Scripts, on_first_poll};
 
 /// The script with this SHA: its place in the catalog, and its text.

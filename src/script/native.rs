@@ -21,11 +21,9 @@ use redis::{Cmd, RedisError, RedisWrite, Value};
 use super::payload;
 use crate::conn::error_reply::{code, is_unknown_command};
 
-/// A call by plain commands.
+/// A release by plain commands.
 #[derive(Clone, Debug)]
 pub(super) enum Native {
-    /// `RESTORE key lease_ms dump`
-    Acquire(Short),
     Release(Release),
     /// All holds are released before the first notification.
     ReleaseAll(Vec<Release>),
@@ -124,18 +122,24 @@ fn lasting(error: &RedisError) -> Option<NativePath> {
     }
 }
 
-/// `RESTORE` for one hold of a free lock; `None` if the holder id is too long.
-pub(super) fn acquire(key: &str, holder: &[u8], lease_ms: u64) -> Option<Native> {
-    Some(Native::Acquire(restore(key, holder, lease_ms)?))
-}
+/// `RESTORE` for one hold of a free lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Restore(Short);
 
-fn restore(key: &str, holder: &[u8], lease_ms: u64) -> Option<Short> {
-    let dump = payload::of_one_hold(holder)?;
-    // `RESTORE` reads 0 as "no lease".
-    let mut digits = [0; DIGITS_MAX];
-    let lease = decimal(lease_ms.max(1), &mut digits);
-    let words: [&[u8]; 4] = [b"RESTORE", key.as_bytes(), lease, &dump];
-    Some(Short::new(&words))
+impl Restore {
+    /// `None` if the holder id is too long.
+    pub(crate) fn new(key: &str, holder: &str, lease_ms: u64) -> Option<Self> {
+        let dump = payload::of_one_hold(holder.as_bytes())?;
+        // `RESTORE` reads 0 as "no lease".
+        let mut digits = [0; DIGITS_MAX];
+        let lease = decimal(lease_ms.max(1), &mut digits);
+        let words: [&[u8]; 4] = [b"RESTORE", key.as_bytes(), lease, &dump];
+        Some(Self(Short::new(&words)))
+    }
+
+    pub(super) fn command(&self) -> &Cmd {
+        &self.0
+    }
 }
 
 /// Formats a number without `fmt`, because every call does it.
@@ -169,7 +173,6 @@ impl Native {
     /// The keys of the script that replaces this call.
     pub(super) fn script_keys(&self) -> Vec<&[u8]> {
         match self {
-            Self::Acquire(restore) => vec![word(restore, 1)],
             Self::Release(release) => vec![word(&release.hdel, 1)],
             Self::ReleaseAll(all) => all.iter().map(|each| word(&each.hdel, 1)).collect(),
         }
@@ -178,9 +181,6 @@ impl Native {
     /// The arguments of the script that replaces this call.
     pub(super) fn script_args(&self) -> Vec<Cow<'_, [u8]>> {
         let args: Vec<&[u8]> = match self {
-            Self::Acquire(restore) => {
-                vec![payload::holder(word(restore, 3)), word(restore, 2), b"0"]
-            }
             Self::Release(Release { hdel, tell }) => {
                 vec![word(hdel, 2), word(tell, 1), word(tell, 0)]
             }
@@ -193,16 +193,6 @@ impl Native {
             }
         };
         args.into_iter().map(Cow::Borrowed).collect()
-    }
-}
-
-/// Translates the reply to `RESTORE` into the script's; `None` if the script has to be asked.
-pub(super) fn acquired(answer: &Result<Value, RedisError>) -> Option<Value> {
-    match answer {
-        Ok(Value::Okay) => Some(Value::Nil),
-        // Held, for an unknown time. A remaining time of 0 leads to an immediate retry, by script.
-        Err(error) if code(error) == Some("BUSYKEY") => Some(Value::Int(0)),
-        _ => None,
     }
 }
 
@@ -349,12 +339,6 @@ mod tests {
 
     #[test]
     fn replies_are_put_in_the_words_of_the_script() {
-        assert_eq!(acquired(&Ok(Value::Okay)), Some(Value::Nil));
-        let busy = error("BUSYKEY Target key name already exists.");
-        assert_eq!(acquired(&Err(busy)), Some(Value::Int(0)));
-        assert_eq!(acquired(&Err(error("OOM no"))), None);
-        let queued = Value::SimpleString("QUEUED".to_owned());
-        assert_eq!(acquired(&Ok(queued)), None, "a reply that no server sends");
         let no = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
         let wrong = redis::parse_redis_value(b"-WRONGTYPE no\r\n").unwrap();
         let read = |first: Value, second: &Value| released(&[first, second.clone()]);

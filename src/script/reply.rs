@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::failure::{Executed, Failure};
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{Holder, HolderId};
+use crate::conn::Fault;
+use crate::conn::error_reply::code;
 use crate::conn::value::{shown, text};
 use crate::engine::Few;
 use crate::engine::counts::Mode;
@@ -177,6 +180,27 @@ pub(crate) fn released(value: &Value) -> Result<Released, Error> {
             Ok(receivers) => Ok(Released::Done { receivers }),
             Err(_) => Err(unreadable(value)),
         },
+    }
+}
+
+/// The result of a `RESTORE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restored {
+    Granted,
+    /// There is a lock, or another key.
+    Held,
+    /// The script has to be asked. `Maybe` if the command may still be executed.
+    Unclear(Executed),
+}
+
+/// Reads the end of a `RESTORE`.
+pub(crate) fn restored(end: Result<Value, Fault>) -> Restored {
+    match end {
+        Ok(Value::Okay) => Restored::Granted,
+        // A reply that no server sends.
+        Ok(_) => Restored::Unclear(Executed::Maybe),
+        Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => Restored::Held,
+        Err(fault) => Restored::Unclear(Failure::from(fault).executed),
     }
 }
 
@@ -475,6 +499,33 @@ pub(crate) fn unreadable(value: &Value) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::error;
+
+    #[test]
+    fn a_restore_is_granted_or_held_or_the_script_is_asked() {
+        let queued = Value::SimpleString("QUEUED".to_owned());
+        let said = |line| Err(Fault::Answered(error(line)));
+        for (end, expected) in [
+            (Ok(Value::Okay), Restored::Granted),
+            (
+                said("BUSYKEY Target key name already exists."),
+                Restored::Held,
+            ),
+            (said("OOM no"), Restored::Unclear(Executed::No)),
+            (
+                Err(Fault::Unsent("no".into())),
+                Restored::Unclear(Executed::No),
+            ),
+            (
+                Err(Fault::Unknown("no".into())),
+                Restored::Unclear(Executed::Maybe),
+            ),
+            // A reply that no server sends.
+            (Ok(queued), Restored::Unclear(Executed::Maybe)),
+        ] {
+            assert_eq!(restored(end), expected);
+        }
+    }
 
     #[test]
     fn a_permit_is_found_by_the_id_that_is_shown() {

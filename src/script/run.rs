@@ -17,8 +17,8 @@ use tokio::runtime::{self, Handle};
 
 use super::call::{Answer, Call};
 use super::failure::{Cause, Executed, Failure, is_hopeless, missing_right};
-use super::native::{self, Native, NativePath, NativeState, Release};
-use super::reply::{self, Released};
+use super::native::{self, Native, NativePath, NativeState, Release, Restore};
+use super::reply::{self, Released, Restored};
 use crate::conn::error_reply::{is_out_of_connections, is_temporary};
 use crate::conn::{Commands, Fault, Lane, Reason, Recipient, Replies, Transport};
 use crate::engine::Few;
@@ -141,24 +141,20 @@ impl Scripts {
 
     /// Sends one command. An error reply is a fault. With a single server that needs no boxed future, as long as it is
     /// connected.
-    fn send<'a>(
-        &'a self,
+    async fn send(
+        &self,
         lane: Lane,
-        route: &'a str,
-        command: &'a Cmd,
+        route: &str,
+        command: &Cmd,
         limit: Duration,
-    ) -> impl Future<Output = Result<Value, Fault>> + Send + 'a {
-        // Not an async function, because its arguments would take space twice.
-        async move {
-            let (transport, command) = (&self.transport, Commands::One([command]));
-            if transport.is_single_server()
-                && self.is_here()
-                && let Some(submitted) = transport.submitted(lane, route, command, limit)
-            {
-                return submitted.await?.one();
-            }
-            transport.exchange(lane, route, command, limit).await?.one()
+    ) -> Result<Value, Fault> {
+        let (transport, command) = (&self.transport, Commands::One([command]));
+        if self.is_here()
+            && let Some(submitted) = transport.submitted(lane, command, limit)
+        {
+            return submitted.await?.one();
         }
+        transport.exchange(lane, route, command, limit).await?.one()
     }
 
     /// Runs `call` until it is answered or refused for good, or until the budget is used up.
@@ -190,11 +186,7 @@ impl Scripts {
                 return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
             }
             let end = sent.after(reply);
-            let attempt = Attempt {
-                lane,
-                end,
-                is_first: first_sent.is_none(),
-            };
+            let attempt = Attempt { lane, end };
             let fault = match self.once(call, attempt, reply).await {
                 Ok(value) => {
                     self.observed.answered(lane as usize, sent, self.clock);
@@ -244,6 +236,25 @@ impl Scripts {
             tokio::time::sleep(jittered).await;
             sent = self.clock.now();
         }
+    }
+
+    /// Takes a free lock by a plain command, once, at a time that was read just before.
+    pub(crate) async fn restore(
+        &self,
+        sent: Tick,
+        route: &str,
+        restore: &Restore,
+        limit: Duration,
+    ) -> Restored {
+        let end = self
+            .send(Lane::Command, route, restore.command(), limit)
+            .await;
+        if let Err(Fault::Answered(error)) = &end {
+            self.native.refused(error);
+        }
+        let lane = Lane::Command as usize;
+        self.observed.answered(lane, sent, self.clock);
+        reply::restored(end)
     }
 
     /// Hands a release over to the connection, once; see [`Transport::submit`]. [`released`](Self::released) reads its
@@ -358,18 +369,6 @@ impl Scripts {
     /// Sends the plain commands of the call if it has any, and falls back to the script if they do not settle it.
     async fn once(&self, call: &Call, attempt: Attempt, reply: Duration) -> Result<Value, Fault> {
         let answer = match &call.native {
-            Some(Native::Acquire(restore)) if attempt.is_first && self.native.may_acquire() => {
-                let answer = self.send(attempt.lane, &call.route, restore, reply);
-                let answer = match answer.await {
-                    Ok(value) => Ok(value),
-                    Err(Fault::Answered(error)) => Err(error),
-                    Err(other) => return Err(other),
-                };
-                if let Err(error) = &answer {
-                    self.native.refused(error);
-                }
-                native::acquired(&answer)
-            }
             Some(Native::Release(Release { hdel, tell })) if self.native.may_release() => {
                 let (lane, pair) = (attempt.lane, [&**hdel, &**tell]);
                 let replies = self
@@ -460,8 +459,6 @@ fn current_runtime() -> Option<runtime::Id> {
 struct Attempt {
     lane: Lane,
     end: Tick,
-    /// No earlier attempt may have been executed.
-    is_first: bool,
 }
 
 fn too_late() -> Cause {

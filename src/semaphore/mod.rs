@@ -25,9 +25,8 @@ pub use self::guard::SemaphoreGuard;
 
 use self::client::{ClientSemaphore, Held, InHand, Wanted};
 use self::queue::Event;
-use crate::api::busy::Busy;
 use crate::api::error::Result;
-use crate::api::holder::Holder;
+use crate::api::holder::{Busy, Holder};
 use crate::api::loss::Losable;
 use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use super::{Boxed, Completed, Guard, Lock, Wait, WithError, complete, sealed, with_methods};
 use crate::any_lock::{AnyGuard, AnyLock};
-use crate::api::busy::Busy;
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
-use crate::api::holder::Owner;
+use crate::api::holder::{Busy, Owner};
 use crate::api::loss::{Loss, Lost, LostReason};
 use crate::fair::{FairGuard, FairLock};
 use crate::multilock::{MultiGuard, MultiLock};

@@ -16,12 +16,12 @@ use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::followers::Kept;
-use crate::engine::hold::protocol::{AcquireTerms, HolderRef, Queue};
+use crate::engine::hold::protocol::{AcquireTerms, Queue};
 use crate::engine::hold::subscription::GrantMessage;
 use crate::engine::hold::turns::HANDOFFS_MAX;
 use crate::engine::hold::{Share, local_deadline};
-use crate::script::reply::{self, Acquired, AcquiredAll, Queued};
-use crate::script::{Call, CallBudget, Executed, Failure, catalog, millis};
+use crate::script::reply::{self, Acquired, AcquiredAll, Queued, Restored};
+use crate::script::{Call, CallBudget, Executed, Failure, Restore, catalog, millis};
 
 /// The acquire command of a call, under one holder id for each lock.
 pub(super) struct Attempt<'a> {
@@ -148,10 +148,13 @@ impl<'a> Attempt<'a> {
         let scripts = &core.scripts;
         let moved = core.locals.moved.mark();
         let spare_tokens = self.spare_tokens();
-        let call = self.call(at, asked, spare_tokens, lane);
+        let call = self.call(at, asked, spare_tokens);
+        // An earlier attempt under the same holder id may be executed as well.
+        let was_asked = self.holders.is_in_doubt();
         let was_sent = self.holders.sending(lane);
-        let run = pin!(scripts.run_at(asked, lane, &call, budget));
-        let run = pin!(core.while_open(run));
+        // Boxed, so that a task that waits takes less memory.
+        let mut run = Box::pin(scripts.run_at(asked, lane, &call, budget));
+        let run = pin!(core.while_open(run.as_mut()));
         match sent::track(was_sent, run).await {
             Some(Ok(answer)) => Ok(Reply {
                 asked,
@@ -161,15 +164,15 @@ impl<'a> Attempt<'a> {
                     handover: None,
                     spare_tokens,
                 },
-                is_repeated: answer.repeated,
-                is_settled: !answer.repeated
+                is_repeated: answer.repeated || was_asked,
+                is_settled: !(answer.repeated || was_asked)
                     || scripts
                         .transport
                         .earlier_commands_settled(lane, call.route()),
                 value: answer.value,
             }),
             Some(Err(failure)) => {
-                if failure.executed == Executed::No {
+                if failure.executed == Executed::No && !was_asked {
                     self.holders.answered();
                 }
                 Err(self.error(failure))
@@ -332,34 +335,67 @@ impl<'a> Attempt<'a> {
         if may_pass { HANDOFFS_MAX } else { 0 }
     }
 
-    /// Whether a plain command may take the lock. Its refusal says only that the lock is not free. So there must be
+    /// The plain command that takes the lock, if it may. Its refusal says only that the lock is not free. So there must be
     /// time to ask again, and the lock should be free.
-    fn may_be_plain(&self, request: &LockRequest, now: Tick, lane: Lane) -> bool {
-        let soon = now.after(request.core.timing.reply);
-        lane == Lane::Command
-            && request.mode == Mode::Exclusive
-            && self.waits_until.is_some_and(|until| soon <= until)
-            && request.core.scripts.native.may_acquire()
-            && !request.local.was_refused_lately(now)
-    }
-
-    /// The plain command that takes the lock, if possible.
-    fn plain_call(
-        &self,
-        request: &LockRequest,
-        holder: &HolderRef<'_>,
-        now: Tick,
-        lane: Lane,
-    ) -> Option<Call> {
-        if request.options.fenced || !self.may_be_plain(request, now, lane) {
+    pub(super) fn plain(&self, now: Tick) -> Option<Restore> {
+        let [request] = self.requests.all else {
             return None;
-        }
-        request
-            .protocol
-            .acquire_plain(holder, request.policy.lease())
+        };
+        let core = &request.core;
+        let soon = now.after(core.timing.reply);
+        let is_plain = request.mode == Mode::Exclusive
+            && !request.options.fenced
+            && self.waits_until.is_some_and(|until| soon <= until)
+            && core.scripts.native.may_acquire()
+            && !request.local.was_refused_lately(now)
+            && !self.is_in_doubt();
+        let (_, holder) = self.holders.each_ref().next().filter(|_| is_plain)?;
+        let lease = request.policy.lease();
+        request.protocol.acquire_plain(&holder, lease)
     }
 
-    fn call(&self, at: usize, now: Tick, spare_tokens: u32, lane: Lane) -> Call {
+    /// Asks the server by this plain command, once. `None`: the script has to be asked.
+    ///
+    /// `now` was read just now, before any await.
+    pub(super) async fn ask_plainly(
+        &mut self,
+        restore: Restore,
+        now: Tick,
+        budget: CallBudget,
+    ) -> Result<Option<Attempted>> {
+        let core = self.requests.core();
+        let (scripts, key) = (&core.scripts, self.requests.all[0].name.key());
+        let grant = Grant {
+            sent: now,
+            moved: core.locals.moved.mark(),
+            handover: None,
+            spare_tokens: 0,
+        };
+        let limit = budget.reply_timeout.min(now.until(budget.deadline));
+        let was_sent = self.holders.sending(Lane::Command);
+        let restoring = pin!(scripts.restore(now, key, &restore, limit));
+        let restoring = pin!(core.while_open(restoring));
+        let Some(restored) = sent::track(was_sent, restoring).await else {
+            return Err(self.requests.closed());
+        };
+        match restored {
+            Restored::Granted => {
+                let confirming = self.confirm_and_hold(0, grant, &[None], Lane::Command, budget);
+                return confirming.await.map(Some);
+            }
+            Restored::Held => {
+                self.holders.answered();
+                self.requests.all[0].local.note_refusal(now);
+                // The script knows for how long.
+                return Ok(Some(Attempted::refused(0, Some(Duration::ZERO))));
+            }
+            Restored::Unclear(Executed::No) => self.holders.answered(),
+            Restored::Unclear(Executed::Maybe) => {}
+        }
+        Ok(None)
+    }
+
+    fn call(&self, at: usize, now: Tick, spare_tokens: u32) -> Call {
         let terms = |member: usize, request: &LockRequest| AcquireTerms {
             publish: request.core.channels().publish(),
             mode: request.mode,
@@ -373,9 +409,7 @@ impl<'a> Attempt<'a> {
         if let [request] = self.requests.all
             && let Some((_, holder)) = holders.next()
         {
-            return self
-                .plain_call(request, &holder, now, lane)
-                .unwrap_or_else(|| request.protocol.acquire(&holder, &terms(0, request)));
+            return request.protocol.acquire(&holder, &terms(0, request));
         }
         let plain_lease = self.requests.all[0].policy.lease();
         let parts = holders.enumerate().map(|(member, (request, holder))| {

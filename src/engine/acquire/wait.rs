@@ -12,6 +12,7 @@
 //! - a future that is dropped anywhere in here leaves no hold, no queue place and no subscription behind.
 
 mod following;
+mod free;
 mod pauses;
 
 use std::sync::Arc;
@@ -35,7 +36,6 @@ use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::recall::recall_holder;
 use crate::engine::hold::registry::Handoff;
 use crate::engine::hold::turns::{Next, next_attempt};
-use crate::engine::listen::POLLS_BETWEEN_TRIES;
 use crate::observe::observer::CountedWait;
 
 /// Takes the lock for a call that began at `began`. Returns `None` if it did not become free in time.
@@ -163,8 +163,12 @@ impl<'a> WaitLoop<'a> {
     }
 
     async fn run(&mut self) -> Result<Attempted> {
+        let mut first = self.take_free().await.transpose();
         loop {
-            let step = self.step().await;
+            let step = match first.take() {
+                Some(step) => step,
+                None => self.step().await,
+            };
             if let Err(error) = &step {
                 self.local().silence.note_error(error);
             }
@@ -220,6 +224,17 @@ impl<'a> WaitLoop<'a> {
         }
         self.asked_at = asked;
         let outcome = self.ask(asked, end).await?;
+        self.answered(outcome, marks, has_backed_off).await
+    }
+
+    /// Goes on with the server's answer to the attempt.
+    async fn answered(
+        &mut self,
+        outcome: Attempted,
+        marks: Marks,
+        has_backed_off: bool,
+    ) -> Result<Step> {
+        let asked = self.asked_at;
         self.silence().end();
         if has_backed_off || matches!(outcome, Attempted::Refused { .. }) {
             let now = self.clock().now();
@@ -342,38 +357,13 @@ impl<'a> WaitLoop<'a> {
             }
         }
         let budget = self.requests.bound.call_budget_until(end);
-        self.attempt.ask(now, self.at, Lane::Command, budget).await
-    }
-
-    /// Decides when to subscribe again after a subscription begun at `began` failed.
-    ///
-    /// A silent connection costs a reply time at each try, so it is left alone for some polls. An error that came at
-    /// once may pass quickly, as it does while a slot moves. A time-out of a call that had less than a reply time may
-    /// mean a slow connection, such as a new one. In both cases the waiter tries once more behind the next answer. If
-    /// there is no connection, it tries again at the next poll.
-    fn put_off_subscription(&mut self, began: Tick, now: Tick, end: Tick, is_unsaid: bool) {
-        let timing = &self.request().core.timing;
-        let took = began.until(now);
-        let is_slow = took >= timing.reply.min(began.until(end) / 2) / 2;
-        let may_work = took < timing.reply / 2 && (is_slow || !is_unsaid);
-        if may_work && !std::mem::replace(&mut self.has_retried, true) {
-            self.lane = Lane::Command;
-        } else if is_slow {
-            let polls = timing.poll_cap * POLLS_BETWEEN_TRIES;
-            self.waiter.subscribe_after(now.after(polls));
-        } else {
-            // Not at each hint in between.
-            self.waiter.subscribe_after(now.after(timing.poll_cap / 2));
+        if let Some(restore) = self.attempt.plain(now) {
+            if let Some(outcome) = self.attempt.ask_plainly(restore, now, budget).await? {
+                return Ok(outcome);
+            }
+            now = self.clock().now();
         }
-    }
-
-    /// The longest time without asking.
-    fn poll_cap(&self) -> Duration {
-        let cap = self.request().core.timing.poll_cap;
-        let polled = self.request().options.polled;
-        polled.map_or(cap, |backoff| {
-            cap.min(backoff.pause(self.sleeps, fastrand::f64()))
-        })
+        self.attempt.ask(now, self.at, Lane::Command, budget).await
     }
 
     /// Sleeps after a refusal until there is a reason to ask again, and chooses the lane. If the waiter does not listen

@@ -402,6 +402,13 @@ impl LocalLock {
         }
     }
 
+    /// Counts a turn before an attempt for which no others are considered. False if others are known to listen, or if a
+    /// release is still to be sent: nothing is counted then.
+    pub(crate) fn begin_without_others(&self, now: Tick) -> bool {
+        let mut state = self.state.lock();
+        state.unsent_releases == 0 && state.turns.count_alone(now)
+    }
+
     /// Notes a refusal, which shows that others had their turn, unless readers cause it.
     pub(crate) fn seen_elsewhere(&self, now: Tick) {
         let reads = self.subscription.reads();

@@ -11,7 +11,7 @@ use crate::engine::counts::Mode;
 use crate::engine::keys::LockName;
 use crate::observe::counts::CountedKind;
 use crate::script::reply::{self, Acquired, Inspected};
-use crate::script::{Call, Part, Script, catalog, millis};
+use crate::script::{Call, Part, Restore, Script, catalog, millis};
 
 /// The part of a primitive that talks to the server. One value for each kind, shared by all locks.
 ///
@@ -27,7 +27,7 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call;
 
     /// Takes a free lock by a plain command, once. `None` if that is not possible.
-    fn acquire_plain(&self, _holder: &HolderRef<'_>, _lease: Duration) -> Option<Call> {
+    fn acquire_plain(&self, _holder: &HolderRef<'_>, _lease: Duration) -> Option<Restore> {
         None
     }
 

@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use self::places::{Cohorts, Places};
+use self::places::{Cohorts, Places, Wants};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hint::Mark;
@@ -73,15 +73,6 @@ struct Entry<R, T, J> {
     missed: u32,
     /// The waker of its task, for when it reaches the head or is handed something.
     waiting: Option<Waker>,
-}
-
-/// How a waiter wants the lock.
-#[derive(Debug)]
-enum Wants<R, J> {
-    /// Alone. With a request, it may be handed a hold.
-    Alone(Option<R>),
-    /// Together with others. With terms, it would share another waiter's hold on these.
-    Together(Option<J>),
 }
 
 /// A place in the queue. Dropping it leaves the queue.
@@ -241,7 +232,7 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
     pub(crate) fn has_waiter_blocked_by(&self, held: Mode) -> bool {
         let state = self.0.lock();
         let mut all = state.places.values().chain(state.absent.values());
-        all.any(|entry| held == Mode::Exclusive || entry.is_alone())
+        all.any(|entry| held == Mode::Exclusive || entry.wants.is_alone())
     }
 
     /// Whether any waiter that was not passed over wants the lock alone.
@@ -291,18 +282,6 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
 }
 
 impl<R, T, J> Entry<R, T, J> {
-    fn is_alone(&self) -> bool {
-        matches!(self.wants, Wants::Alone(_))
-    }
-
-    /// The terms on which it would share another waiter's hold.
-    fn terms(&self) -> Option<&J> {
-        match &self.wants {
-            Wants::Together(terms) => terms.as_ref(),
-            Wants::Alone(_) => None,
-        }
-    }
-
     /// Whether it may be handed something.
     fn is_free(&self) -> bool {
         !self.is_asking && self.handoff.is_none()
@@ -347,11 +326,11 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
                 // It stands behind a waiter that was passed over and has come back.
                 continue;
             }
-            let is_alone = entry.is_alone();
+            let is_alone = entry.wants.is_alone();
             if self.alone.is_some() || is_alone && self.heads > 0 {
                 return;
             }
-            let terms = entry.terms().copied();
+            let terms = entry.wants.terms().copied();
             let follows = terms.is_some_and(|terms| self.cohorts.follow(terms, number));
             if !follows {
                 if self.heads >= HEADS_MAX {
@@ -370,7 +349,7 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
     }
 
     fn insert(&mut self, number: u64, entry: Entry<R, T, J>) {
-        if entry.is_alone() {
+        if entry.wants.is_alone() {
             let first = self.first_alone.get_or_insert(number);
             *first = number.min(*first);
         }
@@ -415,6 +394,7 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
             self.alone = None;
         }
         if let Some(next) = entry
+            .wants
             .terms()
             .copied()
             .and_then(|terms| self.cohorts.leave(terms, number))
@@ -426,7 +406,7 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
         }
         if self.first_alone == Some(number) {
             let mut behind = self.places.from(number);
-            let next = behind.find(|(_, entry)| entry.is_alone());
+            let next = behind.find(|(_, entry)| entry.wants.is_alone());
             self.first_alone = next.map(|(number, _)| number);
         }
         self.promote();
@@ -481,6 +461,15 @@ impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
     /// Takes out the value that it was handed.
     pub(crate) fn take_handoff(&self) -> Option<T> {
         self.with(|entry| entry.handoff.take())
+    }
+
+    /// As [`begin_attempt`](Self::begin_attempt), if there is no other place and nothing was handed to this one.
+    pub(crate) fn begin_alone(&self) -> bool {
+        let mut state = self.queue.0.lock();
+        let is_alone = state.places.len() == 1 && state.absent.is_empty();
+        let entry = state.entry(self.number);
+        entry.is_asking = is_alone && entry.is_head && entry.handoff.is_none();
+        entry.is_asking
     }
 
     /// Takes out the value that it was handed. If there is none, it asks the server now, and is handed nothing until

@@ -24,7 +24,7 @@ use crate::conn::{Fault, Lane, Recipient, Replies};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Counts;
-use crate::engine::hint::Arrival;
+use crate::engine::hint::{Arrival, Operation};
 use crate::script::reply::{self, Released};
 use crate::script::{CallBudget, Executed, Failure, on_first_poll};
 
@@ -100,6 +100,10 @@ impl Settling {
         if is_short && self.is_awaited() {
             return false;
         }
+        let begun = self.holds.iter().map(|hold| hold.begin_operation());
+        let Some(begun) = begun.collect::<Option<Few<_>>>() else {
+            return false;
+        };
         if !self.holds.iter().all(|hold| hold.needs_only_a_release()) {
             return false;
         }
@@ -111,6 +115,7 @@ impl Settling {
             core.release_ended();
             return false;
         }
+        begun.into_iter().for_each(Operation::go_on);
         for hold in &self.holds {
             hold.apply(Event::CountsSent(Counts::NONE));
         }
@@ -147,7 +152,9 @@ impl Recipient for Settling {
         let core = Arc::clone(&self.holds[0].core);
         let scripts = &core.scripts;
         let released = scripts.released(Lane::Command, self.began, outcome, self.holds.len());
-        if !self.end_if(released) {
+        let is_over = self.end_if(released);
+        self.holds.iter().for_each(|hold| hold.operations.end());
+        if !is_over {
             self.drive();
         }
         core.release_ended();
@@ -182,13 +189,9 @@ impl Settling {
 }
 
 impl Hold {
-    /// Whether it ends, and no other operation on it is under way.
     fn needs_only_a_release(&self) -> bool {
         let state = self.state();
-        state.target_counts().is_none()
-            && !state.is_settled()
-            && !state.is_kept()
-            && !self.operations.is_under_way()
+        state.target_counts().is_none() && !state.is_settled() && !state.is_kept()
     }
 }
 

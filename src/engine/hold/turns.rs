@@ -252,6 +252,15 @@ impl Turns {
         self.budget.spend_turn(now, self.trip, most) && self.others > 0
     }
 
+    /// Counts a turn, if no others are known to listen and this client does not back off.
+    pub(super) fn count_alone(&mut self, now: Tick) -> bool {
+        let is_alone = self.others == 0 && !self.is_back();
+        if is_alone {
+            let _others_would_follow = self.count_turn(now);
+        }
+        is_alone
+    }
+
     /// Counts a turn. If it was the last in a row and others listen, this client backs off. Returns whether it backs
     /// off now, for this turn or an earlier turn.
     pub(crate) fn end(&mut self, now: Tick) -> bool {

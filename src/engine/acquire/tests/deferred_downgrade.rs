@@ -7,6 +7,7 @@ use super::rw::{
     What, asked, got, holds_are_gone, nothing_is_left, others, reader, scene, scene_where, writer,
 };
 use super::{LEASE, MS};
+use crate::engine::hold::join::end_deferrals;
 use crate::rwlock::{ReadGuard, RwLock};
 use crate::testing::Answer;
 use crate::{LostReason, Owner};
@@ -103,6 +104,22 @@ async fn a_renewal_that_is_not_answered_keeps_out_no_reader() {
     tokio::time::sleep(MS * 8).await;
     assert!(asked(&server).contains(&TOLD));
     drop(reading);
+}
+
+/// The downgrade is decided on and not sent yet when the last reader goes. The server is asked for one of the two.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_hold_replaces_its_downgrade() {
+    let (server, client, lock) = scene_where(|_, what| match what {
+        What::Release => Some(Answer::Late(MS * 10, Value::Int(0))),
+        _ => None,
+    });
+    let reading = after_writer(&lock).await;
+    for local in client.core().locals.all() {
+        assert!(end_deferrals(&local));
+    }
+    reading.release().await.unwrap();
+    nothing_is_left(&client).await;
+    assert_eq!(asked(&server), [What::Write, What::Release]);
 }
 
 /// A writer behind the readers asks after the server has the downgrade, and is refused like any other.

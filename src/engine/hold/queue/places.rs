@@ -81,6 +81,29 @@ impl<E> Places<E> {
     }
 }
 
+/// How a waiter wants the lock.
+#[derive(Debug)]
+pub(super) enum Wants<R, J> {
+    /// Alone. With a request, it may be handed a hold.
+    Alone(Option<R>),
+    /// Together with others. With terms, it would share another waiter's hold on these.
+    Together(Option<J>),
+}
+
+impl<R, J> Wants<R, J> {
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(self, Self::Alone(_))
+    }
+
+    /// The terms on which it would share another waiter's hold.
+    pub(super) fn terms(&self) -> Option<&J> {
+        match self {
+            Self::Together(terms) => terms.as_ref(),
+            Self::Alone(_) => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Cohort<J> {
     pub(super) terms: J,

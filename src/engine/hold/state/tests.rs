@@ -1617,7 +1617,7 @@ impl Model {
         if effects.ended.is_some() && state.is_kept() {
             assert!(self.now < state.kept_until, "{what}");
             assert!(
-                !is_released(&effects, &state),
+                !is_released(&effects, state),
                 "it must not be undone: {what}"
             );
             if effects.lost().is_some() {
@@ -1638,7 +1638,7 @@ impl Model {
             u32::from(state.counts.is_release_unsent),
             "{what}"
         );
-        if is_released(&effects, &state) {
+        if is_released(&effects, state) {
             assert!(counts.is_none() && self.forgotten.is_none(), "{what}");
             assert_eq!(self.unsent, 1, "a release is due: {what}");
         }

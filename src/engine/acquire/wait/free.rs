@@ -1,0 +1,34 @@
+//! The way of a call to a lock that is probably free: one plain command, and none of the waits of other calls.
+//!
+//! Invariant: a call goes this way only if no task of its client has the lock or waits for it, and no client elsewhere
+//! is known to listen. Any other outcome than a grant leads back to the loop.
+
+use super::{Step, WaitLoop};
+use crate::api::error::Result;
+
+impl WaitLoop<'_> {
+    /// Takes the lock if it is free. `None`: the server was not asked, or its answer is not clear.
+    pub(super) async fn take_free(&mut self) -> Result<Option<Step>> {
+        let (request, now) = (self.request(), self.clock().now());
+        let local = &request.local;
+        let is_ours =
+            request.options.owner.is_some() || !local.holds.is_empty() || local.may_be_sticky();
+        let (Some(place), Some(restore)) = (&self.place, self.attempt.plain(now)) else {
+            return Ok(None);
+        };
+        if is_ours || !place.begin_alone() || !local.begin_without_others(now) {
+            return Ok(None);
+        }
+        request.ensure_open()?;
+        let marks = self.waiter.marks();
+        let budget = self
+            .requests
+            .bound
+            .call_budget_until(self.begin_asking(now)?);
+        self.asked_at = now;
+        match self.attempt.ask_plainly(restore, now, budget).await? {
+            Some(outcome) => self.answered(outcome, marks, false).await.map(Some),
+            None => Ok(None),
+        }
+    }
+}
