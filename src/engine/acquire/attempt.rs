@@ -109,15 +109,14 @@ impl<'a> Attempt<'a> {
         loop {
             let reply = self.send(now, at, lane, budget).await?;
             if !reply.is_settled {
-                // An earlier command may still arrive, and must not find its holder id in use.
-                now = self.start_behind(budget.deadline).await;
+                // An earlier command may still arrive, and must not find its holder id in use. Boxed here and below,
+                // because it is rare and large.
+                now = Box::pin(self.start_behind(budget.deadline)).await;
                 continue;
             }
             let (member, remaining, place) = match self.read(&reply.value)? {
                 AcquiredAll::Held { tokens } => {
-                    return self
-                        .confirm_and_hold(at, reply.grant, &tokens, lane, budget)
-                        .await;
+                    return self.hold(at, reply.grant, &tokens, lane, budget).await;
                 }
                 AcquiredAll::Elsewhere {
                     member,
@@ -130,7 +129,7 @@ impl<'a> Attempt<'a> {
                 // The first command may have been granted and one of its locks lost since. Then the server still has
                 // the others.
                 self.holders.doubt(lane);
-                self.start_behind(budget.deadline).await;
+                Box::pin(self.start_behind(budget.deadline)).await;
             }
             return Ok(Attempted::refused(member, remaining));
         }
@@ -208,7 +207,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Turns a grant into holds, once the requested replicas have confirmed it.
-    async fn confirm_and_hold(
+    async fn hold(
         &mut self,
         at: usize,
         grant: Grant,
@@ -216,22 +215,39 @@ impl<'a> Attempt<'a> {
         lane: Lane,
         budget: CallBudget,
     ) -> Result<Attempted> {
+        if (self.requests.replication().is_some() || self.requests.core().is_closed())
+            // Boxed, because it is rare and large.
+            && let Some(refused) = Box::pin(self.confirm(at, grant.sent, lane, budget)).await?
+        {
+            return Ok(refused);
+        }
+        self.place = None;
+        Ok(Attempted::Granted(self.holders.make_holds(grant, tokens)))
+    }
+
+    /// Waits until the requested replicas have the grant of the request sent at `sent`. If its lease has ended before,
+    /// the attempt counts as refused.
+    async fn confirm(
+        &mut self,
+        at: usize,
+        sent: Tick,
+        lane: Lane,
+        budget: CallBudget,
+    ) -> Result<Option<Attempted>> {
         if let Some(replication) = self.requests.replication() {
-            let confirming = confirm(self.requests, &self.holders, replication, grant.sent);
-            // Boxed here and below: it is rare and large.
-            match Box::pin(confirming).await {
+            match confirm(self.requests, &self.holders, replication, sent).await {
                 Confirmed::Replicated => {}
                 Confirmed::NotReplicated(error) => {
-                    Box::pin(self.give_back(lane, budget)).await;
+                    self.give_back(lane, budget).await;
                     return Err(error);
                 }
                 Confirmed::Closed => {
-                    Box::pin(self.give_back(lane, budget)).await;
+                    self.give_back(lane, budget).await;
                     return Err(self.requests.closed());
                 }
                 Confirmed::Ended => {
                     self.start_behind(budget.deadline).await;
-                    return Ok(Attempted::refused(at, Some(Duration::ZERO)));
+                    return Ok(Some(Attempted::refused(at, Some(Duration::ZERO))));
                 }
                 // Dropping the attempt undoes it. Waiting could take long, because the server may be silent.
                 Confirmed::Unknown(error) => return Err(error),
@@ -239,11 +255,10 @@ impl<'a> Attempt<'a> {
         }
         if self.requests.core().is_closed() {
             // A closed client would not renew it.
-            Box::pin(self.give_back(lane, budget)).await;
+            self.give_back(lane, budget).await;
             return Err(self.requests.closed());
         }
-        self.place = None;
-        Ok(Attempted::Granted(self.holders.make_holds(grant, tokens)))
+        Ok(None)
     }
 
     /// Releases a grant that is not handed out, and waits until the server has done so.
@@ -380,8 +395,8 @@ impl<'a> Attempt<'a> {
         };
         match restored {
             Restored::Granted => {
-                let confirming = self.confirm_and_hold(0, grant, &[None], Lane::Command, budget);
-                return confirming.await.map(Some);
+                let held = self.hold(0, grant, &[None], Lane::Command, budget);
+                return held.await.map(Some);
             }
             Restored::Held => {
                 self.holders.answered();

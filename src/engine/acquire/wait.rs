@@ -135,6 +135,8 @@ struct WaitLoop<'a> {
 
 /// The result of one turn of the loop.
 enum Step {
+    /// Nothing was asked, or only the script can tell.
+    Untried,
     Again,
     Ended(Attempted),
     /// Wait for this lock instead, and ask next on this lane.
@@ -163,16 +165,18 @@ impl<'a> WaitLoop<'a> {
     }
 
     async fn run(&mut self) -> Result<Attempted> {
-        let mut first = self.take_free().await.transpose();
+        let mut is_first = true;
         loop {
-            let step = match first.take() {
-                Some(step) => step,
-                None => self.step().await,
+            let step = if std::mem::take(&mut is_first) {
+                self.take_free().await
+            } else {
+                self.step().await
             };
             if let Err(error) = &step {
                 self.local().silence.note_error(error);
             }
             match step? {
+                Step::Untried => {}
                 Step::Again => self.count_wait(),
                 Step::Ended(outcome) => return Ok(outcome),
                 Step::WaitFor(..) if self.is_over() => return Ok(self.refused()),
@@ -224,21 +228,22 @@ impl<'a> WaitLoop<'a> {
         }
         self.asked_at = asked;
         let outcome = self.ask(asked, end).await?;
-        self.answered(outcome, marks, has_backed_off).await
+        match self.answered(outcome, has_backed_off) {
+            Ok(step) => Ok(step),
+            Err(remaining) => self.sleep(marks, remaining).await,
+        }
     }
 
-    /// Goes on with the server's answer to the attempt.
-    async fn answered(
+    /// Goes on with the server's answer to the attempt. If this lock was refused, returns the rest of the holder's lease.
+    fn answered(
         &mut self,
         outcome: Attempted,
-        marks: Marks,
         has_backed_off: bool,
-    ) -> Result<Step> {
-        let asked = self.asked_at;
+    ) -> Result<Step, Option<Duration>> {
         self.silence().end();
         if has_backed_off || matches!(outcome, Attempted::Refused { .. }) {
             let now = self.clock().now();
-            self.local().turns().note_trip(asked.until(now));
+            self.local().turns().note_trip(self.asked_at.until(now));
             if matches!(outcome, Attempted::Granted(_)) {
                 self.local().begin_turn(now);
             }
@@ -249,7 +254,7 @@ impl<'a> WaitLoop<'a> {
                 self.moves_in_a_row += 1;
                 Ok(Step::WaitFor(at, Lane::Push))
             }
-            Attempted::Refused { remaining, .. } => self.sleep(marks, remaining).await,
+            Attempted::Refused { remaining, .. } => Err(remaining),
         }
     }
 
@@ -476,11 +481,6 @@ impl<'a> WaitLoop<'a> {
 
     fn deadline(&self) -> Option<Tick> {
         self.requests.bound.deadline()
-    }
-
-    fn is_over(&self) -> bool {
-        let now = self.clock().now();
-        self.deadline().is_some_and(|deadline| now >= deadline)
     }
 
     fn refused(&self) -> Attempted {

@@ -2,7 +2,7 @@
 //!
 //! The server counts one hold for all guards, in the strongest of their modes. Invariants: no caller's future drives
 //! this. A release that needs nothing else is handed over to the connection, and the connection's task applies the reply.
-//! All else, and what has no clear reply, is up to the watchdog task, which asks until the server agrees or the lease is
+//! The watchdog task drives everything else, and a release without a clear reply, until the server agrees or the lease is
 //! over. So a caller that leaves, or is not polled, stops nothing.
 
 use std::future::Future;
@@ -31,7 +31,7 @@ use crate::script::{CallBudget, Executed, Failure, on_first_poll};
 /// The operation's name in errors, if no caller waits.
 const RELEASE: &str = "release";
 
-/// What the server has to hear of these holds, on its way.
+/// A request about these holds, on its way to the server and back.
 #[derive(Debug)]
 pub(super) struct Settling {
     /// At least one, all on one server.

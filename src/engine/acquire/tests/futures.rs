@@ -10,8 +10,8 @@ use crate::testing::{Answer, Scripted, granted};
 /// Allocators serve smaller sizes from a cache.
 const COMMAND_BYTES_MAX: usize = 384;
 /// With all features.
-const CALL_BYTES_MAX: usize = 3_712;
-const RELEASE_BYTES_MAX: usize = 2_048;
+const CALL_BYTES_MAX: usize = 3_328;
+const RELEASE_BYTES_MAX: usize = 768;
 
 #[tokio::test]
 async fn the_futures_of_a_call_are_small() {

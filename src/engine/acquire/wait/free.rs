@@ -7,17 +7,17 @@ use super::{Step, WaitLoop};
 use crate::api::error::Result;
 
 impl WaitLoop<'_> {
-    /// Takes the lock if it is free. `None`: the server was not asked, or its answer is not clear.
-    pub(super) async fn take_free(&mut self) -> Result<Option<Step>> {
+    /// Takes the lock if it is free.
+    pub(super) async fn take_free(&mut self) -> Result<Step> {
         let (request, now) = (self.request(), self.clock().now());
         let local = &request.local;
         let is_ours =
             request.options.owner.is_some() || !local.holds.is_empty() || local.may_be_sticky();
         let (Some(place), Some(restore)) = (&self.place, self.attempt.plain(now)) else {
-            return Ok(None);
+            return Ok(Step::Untried);
         };
         if is_ours || !place.begin_alone() || !local.begin_without_others(now) {
-            return Ok(None);
+            return Ok(Step::Untried);
         }
         request.ensure_open()?;
         let marks = self.waiter.marks();
@@ -26,9 +26,12 @@ impl WaitLoop<'_> {
             .bound
             .call_budget_until(self.begin_asking(now)?);
         self.asked_at = now;
-        match self.attempt.ask_plainly(restore, now, budget).await? {
-            Some(outcome) => self.answered(outcome, marks, false).await.map(Some),
-            None => Ok(None),
+        let Some(outcome) = self.attempt.ask_plainly(restore, now, budget).await? else {
+            return Ok(Step::Untried);
+        };
+        match self.answered(outcome, false) {
+            Ok(step) => Ok(step),
+            Err(remaining) => self.sleep(marks, remaining).await,
         }
     }
 }

@@ -131,6 +131,12 @@ impl WaitLoop<'_> {
         })
     }
 
+    /// Whether its deadline has come.
+    pub(super) fn is_over(&self) -> bool {
+        let now = self.clock().now();
+        self.deadline().is_some_and(|deadline| now >= deadline)
+    }
+
     /// The middle of the call's remaining time. The second half is for asking.
     fn half_of_rest(&self, now: Tick) -> Tick {
         let end = self.deadline();
