@@ -76,6 +76,9 @@ async fn a_signal_leaves_a_release_the_time_for_a_round_trip() {
             // The answer is on its way when the signals come.
             proxy.delay_replies(Duration::from_millis(100));
             proxy.release_held();
+        } else {
+            // Nor is there another way to the server.
+            proxy.refuse(true);
         }
         running.signal(Signal::TERM);
         if is_answered {

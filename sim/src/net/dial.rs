@@ -70,6 +70,10 @@ impl State {
         commands: &mut Vec<Words>,
         waited: Option<u64>,
     ) -> Submission {
+        if self.peers[client].is_gone {
+            let gone = "the process is gone".to_owned();
+            return Submission::Failed(Failure::Unsent(gone));
+        }
         let known = self.lanes.entry((client, lane)).or_default();
         if let Some(wire) = known.current {
             let (answer, receiver) = oneshot::channel();
