@@ -252,8 +252,10 @@ impl Scripts {
         if let Err(Fault::Answered(error)) = &end {
             self.native.refused(error);
         }
-        let lane = Lane::Command as usize;
-        self.observed.answered(lane, sent, self.clock);
+        if matches!(end, Ok(_) | Err(Fault::Answered(_))) {
+            let lane = Lane::Command as usize;
+            self.observed.answered(lane, sent, self.clock);
+        }
         reply::restored(end)
     }
 
