@@ -56,8 +56,14 @@ async fn a_hold_that_is_to_be_left_is_lost_beside_a_shutdown_too() {
 /// Those that were released by the first request are missing for the second, which asks for the reason.
 #[tokio::test(start_paused = true)]
 async fn of_several_holds_only_the_one_that_was_missing_is_lost() {
-    let server = Scripted::new(|sent| match &*sent.words[0] {
-        "HDEL" => Answer::Value(redis::Value::Int(i64::from(sent.words[1] != "b"))),
+    let gone = AtomicUsize::new(0);
+    let server = Scripted::new(move |sent| match &*sent.words[0] {
+        "HDEL" => {
+            let is_first = gone.fetch_add(1, Ordering::SeqCst) < 3;
+            Answer::Value(redis::Value::Int(i64::from(
+                is_first && sent.words[1] != "b",
+            )))
+        }
         "PUBLISH" => Answer::Value(redis::Value::Int(0)),
         _ if sent.is_release() => Answer::Value(each(-1, 3)),
         _ => Answer::Value(redis::Value::Int(0)),
