@@ -194,11 +194,7 @@ impl Drop for Operation<'_> {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct OwnerWaiters {
-    /// The number of waiters. Most locks have none, and then a grant looks no further.
-    waiters: AtomicUsize,
-    by_owner: Mutex<FxHashMap<Owner, Arc<Hint>>>,
-}
+pub(crate) struct OwnerWaiters(Mutex<FxHashMap<Owner, Arc<Hint>>>);
 
 /// Counts as a waiter of its owner until dropped.
 #[derive(Debug)]
@@ -211,8 +207,7 @@ pub(crate) struct OwnersWaiter<'a> {
 impl OwnerWaiters {
     /// Lists a waiter of this owner.
     pub(crate) fn wait_as<'a>(&'a self, owner: &'a Owner) -> OwnersWaiter<'a> {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-        let hint = Arc::clone(self.by_owner.lock().entry(owner.clone()).or_default());
+        let hint = Arc::clone(self.0.lock().entry(owner.clone()).or_default());
         OwnersWaiter {
             all: self,
             owner,
@@ -222,10 +217,7 @@ impl OwnerWaiters {
 
     /// Wakes the waiters of an owner that has just got the lock.
     pub(crate) fn notify(&self, owner: &Owner) {
-        if self.waiters.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let hint = self.by_owner.lock().get(owner).cloned();
+        let hint = self.0.lock().get(owner).cloned();
         if let Some(hint) = hint {
             hint.notify();
         }
@@ -241,14 +233,13 @@ impl OwnersWaiter<'_> {
 
 impl Drop for OwnersWaiter<'_> {
     fn drop(&mut self) {
-        let mut by_owner = self.all.by_owner.lock();
+        let mut by_owner = self.all.0.lock();
         let of_map_and_this = 2;
         // Others are added and dropped under the mutex.
         if Arc::strong_count(&self.hint) == of_map_and_this {
             by_owner.remove(self.owner);
         }
         self.hint = Arc::default();
-        self.all.waiters.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -318,8 +309,8 @@ mod tests {
         assert_eq!(woken, [true, true, false]);
         let [first, second, third] = waiters;
         drop((first, third));
-        assert_eq!(owner_waiters.by_owner.lock().len(), 1);
+        assert_eq!(owner_waiters.0.lock().len(), 1);
         drop(second);
-        assert!(owner_waiters.by_owner.lock().is_empty());
+        assert!(owner_waiters.0.lock().is_empty());
     }
 }

@@ -74,7 +74,7 @@ impl Acquisition {
         }
         let place = self.local.queue.push(Mode::Exclusive, None);
         self.queue_request.queued.note(place.number());
-        self.local.wanted.notify();
+        self.local.note_wanted();
         let waiter = Waiter::new(&self.queue_request, &self.local);
         let notified = Hint::default();
         let refused = Hint::default();

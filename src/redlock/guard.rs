@@ -177,8 +177,9 @@ impl QuorumShare {
     pub(super) async fn recalled(&self) {
         let hold = &self.hold;
         let (local, changed) = (&hold.config.local, hold.changed());
+        let wanted = &local.rare().wanted;
         loop {
-            let marks = (local.wanted.mark(), changed.mark());
+            let marks = (wanted.mark(), changed.mark());
             if local.queue.has_waiter_blocked_by(Mode::Exclusive) {
                 return;
             }
@@ -189,7 +190,7 @@ impl QuorumShare {
             let mut each: FuturesUnordered<_> = each.collect();
             tokio::select! {
                 Some(()) = each.next() => return,
-                () = local.wanted.changed_since(marks.0) => {}
+                () = wanted.changed_since(marks.0) => {}
                 // Other servers may be members now.
                 () = changed.changed_since(marks.1) => {}
             }

@@ -158,14 +158,14 @@ impl<'a> Holders<'a> {
             && request.protocol.queue() == Queue::Server
         {
             request.queued.note(self.ids[at].0);
-            request.local.followers.enter(&self.ids[at].1);
+            request.local.rare().followers.enter(&self.ids[at].1);
         }
     }
 
     /// Has the waiter behind the place at the server ask by itself, now that this one leaves.
     pub(super) fn wake_follower(&self) {
         if let Some(at) = self.queued_at {
-            let followers = &self.requests.all[at].local.followers;
+            let followers = &self.requests.all[at].local.rare().followers;
             followers.leave(&self.ids[at].1);
         }
     }

@@ -141,7 +141,7 @@ pub(super) fn take_over(request: &LockRequest, handoff: Handoff) -> Result<Optio
 /// Takes the sticky hold if the call asks for exactly that. `None` means that the server has to be asked, and the
 /// sticky hold is no longer in the way. Unless `is_next` is set, the waiters in the local queue come first.
 pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Option<Attempted>> {
-    if !requests.may_be_sticky() {
+    if !requests.are_any_sticky() {
         return Ok(None);
     }
     let [request] = requests.all else {
@@ -218,7 +218,7 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
         local.queue.push(request.mode, handoff)
     };
     request.queued.note(place.number());
-    local.wanted.notify();
+    local.note_wanted();
     Some(place)
 }
 
@@ -277,7 +277,7 @@ pub(super) fn wait_for_owner<'a>(
     local: &'a LocalLock,
 ) -> Option<OwnersWaiter<'a>> {
     let owner = request.options.owner.as_ref()?;
-    Some(local.acquired_here.wait_as(owner))
+    Some(local.rare().acquired_here.wait_as(owner))
 }
 
 /// Waits until the owner gets the lock through another task, and enters that hold, from any place in the queue. Never

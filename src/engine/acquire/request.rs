@@ -294,10 +294,10 @@ impl<'a> Requests<'a> {
         self.all[0].operation
     }
 
-    /// Whether this client may have a sticky hold of one of the locks.
-    pub(super) fn may_be_sticky(self) -> bool {
+    /// Whether this client has a sticky hold of one of the locks.
+    pub(super) fn are_any_sticky(self) -> bool {
         let mut all = self.all.iter();
-        all.any(|request| request.local.may_be_sticky())
+        all.any(|request| request.local.is_sticky())
     }
 
     /// Whether the client may have a hold of one of the locks that this call can enter or join.

@@ -49,7 +49,7 @@ pub(crate) async fn one(
     let mut expired = ExpiredGrants::default();
     loop {
         let entered = reenter(request, &bound).await?;
-        if entered.is_none() && request.local.joinable_read.is_full() {
+        if entered.is_none() && request.local.joinable_read().is_some() {
             // Joining needs no wait, so a task that keeps joining has to let other tasks run.
             consume_budget().await;
         }

@@ -116,7 +116,7 @@ impl<'a> Waiter<'a> {
     /// Lists this waiter among those whose places are kept together. `None` if it queues in its client.
     pub(super) fn keep_place(&self, place: HolderId) -> Option<KeptPlace<'a>> {
         let waiter = Arc::clone(self.own.as_ref()?);
-        Some(self.local.heartbeats.rest(place, waiter))
+        Some(self.local.rare().heartbeats.rest(place, waiter))
     }
 
     pub(crate) fn marks(&self) -> Marks {

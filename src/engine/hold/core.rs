@@ -197,8 +197,8 @@ impl Core {
 
     /// Watches the followers of this lock. One that does not take what it was handed in time is passed over.
     pub(crate) fn watch_followers(&self, local: &Arc<LocalLock>) {
-        if local.followers.begin_watch() {
-            self.watch(local, |local, _| local.followers.withdraw_untaken());
+        if local.rare().followers.begin_watch() {
+            self.watch(local, |local, _| local.rare().followers.withdraw_untaken());
         }
     }
 

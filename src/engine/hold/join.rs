@@ -137,7 +137,7 @@ impl Hold {
             Some(first)
         });
         if is_any {
-            self.local.joinable_read.put(Arc::downgrade(self) as _);
+            *self.local.rare().joinable_read.lock() = Some(Arc::downgrade(self) as _);
         }
         is_any
     }

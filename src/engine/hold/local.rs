@@ -16,7 +16,7 @@ use super::bound::Silence;
 use super::followers::{Followers, Heartbeats};
 use super::queue::{LocalQueue, Place};
 use super::registry::{
-    Handoff, HandoffRequest, JoinableRead, LocalHold, LocalHolds, ReaderClass, StickySlot,
+    Handoff, HandoffRequest, LocalHold, LocalHolds, ReaderClass, StickySlot,
 };
 use super::subscription::{Recalls, Subscription};
 use super::turns::Turns;
@@ -74,27 +74,34 @@ pub(crate) struct LocalLock {
     pub(crate) silence: Silence,
     /// Its hint wakes the waiters of this client.
     pub(crate) subscription: Arc<Subscription>,
-    /// Wakes the waiters of an owner when another of its tasks gets the lock.
-    pub(crate) acquired_here: OwnerWaiters,
-    /// The waiters that may be handed a lock that queues at the server.
-    pub(crate) followers: Followers,
-    /// Keeps the places of waiters that queue at the server.
-    pub(crate) heartbeats: Heartbeats,
     /// The holds of this client on the lock.
     pub(crate) holds: LocalHolds,
     /// The number of handles that keep it for their next call.
     kept: AtomicUsize,
     /// The command that notifies others that the lock is free, if a plain command can.
     pub(super) tell: OnceLock<Option<Arc<Cmd>>>,
-    /// The hold that the next readers may join.
-    pub(crate) joinable_read: JoinableRead,
-    /// The sticky hold, if the client has the lock without a guard. The next task can take it. Most locks have none.
-    sticky: OnceLock<Arc<StickySlot>>,
-    /// Signalled when a waiter, here or elsewhere, begins to wait for the lock.
-    pub(crate) wanted: Hint,
+    /// Made by the first task that needs it.
+    rare: OnceLock<Box<Rare>>,
     /// Until when the lock counts as probably held elsewhere. Read by each call.
     busy_until: AtomicU64,
     state: Mutex<State>,
+}
+
+/// What most locks never need.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
+    /// Wakes the waiters of an owner when another of its tasks gets the lock.
+    pub(crate) acquired_here: OwnerWaiters,
+    /// The waiters that may be handed a lock that queues at the server.
+    pub(crate) followers: Followers,
+    /// Keeps the places of waiters that queue at the server.
+    pub(crate) heartbeats: Heartbeats,
+    /// The hold that the next readers may join: the latest, because it stays open for longest.
+    pub(super) joinable_read: Mutex<Option<Weak<dyn LocalHold>>>,
+    /// The sticky hold, if the client has the lock without a guard. The next task can take it.
+    pub(super) sticky: OnceLock<Arc<StickySlot>>,
+    /// Signalled when a waiter, here or elsewhere, begins to wait for the lock.
+    pub(crate) wanted: Hint,
 }
 
 /// A handle's reference to its lock between two calls. It does not count as a use of the lock.
@@ -167,15 +174,10 @@ impl Locals {
                 .as_ref()
                 .map(|other| Arc::clone(&other.subscription))
                 .unwrap_or_default(),
-            acquired_here: OwnerWaiters::default(),
-            followers: Followers::default(),
-            heartbeats: Heartbeats::default(),
             holds: LocalHolds::default(),
-            joinable_read: JoinableRead::default(),
             kept: AtomicUsize::new(0),
             tell: OnceLock::new(),
-            sticky: OnceLock::new(),
-            wanted: Hint::default(),
+            rare: OnceLock::new(),
             busy_until: AtomicU64::default(),
             state: Mutex::default(),
         });
@@ -310,31 +312,58 @@ impl LocalLock {
             self.subscription.note_read();
         }
         self.holds.add(hold, owner, mode);
-        self.acquired_here.notify(owner);
+        self.wake_waiters_of(owner);
     }
 
     /// Removes a hold that has ended.
     pub(super) fn remove_hold<H: LocalHold>(&self, hold: &H) {
-        self.joinable_read.remove(hold);
+        if let Some(rare) = self.rare.get() {
+            let hold: *const H = hold;
+            let mut joinable = rare.joinable_read.lock();
+            joinable.take_if(|joinable| std::ptr::addr_eq(joinable.as_ptr(), hold));
+        }
         let is_last = self.holds.remove(hold);
         if is_last && self.waiters() == 0 {
             self.turns().nobody_waits_here();
         }
     }
 
-    /// Where the client keeps a sticky hold.
-    pub(super) fn sticky_slot(&self) -> &Arc<StickySlot> {
-        self.sticky.get_or_init(Arc::default)
+    /// The part that most locks never need. Who looks for nothing but what others put there need not make it.
+    pub(crate) fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
     }
 
-    /// Whether there may be a sticky hold.
-    pub(crate) fn may_be_sticky(&self) -> bool {
-        self.sticky.get().is_some_and(|slot| slot.is_full())
+    /// Wakes the waiters of an owner that has just got the lock.
+    pub(super) fn wake_waiters_of(&self, owner: &Owner) {
+        if let Some(rare) = self.rare.get() {
+            rare.acquired_here.notify(owner);
+        }
+    }
+
+    /// Notes that a waiter, here or elsewhere, begins to wait for the lock.
+    pub(crate) fn note_wanted(&self) {
+        if let Some(rare) = self.rare.get() {
+            rare.wanted.notify();
+        }
+    }
+
+    /// The hold that readers may join.
+    pub(crate) fn joinable_read(&self) -> Option<Arc<dyn LocalHold>> {
+        self.rare.get()?.joinable_read.lock().as_ref()?.upgrade()
+    }
+
+    fn sticky_slot(&self) -> Option<&StickySlot> {
+        Some(self.rare.get()?.sticky.get()?)
+    }
+
+    /// Whether there is a sticky hold.
+    pub(crate) fn is_sticky(&self) -> bool {
+        self.sticky_slot().is_some_and(StickySlot::is_full)
     }
 
     /// Takes the sticky hold, if there is one.
     pub(crate) fn take_sticky(&self) -> Option<Handoff> {
-        self.sticky.get()?.take()
+        self.sticky_slot()?.take()
     }
 
     /// Notes that a cancellation was decided on.

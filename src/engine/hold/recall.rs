@@ -51,18 +51,19 @@ impl Hold {
         if !self.state().has_guard() {
             self.end_stay();
         }
-        self.local.wanted.notify();
+        self.local.note_wanted();
     }
 
     /// Resolves when a waiter, here or elsewhere, is excluded by a hold in this mode. Cancel safe.
     pub(crate) async fn recalled(&self, mode: Mode) {
         self.listen_for_recalls();
+        let wanted = &self.local.rare().wanted;
         loop {
-            let mark = self.local.wanted.mark();
+            let mark = wanted.mark();
             if self.state().is_recalled() || self.local.queue.has_waiter_blocked_by(mode) {
                 return;
             }
-            self.local.wanted.changed_since(mark).await;
+            wanted.changed_since(mark).await;
         }
     }
 }

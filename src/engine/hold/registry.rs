@@ -9,7 +9,6 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -307,46 +306,6 @@ impl<H: SharedHold> Losable for ShareView<H> {
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct JoinableRead {
-    /// Lets callers that find nothing skip the mutex.
-    is_full: AtomicBool,
-    hold: Mutex<Option<Weak<dyn LocalHold>>>,
-}
-
-impl JoinableRead {
-    /// Replaces the previous hold, because a later hold stays open for longer.
-    pub(super) fn put(&self, hold: Weak<dyn LocalHold>) {
-        *self.hold.lock() = Some(hold);
-        self.is_full.store(true, Ordering::Release);
-    }
-
-    /// Whether a hold may be open.
-    pub(crate) fn is_full(&self) -> bool {
-        self.is_full.load(Ordering::Acquire)
-    }
-
-    pub(super) fn get(&self) -> Option<Arc<dyn LocalHold>> {
-        if !self.is_full() {
-            return None;
-        }
-        self.hold.lock().as_ref()?.upgrade()
-    }
-
-    /// Removes a hold that has ended.
-    pub(super) fn remove<H: LocalHold>(&self, hold: &H) {
-        if !self.is_full() {
-            return;
-        }
-        let hold: *const H = hold;
-        let mut there = self.hold.lock();
-        let removed = there.take_if(|there| std::ptr::addr_eq(there.as_ptr(), hold));
-        if removed.is_some() {
-            self.is_full.store(false, Ordering::Release);
-        }
-    }
-}
-
 /// The terms that are equal for all readers of one hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReaderClass {
@@ -358,8 +317,6 @@ pub(crate) struct ReaderClass {
 
 #[derive(Debug, Default)]
 pub(crate) struct StickySlot {
-    /// Lets callers that find nothing skip the mutex.
-    is_full: AtomicBool,
     state: Mutex<SlotState>,
     /// Signalled when the hold's end is earlier than the watched end.
     pub(super) sooner: Hint,
@@ -388,7 +345,6 @@ impl StickySlot {
     pub(super) fn put(&self, hold: Handoff, end: Tick) -> (Option<Handoff>, bool) {
         let mut state = self.state.lock();
         let before = state.hold.replace((hold, end));
-        self.is_full.store(true, Ordering::Release);
         let watched_until = *state.watched_until.get_or_insert(Tick::NEVER);
         let is_unwatched = watched_until == Tick::NEVER;
         if end < watched_until {
@@ -401,18 +357,12 @@ impl StickySlot {
         (before.map(|(hold, _)| hold), is_unwatched)
     }
 
-    /// Whether there may be a hold.
-    pub(crate) fn is_full(&self) -> bool {
-        self.is_full.load(Ordering::Acquire)
+    pub(super) fn is_full(&self) -> bool {
+        self.state.lock().hold.is_some()
     }
 
-    pub(crate) fn take(&self) -> Option<Handoff> {
-        if !self.is_full() {
-            return None;
-        }
-        let mut state = self.state.lock();
-        self.is_full.store(false, Ordering::Release);
-        state.hold.take().map(|(hold, _)| hold)
+    pub(super) fn take(&self) -> Option<Handoff> {
+        self.state.lock().hold.take().map(|(hold, _)| hold)
     }
 
     pub(super) fn watch(&self, now: Tick) -> Watched {
@@ -429,7 +379,6 @@ impl StickySlot {
                 return Watched::Nothing;
             }
         }
-        self.is_full.store(false, Ordering::Release);
         match state.hold.take() {
             Some((hold, _)) => Watched::Over(hold),
             None => Watched::Nothing,

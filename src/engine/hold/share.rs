@@ -62,7 +62,7 @@ impl Share {
 
     /// A share, for a new owner, of a hold that readers of this client have. `None` if no hold can be joined.
     pub(crate) fn joined(local: &LocalLock, terms: &ReaderClass, group: Group) -> Option<Self> {
-        let hold: Arc<Hold> = known(local.joinable_read.get()?)?;
+        let hold: Arc<Hold> = known(local.joinable_read()?)?;
         let (raw, now) = hold.join(terms, group)?;
         Some(Self::of(raw).noted_at(now))
     }

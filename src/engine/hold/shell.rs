@@ -123,10 +123,10 @@ impl Hold {
         let entry: Weak<Self> = Arc::downgrade(&hold);
         local.add_hold(entry.clone(), &new.owner, new.mode);
         if new.is_joinable {
-            local.joinable_read.put(entry.clone());
+            *local.rare().joinable_read.lock() = Some(entry.clone());
         }
         if protocol.queue() == Queue::Server {
-            local.followers.enter(&new.holder);
+            local.rare().followers.enter(&new.holder);
         }
         let is_in_doubt = hold.replace_contradicted(new.mode);
         core.watchdog.enrol(hold.number, first_check, entry);

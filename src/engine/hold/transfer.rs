@@ -55,7 +55,7 @@ impl Hold {
             })
         });
         if is_handed_off && let Some(owner) = owner {
-            local.acquired_here.notify(&owner);
+            local.wake_waiters_of(&owner);
         }
         is_handed_off
     }
@@ -73,7 +73,7 @@ impl Hold {
         // Its span is the bound for the sake of others.
         let handoff = self.hand_off_to(request, lease, None, |_, _| true)?;
         if let Some(owner) = &request.owner {
-            self.local.acquired_here.notify(owner);
+            self.local.wake_waiters_of(owner);
         }
         Some(handoff)
     }
@@ -94,12 +94,12 @@ impl Hold {
         let local = &self.local;
         let mut owner = None;
         let now = self.core.clock.now();
-        let is_handed_off = local.followers.hand_off(&ahead, now, |request, place| {
+        let is_handed_off = local.rare().followers.hand_off(&ahead, now, |request, place| {
             owner.clone_from(&request.owner);
             self.hand_off_to(request, lease, Some(place), HoldState::try_spend_pass)
         });
         if is_handed_off && let Some(owner) = owner {
-            local.acquired_here.notify(&owner);
+            local.wake_waiters_of(&owner);
         }
         is_handed_off
     }
@@ -121,7 +121,7 @@ impl Hold {
     pub(super) fn wake_follower(&self) {
         if self.protocol.queue() == Queue::Server {
             let last = self.last_place(&self.state());
-            self.local.followers.leave(&last);
+            self.local.rare().followers.leave(&last);
         }
     }
 
@@ -161,7 +161,7 @@ impl Hold {
         let Some((share, end)) = self.begin_to_stay(mode, lease) else {
             return false;
         };
-        let slot = self.local.sticky_slot();
+        let slot = self.local.rare().sticky.get_or_init(Arc::default);
         let (before, is_unwatched) = slot.put(share, end);
         drop(before);
         if is_unwatched {

@@ -45,7 +45,7 @@ impl<'a> WaitLoop<'a> {
         let (ahead, place, kept_until) = self.attempt.place_behind()?;
         let (wish, channel) = (handoff_request(request), self.attempt.channel(self.at));
         let follower = self.waiter.follower(place, kept_until, wish, &channel)?;
-        let following = request.local.followers.follow(ahead, follower);
+        let following = request.local.rare().followers.follow(ahead, follower);
         request.core.watch_followers(&request.local);
         Some(following)
     }
@@ -127,7 +127,7 @@ struct ServerQueue {
 
 /// Begins to send the heartbeats of this queue, if there are enough waiters and no task does so.
 fn send_heartbeats(request: &LockRequest) {
-    if !request.local.heartbeats.begin() {
+    if !request.local.rare().heartbeats.begin() {
         return;
     }
     let queue = ServerQueue {
@@ -147,7 +147,7 @@ fn send_heartbeats(request: &LockRequest) {
             let (Some(core), Some(local)) = (core.upgrade(), local.upgrade()) else {
                 return;
             };
-            let Some(places) = local.heartbeats.places() else {
+            let Some(places) = local.rare().heartbeats.places() else {
                 return;
             };
             for places in places.chunks(PLACES_MAX) {
@@ -178,6 +178,7 @@ impl ServerQueue {
         };
         if let Ok(answers) = reply::heartbeats(&answer.value, places.len()) {
             local
+                .rare()
                 .heartbeats
                 .answered(places, &answers, answer.sent, moved);
         }

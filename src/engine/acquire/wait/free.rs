@@ -12,7 +12,7 @@ impl WaitLoop<'_> {
         let (request, now) = (self.request(), self.clock().now());
         let local = &request.local;
         let is_ours =
-            request.options.owner.is_some() || !local.holds.is_empty() || local.may_be_sticky();
+            request.options.owner.is_some() || !local.holds.is_empty() || local.is_sticky();
         let (Some(place), Some(restore)) = (&self.place, self.attempt.plain(now)) else {
             return Ok(Step::Untried);
         };
