@@ -25,8 +25,6 @@ use crate::api::holder::Owner;
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
     count: AtomicU64,
-    /// How many messages of the server reported the end of a hold that kept out all others, or of a wait for one.
-    ends: AtomicU64,
     /// How many tasks wait, as most hints have no waiter. A waiter counts itself before it looks, and a hint is counted
     /// before this is read, all in one order. So at least one of the two sees the other.
     waiters: AtomicUsize,
@@ -64,17 +62,6 @@ impl Hint {
         if self.waiters.load(Ordering::SeqCst) > 0 {
             self.waiting.notify_waiters();
         }
-    }
-
-    /// Gives a hint that came as a message: a hold that kept out all others has ended, or a wait for one.
-    pub(crate) fn notify_of_end(&self) {
-        self.ends.fetch_add(1, Ordering::Release);
-        self.notify();
-    }
-
-    /// How many such messages have come.
-    pub(crate) fn ends(&self) -> u64 {
-        self.ends.load(Ordering::Acquire)
     }
 
     /// Resolves once a hint was given after `mark`. Cancel safe.

@@ -15,9 +15,7 @@ use redis::Cmd;
 use super::bound::Silence;
 use super::followers::{Followers, Heartbeats};
 use super::queue::{LocalQueue, Place};
-use super::registry::{
-    Handoff, HandoffRequest, LocalHold, LocalHolds, ReaderClass, StickySlot,
-};
+use super::registry::{Handoff, HandoffRequest, LocalHold, LocalHolds, ReaderClass, StickySlot};
 use super::subscription::{Recalls, Subscription};
 use super::turns::Turns;
 use crate::api::holder::Owner;
@@ -376,7 +374,9 @@ impl LocalLock {
         let mut state = self.state.lock();
         state.unsent_releases += 1;
         if mode == Mode::Exclusive {
-            state.turns.note_release(now.tick(), self.hint().ends());
+            state
+                .turns
+                .note_release(now.tick(), self.subscription.ends());
         }
     }
 
@@ -421,7 +421,7 @@ impl LocalLock {
 
     /// Counts a turn before an attempt. Returns whether this client backs off now.
     pub(crate) fn end_turn(&self, now: Tick) -> bool {
-        let (ends, reads) = (self.hint().ends(), self.subscription.reads());
+        let (ends, reads) = (self.subscription.ends(), self.subscription.reads());
         let was_refused = self.was_refused_lately(now);
         let mut turns = self.turns();
         if turns.has_had_readers(reads, now) {
@@ -448,13 +448,13 @@ impl LocalLock {
 
     /// Whether this client backs off for others, and until when to wait for the next message.
     pub(crate) fn back_off_end(&self, now: Tick) -> Option<Tick> {
-        let ends = self.hint().ends();
+        let ends = self.subscription.ends();
         self.turns().back_off_end(ends, now)
     }
 
     /// This client backed off and now has the lock. Waiters elsewhere that asked in the meantime keep their places.
     pub(crate) fn begin_turn(&self, now: Tick) {
-        let ends = self.hint().ends();
+        let ends = self.subscription.ends();
         let waiting = self.queue.len().saturating_sub(1);
         self.turns().begin(ends, waiting, now);
     }

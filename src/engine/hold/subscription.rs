@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -31,15 +31,17 @@ pub(crate) struct Subscription {
     /// The last grant. Boxed: most subscriptions never have one.
     grant: Mutex<Option<Box<ReceivedGrant>>>,
     pub(crate) state: Mutex<SubscriptionState>,
-    waiters: AtomicUsize,
+    waiters: AtomicU32,
     /// Listeners on behalf of waiters that queue elsewhere.
-    listeners: AtomicUsize,
+    listeners: AtomicU32,
     /// Whether a subscription was made that no task has been asked to end.
     is_subscribed: AtomicBool,
     /// Whether a task subscribes on behalf of all listeners.
     is_subscribing: AtomicBool,
     /// After a failed subscription, no other is tried before this time.
     retry_after: AtomicU64,
+    /// How many messages reported the end of a hold that kept out all others, or of a wait for one.
+    ends: AtomicU64,
     /// How many signs there were that readers have the lock.
     reads: AtomicU64,
 }
@@ -82,15 +84,19 @@ impl Subscription {
         }
         if message == READERS_LEFT && channel.starts_with(RW_CHANNEL) {
             self.note_read();
-            self.hint.notify();
         } else {
-            self.hint.notify_of_end();
+            self.ends.fetch_add(1, Ordering::Release);
         }
+        self.hint.notify();
     }
 
     /// Notes a sign of readers: this client reads, or the last reader elsewhere has left.
     pub(crate) fn note_read(&self) {
         self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ends(&self) -> u64 {
+        self.ends.load(Ordering::Acquire)
     }
 
     pub(crate) fn reads(&self) -> u64 {
@@ -104,7 +110,7 @@ impl Subscription {
     }
 
     pub(crate) fn waiters(&self) -> usize {
-        self.waiters.load(Ordering::SeqCst)
+        self.waiters.load(Ordering::SeqCst) as usize
     }
 
     pub(crate) fn add_waiter(&self) {
@@ -242,7 +248,7 @@ mod tests {
         let subscription = Subscription::default();
         for (message, woken) in [("0", 1), ("1", 2), ("00", 2), ("", 3)] {
             subscription.on_message("channel", message.as_bytes());
-            assert_eq!(subscription.hint.ends(), woken, "{message}");
+            assert_eq!(subscription.ends(), woken, "{message}");
         }
     }
 
@@ -253,7 +259,7 @@ mod tests {
         for (message, ends) in [("0", 0), ("1", 1), ("00", 1), ("0", 1)] {
             let mark = subscription.hint.mark();
             subscription.on_message("redisson_rwlock:{x}", message.as_bytes());
-            assert_eq!(subscription.hint.ends(), ends, "{message}");
+            assert_eq!(subscription.ends(), ends, "{message}");
             assert_eq!(subscription.hint.mark() != mark, message != "00");
         }
     }
