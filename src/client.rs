@@ -8,7 +8,8 @@ use tokio::runtime::Handle;
 
 use crate::api::error::{Error, Kind, Result};
 use crate::api::options::{
-    Replication, TOKEN_RETENTION, check_give_up, check_lease, token_retention,
+    HandleOptions, Options, Replication, TOKEN_RETENTION, check_give_up, check_lease,
+    token_retention,
 };
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
@@ -50,8 +51,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub struct Client {
     core: Arc<Core>,
     key_prefix: Arc<str>,
-    /// For locks whose handle sets none.
-    replication: Option<Replication>,
+    /// Those of its handles, until they change them.
+    options: HandleOptions,
     announcer: Option<Arc<Announcer>>,
 }
 
@@ -267,7 +268,7 @@ impl Client {
         Self {
             core: Core::new("test", Timing::of_lease(lease), scripts, locals),
             key_prefix: "".into(),
-            replication: None,
+            options: Options::new().into(),
             announcer: None,
         }
     }
@@ -285,8 +286,8 @@ impl Client {
         &self.key_prefix
     }
 
-    pub(crate) fn replication(&self) -> Option<Replication> {
-        self.replication
+    pub(crate) fn options(&self) -> &HandleOptions {
+        &self.options
     }
 }
 
@@ -680,11 +681,15 @@ impl ClientBuilder {
         announce_every: Option<Duration>,
     ) -> Client {
         let core = Core::new(id, timing, scripts, locals);
+        let options = Options {
+            replication: self.replication,
+            ..Options::new()
+        };
         Client {
             announcer: announce_every.map(|every| Announcer::start(&core, every, self.label)),
             core,
             key_prefix: self.key_prefix.into(),
-            replication: self.replication,
+            options: options.into(),
         }
     }
 

@@ -382,7 +382,7 @@ impl MultiLock {
         let all = &self.0.options;
         let owner = all.owner.clone().unwrap_or_else(Owner::new);
         let request = |member: &Handle| {
-            let mut options = member.options.clone();
+            let mut options = Options::clone(&member.options);
             if all.owner.is_some() || options.owner.is_none() {
                 options.owner = Some(owner.clone());
             }
@@ -394,7 +394,7 @@ impl MultiLock {
             options.give_up = all.give_up.or(options.give_up);
             options.polled = all.polled.or(options.polled);
             options.group = all.group.or(options.group);
-            member.asking(options, operation)
+            member.asking(options.into(), operation)
         };
         self.0.members.iter().map(request).collect()
     }

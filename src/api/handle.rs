@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::api::error::{Error, Result};
 use crate::api::holder::{Busy, Holder};
-use crate::api::options::{Options, check_give_up};
+use crate::api::options::{HandleOptions, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::acquire::{self, LockRequest, QueueNumber, WaitLimit};
@@ -35,7 +35,7 @@ pub(crate) struct Handle {
     name: Result<LockName>,
     /// The client's state of the lock, from the first call on.
     local: OnceLock<CachedLock>,
-    pub(crate) options: Options,
+    pub(crate) options: HandleOptions,
     protocol: &'static dyn Protocol,
     mode: Mode,
 }
@@ -51,10 +51,7 @@ impl Handle {
             core: Arc::clone(client.core()),
             name: LockName::new(client.key_prefix(), name),
             local: OnceLock::new(),
-            options: Options {
-                replication: client.replication(),
-                ..Options::new()
-            },
+            options: client.options().clone(),
             protocol,
             mode,
         }
@@ -139,7 +136,11 @@ impl Handle {
     }
 
     /// Makes the request of a call with these options instead of the handle's.
-    pub(crate) fn asking(&self, options: Options, operation: &'static str) -> Result<LockRequest> {
+    pub(crate) fn asking(
+        &self,
+        options: HandleOptions,
+        operation: &'static str,
+    ) -> Result<LockRequest> {
         let name = self.name_for(operation)?.clone();
         let policy = options.policy(self.core.timing.lease);
         let policy = policy.map_err(|error| error.during(operation).of_lock(name.as_str()))?;

@@ -77,7 +77,7 @@ impl QuorumHandle {
                 group: self.options.group,
                 long_wait: self.options.long_wait,
             };
-            member.asking(options, operation)
+            member.asking(options.into(), operation)
         });
         let requests: Arc<[_]> = requests.collect::<Result<_>>()?;
         self.check_longest_lease(policy.lease())

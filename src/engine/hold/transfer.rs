@@ -94,10 +94,13 @@ impl Hold {
         let local = &self.local;
         let mut owner = None;
         let now = self.core.clock.now();
-        let is_handed_off = local.rare().followers.hand_off(&ahead, now, |request, place| {
-            owner.clone_from(&request.owner);
-            self.hand_off_to(request, lease, Some(place), HoldState::try_spend_pass)
-        });
+        let is_handed_off = local
+            .rare()
+            .followers
+            .hand_off(&ahead, now, |request, place| {
+                owner.clone_from(&request.owner);
+                self.hand_off_to(request, lease, Some(place), HoldState::try_spend_pass)
+            });
         if is_handed_off && let Some(owner) = owner {
             local.wake_waiters_of(&owner);
         }
