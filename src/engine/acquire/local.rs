@@ -225,11 +225,8 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
 /// The terms that a hold must meet to be handed off to this request.
 pub(super) fn handoff_request(request: &LockRequest) -> HandoffRequest {
     HandoffRequest {
-        owner: request.options.owner.clone(),
+        options: request.options.clone(),
         policy: request.policy,
-        fenced: request.options.fenced,
-        replication: request.options.replication,
-        give_up: request.give_up(),
     }
 }
 
@@ -263,7 +260,9 @@ where
     tokio::select! {
         biased;
         () = place.turn() => Ok(Turn::Head),
-        entered = another_gets_it(request, local, enter) => entered.map(Turn::Entered),
+        // Boxed: it is rare and large.
+        entered = async { Box::pin(another_gets_it(request, local, enter)).await },
+            if request.options.owner.is_some() => entered.map(Turn::Entered),
         over = local.silence.until_over(request.core.clock, bound) => match over {
             Over::NotInTime => Ok(Turn::NotInTime),
             Over::Silent(why) => Ok(Turn::Silent(why)),

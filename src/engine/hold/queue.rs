@@ -17,6 +17,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::mem;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
@@ -65,14 +66,24 @@ struct QueueState<R, T, J> {
 struct Entry<R, T, J> {
     wants: Wants<R, J>,
     is_head: bool,
-    is_asking: bool,
-    handoff: Option<T>,
-    /// It need not come until there is a hint beyond this mark, or this time is reached.
-    rest: Option<(Mark, Tick)>,
+    stage: Stage<T>,
     /// How many checks in a row it has missed since it should have come.
     missed: u32,
     /// The waker of its task, for when it reaches the head or is handed something.
     waiting: Option<Waker>,
+}
+
+/// What a waiter does.
+#[derive(Debug)]
+enum Stage<T> {
+    /// It waits for its turn, or its task is about to go on.
+    Next,
+    /// It asks the server, and is handed nothing.
+    Asking,
+    /// It need not come until there is a hint beyond this mark, or this time is reached.
+    Resting(Mark, Tick),
+    /// It was handed this.
+    Handed(T),
 }
 
 /// A place in the queue. Dropping it leaves the queue.
@@ -126,9 +137,7 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         let entry = Entry {
             wants,
             is_head: false,
-            is_asking: false,
-            handoff: None,
-            rest: None,
+            stage: Stage::Next,
             missed: 0,
             waiting: None,
         };
@@ -156,11 +165,12 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
         let Wants::Alone(Some(request)) = &head.wants else {
             return false;
         };
-        head.handoff = offer(request);
-        if head.handoff.is_some() {
-            head.wake();
-        }
-        head.handoff.is_some()
+        let Some(handoff) = offer(request) else {
+            return false;
+        };
+        head.stage = Stage::Handed(handoff);
+        head.wake();
+        true
     }
 
     /// Hands each member of a cohort, in order, the value that `offer` makes of its terms, until there is none. Skips
@@ -181,10 +191,10 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
                     .get_mut(cohort.leader)
                     .filter(|leader| leader.is_free());
                 if let Some(leader) = leader {
-                    leader.handoff = offer(&cohort.terms);
-                    if leader.handoff.is_none() {
+                    let Some(handoff) = offer(&cohort.terms) else {
                         continue;
-                    }
+                    };
+                    leader.stage = Stage::Handed(handoff);
                     woken.push(leader.waiting.take());
                 }
                 while let Some(next) = cohort.followers.first().copied()
@@ -192,7 +202,7 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
                     && let Some(handoff) = offer(&cohort.terms)
                 {
                     cohort.followers.pop_first();
-                    follower.handoff = Some(handoff);
+                    follower.stage = Stage::Handed(handoff);
                     follower.is_head = true;
                     *heads += 1;
                     woken.push(follower.waiting.take());
@@ -284,7 +294,16 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
 impl<R, T, J> Entry<R, T, J> {
     /// Whether it may be handed something.
     fn is_free(&self) -> bool {
-        !self.is_asking && self.handoff.is_none()
+        matches!(self.stage, Stage::Next | Stage::Resting(..))
+    }
+
+    /// Takes out what it was handed.
+    fn take_handoff(&mut self) -> Option<T> {
+        match mem::replace(&mut self.stage, Stage::Next) {
+            Stage::Handed(handoff) => return Some(handoff),
+            other => self.stage = other,
+        }
+        None
     }
 
     fn wake(&mut self) {
@@ -303,10 +322,10 @@ impl<R, T, J> Entry<R, T, J> {
 
     /// Checks on one head. True if it has been missing for long enough.
     fn is_missing(&mut self, seen: Mark, now: Tick) -> bool {
-        let may_rest = self
-            .rest
-            .is_some_and(|(mark, until)| mark == seen && now < until);
-        if may_rest && self.handoff.is_none() {
+        if let Stage::Resting(mark, until) = self.stage
+            && mark == seen
+            && now < until
+        {
             return false;
         }
         self.missed += 1;
@@ -365,7 +384,10 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
         }
         let entry = self.places.get_mut(number);
         entry.is_some_and(|entry| {
-            (entry.missed, entry.rest) = (0, None);
+            entry.missed = 0;
+            if let Stage::Resting(..) = entry.stage {
+                entry.stage = Stage::Next;
+            }
             entry.is_head
         })
     }
@@ -379,8 +401,8 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
     /// Passes over a head that does not come. Returns the value that it had been handed, which is for others now.
     fn skip(&mut self, number: u64) -> Option<T> {
         let mut entry = self.leave(number)?;
-        let handoff = entry.handoff.take();
-        (entry.is_head, entry.is_asking, entry.missed) = (false, false, 0);
+        let handoff = entry.take_handoff();
+        (entry.is_head, entry.stage, entry.missed) = (false, Stage::Next, 0);
         self.absent.insert(number, entry);
         handoff
     }
@@ -448,7 +470,7 @@ impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
     pub(crate) async fn handed_off(&self) {
         let handed_off = |context: &mut Context<'_>| {
             self.with(|entry| {
-                if entry.handoff.is_some() {
+                if let Stage::Handed(_) = entry.stage {
                     return Poll::Ready(());
                 }
                 entry.wait(context);
@@ -460,7 +482,7 @@ impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
 
     /// Takes out the value that it was handed.
     pub(crate) fn take_handoff(&self) -> Option<T> {
-        self.with(|entry| entry.handoff.take())
+        self.with(Entry::take_handoff)
     }
 
     /// As [`begin_attempt`](Self::begin_attempt), if there is no other place and nothing was handed to this one.
@@ -468,17 +490,21 @@ impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
         let mut state = self.queue.0.lock();
         let is_alone = state.places.len() == 1 && state.absent.is_empty();
         let entry = state.entry(self.number);
-        entry.is_asking = is_alone && entry.is_head && entry.handoff.is_none();
-        entry.is_asking
+        let may_ask = is_alone && entry.is_head && entry.is_free();
+        if may_ask {
+            entry.stage = Stage::Asking;
+        }
+        may_ask
     }
 
     /// Takes out the value that it was handed. If there is none, it asks the server now, and is handed nothing until
     /// it rests again.
     pub(crate) fn begin_attempt(&self) -> Option<T> {
         self.with(|entry| {
-            let handoff = entry.handoff.take();
-            entry.is_asking = handoff.is_none();
-            entry.rest = None;
+            let handoff = entry.take_handoff();
+            if handoff.is_none() {
+                entry.stage = Stage::Asking;
+            }
             handoff
         })
     }
@@ -486,8 +512,9 @@ impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
     /// Ends its request to the server. It need not come until there is a hint beyond `seen`, or `until` is reached.
     pub(crate) fn rest(&self, seen: Mark, until: Tick) {
         self.with(|entry| {
-            entry.is_asking = false;
-            entry.rest = Some((seen, until));
+            if !matches!(entry.stage, Stage::Handed(_)) {
+                entry.stage = Stage::Resting(seen, until);
+            }
         });
     }
 

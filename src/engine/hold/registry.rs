@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::share_lease::ShareLease;
 use crate::api::holder::Owner;
 use crate::api::loss::{Losable, LostReason};
-use crate::api::options::{LeasePolicy, Replication};
+use crate::api::options::{HandleOptions, LeasePolicy, Replication};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
@@ -174,11 +174,8 @@ pub(crate) fn known<H: LocalHold>(hold: Arc<dyn LocalHold>) -> Option<Arc<H>> {
 /// A waiter's request for a hand-off.
 #[derive(Clone, Debug)]
 pub(crate) struct HandoffRequest {
-    pub(crate) owner: Option<Owner>,
+    pub(crate) options: HandleOptions,
     pub(crate) policy: LeasePolicy,
-    pub(crate) fenced: bool,
-    pub(crate) replication: Option<Replication>,
-    pub(crate) give_up: Duration,
 }
 
 /// A share on its way to another task: the only share of an exclusive hold, or a reader's share.
@@ -395,6 +392,7 @@ impl StickySlot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::options::Options;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     const LEASE: ShareLease = ShareLease::Renewed(Duration::from_secs(30));
@@ -436,8 +434,8 @@ mod tests {
             lease: ShareLease,
             request: &HandoffRequest,
         ) -> Option<Handoff> {
-            let owner = request.owner.clone().unwrap();
-            (!request.fenced).then(|| Handoff::new(self, owner, Mode::Exclusive, lease))
+            let owner = request.options.owner.clone().unwrap();
+            (!request.options.fenced).then(|| Handoff::new(self, owner, Mode::Exclusive, lease))
         }
     }
 
@@ -469,12 +467,14 @@ mod tests {
     fn what_is_passed_on_is_the_next_ones_and_else_it_is_given_back() {
         let (owner, next) = (Owner::new(), Owner::new());
         for fenced in [false, true] {
-            let request = HandoffRequest {
+            let options = Options {
                 owner: Some(next.clone()),
-                policy: LeasePolicy::Renewed(Duration::from_secs(30)),
                 fenced,
-                replication: None,
-                give_up: Duration::from_secs(1),
+                ..Options::new()
+            };
+            let request = HandoffRequest {
+                options: options.into(),
+                policy: LeasePolicy::Renewed(Duration::from_secs(30)),
             };
             let (hold, handoff) = handed_off(&owner);
             let passed_on = handoff.pass_on(&request);

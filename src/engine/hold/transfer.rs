@@ -49,7 +49,7 @@ impl Hold {
         let local = &self.local;
         let mut owner = None;
         let is_handed_off = local.queue.hand_off(|request| {
-            owner.clone_from(&request.owner);
+            owner.clone_from(&request.options.owner);
             self.hand_off_to(request, lease, None, |_, now| {
                 local.turns().try_spend_handoff(now)
             })
@@ -72,7 +72,7 @@ impl Hold {
         let _nothing_under_way = self.begin_operation()?;
         // Its span is the bound for the sake of others.
         let handoff = self.hand_off_to(request, lease, None, |_, _| true)?;
-        if let Some(owner) = &request.owner {
+        if let Some(owner) = &request.options.owner {
             self.local.wake_waiters_of(owner);
         }
         Some(handoff)
@@ -98,7 +98,7 @@ impl Hold {
             .rare()
             .followers
             .hand_off(&ahead, now, |request, place| {
-                owner.clone_from(&request.owner);
+                owner.clone_from(&request.options.owner);
                 self.hand_off_to(request, lease, Some(place), HoldState::try_spend_pass)
             });
         if is_handed_off && let Some(owner) = owner {
@@ -137,19 +137,19 @@ impl Hold {
     ) -> Option<Handoff> {
         let now = self.core.clock.now();
         let mut state = self.state();
-        if !state.can_hand_off(now, lease, request.policy, request.fenced)
-            || request.replication != self.replication
+        if !state.can_hand_off(now, lease, request.policy, request.options.fenced)
+            || request.options.replication != self.replication
             || !self.is_alone()
             || !may_go_on(&mut state, now)
         {
             return None;
         }
-        let owner = request.owner.clone().unwrap_or_else(Owner::new);
+        let owner = request.options.owner.clone().unwrap_or_else(Owner::new);
         let after = ShareLease::of(request.policy, now, now);
         let next = NextOwner {
             owner: owner.clone(),
-            fenced: request.fenced,
-            give_up: request.give_up,
+            fenced: request.options.fenced,
+            give_up: request.options.give_up.unwrap_or(self.core.timing.give_up),
             before: lease,
             after,
             place,

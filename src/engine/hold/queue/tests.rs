@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::api::options::LeasePolicy;
+use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;
 use crate::engine::hint::Hint;
 use crate::engine::hold::Share;
@@ -445,11 +445,8 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     let (local, guard) = held(&client).await;
     let holder = guard.owner().clone();
     let request = HandoffRequest {
-        owner: None,
+        options: Options::new().into(),
         policy: LeasePolicy::Renewed(LEASE),
-        fenced: false,
-        replication: None,
-        give_up: Duration::MAX,
     };
     let mut places: Vec<_> = (0..4)
         .map(|_| local.queue.push(Mode::Exclusive, Some(request.clone())))
@@ -555,7 +552,7 @@ fn pass_over_in_model(seen: &mut [Seen<'_>]) {
         return;
     }
     for place in seen.iter_mut().filter(|place| place.is_head) {
-        if !place.rests || place.has_given {
+        if !place.rests {
             (place.is_head, place.is_asking, place.has_given) = (false, false, false);
             place.is_absent = true;
         }
@@ -629,7 +626,7 @@ async fn it_does_what_a_simple_model_does() {
                 }
                 _ => {
                     rest(&one.place);
-                    (one.is_asking, one.rests) = (false, true);
+                    (one.is_asking, one.rests) = (false, !one.has_given);
                 }
             }
         }
@@ -646,7 +643,8 @@ async fn it_does_what_a_simple_model_does() {
         let left = offer(&queue, spare.pop().expect("few are given at once"));
         assert_eq!(left.is_none(), takes, "step {step}");
         if let Some(head) = head {
-            head.has_given = true;
+            // It has to come for that.
+            (head.has_given, head.rests) = (true, false);
             given += 1;
         }
         spare.extend(left);
