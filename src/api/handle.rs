@@ -194,8 +194,9 @@ impl Handle {
         let call = pin!(acquire::one(&request, wait, began));
         let (place, busy) = (|| place_of(&request), || self.refused("lock"));
         let waited = Waited(|| self.waiters(), place, busy);
-        let call = pin!(self.lock_call(began).told_if_long(wait, waited, call));
-        self.recorded(&request, began, call).await
+        let lock_call = self.lock_call(began);
+        let call = pin!(lock_call.told_if_long(wait, waited, call));
+        self.recorded(&request, &lock_call, call).await
     }
 
     fn lock_call(&self, began: Tick) -> LockCall<'_> {
@@ -212,13 +213,13 @@ impl Handle {
     async fn recorded(
         &self,
         request: &LockRequest,
-        began: Tick,
+        lock_call: &LockCall<'_>,
         call: impl Future<Output = Result<Option<Share>>>,
     ) -> Result<Option<Share>> {
         // A grant that replicas have to confirm counts only after that.
         let is_final = self.options.replication.is_none();
         let granted = |share: &Share| share.since().filter(|_| is_final);
-        let (ended, timed) = self.lock_call(began).recorded(granted, call).await;
+        let (ended, timed) = lock_call.recorded(granted, call).await;
         Ok(ended?.map(|mut share| {
             share.time(timed);
             share.guarded(request.kept_until(), request.sticky())
@@ -236,7 +237,9 @@ impl Handle {
             let tried = acquire::one_or_remaining(&request, began).await?;
             Ok(tried.map_err(|lease| remaining = lease).ok())
         });
-        let share = self.recorded(&request, began, tried).await?;
+        let share = self
+            .recorded(&request, &self.lock_call(began), tried)
+            .await?;
         Ok(share.ok_or(remaining))
     }
 

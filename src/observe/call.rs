@@ -48,7 +48,7 @@ pub(crate) struct Waited<W, P, B>(pub(crate) W, pub(crate) P, pub(crate) B);
 impl LockCall<'_> {
     /// Drives the call, and reports it to the observer of the client if it waits for long.
     pub(crate) async fn told_if_long<T, P, B>(
-        self,
+        &self,
         wait: WaitLimit,
         waited: Waited<impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
         mut call: Pin<&mut impl Future<Output = T>>,
@@ -107,7 +107,7 @@ impl LockCall<'_> {
 
     /// Reports the waits for the lock; the longest began then. Asks for the place and the holder in one round trip.
     async fn tell_long<P, B>(
-        self,
+        &self,
         began: Tick,
         Waited(waiters, place, busy): &Waited<impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
     ) where
@@ -128,7 +128,7 @@ impl LockCall<'_> {
     /// Drives the call in a span, and notes its end. `granted` says when it got the lock, if that is known. If it did
     /// and calls are timed, this returns the timer to keep beside the guard, and the time of the grant.
     pub(crate) async fn recorded<T>(
-        self,
+        &self,
         granted: impl FnOnce(&T) -> Option<Tick>,
         call: impl Future<Output = Result<Option<T>>>,
     ) -> (Result<Option<T>>, Option<(HoldTimer, Tick)>) {
@@ -155,7 +155,7 @@ impl LockCall<'_> {
 
     /// Drives the call in a span of its own.
     #[cfg(feature = "tracing")]
-    async fn in_span<T>(self, call: impl Future<Output = Result<Option<T>>>) -> Result<Option<T>> {
+    async fn in_span<T>(&self, call: impl Future<Output = Result<Option<T>>>) -> Result<Option<T>> {
         let group = self.options.group;
         let span = debug_span!(
             target: "lockset", "lockset.acquire",
@@ -178,7 +178,7 @@ impl LockCall<'_> {
 
     /// As [`recorded`](Self::recorded), with a timer for a guard that ends it when it is dropped.
     pub(crate) async fn guarded<T>(
-        self,
+        &self,
         call: impl Future<Output = Result<Option<T>>>,
     ) -> Result<Option<(T, GuardTimer)>> {
         let (ended, timed) = self.recorded(|_| None, call).await;
@@ -190,7 +190,7 @@ impl LockCall<'_> {
 
 /// A call that has not ended. If it is dropped, it was cancelled.
 struct CallEnd<'a> {
-    call: LockCall<'a>,
+    call: &'a LockCall<'a>,
     is_timed: bool,
     is_noted: bool,
 }
@@ -204,12 +204,10 @@ impl CallEnd<'_> {
         at: impl FnOnce() -> Option<Tick>,
     ) -> Option<(HoldTimer, Tick)> {
         self.is_noted = true;
-        let (
-            LockCall {
-                core, kind, began, ..
-            },
-            group,
-        ) = (self.call, self.call.options.group);
+        let LockCall {
+            core, kind, began, ..
+        } = *self.call;
+        let group = self.call.options.group;
         let ended = self
             .is_timed
             .then(|| at().unwrap_or_else(|| core.clock.now()));

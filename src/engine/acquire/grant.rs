@@ -42,7 +42,7 @@ use crate::script::{Call, catalog};
 
 /// One new holder id for each lock.
 pub(super) struct Holders<'a> {
-    requests: Requests<'a>,
+    pub(super) requests: Requests<'a>,
     /// The number in each holder id, and the id itself.
     ids: Few<(u64, HolderId)>,
     /// The lane of an attempt with an unknown outcome.

@@ -48,22 +48,27 @@ pub(crate) async fn one(
     let bound = bound(requests, wait, began);
     let mut expired = ExpiredGrants::default();
     loop {
-        let entered = reenter(request, &bound).await?;
-        if entered.is_none() && request.local.joinable_read().is_some() {
-            // Joining needs no wait, so a task that keeps joining has to let other tasks run.
-            consume_budget().await;
+        let mut share = entered_or_joined(request, &bound).await?;
+        if share.is_none()
+            && let Attempted::Granted(mut shares) = all(requests, wait, &bound).await?
+        {
+            share = shares.pop();
         }
-        let share = match entered.or_else(|| join(request, None)) {
-            None => match all(requests, wait, &bound).await? {
-                Attempted::Granted(mut shares) => shares.pop(),
-                Attempted::Refused { .. } => None,
-            },
-            share => share,
-        };
         if !expired.must_retry(share.iter().map(|share| (request, share)))? {
             return Ok(share);
         }
     }
+}
+
+/// Enters the lock again, or joins the hold of another reader, if that needs no place in a queue.
+async fn entered_or_joined(request: &LockRequest, bound: &Bound) -> Result<Option<Share>> {
+    let entered = reenter(request, bound).await?;
+    if entered.is_some() || request.local.joinable_read().is_none() {
+        return Ok(entered);
+    }
+    // Joining needs no wait, so a task that keeps joining has to let other tasks run.
+    consume_budget().await;
+    Ok(join(request, None))
 }
 
 /// Takes all of these locks, or none. All must be of one client and on one server, and each lock is named once.
@@ -103,7 +108,6 @@ async fn once(requests: Requests<'_>) -> Result<Attempted> {
 
 /// A call that waits for one lock after another, in the local queue of each and in its queue at the server.
 struct WaitLoop<'a> {
-    requests: Requests<'a>,
     /// Dropped before `place`, so that the next waiter to ask finds that this attempt is being undone.
     attempt: Attempt<'a>,
     waiter: Waiter<'a>,
@@ -146,7 +150,6 @@ enum Step {
 impl<'a> WaitLoop<'a> {
     fn new(requests: Requests<'a>) -> Self {
         Self {
-            requests,
             attempt: Attempt::waiting(requests, requests.bound.deadline()),
             place: take_place(requests, 0),
             waiter: Waiter::new(&requests.all[0], &requests.all[0].local),
@@ -191,8 +194,8 @@ impl<'a> WaitLoop<'a> {
     /// Counts the call as waiting, once: it did not get the lock at once.
     fn count_wait(&mut self) {
         if self.counted.is_none() {
-            let group = self.requests.all[0].options.group;
-            let observed = self.requests.core().observed();
+            let group = self.requests().all[0].options.group;
+            let observed = self.requests().core().observed();
             self.counted = Some(CountedWait::begin(observed, group));
         }
     }
@@ -215,7 +218,7 @@ impl<'a> WaitLoop<'a> {
             self.request().ensure_open()?;
         }
         let end = self.begin_asking(now)?;
-        let asked = self.requests.releases_sent(end, now).await;
+        let asked = self.requests().releases_sent(end, now).await;
         let marks = if has_backed_off {
             // The answer will cover the messages that have come so far.
             self.waiter.marks_after_messages(marks)
@@ -228,10 +231,11 @@ impl<'a> WaitLoop<'a> {
         }
         self.asked_at = asked;
         let outcome = self.ask(asked, end).await?;
-        match self.answered(outcome, has_backed_off) {
-            Ok(step) => Ok(step),
-            Err(remaining) => self.sleep(marks, remaining).await,
-        }
+        let remaining = match self.answered(outcome, has_backed_off) {
+            Ok(step) => return Ok(step),
+            Err(remaining) => remaining,
+        };
+        self.sleep(marks, remaining).await
     }
 
     /// Goes on with the server's answer to the attempt. If this lock was refused, returns the rest of the holder's lease.
@@ -268,7 +272,7 @@ impl<'a> WaitLoop<'a> {
         let Some(place) = &self.place else {
             return Ok(None);
         };
-        let (requests, at) = (self.requests, self.at);
+        let (requests, at) = (self.requests(), self.at);
         let enter = || owned_or_joined(requests, at, Some(place));
         match turn(self.request(), self.local(), place, requests.bound, enter).await? {
             Turn::Head => Ok(None),
@@ -287,15 +291,15 @@ impl<'a> WaitLoop<'a> {
             return Ok(Some(step));
         }
         let place = self.place.as_ref();
-        if let Some(outcome) = owned_or_joined(self.requests, self.at, place).await? {
+        if let Some(outcome) = owned_or_joined(self.requests(), self.at, place).await? {
             return Ok(Some(Step::Ended(outcome)));
         }
-        if let Some(outcome) = take_sticky(self.requests, true)? {
+        if let Some(outcome) = take_sticky(self.requests(), true)? {
             self.silence().end();
             return Ok(Some(Step::Ended(outcome)));
         }
-        end_deferrals_for_readers(self.requests);
-        let Some((held, until)) = held_here(self.requests, self.at) else {
+        end_deferrals_for_readers(self.requests());
+        let Some((held, until)) = held_here(self.requests(), self.at) else {
             return Ok(self.wait_for_readers(marks).await);
         };
         let now = self.clock().now();
@@ -331,7 +335,7 @@ impl<'a> WaitLoop<'a> {
     /// # Errors
     /// If the calls that asked before it have had no answer for as long as this call may go on.
     fn begin_asking(&self, now: Tick) -> Result<Tick> {
-        let bound = self.requests.bound;
+        let bound = self.requests().bound;
         let (silent_since, why) = self.silence().begin_asking(now, bound);
         if why.is_some() {
             return Err(self.request().silent(why));
@@ -361,7 +365,7 @@ impl<'a> WaitLoop<'a> {
                 }
             }
         }
-        let budget = self.requests.bound.call_budget_until(end);
+        let budget = self.requests().bound.call_budget_until(end);
         if let Some(restore) = self.attempt.plain(now) {
             if let Some(outcome) = self.attempt.ask_plainly(restore, now, budget).await? {
                 return Ok(outcome);
@@ -383,14 +387,15 @@ impl<'a> WaitLoop<'a> {
         self.count_wait();
         if !std::mem::replace(&mut self.has_recalled, true) {
             recall_holder(
-                self.requests.core(),
+                self.requests().core(),
                 self.local(),
                 self.request().name.key(),
             );
         }
         self.waiter.rest(marks, self.place.as_ref(), time);
-        let mut following = self.follow();
-        if self.must_subscribe(following.as_ref()) {
+        // Boxed here and below: only waiters of a queue at the server have one.
+        let mut following = self.follow().map(Box::new);
+        if self.must_subscribe(following.as_deref()) {
             // Asks once more, behind the subscription: a release in between would be missed.
             self.lane = Lane::Push;
             let handed = self.end_following(following.take())?;
@@ -399,11 +404,11 @@ impl<'a> WaitLoop<'a> {
         (self.has_recalled, self.has_retried) = (false, false);
         self.moves_in_a_row = 0;
         self.sleeps = self.sleeps.saturating_add(1);
-        let kept_place = self.keep_place(following.as_ref());
+        let kept_place = self.keep_place(following.as_deref()).map(Box::new);
         let mut time = time;
         loop {
             let woken = self.waiter.wait(marks, self.place.as_ref(), time).await;
-            if let Some(later) = self.rest_longer(kept_place.as_ref(), following.as_ref())
+            if let Some(later) = self.rest_longer(kept_place.as_deref(), following.as_deref())
                 && matches!(woken, Woken::Timer)
             {
                 time = later;
@@ -437,7 +442,7 @@ impl<'a> WaitLoop<'a> {
                     marks = self.waiter.marks_but_messages(marks);
                     self.request().ensure_open()?;
                     let place = self.place.as_ref();
-                    if let Some(outcome) = owned_or_joined(self.requests, self.at, place).await? {
+                    if let Some(outcome) = owned_or_joined(self.requests(), self.at, place).await? {
                         return Ok(Step::Ended(outcome));
                     }
                     continue;
@@ -452,15 +457,19 @@ impl<'a> WaitLoop<'a> {
         // A call never waits for one place while it has another.
         self.place = None;
         self.request().queued.clear();
-        self.place = take_place(self.requests, at);
+        self.place = take_place(self.requests(), at);
         (self.has_recalled, self.has_retried) = (false, false);
         (self.at, self.lane) = (at, lane);
         self.waiter = Waiter::new(self.request(), self.local());
         self.own_silence = Silence::default();
     }
 
+    fn requests(&self) -> Requests<'a> {
+        self.attempt.requests()
+    }
+
     fn request(&self) -> &'a LockRequest {
-        &self.requests.all[self.at]
+        &self.requests().all[self.at]
     }
 
     fn local(&self) -> &'a Arc<LocalLock> {
@@ -476,11 +485,11 @@ impl<'a> WaitLoop<'a> {
     }
 
     fn clock(&self) -> Clock {
-        self.requests.core().clock
+        self.requests().core().clock
     }
 
     fn deadline(&self) -> Option<Tick> {
-        self.requests.bound.deadline()
+        self.requests().bound.deadline()
     }
 
     fn refused(&self) -> Attempted {

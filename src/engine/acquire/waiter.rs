@@ -163,9 +163,12 @@ impl<'a> Waiter<'a> {
                 None => std::future::pending().await,
             }
         };
+        // Boxed: it is rare and large.
         let owner_waiters = async {
             match (self.owner_waiters(), marks.owner_waiters) {
-                (Some(owner_waiters), Some(mark)) => owner_waiters.changed_since(mark).await,
+                (Some(owner_waiters), Some(mark)) => {
+                    Box::pin(owner_waiters.changed_since(mark)).await
+                }
                 _ => std::future::pending().await,
             }
         };

@@ -30,7 +30,7 @@ const ASKS_EVERY: Duration = Duration::from_secs(60);
 impl<'a> WaitLoop<'a> {
     /// Lists this waiter, which rests now, behind the place or hold directly ahead of it.
     pub(super) fn follow(&self) -> Option<Following<'a>> {
-        let [request] = self.requests.all else {
+        let [request] = self.requests().all else {
             return None;
         };
         let options = &request.options;
@@ -62,7 +62,7 @@ impl<'a> WaitLoop<'a> {
     /// Lists this waiter, which rests now, among the waiters whose places one script keeps. Not if it has to ask to learn
     /// of its turn.
     pub(super) fn keep_place(&self, following: Option<&Following<'_>>) -> Option<KeptPlace<'a>> {
-        let [request] = self.requests.all else {
+        let [request] = self.requests().all else {
             return None;
         };
         let is_told = self.waiter.is_listening(&self.attempt.channel(self.at))
@@ -100,9 +100,9 @@ impl<'a> WaitLoop<'a> {
     /// task did not come, the place is gone with it.
     pub(super) fn end_following(
         &mut self,
-        following: Option<Following<'_>>,
+        following: Option<Box<Following<'_>>>,
     ) -> Result<Option<Step>> {
-        let share = match following.map(Following::end) {
+        let share = match following.map(|following| following.end()) {
             None | Some(Handed::Nothing) => return Ok(None),
             Some(Handed::Lock { handoff, .. }) => take_over(self.request(), handoff)?,
             Some(Handed::Withdrawn) => None,

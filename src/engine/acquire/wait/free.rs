@@ -22,16 +22,17 @@ impl WaitLoop<'_> {
         request.ensure_open()?;
         let marks = self.waiter.marks();
         let budget = self
-            .requests
+            .requests()
             .bound
             .call_budget_until(self.begin_asking(now)?);
         self.asked_at = now;
         let Some(outcome) = self.attempt.ask_plainly(restore, now, budget).await? else {
             return Ok(Step::Untried);
         };
-        match self.answered(outcome, false) {
-            Ok(step) => Ok(step),
-            Err(remaining) => self.sleep(marks, remaining).await,
-        }
+        let remaining = match self.answered(outcome, false) {
+            Ok(step) => return Ok(step),
+            Err(remaining) => remaining,
+        };
+        self.sleep(marks, remaining).await
     }
 }
