@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -20,23 +21,34 @@ const JUMP_MIN: Duration = Duration::from_millis(20);
 
 /// The reading of the clocks at their origin, the start of the machine or of the process: 36 years. A server may have
 /// been up for longer than that, so instants before the origin need a tick too.
-const ORIGIN: Tick = Tick(1 << 60);
+const ORIGIN: Tick = Tick::at(1 << 60);
 
-/// An instant of the engine's clock, in nanoseconds since an arbitrary origin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Tick(u64);
+/// An instant of the engine's clock, in nanoseconds since an arbitrary origin. One more is stored: without a zero, an
+/// optional instant takes no more memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Tick(NonZeroU64);
+
+impl Default for Tick {
+    fn default() -> Self {
+        Self::ZERO
+    }
+}
 
 impl Tick {
-    pub(crate) const ZERO: Self = Self(0);
-    pub(crate) const NEVER: Self = Self(u64::MAX);
+    pub(crate) const ZERO: Self = Self::at(0);
+    pub(crate) const NEVER: Self = Self(NonZeroU64::MAX);
+
+    const fn at(nanos: u64) -> Self {
+        Self(NonZeroU64::MIN.saturating_add(nanos))
+    }
 
     #[cfg(test)]
     pub(crate) fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self::at(nanos)
     }
 
     pub(crate) fn nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// The instant `span` later; saturates at [`Tick::NEVER`].
@@ -49,10 +61,8 @@ impl Tick {
 
     /// The instant `span` earlier; saturates at [`Tick::ZERO`].
     pub(crate) fn before(self, span: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Self::at(self.nanos().saturating_sub(span))
     }
 
     /// Rounds down to a grid that is shared by all spans of about this `grain`: the largest power of two of nanoseconds
@@ -60,14 +70,14 @@ impl Tick {
     pub(crate) fn rounded_down(self, grain: Duration) -> Self {
         let grain = u64::try_from(grain.as_nanos()).unwrap_or(u64::MAX);
         match grain.checked_ilog2() {
-            Some(bits) => Self(self.0 >> bits << bits),
+            Some(bits) => Self::at(self.nanos() >> bits << bits),
             None => self,
         }
     }
 
     /// The time from `self` to `later`; zero if `later` is not later.
     pub(crate) fn until(self, later: Self) -> Duration {
-        Duration::from_nanos(later.0.saturating_sub(self.0))
+        Duration::from_nanos(later.nanos().saturating_sub(self.nanos()))
     }
 }
 
@@ -103,7 +113,7 @@ impl Clock {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn of_runtime() -> Self {
         // Unit tests count from zero.
-        let start = if cfg!(test) { 0 } else { ORIGIN.0 };
+        let start = if cfg!(test) { 0 } else { ORIGIN.nanos() };
         Self::Runtime(
             tokio::time::Instant::now(),
             Box::leak(Box::new(start.into())),
@@ -135,7 +145,7 @@ impl Clock {
             #[cfg(any(test, feature = "testing"))]
             Self::Runtime(origin, ahead) => {
                 let ahead = ahead.load(std::sync::atomic::Ordering::Relaxed);
-                Tick(ahead).after(origin.elapsed())
+                Tick::at(ahead).after(origin.elapsed())
             }
         }
     }
@@ -194,7 +204,8 @@ impl Pace {
 fn system_now() -> Tick {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     // Both parts are non-negative for a boot-time clock.
-    Tick(ORIGIN.0 + now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
+    let nanos = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
+    Tick::at(ORIGIN.nanos() + nanos)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -253,9 +264,9 @@ mod tests {
     fn instants_of_one_grain_are_rounded_to_one() {
         let grain = Duration::from_nanos(1_500);
         for (at, rounded) in [(0, 0), (1_023, 0), (1_024, 1_024), (2_047, 1_024)] {
-            assert_eq!(Tick(at).rounded_down(grain), Tick(rounded));
+            assert_eq!(Tick::at(at).rounded_down(grain), Tick::at(rounded));
         }
-        assert_eq!(Tick(7).rounded_down(Duration::ZERO), Tick(7));
+        assert_eq!(Tick::at(7).rounded_down(Duration::ZERO), Tick::at(7));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! So one of the two sees the other, and a grant wakes no waiter of other owners.
 
 use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -65,16 +66,19 @@ impl Hint {
     }
 
     /// Resolves once a hint was given after `mark`. Cancel safe.
-    pub(crate) async fn changed_since(&self, mark: Mark) {
-        let _waits = WaiterCount::begin(&self.waiters);
-        loop {
-            let woken = self.waiting.notified();
-            tokio::pin!(woken);
-            woken.as_mut().enable();
-            if self.mark() != mark {
-                return;
+    pub(crate) fn changed_since(&self, mark: Mark) -> impl Future<Output = ()> + Send {
+        // Not an `async fn`, which would store its arguments twice in each waiter.
+        let waits = WaiterCount::begin(&self.waiters);
+        async move {
+            let _waits = &waits;
+            loop {
+                let mut woken = pin!(self.waiting.notified());
+                woken.as_mut().enable();
+                if self.mark() != mark {
+                    return;
+                }
+                woken.await;
             }
-            woken.await;
         }
     }
 }
@@ -134,8 +138,8 @@ impl<T> Arrival<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     is_under_way: AtomicBool,
-    /// Signalled at the end of an operation.
-    ended: Hint,
+    /// Signalled at the end of an operation, and at each other change of what the operations are about.
+    pub(crate) changed: Hint,
 }
 
 /// An operation that ends when this is dropped.
@@ -152,17 +156,17 @@ impl Operations {
     /// Ends the operation that is under way.
     pub(crate) fn end(&self) {
         self.is_under_way.store(false, Ordering::Release);
-        self.ended.notify();
+        self.changed.notify();
     }
 
     /// Resolves when no operation is under way. The next may have begun by then. Cancel safe.
     pub(crate) async fn ended(&self) {
         loop {
-            let mark = self.ended.mark();
+            let mark = self.changed.mark();
             if !self.is_under_way.load(Ordering::Acquire) {
                 return;
             }
-            self.ended.changed_since(mark).await;
+            self.changed.changed_since(mark).await;
         }
     }
 }

@@ -89,7 +89,7 @@ impl Hold {
     pub(super) async fn confirmed(&self, operation: &'static str) -> Result<()> {
         let budget = self.call_budget();
         loop {
-            let mark = self.changed.mark();
+            let mark = self.operations.changed.mark();
             if let Some(reason) = self.expire_if_due() {
                 return Err(self.not_held(operation, reason));
             }
@@ -102,7 +102,7 @@ impl Hold {
             };
             tokio::select! {
                 biased;
-                () = self.changed.changed_since(mark) => {}
+                () = self.operations.changed.changed_since(mark) => {}
                 () = self.core.clock.sleep_until(end) => {}
                 () = self.core.clock.sleep_until(budget.deadline) => {
                     let message = "no answer yet to whether the server still has it, after it was out of reach; \

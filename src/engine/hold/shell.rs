@@ -53,10 +53,8 @@ pub(crate) struct Hold {
     /// The number in the holder id under which it is kept at the server.
     pub(super) kept_number: OnceLock<u64>,
     state: Mutex<HoldState>,
-    /// The operations that change it at the server.
+    /// The operations that change it at the server. Their hint is also given when the hold ends or its deadline moves.
     pub(super) operations: Operations,
-    /// Signalled when the hold ends or its deadline moves.
-    pub(super) changed: Hint,
     /// The listeners to notify if it is lost.
     loss_listeners: Mutex<Few<Weak<dyn LossListener>>>,
 }
@@ -111,7 +109,6 @@ impl Hold {
             kept_number: OnceLock::new(),
             state: Mutex::new(state),
             operations: Operations::default(),
-            changed: Hint::default(),
             loss_listeners: Mutex::default(),
         });
         let by = if hold.is_handover {
@@ -205,7 +202,7 @@ impl Hold {
             self.local.wake_waiters();
         }
         if effects.wakes_guards || is_over {
-            self.changed.notify();
+            self.operations.changed.notify();
         }
         if let Some(reason) = effects.lost() {
             self.end_at_server(reason);
@@ -335,7 +332,7 @@ impl SharedHold for Hold {
     }
 
     fn changed(&self) -> &Hint {
-        &self.changed
+        &self.operations.changed
     }
 
     fn loss_at(&self, now: Tick) -> Option<LostReason> {
@@ -387,7 +384,7 @@ impl Leased for Hold {
     }
 
     fn wake(&self) {
-        self.changed.notify();
+        self.operations.changed.notify();
     }
 
     fn due(self: Arc<Self>, now: Tick) -> Due {

@@ -117,7 +117,8 @@ pub(crate) struct Turns {
     /// How many connections of others received the message of the last release.
     others: u64,
     released: Option<Released>,
-    back: Option<BackOff>,
+    /// Boxed: most clients never back off.
+    back: Option<Box<BackOff>>,
     absent: Absent,
     /// How long the server takes to answer the waiters of this client.
     trip: Duration,
@@ -150,7 +151,7 @@ struct Absent {
 }
 
 /// A client that has had its turn backs off for the others.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct BackOff {
     /// Its next turn comes when this many messages have come in total: one of its own release, and one of each of the
     /// others.
@@ -307,12 +308,14 @@ impl Turns {
         };
         // The others get the message of a release of this client, and ask.
         let later = (AFTER_OTHERS + self.trip).mul_f64(1.0 + jitter);
-        self.back = self.released.filter(is_owing).map(|released| BackOff {
-            messages: released.next_turn,
-            until: now.after(later * LATER_MAX),
-            silence: later,
-            absent: self.absent.count_at(now),
-            nobody_until: Some(released.messages + 1),
+        self.back = self.released.filter(is_owing).map(|released| {
+            Box::new(BackOff {
+                messages: released.next_turn,
+                until: now.after(later * LATER_MAX),
+                silence: later,
+                absent: self.absent.count_at(now),
+                nobody_until: Some(released.messages + 1),
+            })
         });
         self.is_back()
     }
@@ -333,7 +336,7 @@ impl Turns {
         }
         let all = u32::try_from(others + 1).unwrap_or(OTHERS_MAX);
         let asking = self.time_to_ask();
-        self.back = Some(BackOff {
+        self.back = Some(Box::new(BackOff {
             messages: self.released.map_or(0, |released| released.messages) + 1 + others,
             // The others may need the lock for as long as this client did.
             until: now.after((asking + own) * all),
@@ -341,7 +344,7 @@ impl Turns {
             silence: asking + own_turn,
             absent: self.absent.count_at(now),
             nobody_until: None,
-        });
+        }));
     }
 
     /// Whether it may have to back off.
@@ -352,7 +355,7 @@ impl Turns {
     /// Whether it has to back off after this number of messages. If so, returns until when to wait for the next
     /// message: the end of each turn of the others sends one.
     pub(super) fn back_off_end(&self, messages: u64, now: Tick) -> Option<Tick> {
-        let back = self.back?;
+        let back = self.back.as_deref()?;
         if messages >= back.messages || now >= back.until {
             return None;
         }
