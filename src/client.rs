@@ -8,8 +8,7 @@ use tokio::runtime::Handle;
 
 use crate::api::error::{Error, Kind, Result};
 use crate::api::options::{
-    HandleOptions, Options, Replication, TOKEN_RETENTION, check_give_up, check_lease,
-    token_retention,
+    Options, Replication, TOKEN_RETENTION, check_give_up, check_lease, token_retention,
 };
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
@@ -52,7 +51,7 @@ pub struct Client {
     core: Arc<Core>,
     key_prefix: Arc<str>,
     /// Those of its handles, until they change them.
-    options: HandleOptions,
+    options: Arc<Options>,
     announcer: Option<Arc<Announcer>>,
 }
 
@@ -286,7 +285,7 @@ impl Client {
         &self.key_prefix
     }
 
-    pub(crate) fn options(&self) -> &HandleOptions {
+    pub(crate) fn options(&self) -> &Arc<Options> {
         &self.options
     }
 }

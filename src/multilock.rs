@@ -178,6 +178,10 @@ impl Several {
         self.members.iter().map(Handle::given_name).collect()
     }
 
+    fn options_mut(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
     fn set_group(&mut self, name: &str) {
         self.options.group = self.members[0].core().observed().group(name);
     }
@@ -326,7 +330,7 @@ impl MultiLock {
     pub async fn busy(&self) -> Result<Option<Busy>> {
         let asked = self.0.members.iter().map(|member| {
             let mut member = member.clone();
-            member.options.give_up = self.0.options.give_up.or(member.options.give_up);
+            member.options_mut().give_up = self.0.options.give_up.or(member.options.give_up);
             async move { member.busy("busy").await }
         });
         let seen: Vec<_> = try_join_all(asked).await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::api::error::{Error, Result};
 use crate::api::holder::{Busy, Holder};
-use crate::api::options::{HandleOptions, check_give_up};
+use crate::api::options::{Options, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::acquire::{self, LockRequest, QueueNumber, WaitLimit};
@@ -35,7 +35,8 @@ pub(crate) struct Handle {
     name: Result<LockName>,
     /// The client's state of the lock, from the first call on.
     local: OnceLock<CachedLock>,
-    pub(crate) options: HandleOptions,
+    /// Shared with its clones and calls: a change makes a copy.
+    pub(crate) options: Arc<Options>,
     protocol: &'static dyn Protocol,
     mode: Mode,
 }
@@ -51,7 +52,7 @@ impl Handle {
             core: Arc::clone(client.core()),
             name: LockName::new(client.key_prefix(), name),
             local: OnceLock::new(),
-            options: client.options().clone(),
+            options: Arc::clone(client.options()),
             protocol,
             mode,
         }
@@ -132,13 +133,13 @@ impl Handle {
     }
 
     pub(crate) fn request(&self, operation: &'static str) -> Result<LockRequest> {
-        self.asking(self.options.clone(), operation)
+        self.asking(Arc::clone(&self.options), operation)
     }
 
     /// Makes the request of a call with these options instead of the handle's.
     pub(crate) fn asking(
         &self,
-        options: HandleOptions,
+        options: Arc<Options>,
         operation: &'static str,
     ) -> Result<LockRequest> {
         let name = self.name_for(operation)?.clone();
@@ -243,9 +244,13 @@ impl Handle {
         Ok(share.ok_or(remaining))
     }
 
+    pub(crate) fn options_mut(&mut self) -> &mut Options {
+        Arc::make_mut(&mut self.options)
+    }
+
     /// Sets the group for the metrics.
     pub(crate) fn set_group(&mut self, name: &str) {
-        self.options.group = self.core.observed().group(name);
+        self.options_mut().group = self.core.observed().group(name);
     }
 
     /// Asks the server about the lock: one script, repeated until it is answered.
@@ -372,7 +377,7 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn owner(mut self, owner: &$crate::Owner) -> Self {
-                self.0.options.owner = Some(owner.clone());
+                self.0.options_mut().owner = Some(owner.clone());
                 self
             }
 
@@ -388,7 +393,8 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn lease(mut self, lease: ::std::time::Duration) -> Self {
-                self.0.options.policy = Some($crate::api::options::LeasePolicy::Renewed(lease));
+                self.0.options_mut().policy =
+                    Some($crate::api::options::LeasePolicy::Renewed(lease));
                 self
             }
 
@@ -403,7 +409,7 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn fixed_lease(mut self, lease: ::std::time::Duration) -> Self {
-                self.0.options.policy = Some($crate::api::options::LeasePolicy::Fixed(lease));
+                self.0.options_mut().policy = Some($crate::api::options::LeasePolicy::Fixed(lease));
                 self
             }
 
@@ -434,7 +440,7 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn at_least(mut self, span: ::std::time::Duration) -> Self {
-                self.0.options.at_least = Some(span);
+                self.0.options_mut().at_least = Some(span);
                 self
             }
 
@@ -460,7 +466,7 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn max_hold(mut self, span: ::std::time::Duration) -> Self {
-                self.0.options.max_hold = Some(span);
+                self.0.options_mut().max_hold = Some(span);
                 self
             }
 
@@ -476,7 +482,7 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn fenced(mut self) -> Self {
-                self.0.options.fenced = true;
+                self.0.options_mut().fenced = true;
                 self
             }
 
@@ -498,7 +504,7 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn give_up_after(mut self, span: ::std::time::Duration) -> Self {
-                self.0.options.give_up = Some(span);
+                self.0.options_mut().give_up = Some(span);
                 self
             }
 
@@ -515,7 +521,7 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn polled(mut self, backoff: impl Into<$crate::Backoff>) -> Self {
-                self.0.options.polled = Some(backoff.into());
+                self.0.options_mut().polled = Some(backoff.into());
                 self
             }
 
@@ -549,7 +555,7 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn report_wait_after(mut self, span: Duration) -> Self {
-                self.0.options.long_wait = span;
+                self.0.options_mut().long_wait = span;
                 self
             }
 
@@ -579,7 +585,7 @@ macro_rules! option_methods {
             /// ```
             pub fn replicated(mut self, count: u32, within: ::std::time::Duration) -> Self {
                 let replication = $crate::api::options::Replication { count, within };
-                self.0.options.replication = Some(replication);
+                self.0.options_mut().replication = Some(replication);
                 self
             }
         }
@@ -620,7 +626,7 @@ macro_rules! sticky_methods {
             /// # drop(lock) }
             /// ```
             pub fn sticky(mut self, span: ::std::time::Duration) -> Self {
-                self.0.options.sticky = Some(span);
+                self.0.options_mut().sticky = Some(span);
                 self
             }
         }

@@ -1,8 +1,6 @@
 //! The options of a handle, checked where they are used: its lease, and the pauses of a waiter that polls. Pure.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::error::{Error, Result};
@@ -109,30 +107,6 @@ pub(crate) struct Options {
     pub(crate) group: Group,
     /// How long a wait goes on until it is reported.
     pub(crate) long_wait: Duration,
-}
-
-/// The options of a handle, which its calls and its clones share. The first change makes a copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HandleOptions(Arc<Options>);
-
-impl From<Options> for HandleOptions {
-    fn from(options: Options) -> Self {
-        Self(Arc::new(options))
-    }
-}
-
-impl Deref for HandleOptions {
-    type Target = Options;
-
-    fn deref(&self) -> &Options {
-        &self.0
-    }
-}
-
-impl DerefMut for HandleOptions {
-    fn deref_mut(&mut self) -> &mut Options {
-        Arc::make_mut(&mut self.0)
-    }
 }
 
 /// How many replicas have to have a grant before it counts, and how long that may take.

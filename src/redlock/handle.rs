@@ -95,6 +95,10 @@ impl QuorumHandle {
         })
     }
 
+    pub(super) fn options_mut(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
     /// Sets the group for the metrics.
     pub(super) fn set_group(&mut self, name: &str) {
         self.options.group = self.members[0].core().observed().group(name);
@@ -123,7 +127,7 @@ impl QuorumHandle {
     fn to_inspect(&self) -> Vec<Handle> {
         let mut members = self.members.to_vec();
         for member in &mut members {
-            member.options.give_up = self.options.give_up;
+            member.options_mut().give_up = self.options.give_up;
         }
         members
     }

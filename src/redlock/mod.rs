@@ -410,8 +410,7 @@ impl RedlockLock {
     fn acquisition(&self, operation: &'static str) -> Result<Acquisition> {
         let request = self.0.request(operation)?;
         let mut queue_request = request.requests[self.0.servers.queue_client].clone();
-        queue_request
-            .options
+        Arc::make_mut(&mut queue_request.options)
             .owner
             .clone_from(&self.0.options.owner);
         let (locals, key) = (&queue_request.core.locals, queue_request.name.key());

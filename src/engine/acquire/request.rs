@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::api::error::{Error, Kind, Result};
 use crate::api::loss::LostReason;
-use crate::api::options::{HandleOptions, LeasePolicy, Replication};
+use crate::api::options::{LeasePolicy, Options, Replication};
 use crate::conn::Channels;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
@@ -30,7 +30,7 @@ pub(crate) struct LockRequest {
     pub(crate) local: Arc<LocalLock>,
     pub(crate) protocol: &'static dyn Protocol,
     pub(crate) name: LockName,
-    pub(crate) options: HandleOptions,
+    pub(crate) options: Arc<Options>,
     pub(crate) policy: LeasePolicy,
     pub(crate) mode: Mode,
     /// The public method that was called, for errors.

@@ -153,24 +153,17 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
     /// value.
     pub(crate) fn hand_off(&self, offer: impl FnOnce(&R) -> Option<T>) -> bool {
         let mut state = self.0.lock();
-        let Some(alone) = state.alone else {
-            return false;
-        };
-        let Some(head) = state.places.get_mut(alone) else {
-            return false;
-        };
-        if !head.is_free() {
-            return false;
+        if let Some(alone) = state.alone
+            && let Some(head) = state.places.get_mut(alone)
+            && head.is_free()
+            && let Wants::Alone(Some(request)) = &head.wants
+            && let Some(handoff) = offer(request)
+        {
+            head.stage = Stage::Handed(handoff);
+            head.wake();
+            return true;
         }
-        let Wants::Alone(Some(request)) = &head.wants else {
-            return false;
-        };
-        let Some(handoff) = offer(request) else {
-            return false;
-        };
-        head.stage = Stage::Handed(handoff);
-        head.wake();
-        true
+        false
     }
 
     /// Hands each member of a cohort, in order, the value that `offer` makes of its terms, until there is none. Skips

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::share_lease::ShareLease;
 use crate::api::holder::Owner;
 use crate::api::loss::{Losable, LostReason};
-use crate::api::options::{HandleOptions, LeasePolicy, Replication};
+use crate::api::options::{LeasePolicy, Options, Replication};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
@@ -174,7 +174,7 @@ pub(crate) fn known<H: LocalHold>(hold: Arc<dyn LocalHold>) -> Option<Arc<H>> {
 /// A waiter's request for a hand-off.
 #[derive(Clone, Debug)]
 pub(crate) struct HandoffRequest {
-    pub(crate) options: HandleOptions,
+    pub(crate) options: Arc<Options>,
     pub(crate) policy: LeasePolicy,
 }
 
@@ -364,21 +364,13 @@ impl StickySlot {
 
     pub(super) fn watch(&self, now: Tick) -> Watched {
         let mut state = self.state.lock();
-        match &state.hold {
-            Some((_, end)) if now < *end => {
-                let end = *end;
-                state.watched_until = Some(end);
-                return Watched::Until(end);
-            }
-            Some(_) => {}
-            None => {
-                state.watched_until = None;
-                return Watched::Nothing;
-            }
-        }
-        match state.hold.take() {
-            Some((hold, _)) => Watched::Over(hold),
-            None => Watched::Nothing,
+        state.watched_until = state.hold.as_ref().map(|(_, end)| *end);
+        match state.watched_until {
+            Some(end) if now < end => Watched::Until(end),
+            _ => state
+                .hold
+                .take()
+                .map_or(Watched::Nothing, |(hold, _)| Watched::Over(hold)),
         }
     }
 
@@ -392,7 +384,6 @@ impl StickySlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::options::Options;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     const LEASE: ShareLease = ShareLease::Renewed(Duration::from_secs(30));
