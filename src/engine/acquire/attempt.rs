@@ -100,7 +100,7 @@ impl<'a> Attempt<'a> {
     /// Asks the server for all locks, from the head of the local queue of the lock at `at`. Repeats the command while
     /// there is no answer.
     ///
-    /// `now` was read just now, before any await.
+    /// `now` was read just now, before any await. Callers box it, so that a task that waits takes less memory.
     pub(super) async fn ask(
         &mut self,
         mut now: Tick,
@@ -111,9 +111,8 @@ impl<'a> Attempt<'a> {
         loop {
             let reply = self.send(now, at, lane, budget).await?;
             if !reply.is_settled {
-                // An earlier command may still arrive, and must not find its holder id in use. Boxed here and below,
-                // because it is rare and large.
-                now = Box::pin(self.start_behind(budget.deadline)).await;
+                // An earlier command may still arrive, and must not find its holder id in use.
+                now = self.start_behind(budget.deadline).await;
                 continue;
             }
             let (member, remaining, place) = match self.read(&reply.value)? {
@@ -131,7 +130,7 @@ impl<'a> Attempt<'a> {
                 // The first command may have been granted and one of its locks lost since. Then the server still has
                 // the others.
                 self.holders.doubt(lane);
-                Box::pin(self.start_behind(budget.deadline)).await;
+                self.start_behind(budget.deadline).await;
             }
             return Ok(Attempted::refused(member, remaining));
         }
@@ -153,9 +152,8 @@ impl<'a> Attempt<'a> {
         // An earlier attempt under the same holder id may be executed as well.
         let was_asked = self.holders.is_in_doubt();
         let was_sent = self.holders.sending(lane);
-        // Boxed, so that a task that waits takes less memory.
-        let mut run = Box::pin(scripts.run_at(asked, lane, &call, budget));
-        let run = pin!(core.while_open(run.as_mut()));
+        let run = pin!(scripts.run_at(asked, lane, &call, budget));
+        let run = pin!(core.while_open(run));
         match sent::track(was_sent, run).await {
             Some(Ok(answer)) => Ok(Reply {
                 asked,
@@ -378,7 +376,7 @@ impl<'a> Attempt<'a> {
     /// `now` was read just now, before any await.
     pub(super) async fn ask_plainly(
         &mut self,
-        restore: Restore,
+        restore: &Restore,
         now: Tick,
         budget: CallBudget,
     ) -> Result<Option<Attempted>> {
@@ -391,10 +389,13 @@ impl<'a> Attempt<'a> {
             spare_tokens: 0,
         };
         let limit = budget.reply_timeout.min(now.until(budget.deadline));
-        let was_sent = self.holders.sending(Lane::Command);
-        let restoring = pin!(scripts.restore(now, key, &restore, limit));
-        let restoring = pin!(core.while_open(restoring));
-        let Some(restored) = sent::track(was_sent, restoring).await else {
+        let restored = {
+            let was_sent = self.holders.sending(Lane::Command);
+            let restoring = pin!(scripts.restore(now, key, restore, limit));
+            let restoring = pin!(core.while_open(restoring));
+            sent::track(was_sent, restoring).await
+        };
+        let Some(restored) = restored else {
             return Err(self.holders.requests.closed());
         };
         match restored {

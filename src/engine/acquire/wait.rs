@@ -48,12 +48,13 @@ pub(crate) async fn one(
     let bound = bound(requests, wait, began);
     let mut expired = ExpiredGrants::default();
     loop {
-        let mut share = entered_or_joined(request, &bound).await?;
-        if share.is_none()
-            && let Attempted::Granted(mut shares) = all(requests, wait, &bound).await?
-        {
-            share = shares.pop();
-        }
+        let share = if let Some(share) = entered_or_joined(request, &bound).await? {
+            Some(share)
+        } else if let Attempted::Granted(mut shares) = all(requests, wait, &bound).await? {
+            shares.pop()
+        } else {
+            None
+        };
         if !expired.must_retry(share.iter().map(|share| (request, share)))? {
             return Ok(share);
         }
@@ -101,9 +102,8 @@ async fn once(requests: Requests<'_>) -> Result<Attempted> {
     let budget = requests.bound.call_budget(now);
     end_deferrals_for_readers(requests);
     let now = requests.releases_sent(budget.deadline, now).await;
-    Attempt::single(requests)
-        .ask(now, 0, Lane::Command, budget)
-        .await
+    let mut attempt = Attempt::single(requests);
+    Box::pin(attempt.ask(now, 0, Lane::Command, budget)).await
 }
 
 /// A call that waits for one lock after another, in the local queue of each and in its queue at the server.
@@ -230,7 +230,8 @@ impl<'a> WaitLoop<'a> {
             return Ok(self.take_over(handoff)?.unwrap_or(Step::Again));
         }
         self.asked_at = asked;
-        let outcome = self.ask(asked, end).await?;
+        // Boxed, as any part of a call that is larger than its wait for its turn: few waiters are at the head.
+        let outcome = Box::pin(self.ask(asked, end)).await?;
         let remaining = match self.answered(outcome, has_backed_off) {
             Ok(step) => return Ok(step),
             Err(remaining) => remaining,
@@ -349,8 +350,7 @@ impl<'a> WaitLoop<'a> {
             let asking = self
                 .waiter
                 .subscribe_and_ask(&mut self.attempt, self.at, end);
-            // Boxed: it is rare and large.
-            match Box::pin(asking).await {
+            match asking.await {
                 Ok(outcome) => return Ok(outcome),
                 // The lock was granted, and the other lane would get the same result.
                 Err(error) if error.is_not_replicated() => return Err(error),
@@ -367,7 +367,7 @@ impl<'a> WaitLoop<'a> {
         }
         let budget = self.requests().bound.call_budget_until(end);
         if let Some(restore) = self.attempt.plain(now) {
-            if let Some(outcome) = self.attempt.ask_plainly(restore, now, budget).await? {
+            if let Some(outcome) = self.attempt.ask_plainly(&restore, now, budget).await? {
                 return Ok(outcome);
             }
             now = self.clock().now();

@@ -172,14 +172,18 @@ impl<'a> Waiter<'a> {
                 _ => std::future::pending().await,
             }
         };
-        tokio::select! {
-            biased;
-            () = handoff => Woken::HandedOff,
-            () = self.subscription().hint.changed_since(marks.messages) => Woken::Hint,
-            () = owner_waiters => Woken::Gained,
-            () = self.request.core.closing.changed_since(marks.closing) => Woken::Gained,
-            () = self.request.core.clock.sleep_until(at) => Woken::Timer,
-        }
+        // Boxed: most waiters wait for their turn instead.
+        Box::pin(async {
+            tokio::select! {
+                biased;
+                () = handoff => Woken::HandedOff,
+                () = self.subscription().hint.changed_since(marks.messages) => Woken::Hint,
+                () = owner_waiters => Woken::Gained,
+                () = self.request.core.closing.changed_since(marks.closing) => Woken::Gained,
+                () = self.request.core.clock.sleep_until(at) => Woken::Timer,
+            }
+        })
+        .await
     }
 
     /// The message that handed the lock over, if one came on this channel.

@@ -399,11 +399,15 @@ impl LocalLock {
             if !self.has_unsent_release() || later >= limit {
                 return later;
             }
-            tokio::select! {
-                biased;
-                () = self.hint().changed_since(mark) => {}
-                () = clock.sleep_until(limit) => {}
-            }
+            // Boxed: it is rare and large.
+            Box::pin(async {
+                tokio::select! {
+                    biased;
+                    () = self.hint().changed_since(mark) => {}
+                    () = clock.sleep_until(limit) => {}
+                }
+            })
+            .await;
             later = clock.now();
         }
     }
