@@ -50,7 +50,7 @@ impl LockCall<'_> {
     pub(crate) async fn told_if_long<T, P, B>(
         &self,
         wait: WaitLimit,
-        waited: Waited<impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
+        waited: &Waited<impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
         mut call: Pin<&mut impl Future<Output = T>>,
     ) -> T
     where
@@ -77,7 +77,7 @@ impl LockCall<'_> {
                 Some(wait) if wait.is_long(waker) => {
                     let (longest, next) = wait.take_report(core.clock.now());
                     if let Some(began) = longest {
-                        telling = Some(Box::pin(self.tell_long(began, &waited)));
+                        telling = Some(Box::pin(self.tell_long(began, waited)));
                     }
                     waiting = Some(self.note_wait(next, waker));
                 }

@@ -257,7 +257,7 @@ impl Semaphore {
         } else {
             WaitLimit::Never
         };
-        let call = pin!(lock_call.told_if_long(wait, waited, call));
+        let call = pin!(lock_call.told_if_long(wait, &waited, call));
         let Some((held, timer)) = lock_call.guarded(call).await? else {
             return Ok(None);
         };

@@ -30,10 +30,8 @@ pub(super) struct Attempt<'a> {
     since: Tick,
     /// When the wait ends. `None` if a refused attempt takes no place in a queue.
     waits_until: Option<Tick>,
-    /// The place in the server's queue, where the server may hand the lock over.
-    place: Option<ServerPlace>,
-    /// The place or hold directly ahead of that place, if the server said so. Boxed: most locks have no such queue.
-    ahead: Option<Box<HolderId>>,
+    /// The place in the server's queue, where the server may hand the lock over. Boxed: most locks have no such queue.
+    place: Option<Box<ServerPlace>>,
 }
 
 /// A reply, and the command that it answers.
@@ -65,7 +63,6 @@ impl<'a> Attempt<'a> {
             since: requests.bound.start(),
             waits_until,
             place: None,
-            ahead: None,
         }
     }
 
@@ -85,16 +82,15 @@ impl<'a> Attempt<'a> {
 
     /// Undoes the attempt at the server in the background, and goes on under new holder ids.
     pub(super) fn start_over(&mut self) {
-        (self.place, self.ahead) = (None, None);
-        let next = Holders::new(self.holders.requests);
-        drop(std::mem::replace(&mut self.holders, next));
+        self.place = None;
+        self.holders = Holders::new(self.requests());
     }
 
     /// As [`start_over`](Self::start_over), and waits until the undoing is sent. Returns the time at the end.
     pub(super) async fn start_behind(&mut self, end: Tick) -> Tick {
         self.start_over();
-        let now = self.holders.requests.core().clock.now();
-        self.holders.requests.releases_sent(end, now).await
+        let now = self.requests().core().clock.now();
+        self.requests().releases_sent(end, now).await
     }
 
     /// Asks the server for all locks, from the head of the local queue of the lock at `at`. Repeats the command while
@@ -126,7 +122,7 @@ impl<'a> Attempt<'a> {
                 } => (member, remaining, place),
             };
             self.note_refusal(at, member, &reply, place);
-            if reply.is_repeated && self.holders.requests.all.len() > 1 {
+            if reply.is_repeated && self.requests().all.len() > 1 {
                 // The first command may have been granted and one of its locks lost since. Then the server still has
                 // the others.
                 self.holders.doubt(lane);
@@ -144,7 +140,7 @@ impl<'a> Attempt<'a> {
         lane: Lane,
         budget: CallBudget,
     ) -> Result<Reply> {
-        let core = self.holders.requests.core();
+        let core = self.requests().core();
         let scripts = &core.scripts;
         let moved = core.locals.moved.mark();
         let spare_tokens = self.spare_tokens();
@@ -176,26 +172,22 @@ impl<'a> Attempt<'a> {
                 }
                 Err(self.error(failure))
             }
-            None => Err(self.holders.requests.closed()),
+            None => Err(self.requests().closed()),
         }
     }
 
     /// Notes the place that the attempt has at the server, now that the lock at `member` was refused.
     fn note_refusal(&mut self, at: usize, member: usize, reply: &Reply, place: Option<Queued>) {
         self.holders.answered();
-        self.holders.requests.all[member]
-            .local
-            .note_refusal(reply.asked);
+        self.requests().all[member].local.note_refusal(reply.asked);
         if let Some(Queued { until_ms, ahead }) = place {
-            self.place = Some(ServerPlace {
+            // The place is the one that it had, unless that is in a reply which never came.
+            let same = self.place.take().filter(|_| !reply.is_repeated);
+            self.place = Some(Box::new(ServerPlace {
                 poll: reply.grant,
                 until_ms,
-            });
-            self.ahead = match ahead {
-                Some(ahead) => Some(Box::new(ahead)),
-                // The place is the one that it had, unless that is in a reply which never came.
-                None => self.ahead.take().filter(|_| !reply.is_repeated),
-            };
+                ahead: ahead.or_else(|| same?.ahead),
+            }));
         }
         let has_place = self.heartbeat(member, at, reply.asked).is_some();
         // The script has removed a place at another lock, and has kept a place at this lock.
@@ -217,7 +209,7 @@ impl<'a> Attempt<'a> {
         lane: Lane,
         budget: CallBudget,
     ) -> Result<Attempted> {
-        if (self.holders.requests.replication().is_some() || self.holders.requests.core().is_closed())
+        if (self.requests().replication().is_some() || self.requests().core().is_closed())
             // Boxed, because it is rare and large.
             && let Some(refused) = Box::pin(self.confirm(at, grant.sent, lane, budget)).await?
         {
@@ -236,8 +228,8 @@ impl<'a> Attempt<'a> {
         lane: Lane,
         budget: CallBudget,
     ) -> Result<Option<Attempted>> {
-        if let Some(replication) = self.holders.requests.replication() {
-            match confirm(self.holders.requests, &self.holders, replication, sent).await {
+        if let Some(replication) = self.requests().replication() {
+            match confirm(self.requests(), &self.holders, replication, sent).await {
                 Confirmed::Replicated => {}
                 Confirmed::NotReplicated(error) => {
                     self.give_back(lane, budget).await;
@@ -245,7 +237,7 @@ impl<'a> Attempt<'a> {
                 }
                 Confirmed::Closed => {
                     self.give_back(lane, budget).await;
-                    return Err(self.holders.requests.closed());
+                    return Err(self.requests().closed());
                 }
                 Confirmed::Ended => {
                     self.start_behind(budget.deadline).await;
@@ -255,17 +247,17 @@ impl<'a> Attempt<'a> {
                 Confirmed::Unknown(error) => return Err(error),
             }
         }
-        if self.holders.requests.core().is_closed() {
+        if self.requests().core().is_closed() {
             // A closed client would not renew it.
             self.give_back(lane, budget).await;
-            return Err(self.holders.requests.closed());
+            return Err(self.requests().closed());
         }
         Ok(None)
     }
 
     /// Releases a grant that is not handed out, and waits until the server has done so.
     async fn give_back(&mut self, lane: Lane, budget: CallBudget) {
-        let scripts = &self.holders.requests.core().scripts;
+        let scripts = &self.requests().core().scripts;
         let release = self.holders.release();
         if scripts.run(lane, &release, budget).await.is_ok() {
             self.holders.wake_follower();
@@ -275,11 +267,11 @@ impl<'a> Attempt<'a> {
 
     /// Takes the lock that this message hands over. `None` means that the server has to be asked.
     pub(super) fn accept_handover(&mut self, message: &GrantMessage) -> Option<Few<Share>> {
-        if self.is_in_doubt() || self.holders.requests.core().is_closed() {
+        if self.is_in_doubt() || self.requests().core().is_closed() {
             return None;
         }
-        let grant = self.place?.grant(self.holders.requests, message)?;
-        let [request] = self.holders.requests.all else {
+        let grant = self.place.as_ref()?.grant(self.requests(), message)?;
+        let [request] = self.requests().all else {
             return None;
         };
         let token = message.token.filter(|_| request.options.fenced);
@@ -289,13 +281,14 @@ impl<'a> Attempt<'a> {
 
     /// What stands directly ahead of the place at the server, the place, and until when the server keeps it at least.
     pub(super) fn place_behind(&self) -> Option<(HolderId, HolderId, Tick)> {
-        let (ahead, place) = (self.ahead.as_deref()?, self.place?);
+        let place = self.place.as_ref()?;
+        let ahead = place.ahead?;
         if self.is_in_doubt() {
             return None;
         }
         let (request, id) = self.holders.each().next()?;
         let kept_until = local_deadline(place.poll.sent, request.core.timing.heartbeat);
-        Some((*ahead, *id, kept_until))
+        Some((ahead, *id, kept_until))
     }
 
     /// The place at the server, if it is certain to have one.
@@ -321,19 +314,19 @@ impl<'a> Attempt<'a> {
             };
             place.until_ms = kept.until_ms;
         }
-        local_deadline(kept.sent, self.holders.requests.core().timing.heartbeat)
+        local_deadline(kept.sent, self.requests().core().timing.heartbeat)
     }
 
     /// Notes that a hold of this client has the place now, and takes it out of the queue when it ends.
     pub(super) fn place_used(&mut self) {
-        (self.place, self.ahead) = (None, None);
+        self.place = None;
         self.holders.gone();
     }
 
     /// How long the server keeps the place that a refused attempt takes. `None` if the attempt takes no place: it is
     /// the last, or it would then wait behind others of this client.
     fn heartbeat(&self, member: usize, at: usize, now: Tick) -> Option<Duration> {
-        let request = &self.holders.requests.all[member];
+        let request = &self.requests().all[member];
         let takes_place = self.waits_until.is_some_and(|until| now < until)
             && request.protocol.waits_at_server()
             && (member == at || request.protocol.queue() == Queue::Server);
@@ -342,7 +335,7 @@ impl<'a> Attempt<'a> {
 
     /// How many tokens to ask for beyond its own, for the tasks that it may hand the lock off to.
     fn spare_tokens(&self) -> u32 {
-        let [request] = self.holders.requests.all else {
+        let [request] = self.requests().all else {
             return 0;
         };
         let may_pass = request.options.fenced
@@ -355,7 +348,7 @@ impl<'a> Attempt<'a> {
     /// The plain command that takes the lock, if it may. Its refusal says only that the lock is not free. So there must be
     /// time to ask again, and the lock should be free.
     pub(super) fn plain(&self, now: Tick) -> Option<Restore> {
-        let [request] = self.holders.requests.all else {
+        let [request] = self.requests().all else {
             return None;
         };
         let core = &request.core;
@@ -380,14 +373,9 @@ impl<'a> Attempt<'a> {
         now: Tick,
         budget: CallBudget,
     ) -> Result<Option<Attempted>> {
-        let core = self.holders.requests.core();
-        let (scripts, key) = (&core.scripts, self.holders.requests.all[0].name.key());
-        let grant = Grant {
-            sent: now,
-            moved: core.locals.moved.mark(),
-            handover: None,
-            spare_tokens: 0,
-        };
+        let core = self.requests().core();
+        let (scripts, key) = (&core.scripts, self.requests().all[0].name.key());
+        let moved = core.locals.moved.mark();
         let limit = budget.reply_timeout.min(now.until(budget.deadline));
         let restored = {
             let was_sent = self.holders.sending(Lane::Command);
@@ -396,16 +384,22 @@ impl<'a> Attempt<'a> {
             sent::track(was_sent, restoring).await
         };
         let Some(restored) = restored else {
-            return Err(self.holders.requests.closed());
+            return Err(self.requests().closed());
         };
         match restored {
             Restored::Granted => {
+                let grant = Grant {
+                    sent: now,
+                    moved,
+                    handover: None,
+                    spare_tokens: 0,
+                };
                 let held = self.hold(0, grant, &[None], Lane::Command, budget);
                 return held.await.map(Some);
             }
             Restored::Held => {
                 self.holders.answered();
-                self.holders.requests.all[0].local.note_refusal(now);
+                self.requests().all[0].local.note_refusal(now);
                 // The script knows for how long.
                 return Ok(Some(Attempted::refused(0, Some(Duration::ZERO))));
             }
@@ -422,21 +416,21 @@ impl<'a> Attempt<'a> {
             lease: request.policy.lease(),
             tokens: u32::from(request.options.fenced) * (1 + spare_tokens),
             heartbeat: self.heartbeat(member, at, now),
-            accepts_handover: self.holders.requests.accept_handover(),
+            accepts_handover: self.requests().accept_handover(),
             waited: self.since.until(now),
         };
         let mut holders = self.holders.each_ref();
-        if let [request] = self.holders.requests.all
+        if let [request] = self.requests().all
             && let Some((_, holder)) = holders.next()
         {
             return request.protocol.acquire(&holder, &terms(0, request));
         }
-        let plain_lease = self.holders.requests.all[0].policy.lease();
+        let plain_lease = self.requests().all[0].policy.lease();
         let parts = holders.enumerate().map(|(member, (request, holder))| {
             let (terms, protocol) = (terms(member, request), request.protocol);
             protocol.acquire_as_member(&holder, &terms, plain_lease)
         });
-        let core = self.holders.requests.core();
+        let core = self.requests().core();
         let queued = self.holders.queued_at.map_or(0, |member| member + 1);
         let for_all = [
             core.channels().publish(),
@@ -448,7 +442,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn read(&self, value: &redis::Value) -> Result<AcquiredAll> {
-        let read = match self.holders.requests.all {
+        let read = match self.requests().all {
             [request] => request
                 .protocol
                 .acquired(value)
@@ -465,19 +459,17 @@ impl<'a> Attempt<'a> {
             many => reply::acquired_all(value, many.len()),
         };
         read.map_err(|error| {
-            let error = error.during(self.holders.requests.operation());
-            self.holders.requests.of_locks(error)
+            let error = error.during(self.requests().operation());
+            self.requests().of_locks(error)
         })
     }
 
     fn error(&self, failure: Failure) -> Error {
-        let member = failure
-            .member()
-            .filter(|_| self.holders.requests.all.len() > 1);
-        let error = failure.into_error(self.holders.requests.operation());
-        match member.and_then(|member| self.holders.requests.all.get(member)) {
+        let member = failure.member().filter(|_| self.requests().all.len() > 1);
+        let error = failure.into_error(self.requests().operation());
+        match member.and_then(|member| self.requests().all.get(member)) {
             Some(request) => error.of_lock(request.name.as_str()),
-            None => self.holders.requests.of_locks(error),
+            None => self.requests().of_locks(error),
         }
     }
 }

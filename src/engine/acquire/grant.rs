@@ -331,12 +331,14 @@ pub(super) async fn confirm(
 }
 
 /// The place of a waiter in the server's queue, from the last answer about it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct ServerPlace {
     /// When the lease would start if the answered request had been granted.
     pub(super) poll: Grant,
     /// When the place expires, in ms of the server's clock.
     pub(super) until_ms: u64,
+    /// The place or hold directly ahead, if the server said so.
+    pub(super) ahead: Option<HolderId>,
 }
 
 impl ServerPlace {
