@@ -399,15 +399,11 @@ impl LocalLock {
             if !self.has_unsent_release() || later >= limit {
                 return later;
             }
-            // Boxed: it is rare and large.
-            Box::pin(async {
-                tokio::select! {
-                    biased;
-                    () = self.hint().changed_since(mark) => {}
-                    () = clock.sleep_until(limit) => {}
-                }
-            })
-            .await;
+            tokio::select! {
+                biased;
+                () = self.hint().changed_since(mark) => {}
+                () = clock.sleep_until(limit) => {}
+            }
             later = clock.now();
         }
     }
