@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join;
+use futures_util::future::{OptionFuture, join};
 
 use super::attempt::Attempt;
 use super::local::wait_for_owner;
@@ -157,28 +157,17 @@ impl<'a> Waiter<'a> {
         place: Option<&QueuePlace<'_>>,
         at: Tick,
     ) -> Woken {
-        let handoff = async {
-            match place {
-                Some(place) => place.handed_off().await,
-                None => std::future::pending().await,
-            }
-        };
-        // Boxed: it is rare and large.
-        let owner_waiters = async {
-            match (self.owner_waiters(), marks.owner_waiters) {
-                (Some(owner_waiters), Some(mark)) => {
-                    Box::pin(owner_waiters.changed_since(mark)).await
-                }
-                _ => std::future::pending().await,
-            }
-        };
+        let handoff = OptionFuture::from(place.map(QueuePlace::handed_off));
+        let owner_waiters = self.owner_waiters().zip(marks.owner_waiters);
+        let gained = owner_waiters.map(|(hint, mark)| hint.changed_since(mark));
+        let gained = OptionFuture::from(gained);
         // Boxed: most waiters wait for their turn instead.
         Box::pin(async {
             tokio::select! {
                 biased;
-                () = handoff => Woken::HandedOff,
+                Some(()) = handoff => Woken::HandedOff,
                 () = self.subscription().hint.changed_since(marks.messages) => Woken::Hint,
-                () = owner_waiters => Woken::Gained,
+                Some(()) = gained => Woken::Gained,
                 () = self.request.core.closing.changed_since(marks.closing) => Woken::Gained,
                 () = self.request.core.clock.sleep_until(at) => Woken::Timer,
             }

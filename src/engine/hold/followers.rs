@@ -152,17 +152,15 @@ impl Followers {
 impl Handed {
     /// Checks whether the lock was taken. Withdraws one that was missed twice.
     fn check(&mut self) -> Option<Handoff> {
-        let Self::Lock { missed, .. } = self else {
-            return None;
-        };
-        *missed += 1;
-        if *missed < MISSED_MAX {
-            return None;
+        if let Self::Lock { missed, .. } = self {
+            *missed += 1;
+            if *missed >= MISSED_MAX
+                && let Self::Lock { handoff, .. } = mem::replace(self, Self::Withdrawn)
+            {
+                return Some(handoff);
+            }
         }
-        match mem::replace(self, Self::Withdrawn) {
-            Self::Lock { handoff, .. } => Some(handoff),
-            Self::Nothing | Self::Withdrawn => None,
-        }
+        None
     }
 }
 

@@ -46,18 +46,11 @@ impl Hold {
         let Some(_nothing_under_way) = self.begin_operation() else {
             return false;
         };
-        let local = &self.local;
-        let mut owner = None;
-        let is_handed_off = local.queue.hand_off(|request| {
-            owner.clone_from(&request.options.owner);
+        self.local.queue.hand_off(|request| {
             self.hand_off_to(request, lease, None, |_, now| {
-                local.turns().try_spend_handoff(now)
+                self.local.turns().try_spend_handoff(now)
             })
-        });
-        if is_handed_off && let Some(owner) = owner {
-            local.wake_waiters_of(&owner);
-        }
-        is_handed_off
+        })
     }
 
     /// Hands the hold off to a task that came while it was without a guard.
@@ -71,11 +64,7 @@ impl Hold {
         }
         let _nothing_under_way = self.begin_operation()?;
         // Its span is the bound for the sake of others.
-        let handoff = self.hand_off_to(request, lease, None, |_, _| true)?;
-        if let Some(owner) = &request.options.owner {
-            self.local.wake_waiters_of(owner);
-        }
-        Some(handoff)
+        self.hand_off_to(request, lease, None, |_, _| true)
     }
 
     /// Hands the hold off to the waiter directly behind it in the queue at the server, if that is one of this client.
@@ -91,20 +80,11 @@ impl Hold {
             }
             self.last_place(&state)
         };
-        let local = &self.local;
-        let mut owner = None;
         let now = self.core.clock.now();
-        let is_handed_off = local
-            .rare()
-            .followers
-            .hand_off(&ahead, now, |request, place| {
-                owner.clone_from(&request.options.owner);
-                self.hand_off_to(request, lease, Some(place), HoldState::try_spend_pass)
-            });
-        if is_handed_off && let Some(owner) = owner {
-            local.wake_waiters_of(&owner);
-        }
-        is_handed_off
+        let followers = &self.local.rare().followers;
+        followers.hand_off(&ahead, now, |request, place| {
+            self.hand_off_to(request, lease, Some(place), HoldState::try_spend_pass)
+        })
     }
 
     /// The place at the server that the present owner came from.
@@ -155,6 +135,9 @@ impl Hold {
             place,
         };
         self.apply_to(state, now, Event::HandedOff(next));
+        if request.options.owner.is_some() {
+            self.local.wake_waiters_of(&owner);
+        }
         let share = RawShare::new(Arc::clone(self), owner, Mode::Exclusive, after);
         Some(share.into_handoff())
     }
