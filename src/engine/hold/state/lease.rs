@@ -29,8 +29,8 @@ pub(super) struct HoldLease {
     pub(super) at_server: ServerLease,
     /// The leases of live guards.
     pub(super) shares: ShareLeases,
-    /// If the hold was handed over and has not had its full lease yet.
-    handover: Option<Handover>,
+    /// If the hold was handed over and has not had its full lease yet. Boxed: few holds are.
+    handover: Option<Box<Handover>>,
     /// When doubt arose whether the server has the hold. The answer to a later renewal ends the doubt.
     pub(super) doubted_since: Option<Tick>,
 }
@@ -60,7 +60,9 @@ impl HoldLease {
             // All requests so far were executed by now.
             at_server: ServerLease::granted(now, longest, given),
             shares: ShareLeases::of(share),
-            handover: new.handover.map(|lease| Handover { lease, grace_end }),
+            handover: new
+                .handover
+                .map(|lease| Box::new(Handover { lease, grace_end })),
             doubted_since: None,
         };
         (lease, share)
