@@ -370,7 +370,7 @@ impl MultiLock {
         let queued = || requests.iter().find(|each| each.queued.number().is_some());
         let place = || async { place_of(queued()?).await };
         let waited = Waited(waiters, place, || self.refused());
-        let call = pin!(lock_call.told_if_long(wait, &waited, call));
+        let call = pin!(lock_call.told_if_long(wait.waits(), &waited, call));
         let got = lock_call.guarded(call).await?;
         let guarded = |(shares, timer): (Vec<Share>, _)| {
             let shares = shares.into_iter().zip(&requests);

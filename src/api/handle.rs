@@ -196,7 +196,7 @@ impl Handle {
         let (place, busy) = (|| place_of(&request), || self.refused("lock"));
         let waited = Waited(|| self.waiters(), place, busy);
         let lock_call = self.lock_call(began);
-        let call = pin!(lock_call.told_if_long(wait, &waited, call));
+        let call = pin!(lock_call.told_if_long(wait.waits(), &waited, call));
         self.recorded(&request, &lock_call, call).await
     }
 

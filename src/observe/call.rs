@@ -17,7 +17,7 @@ use crate::api::error::Result;
 use crate::api::holder::{Busy, HolderId};
 use crate::api::options::Options;
 use crate::conn::Lane;
-use crate::engine::acquire::{LockRequest, WaitLimit};
+use crate::engine::acquire::LockRequest;
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::observe::counts::{CallOutcome, CountedKind, Fact};
@@ -49,7 +49,7 @@ impl LockCall<'_> {
     /// Drives the call, and reports it to the observer of the client if it waits for long.
     pub(crate) async fn told_if_long<T, P, B>(
         &self,
-        wait: WaitLimit,
+        waits: bool,
         waited: &Waited<impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
         mut call: Pin<&mut impl Future<Output = T>>,
     ) -> T
@@ -58,7 +58,7 @@ impl LockCall<'_> {
         B: Future<Output = Busy>,
     {
         let core = self.core;
-        if matches!(wait, WaitLimit::Never) || !core.observed().is_on() {
+        if !waits || !core.observed().is_on() {
             return call.await;
         }
         // Most calls do not wait at all, and few for long.

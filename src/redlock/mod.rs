@@ -402,7 +402,7 @@ impl RedlockLock {
         let (waiters, busy) = (|| acquisition.waiters(), || self.refused());
         let place = || ready(acquisition.place());
         let waited = Waited(waiters, place, busy);
-        let call = pin!(lock_call.told_if_long(wait, &waited, call));
+        let call = pin!(lock_call.told_if_long(wait.waits(), &waited, call));
         let got = lock_call.guarded(call).await?;
         Ok(got.map(|(share, timer)| RedlockGuard::new(share, timer)))
     }

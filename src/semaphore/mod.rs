@@ -30,7 +30,7 @@ use crate::api::holder::{Busy, Holder};
 use crate::api::loss::Losable;
 use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;
-use crate::engine::acquire::{ExpiredGrants, QueueNumber, WaitLimit};
+use crate::engine::acquire::{ExpiredGrants, QueueNumber};
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
@@ -252,12 +252,7 @@ impl Semaphore {
             ready(place.map(Place::Client))
         };
         let waited = Waited(|| semaphore.waiters(), place, || self.refused());
-        let wait = if waits {
-            WaitLimit::Until(deadline)
-        } else {
-            WaitLimit::Never
-        };
-        let call = pin!(lock_call.told_if_long(wait, &waited, call));
+        let call = pin!(lock_call.told_if_long(waits, &waited, call));
         let Some((held, timer)) = lock_call.guarded(call).await? else {
             return Ok(None);
         };

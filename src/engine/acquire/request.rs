@@ -160,6 +160,10 @@ impl WaitLimit {
         }
     }
 
+    pub(crate) fn waits(self) -> bool {
+        !matches!(self, Self::Never)
+    }
+
     /// Shortens the wait to `limit`.
     pub(crate) fn at_most(self, limit: Tick) -> Self {
         match self {

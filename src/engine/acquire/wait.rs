@@ -15,6 +15,7 @@ mod following;
 mod free;
 mod pauses;
 
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,13 +45,12 @@ pub(crate) async fn one(
     wait: WaitLimit,
     began: Tick,
 ) -> Result<Option<Share>> {
-    let requests = std::slice::from_ref(request);
-    let bound = bound(requests, wait, began);
+    let bound = bound(from_ref(request), wait, began);
     let mut expired = ExpiredGrants::default();
     loop {
         let share = if let Some(share) = entered_or_joined(request, &bound).await? {
             Some(share)
-        } else if let Attempted::Granted(mut shares) = all(requests, wait, &bound).await? {
+        } else if let Attempted::Granted(mut shares) = all(from_ref(request), wait, &bound).await? {
             shares.pop()
         } else {
             None
