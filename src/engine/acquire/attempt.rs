@@ -371,7 +371,7 @@ impl<'a> Attempt<'a> {
         &mut self,
         restore: &Restore,
         now: Tick,
-        budget: CallBudget,
+        budget: &CallBudget,
     ) -> Result<Option<Attempted>> {
         let core = self.requests().core();
         let (scripts, key) = (&core.scripts, self.requests().all[0].name.key());
@@ -394,7 +394,7 @@ impl<'a> Attempt<'a> {
                     handover: None,
                     spare_tokens: 0,
                 };
-                let held = self.hold(0, grant, &[None], Lane::Command, budget);
+                let held = self.hold(0, grant, &[None], Lane::Command, *budget);
                 return held.await.map(Some);
             }
             Restored::Held => {

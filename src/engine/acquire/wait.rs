@@ -206,7 +206,7 @@ impl<'a> WaitLoop<'a> {
             return Ok(step);
         }
         self.request().ensure_open()?;
-        let marks = self.waiter.marks();
+        let mut marks = self.waiter.marks();
         if let Some(step) = self.local_way_in(marks).await? {
             return Ok(step);
         }
@@ -219,12 +219,10 @@ impl<'a> WaitLoop<'a> {
         }
         let end = self.begin_asking(now)?;
         let asked = self.requests().releases_sent(end, now).await;
-        let marks = if has_backed_off {
+        if has_backed_off {
             // The answer will cover the messages that have come so far.
-            self.waiter.marks_after_messages(marks)
-        } else {
-            marks
-        };
+            marks = self.waiter.marks_after_messages(marks);
+        }
         // The last check: the call asks the server after this, and accepts no hand-off.
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
             return Ok(self.take_over(handoff)?.unwrap_or(Step::Again));
@@ -350,7 +348,8 @@ impl<'a> WaitLoop<'a> {
             let asking = self
                 .waiter
                 .subscribe_and_ask(&mut self.attempt, self.at, end);
-            match asking.await {
+            // Boxed again: it is rare and large.
+            match Box::pin(asking).await {
                 Ok(outcome) => return Ok(outcome),
                 // The lock was granted, and the other lane would get the same result.
                 Err(error) if error.is_not_replicated() => return Err(error),
@@ -367,7 +366,7 @@ impl<'a> WaitLoop<'a> {
         }
         let budget = self.requests().bound.call_budget_until(end);
         if let Some(restore) = self.attempt.plain(now) {
-            if let Some(outcome) = self.attempt.ask_plainly(&restore, now, budget).await? {
+            if let Some(outcome) = self.attempt.ask_plainly(&restore, now, &budget).await? {
                 return Ok(outcome);
             }
             now = self.clock().now();

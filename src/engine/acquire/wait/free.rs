@@ -26,7 +26,7 @@ impl WaitLoop<'_> {
             .bound
             .call_budget_until(self.begin_asking(now)?);
         self.asked_at = now;
-        let Some(outcome) = self.attempt.ask_plainly(&restore, now, budget).await? else {
+        let Some(outcome) = self.attempt.ask_plainly(&restore, now, &budget).await? else {
             return Ok(Step::Untried);
         };
         let remaining = match self.answered(outcome, false) {
