@@ -85,7 +85,7 @@ pub(crate) struct LocalLock {
     state: Mutex<State>,
 }
 
-/// What most locks never need.
+/// The part of a lock that most locks never need.
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
     /// Wakes the waiters of an owner when another of its tasks gets the lock.
@@ -326,7 +326,7 @@ impl LocalLock {
         }
     }
 
-    /// The part that most locks never need. Who looks for nothing but what others put there need not make it.
+    /// The part that most locks never need, made if there is none.
     pub(crate) fn rare(&self) -> &Rare {
         self.rare.get_or_init(Box::default)
     }

@@ -22,7 +22,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use self::places::{Cohorts, Places, Wants};
+use self::places::{Cohorts, Places, Stage, Wants};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hint::Mark;
@@ -71,19 +71,6 @@ struct Entry<R, T, J> {
     missed: u32,
     /// The waker of its task, for when it reaches the head or is handed something.
     waiting: Option<Waker>,
-}
-
-/// What a waiter does.
-#[derive(Debug)]
-enum Stage<T> {
-    /// It waits for its turn, or its task is about to go on.
-    Next,
-    /// It asks the server, and is handed nothing.
-    Asking,
-    /// It need not come until there is a hint beyond this mark, or this time is reached.
-    Resting(Mark, Tick),
-    /// It was handed this.
-    Handed(T),
 }
 
 /// A place in the queue. Dropping it leaves the queue.

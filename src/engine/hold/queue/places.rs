@@ -6,6 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::engine::clock::Tick;
+use crate::engine::hint::Mark;
+
 #[derive(Debug)]
 pub(super) struct Places<E> {
     /// The entry of a single place. If there are several, all of them are in `all`.
@@ -102,6 +105,19 @@ impl<R, J> Wants<R, J> {
             Self::Alone(_) => None,
         }
     }
+}
+
+/// The stage of a waiter.
+#[derive(Debug)]
+pub(super) enum Stage<T> {
+    /// It waits for its turn, or its task is about to go on.
+    Next,
+    /// It asks the server, and is handed nothing.
+    Asking,
+    /// It need not come until there is a hint beyond this mark, or this time is reached.
+    Resting(Mark, Tick),
+    /// It was handed this.
+    Handed(T),
 }
 
 #[derive(Debug)]
