@@ -72,6 +72,14 @@ impl Owner {
     }
 }
 
+#[cfg(test)]
+impl Owner {
+    /// An owner with the same number in each run, which no call of [`Owner::new`] makes.
+    pub(crate) fn numbered(number: u32) -> Self {
+        Self(u64::MAX - u64::from(number))
+    }
+}
+
 /// A UUID, a colon and the longest number take 57 bytes.
 const BYTES_MAX: usize = 63;
 

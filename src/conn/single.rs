@@ -4,6 +4,9 @@
 //! Invariant: one address has one [`SingleServer`] for as long as the client lives, however often its role changes.
 //! Otherwise a new connection could not have the connection before it killed.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

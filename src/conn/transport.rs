@@ -337,6 +337,11 @@ impl Channels {
 pub(crate) trait Recipient: Debug + Send + Sync {
     /// The commands have ended. Called once, without any mutex. A connection's task calls it, so it must not block.
     fn received(self: Arc<Self>, outcome: Result<Replies, Fault>);
+
+    /// Whether a caller waits for this very end. A reply counts for it even if the connection is no longer used.
+    fn is_awaited(&self) -> bool {
+        false
+    }
 }
 
 /// Commands on their way, for a task that waits for their end. Cancel safe: they stay sent.
@@ -358,6 +363,10 @@ impl Submitted {
 impl Recipient for Arrival<Result<Replies, Fault>> {
     fn received(self: Arc<Self>, outcome: Result<Replies, Fault>) {
         self.put(outcome);
+    }
+
+    fn is_awaited(&self) -> bool {
+        true
     }
 }
 

@@ -9,7 +9,7 @@ pub(crate) enum Mode {
 }
 
 /// The hold counts of one owner in each mode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Counts {
     pub(crate) exclusive: u32,
     pub(crate) shared: u32,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Cmd, ToRedisArgs, Value};
 
 use super::catalog::{self, Script};
-use super::native::{self, Native};
+use super::native::{self, Release};
 use crate::api::holder::HolderId;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
@@ -19,7 +19,7 @@ pub(crate) struct Call {
     /// The key that selects the server of a cluster.
     pub(super) route: Arc<str>,
     /// Plain commands with the same effect, preferred where the server allows them.
-    pub(super) native: Option<Native>,
+    pub(super) native: Option<Release>,
     /// Built on first use if there are plain commands.
     by_sha: OnceLock<Cmd>,
 }
@@ -37,41 +37,18 @@ impl Call {
 
     /// Releases a whole hold of a lock by `HDEL` and `PUBLISH` if possible.
     pub(crate) fn release_plain(key: &Arc<str>, holder: &HolderId, tell: Arc<Cmd>) -> Self {
-        let native = native::release(key, holder.as_bytes(), tell);
-        Self::of_native(&catalog::REENTRANT_RELEASE, key, Native::Release(native))
-    }
-
-    /// Releases several holds on one server by plain commands if possible.
-    pub(crate) fn release_all_plain<'a>(
-        holds: impl Iterator<Item = (&'a Arc<str>, &'a HolderId, Arc<Cmd>)>,
-    ) -> Self {
-        let mut route = None;
-        let all = holds.map(|(key, holder, tell)| {
-            route.get_or_insert_with(|| Arc::clone(key));
-            native::release(key, holder.as_bytes(), tell)
-        });
-        let native = Native::ReleaseAll(all.collect());
-        let route = route.unwrap_or_else(|| "".into());
-        Self::of_native(&catalog::MULTI_RELEASE, &route, native)
-    }
-
-    fn of_native(script: &'static Script, key: &Arc<str>, native: Native) -> Self {
         Self {
-            script,
+            script: &catalog::REENTRANT_RELEASE,
             route: Arc::clone(key),
-            native: Some(native),
+            native: Some(native::release(key, holder.as_bytes(), tell)),
             by_sha: OnceLock::new(),
         }
     }
 
     pub(super) fn by_sha(&self) -> &Cmd {
         self.by_sha.get_or_init(|| {
-            let keys: Vec<&[u8]> = self.native.iter().flat_map(Native::script_keys).collect();
-            let mut by_sha = evalsha(self.script, &keys);
-            for arg in self.native.iter().flat_map(Native::script_args) {
-                by_sha.arg(&*arg);
-            }
-            by_sha
+            let native = self.native.as_ref();
+            native.map_or_else(Cmd::new, |release| release.by_script(self.script.sha()))
         })
     }
 

@@ -1,7 +1,7 @@
 //! Plain commands that do what a script would do, for less of the server's time.
 //!
 //! `RESTORE` of a hash with a lease takes a free lock. It replies `BUSYKEY` if the key exists. `HDEL` and `PUBLISH`
-//! release a whole hold, or several. Their replies are translated into replies of the script, so the callers see one
+//! release a whole hold. Their replies are translated into replies of the script, so the callers see one
 //! kind of reply. Invariants:
 //!
 //! * after any other error from `RESTORE` the script is asked, and its reply counts;
@@ -9,7 +9,6 @@
 //!   holder; a release is repeated unchanged, because its message may not have been sent;
 //! * a release that finds nothing asks the script for the reason.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::mem;
 use std::ops::Deref;
@@ -20,14 +19,6 @@ use redis::{Cmd, RedisError, RedisWrite, Value};
 
 use super::payload;
 use crate::conn::error_reply::{code, is_unknown_command};
-
-/// A release by plain commands.
-#[derive(Clone, Debug)]
-pub(super) enum Native {
-    Release(Release),
-    /// All holds are released before the first notification.
-    ReleaseAll(Vec<Release>),
-}
 
 /// `HDEL key holder` and `PUBLISH channel 0`. All holds of a lock share the second command.
 #[derive(Clone, Debug)]
@@ -169,34 +160,18 @@ pub(super) fn release(key: &str, holder: &[u8], tell: Arc<Cmd>) -> Release {
     }
 }
 
-impl Native {
-    /// The keys of the script that replaces this call.
-    pub(super) fn script_keys(&self) -> Vec<&[u8]> {
-        match self {
-            Self::Release(release) => vec![word(&release.hdel, 1)],
-            Self::ReleaseAll(all) => all.iter().map(|each| word(&each.hdel, 1)).collect(),
-        }
-    }
-
-    /// The arguments of the script that replaces this call.
-    pub(super) fn script_args(&self) -> Vec<Cow<'_, [u8]>> {
-        let args: Vec<&[u8]> = match self {
-            Self::Release(Release { hdel, tell }) => {
-                vec![word(hdel, 2), word(tell, 1), word(tell, 0)]
-            }
-            Self::ReleaseAll(all) => {
-                let publish = all.first().map(|first| word(&first.tell, 0));
-                let each = all.iter().flat_map(|Release { hdel, tell }| {
-                    [&b"plain"[..], word(hdel, 2), word(tell, 1)]
-                });
-                publish.into_iter().chain(each).collect()
-            }
-        };
-        args.into_iter().map(Cow::Borrowed).collect()
+impl Release {
+    /// Asks the script for the same.
+    pub(super) fn by_script(&self, sha: &str) -> Cmd {
+        let mut script = redis::cmd("EVALSHA");
+        script.arg(sha).arg(1).arg(word(&self.hdel, 1));
+        let (channel, publish) = (word(&self.tell, 1), word(&self.tell, 0));
+        script.arg(word(&self.hdel, 2)).arg(channel).arg(publish);
+        script
     }
 }
 
-/// Translates the replies to one release into the script's; `None` if the script has to be asked.
+/// Translates the replies to a release into the script's. `None` if nothing was found: only the script says why.
 pub(super) fn released(replies: &[Value]) -> Result<Option<Value>, RedisError> {
     match replies {
         [Value::ServerError(no), ..] => Err(no.clone().into()),
@@ -204,30 +179,7 @@ pub(super) fn released(replies: &[Value]) -> Result<Option<Value>, RedisError> {
         [Value::Int(_), Value::Int(receivers)] => Ok(Some(Value::Int(*receivers))),
         // A user without the right to publish still frees the lock, because waiters poll.
         [Value::Int(_), _] => Ok(Some(Value::Int(0))),
-        _ => Ok(None),
-    }
-}
-
-/// Translates the replies to several releases; `None` where the script has to be asked. The replies to all `HDEL`
-/// come before those to all `PUBLISH`.
-pub(super) fn released_each(replies: &[Value], count: usize) -> Vec<Option<Value>> {
-    let each = (0..count).map(|at| match (replies.get(at)?, replies.get(count + at)?) {
-        (Value::Int(1), Value::Int(receivers)) => Some(Value::Int(*receivers)),
-        // No right to publish, as in `released`.
-        (Value::Int(1), _) => Some(Value::Int(0)),
-        _ => None,
-    });
-    each.collect()
-}
-
-/// The results of the plain commands, completed by the script's replies for the others.
-pub(super) fn merged(released: Vec<Option<Value>>, said: Value) -> Value {
-    match said {
-        Value::Array(said) if said.len() == released.len() => {
-            let each = released.into_iter().zip(said);
-            Value::Array(each.map(|(done, said)| done.unwrap_or(said)).collect())
-        }
-        other => other,
+        _ => Ok(Some(Value::Nil)),
     }
 }
 
@@ -346,49 +298,17 @@ mod tests {
         assert_eq!(read(Value::Int(1), &two).unwrap(), Some(Value::Int(2)));
         assert_eq!(read(Value::Int(1), &no).unwrap(), Some(Value::Int(0)));
         assert_eq!(read(Value::Int(0), &two).unwrap(), None);
+        assert_eq!(read(Value::Nil, &two).unwrap(), Some(Value::Nil));
         assert_eq!(code(&read(wrong, &two).unwrap_err()), Some("WRONGTYPE"));
     }
 
     #[test]
-    fn of_several_only_those_count_that_were_there() {
-        let no = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
-        let int = Value::Int;
-        let replies = [
-            int(1),
-            int(0),
-            no.clone(),
-            int(1),
-            int(2),
-            int(7),
-            int(0),
-            no,
-        ];
-        let released = released_each(&replies, 4);
-        assert_eq!(released, [Some(int(2)), None, None, Some(int(0))]);
-        // A missing reply counts as unknown.
-        assert_eq!(
-            released_each(&replies[..5], 4),
-            [Some(int(2)), None, None, None]
-        );
-        let said = Value::Array(vec![int(-1), int(-1), int(3), int(-1)]);
-        let merged_all = [int(2), int(-1), int(3), int(0)];
-        assert_eq!(
-            merged(released.clone(), said),
-            Value::Array(merged_all.to_vec())
-        );
-        assert_eq!(merged(released, Value::Nil), Value::Nil);
-    }
-
-    #[test]
-    fn the_script_for_several_is_asked_for_the_same() {
-        let release = |key, holder: &str, channel| {
-            let tell = Arc::new(tell("SPUBLISH", channel));
-            release(key, holder.as_bytes(), tell)
-        };
-        let all = Native::ReleaseAll(vec![release("a", "h:1", "c:a"), release("b", "h:2", "c:b")]);
-        assert_eq!(all.script_keys(), [b"a", b"b"]);
-        let args = ["SPUBLISH", "plain", "h:1", "c:a", "plain", "h:2", "c:b"];
-        assert_eq!(all.script_args(), args.map(str::as_bytes));
+    fn the_script_is_asked_for_the_same() {
+        let release = release("a", b"h:1", Arc::new(tell("SPUBLISH", "c:a")));
+        let asked = release.by_script("sha");
+        let words: Vec<&[u8]> = (0..7).map(|at| word(&asked, at)).collect();
+        let expected = ["EVALSHA", "sha", "1", "a", "h:1", "c:a", "SPUBLISH"];
+        assert_eq!(words, expected.map(str::as_bytes));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::failure::{Executed, Failure};
+use super::failure::Failure;
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{Holder, HolderId};
@@ -164,15 +164,6 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, E
     }
 }
 
-/// Parses one entry for each hold.
-pub(crate) fn released_each(value: &Value, holds: usize) -> Result<Few<Released>, Error> {
-    let items = array(value)?;
-    if items.len() != holds {
-        return Err(unreadable(value));
-    }
-    items.iter().map(released).collect()
-}
-
 pub(crate) fn released(value: &Value) -> Result<Released, Error> {
     match int(Some(value))? {
         NOT_HELD => Ok(Released::NotHeld),
@@ -184,23 +175,22 @@ pub(crate) fn released(value: &Value) -> Result<Released, Error> {
 }
 
 /// The result of a `RESTORE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Restored {
     Granted,
     /// There is a lock, or another key.
     Held,
-    /// The script has to be asked. `Maybe` if the command may still be executed.
-    Unclear(Executed),
+    /// The script has to be asked.
+    Unclear(Failure),
 }
 
 /// Reads the end of a `RESTORE`.
 pub(crate) fn restored(end: Result<Value, Fault>) -> Restored {
     match end {
         Ok(Value::Okay) => Restored::Granted,
-        // A reply that no server sends.
-        Ok(_) => Restored::Unclear(Executed::Maybe),
+        Ok(_) => Restored::Unclear(Failure::silent("a reply to RESTORE that no server sends")),
         Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => Restored::Held,
-        Err(fault) => Restored::Unclear(Failure::from(fault).executed),
+        Err(fault) => Restored::Unclear(fault.into()),
     }
 }
 
@@ -499,31 +489,29 @@ pub(crate) fn unreadable(value: &Value) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::script::Executed;
     use crate::testing::error;
 
     #[test]
     fn a_restore_is_granted_or_held_or_the_script_is_asked() {
         let queued = Value::SimpleString("QUEUED".to_owned());
         let said = |line| Err(Fault::Answered(error(line)));
+        let is = |end| match restored(end) {
+            Restored::Granted => "granted",
+            Restored::Held => "held",
+            Restored::Unclear(failure) if failure.executed == Executed::No => "not executed",
+            Restored::Unclear(_) => "maybe executed",
+        };
         for (end, expected) in [
-            (Ok(Value::Okay), Restored::Granted),
-            (
-                said("BUSYKEY Target key name already exists."),
-                Restored::Held,
-            ),
-            (said("OOM no"), Restored::Unclear(Executed::No)),
-            (
-                Err(Fault::Unsent("no".into())),
-                Restored::Unclear(Executed::No),
-            ),
-            (
-                Err(Fault::Unknown("no".into())),
-                Restored::Unclear(Executed::Maybe),
-            ),
+            (Ok(Value::Okay), "granted"),
+            (said("BUSYKEY Target key name already exists."), "held"),
+            (said("OOM no"), "not executed"),
+            (Err(Fault::Unsent("no".into())), "not executed"),
+            (Err(Fault::Unknown("no".into())), "maybe executed"),
             // A reply that no server sends.
-            (Ok(queued), Restored::Unclear(Executed::Maybe)),
+            (Ok(queued), "maybe executed"),
         ] {
-            assert_eq!(restored(end), expected);
+            assert_eq!(is(end), expected);
         }
     }
 
@@ -653,12 +641,6 @@ mod tests {
     fn replies_of_every_other_kind() {
         let ints =
             |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
-        let each = released_each(&ints(&[3, -1]), 2).unwrap();
-        assert_eq!(
-            each[..],
-            [Released::Done { receivers: 3 }, Released::NotHeld]
-        );
-        assert!(released_each(&ints(&[3]), 2).is_err());
         let ids = list(&[bulk("a:1"), bulk("b:2")]);
         assert_eq!(texts(&ids).unwrap(), ["a:1", "b:2"]);
         assert!(texts(&ints(&[1])).is_err());

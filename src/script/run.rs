@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
+use smallvec::SmallVec;
 use tokio::runtime::{self, Handle};
 
 use super::call::{Answer, Call};
 use super::failure::{Cause, Executed, Failure, is_hopeless, missing_right};
-use super::native::{self, Native, NativePath, NativeState, Release, Restore};
+use super::native::{self, NativePath, NativeState, Release, Restore};
 use super::reply::{self, Released, Restored};
 use crate::conn::error_reply::{is_out_of_connections, is_temporary};
 use crate::conn::{Commands, Fault, Lane, Reason, Recipient, Replies, Transport};
@@ -259,59 +260,66 @@ impl Scripts {
         reply::restored(end)
     }
 
-    /// Hands a release over to the connection, once; see [`Transport::submit`]. [`released`](Self::released) reads its
-    /// end.
-    pub(crate) fn submit_release(
+    /// Hands releases on one server over to the connection, once and in one write; see [`Transport::submit`]. If plain
+    /// commands do not suffice, `all` is the script for all of them. [`released`](Self::released) reads their end.
+    pub(crate) fn submit_releases(
         &self,
         lane: Lane,
-        call: &Call,
+        calls: &[Call],
+        all: impl FnOnce() -> Call,
         limit: Duration,
         to: Arc<dyn Recipient>,
     ) -> bool {
-        let submit = |commands| {
-            let transport = &self.transport;
-            transport.submit(lane, &call.route, commands, limit, to)
-        };
-        match &call.native {
-            Some(Native::Release(Release { hdel, tell })) if self.native.may_release() => {
-                submit(Commands::Several(&[hdel, tell]))
+        let submit = |route, commands| self.transport.submit(lane, route, commands, limit, to);
+        let plain = calls.iter().filter_map(|call| self.plain_release(call));
+        let plain: SmallVec<[&Cmd; 2]> = plain.flatten().collect();
+        match calls {
+            [first, ..] if plain.len() == 2 * calls.len() => {
+                submit(first.route(), Commands::Several(&plain))
             }
-            Some(Native::ReleaseAll(all)) if self.native.may_release() => {
-                submit(Commands::Several(&in_order(all)))
+            [call] => submit(call.route(), Commands::One([call.by_sha()])),
+            _ => {
+                let all = all();
+                submit(all.route(), Commands::One([all.by_sha()]))
             }
-            _ => submit(Commands::One([call.by_sha()])),
         }
     }
 
-    /// Reads the end of a release that was submitted at `sent`. Returns the reply for each hold, or `None` if the server
-    /// has to be asked.
+    /// The plain commands of a release, if the server allows them.
+    fn plain_release<'a>(&self, call: &'a Call) -> Option<[&'a Cmd; 2]> {
+        let Release { hdel, tell } = call.native.as_ref()?;
+        self.native.may_release().then_some([hdel, tell])
+    }
+
+    /// Reads the end of as many releases that were submitted at `sent`. Returns the reply for each hold, or whether the
+    /// release of a hold without a reply may have been executed.
     pub(crate) fn released(
         &self,
         lane: Lane,
         sent: Tick,
         outcome: Result<Replies, Fault>,
         holds: usize,
-    ) -> Result<Few<Option<Released>>, Failure> {
+    ) -> Result<Few<Result<Released, Executed>>, Failure> {
         let replies = outcome?;
         self.observed.answered(lane as usize, sent, self.clock);
-        let read = |value: Option<Value>| reply::released(&value?).ok();
-        if let [reply] = replies.values() {
-            // Of the script.
-            let value = reply.clone().extract_error()?;
-            let each = match holds {
-                1 => reply::released(&value).map(|released| Few::from_buf([released])),
-                _ => reply::released_each(&value, holds),
-            };
-            return Ok(match each {
-                Ok(each) => each.into_iter().map(Some).collect(),
-                Err(_) => Few::from_elem(None, holds),
-            });
+        let replies = match replies.values() {
+            [Value::ServerError(no)] => return Err(RedisError::from(no.clone()).into()),
+            [Value::Array(each)] => each,
+            replies => replies,
+        };
+        let of_each = replies.len() / holds;
+        if of_each == 0 || replies.len() % holds != 0 {
+            return Ok(Few::from_elem(Err(Executed::Maybe), holds));
         }
-        if holds == 1 {
-            return Ok(Few::from_buf([read(native::released(replies.values())?)]));
-        }
-        let each = native::released_each(replies.values(), holds);
-        Ok(each.into_iter().map(read).collect())
+        let read = replies.chunks(of_each).map(|replies| match replies {
+            [by_script] => reply::released(by_script).map_err(|_| Executed::Maybe),
+            plain => match native::released(plain) {
+                Ok(Some(value)) => reply::released(&value).map_err(|_| Executed::Maybe),
+                Ok(None) => Err(Executed::No),
+                Err(error) => Err(Failure::from(error).executed),
+            },
+        });
+        Ok(read.collect())
     }
 
     /// Notes the failure and adds the address of the server.
@@ -368,61 +376,22 @@ impl Scripts {
         Ok(answers.into_iter().map(Value::extract_error).collect())
     }
 
-    /// Sends the plain commands of the call if it has any, and falls back to the script if they do not settle it.
+    /// Sends the plain commands of a release. Sends the script of other calls, and where plain commands find nothing.
     async fn once(&self, call: &Call, attempt: Attempt, reply: Duration) -> Result<Value, Fault> {
-        let answer = match &call.native {
-            Some(Native::Release(Release { hdel, tell })) if self.native.may_release() => {
-                let (lane, pair) = (attempt.lane, [&**hdel, &**tell]);
-                let replies = self
-                    .transport
-                    .send_together(lane, &call.route, &pair, reply);
-                native::released(&replies.await?).map_err(Fault::Answered)?
-            }
-            Some(Native::ReleaseAll(all)) if self.native.may_release() => {
-                return Box::pin(self.release_all(call, all, attempt, reply)).await;
-            }
-            _ => return self.by_script(call, attempt, reply).await,
+        let Some(plain) = self.plain_release(call) else {
+            return self.by_script(call, attempt, reply).await;
         };
-        match answer {
+        let replies = self
+            .transport
+            .send_together(attempt.lane, &call.route, &plain, reply)
+            .await?;
+        match native::released(&replies).map_err(Fault::Answered)? {
             Some(value) => Ok(value),
             // Boxed because it is large and seldom polled.
             None => {
                 let left = self.clock.now().until(attempt.end);
                 Box::pin(self.by_script(call, attempt, left)).await
             }
-        }
-    }
-
-    /// Releases several holds by plain commands, in one write.
-    ///
-    /// The server does not execute them in one step, and need not, because the holds are independent. Invariants: all
-    /// holds are released before the first notification, because a waiter for several locks asks again as soon as it is
-    /// notified; the script returns the reason for each hold that was missing; a hold that was released here does not
-    /// count as lost when the call is repeated.
-    async fn release_all(
-        &self,
-        call: &Call,
-        all: &[Release],
-        attempt: Attempt,
-        reply: Duration,
-    ) -> Result<Value, Fault> {
-        let (transport, commands) = (&self.transport, in_order(all));
-        let replies = transport.send_together(attempt.lane, &call.route, &commands, reply);
-        let released = native::released_each(&replies.await?, all.len());
-        if released.iter().all(Option::is_some) {
-            return Ok(Value::Array(released.into_iter().flatten().collect()));
-        }
-        let left = self.clock.now().until(attempt.end);
-        match self.by_script(call, attempt, left).await {
-            Ok(said) => Ok(native::merged(released, said)),
-            // A repeat will not find the holds that were released here, as after a lost answer.
-            Err(fault) if released.iter().any(Option::is_some) => Err(match fault {
-                Fault::Unsent(why) => Fault::Unknown(why),
-                Fault::Declined(error) => Fault::Unknown(error.into()),
-                Fault::Answered(error) if is_temporary(&error) => Fault::Unknown(error.into()),
-                fault => fault,
-            }),
-            Err(fault) => Err(fault),
         }
     }
 
@@ -443,13 +412,6 @@ impl Scripts {
             other => other,
         }
     }
-}
-
-/// The commands of these releases: all holds are released before the first notification.
-fn in_order(all: &[Release]) -> Vec<&Cmd> {
-    let given_up = all.iter().map(|each| &*each.hdel);
-    let told = all.iter().map(|each| &*each.tell);
-    given_up.chain(told).collect()
 }
 
 fn current_runtime() -> Option<runtime::Id> {

@@ -59,6 +59,7 @@ pub(super) trait ConnectionUser: Debug + Send + Sync {
         &self,
         connection: &Arc<Connection>,
         commands: usize,
+        is_awaited: bool,
         exchanged: Exchanged,
     ) -> Result<Replies, Fault>;
 }
@@ -141,8 +142,8 @@ impl Connection {
         }
     }
 
-    /// Sends these in one request, and tells its end to `to`. If they need something before them on this connection, or
-    /// a timer, or if the connection has ended, it sends nothing and returns false.
+    /// Sends these in one request behind the scripts that they need, and tells its end to `to`. If it needs a timer, or
+    /// if the connection has ended, it sends nothing and returns false.
     pub(super) fn submit(
         self: &Arc<Self>,
         commands: &[&Cmd],
@@ -150,11 +151,16 @@ impl Connection {
         to: Arc<dyn Recipient>,
     ) -> bool {
         let wire = &self.socket.wire;
-        if !wire.times(limit) || self.scripts.missing(commands).is_some() {
+        if !wire.times(limit) {
             return false;
         }
-        let over = Arc::clone(self) as _;
-        wire.submit(commands.iter().copied(), over, to)
+        let over = || Arc::clone(self) as Arc<dyn Carrier>;
+        if let Some(loads) = self.scripts.missing(commands) {
+            // Where it fails, the server does not know the script, and says so in its next reply.
+            wire.submit(loads.commands.iter(), over(), Arc::new(Unheeded));
+            self.scripts.are_sent(&loads);
+        }
+        wire.submit(commands.iter().copied(), over(), to)
     }
 
     /// Loads scripts, and sends a request behind them in the same write.
@@ -184,6 +190,14 @@ impl Connection {
     }
 }
 
+/// For commands whose end changes nothing.
+#[derive(Debug)]
+struct Unheeded;
+
+impl Recipient for Unheeded {
+    fn received(self: Arc<Self>, _outcome: Result<Replies, Fault>) {}
+}
+
 /// Whether a server replies to `SCRIPT LOAD` like this. One that refuses it refuses the call, too, which is then
 /// repeated with the text of its script.
 fn is_of_load(reply: &Value) -> bool {
@@ -192,9 +206,14 @@ fn is_of_load(reply: &Value) -> bool {
 }
 
 impl Carrier for Connection {
-    fn outcome(self: Arc<Self>, commands: usize, ended: Ended<Replies>) -> Result<Replies, Fault> {
+    fn outcome(
+        self: Arc<Self>,
+        commands: usize,
+        is_awaited: bool,
+        ended: Ended<Replies>,
+    ) -> Result<Replies, Fault> {
         match self.user.get().and_then(Weak::upgrade) {
-            Some(user) => user.outcome(&self, commands, ended.outcome()),
+            Some(user) => user.outcome(&self, commands, is_awaited, ended.outcome()),
             None => Err(Fault::Unknown("the client has ended".into())),
         }
     }

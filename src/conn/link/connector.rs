@@ -136,6 +136,11 @@ impl Connector {
         self.process().is_earlier(connection.generation())
     }
 
+    /// A connection without a reply for this long is silent.
+    pub(super) fn silence(&self) -> Duration {
+        self.silence
+    }
+
     /// Waits until an attempt may begin.
     pub(super) async fn wait_turn(&self) {
         self.reachability.wait_turn(self.clock).await;

@@ -235,13 +235,15 @@ impl ConnectionUser for Dialer {
         &self,
         connection: &Arc<Connection>,
         commands: usize,
+        is_awaited: bool,
         exchanged: Exchanged,
     ) -> Result<Replies, Fault> {
         let current = self.current();
         let is_used = current.is_some_and(|current| Arc::ptr_eq(&current, connection));
-        let limit = self.silence;
+        // The time that the wire gave it, also where this link calls a connection silent earlier.
+        let limit = self.connector.silence();
         let outcome = self.ended(connection, commands, limit, limit, exchanged);
-        if outcome.is_ok() && !is_used {
+        if outcome.is_ok() && !is_used && !is_awaited {
             // Another server may have its place by now.
             return Err(self.unknown("its connection is not used any longer"));
         }

@@ -364,7 +364,7 @@ impl<'a> Attempt<'a> {
         request.protocol.acquire_plain(&holder, lease)
     }
 
-    /// Asks the server by this plain command, once. `None`: the script has to be asked.
+    /// Asks the server by this plain command, once. `None`: the script has to be asked, and there is time for it.
     ///
     /// `now` was read just now, before any await.
     pub(super) async fn ask_plainly(
@@ -403,8 +403,14 @@ impl<'a> Attempt<'a> {
                 // The script knows for how long.
                 return Ok(Some(Attempted::refused(0, Some(Duration::ZERO))));
             }
-            Restored::Unclear(Executed::No) => self.holders.answered(),
-            Restored::Unclear(Executed::Maybe) => {}
+            Restored::Unclear(failure) => {
+                if failure.executed == Executed::No {
+                    self.holders.answered();
+                }
+                if core.clock.now() >= budget.deadline {
+                    return Err(self.error(failure));
+                }
+            }
         }
         Ok(None)
     }

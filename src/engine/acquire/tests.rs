@@ -1,5 +1,6 @@
 //! Tests the wait engine under paused time, with a scripted server.
 
+mod bound;
 mod deferred_downgrade;
 mod following;
 mod futures;

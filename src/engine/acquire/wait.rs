@@ -364,14 +364,8 @@ impl<'a> WaitLoop<'a> {
                 }
             }
         }
-        let budget = self.requests().bound.call_budget_until(end);
-        if let Some(restore) = self.attempt.plain(now) {
-            if let Some(outcome) = self.attempt.ask_plainly(&restore, now, &budget).await? {
-                return Ok(outcome);
-            }
-            now = self.clock().now();
-        }
-        self.attempt.ask(now, self.at, Lane::Command, budget).await
+        let restore = self.attempt.plain(now);
+        self.ask_here(restore, now, end).await
     }
 
     /// Sleeps after a refusal until there is a reason to ask again, and chooses the lane. If the waiter does not listen

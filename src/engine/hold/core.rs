@@ -42,7 +42,7 @@ pub(crate) struct Core {
     pub(crate) shared: Shared,
     undo_queues: Arc<UndoQueues>,
     unguarded: AllUnguarded,
-    /// How many releases are handed over to connections and have not ended.
+    /// How many releases are under way of which the watchdog task does not know.
     releases: AtomicUsize,
     id: Box<str>,
     next_holder: AtomicU64,
@@ -149,12 +149,12 @@ impl Core {
         self.watchdog.pending() + self.releases.load(Ordering::SeqCst)
     }
 
-    /// Counts a release that is handed over to a connection.
+    /// Counts a release from before its share ends, until a connection has answered it or the watchdog task has it.
     pub(super) fn release_begins(&self) {
         self.releases.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It has ended, or the watchdog task has it.
+    /// See [`release_begins`](Self::release_begins).
     pub(super) fn release_ended(&self) {
         self.releases.fetch_sub(1, Ordering::SeqCst);
         if self.is_closed() {
@@ -313,8 +313,9 @@ impl Core {
             // Wait also for the releases that begin during the wait.
             loop {
                 let mark = self.locals.waiter_left.mark();
-                let under_way = self.releases.load(Ordering::SeqCst);
                 self.watchdog.drain().await;
+                // Read before what is pending: a release goes from a connection to the watchdog task, never back.
+                let under_way = self.releases.load(Ordering::SeqCst);
                 if self.watchdog.is_gone() {
                     return;
                 }

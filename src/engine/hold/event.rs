@@ -38,7 +38,7 @@ pub(crate) struct NewHold {
 }
 
 /// The fencing token of the owner of a hold, and tokens for its next owners.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Tokens {
     pub(super) current: Option<FencingToken>,
     /// Later tokens that the server reserves for this hold.
@@ -114,8 +114,8 @@ pub(super) enum Event {
     },
     /// The request that sets these counts is sent.
     CountsSent(Counts),
-    /// The server has confirmed these counts.
-    CountsSettled(Counts),
+    /// The server has answered a request that changes the hold.
+    Answered(Answered),
     /// The server's counts are unknown: an operation was interrupted.
     CountsInDoubt,
     /// A request that was sent then and has no answer may have released it.
@@ -189,7 +189,39 @@ pub(super) struct Entered {
     pub(super) token: Option<FencingToken>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The change of a hold at the server that its shares need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ServerChange {
+    Nothing,
+    Downgrade,
+    Release,
+    /// Its shares have ended, and it is kept for this long under another holder id.
+    Keep(Duration),
+}
+
+impl ServerChange {
+    /// What the server counts of this hold afterwards.
+    pub(super) fn counts(self) -> Counts {
+        match self {
+            Self::Downgrade => Counts::one(Mode::Shared),
+            _ => Counts::NONE,
+        }
+    }
+}
+
+/// The server's answer to a request that changes a hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered {
+    /// The counts that were asked for.
+    pub(super) counts: Counts,
+    /// Whether the server had the hold.
+    pub(super) is_found: bool,
+    /// When the request was first sent, and whether it was sent again.
+    pub(super) first_sent: Tick,
+    pub(super) is_repeated: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     Held,
     /// No guard is left: it was released, or the release is under way.
@@ -213,6 +245,8 @@ impl Phase {
 pub(super) struct Effects {
     /// The event came too late: the hold was lost before.
     pub(super) refused: Option<LostReason>,
+    /// The server did not have the hold: it was lost before, for this reason.
+    pub(super) missing: Option<LostReason>,
     /// The server's grant counts, because it came in time.
     pub(super) is_accepted: bool,
     /// Other shares stay, and the server need not hear of the release.

@@ -46,9 +46,9 @@ pub(crate) async fn leave(core: &Core, holder: &str, reason: &str) {
     let _ = transport.send(Lane::Command, &key, &set, limit).await;
 }
 
-/// Notes that a release of these locks in the background was refused or abandoned.
-pub(super) fn note_release_failed(core: &Core, names: String, error: Error) {
-    let lock = Some(names.into());
+/// Notes that a release of this lock in the background was refused or abandoned.
+pub(super) fn note_release_failed(core: &Core, name: &str, error: Error) {
+    let lock = Some(name.into());
     let failed = Event::ReleaseFailed { lock, error };
     core.observed().note(Fact::event(failed));
 }

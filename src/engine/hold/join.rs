@@ -19,13 +19,12 @@ use super::core::Core;
 use super::event::{DeferredDowngrade, Event};
 use super::local::LocalLock;
 use super::registry::{Handoff, ReaderClass, known};
-use super::settling::settle_later;
+use super::settling::downgrade_later;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
-use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::observe::group::Group;
@@ -172,7 +171,7 @@ impl Hold {
         if is_deferred {
             let now = self.core.clock.now();
             self.apply_to(state, now, Event::DowngradeDue);
-            settle_later(Few::from_buf([Arc::clone(self)]), now);
+            downgrade_later(Arc::clone(self), now);
         }
         is_deferred
     }
@@ -186,7 +185,7 @@ impl Hold {
         let is_deferred = state.is_downgrade_deferred();
         self.apply_to(state, now, Event::DowngradeDue);
         if is_deferred {
-            settle_later(Few::from_buf([Arc::clone(self)]), now);
+            downgrade_later(Arc::clone(self), now);
         }
     }
 }

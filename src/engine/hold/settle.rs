@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::event::{Effects, Event};
+use super::event::{Answered, Effects, Event, ServerChange};
 use super::facts::ask_why;
 use super::registry::SharedHold;
 use super::settling::{Settling, settle_later};
@@ -15,7 +15,7 @@ use crate::api::error::Result;
 use crate::api::loss::LostReason;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
-use crate::engine::counts::{Counts, Mode};
+use crate::engine::counts::Mode;
 use crate::script::reply::Released;
 
 /// The operation's name in errors.
@@ -91,48 +91,32 @@ impl Hold {
         }
     }
 
-    /// Applies the server's answer to a request for these counts, which was first sent then. Returns why the hold was
-    /// lost before, if the server had no such hold.
+    /// Applies the server's answer to a request that was first sent then. Returns why the hold was lost before, if the
+    /// server had no such hold.
     pub(super) fn settled(
         &self,
-        counts: Counts,
+        asked: ServerChange,
         released: Released,
         first_sent: Tick,
-        was_repeated: bool,
+        is_repeated: bool,
     ) -> Option<LostReason> {
-        let (mut first_sent, mut is_repeated) = (first_sent, was_repeated);
-        if counts.is_none() {
-            let maybe = self.state().maybe_released();
-            first_sent = maybe.map_or(first_sent, |sent| sent.min(first_sent));
-            is_repeated |= maybe.is_some();
+        if let Released::Done { receivers } = released
+            && !matches!(asked, ServerChange::Keep(_))
+        {
+            self.local.note_receivers(receivers);
         }
-        let was_in_time = first_sent < self.deadline();
-        let lost = match released {
-            Released::Done { receivers } => {
-                self.local.note_receivers(receivers);
-                None
-            }
-            // An earlier request without a reply has released it, as far as anyone can tell: this holder id is used
-            // for nothing else.
-            Released::NotHeld if is_repeated && counts.is_none() && was_in_time => None,
-            // It was sent while the server should have had the hold.
-            Released::NotHeld if was_in_time => Some(LostReason::Revoked),
-            Released::NotHeld => Some(LostReason::Expired),
+        let answered = Answered {
+            counts: asked.counts(),
+            is_found: released != Released::NotHeld,
+            first_sent,
+            is_repeated,
         };
-        match lost {
-            None => {
-                self.apply(Event::CountsSettled(counts));
-            }
-            Some(reason) if !counts.is_none() => {
-                self.apply(Event::Lost(reason));
-            }
-            // Its loss was never reported, and only this caller will learn of it.
-            Some(LostReason::Revoked) if self.state().loss().is_none() => {
-                ask_why(&self.core, self.name(), self.holder_id());
-            }
-            Some(_) => {}
+        let missing = self.apply(Event::Answered(answered)).missing;
+        // Its loss was never reported, and only this caller will learn of it.
+        if missing == Some(LostReason::Revoked) && self.state().loss().is_none() {
+            ask_why(&self.core, self.name(), self.holder_id());
         }
-        lost
+        missing
     }
 }
 
@@ -144,25 +128,25 @@ pub(super) async fn release_all(now: Tick, shares: Few<RawShare>) -> Result<()> 
         let alive = share.hold.core.ensure_alive(OPERATION);
         alive.map_err(|error| error.of_lock(share.hold.name()))
     });
+    let Some(core) = shares.first().map(|share| Arc::clone(&share.hold.core)) else {
+        return Ok(());
+    };
+    core.release_begins();
     let Ended {
         to_settle,
         lost,
         in_doubt,
     } = end_all(shares, now);
     let lost = lost.map(|(hold, reason)| hold.not_held(OPERATION, reason));
-    let mut servers = by_server(to_settle);
-    let settled = match servers.len() {
+    let begin = |holds| Settling::begin(holds, OPERATION, now);
+    // All are begun before the first of them is awaited.
+    let mut begun: Few<_> = by_server(to_settle).into_iter().map(begin).collect();
+    core.release_ended();
+    let settled = match begun.len() {
         // The others check that themselves.
         0 => alive,
-        1 => Settling::begin(servers.remove(0), OPERATION, now).await,
-        _ => {
-            // All are begun before the first of them is awaited.
-            let begun = servers
-                .into_iter()
-                .map(|holds| Settling::begin(holds, OPERATION, now));
-            let begun: Vec<_> = begun.collect();
-            join_all(begun).await.into_iter().collect()
-        }
+        1 => begun.remove(0).await,
+        _ => join_all(begun).await.into_iter().collect(),
     };
     if !in_doubt.is_empty() {
         // Boxed, because it is rare and large.
@@ -180,9 +164,14 @@ async fn all_confirmed(holds: Vec<Arc<Hold>>) -> Result<()> {
 
 /// Releases shares without waiting.
 pub(super) fn release_all_later(now: Tick, shares: Few<RawShare>) {
+    let Some(core) = shares.first().map(|share| Arc::clone(&share.hold.core)) else {
+        return;
+    };
+    core.release_begins();
     for holds in by_server(end_all(shares, now).to_settle) {
         settle_later(holds, now);
     }
+    core.release_ended();
 }
 
 /// The result of ending several shares.

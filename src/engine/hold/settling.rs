@@ -3,7 +3,8 @@
 //! The server counts one hold for all guards, in the strongest of their modes. Invariants: no caller's future drives
 //! this. A release that needs nothing else is handed over to the connection, and the connection's task applies the reply.
 //! The watchdog task drives everything else, and a release without a clear reply, until the server agrees or the lease is
-//! over. So a caller that leaves, or is not polled, stops nothing.
+//! over. So a caller that leaves, or is not polled, stops nothing. What to ask for is decided by
+//! [`HoldState::needed_change`](super::state::HoldState::needed_change), and what the answer means by the state as well.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -14,9 +15,9 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::event::Event;
+use super::event::{Event, ServerChange};
 use super::facts::note_release_failed;
-use super::release::{note_maybe_released, release_call};
+use super::release::release_all_call;
 use super::shell::Hold;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::loss::LostReason;
@@ -26,7 +27,7 @@ use crate::engine::clock::Tick;
 use crate::engine::counts::Counts;
 use crate::engine::hint::{Arrival, Operation};
 use crate::script::reply::{self, Released};
-use crate::script::{CallBudget, Executed, Failure, on_first_poll};
+use crate::script::{Call, CallBudget, Executed, Failure, on_first_poll};
 
 /// The operation's name in errors, if no caller waits.
 const RELEASE: &str = "release";
@@ -42,6 +43,11 @@ pub(super) struct Settling {
     until: Tick,
     is_awaited: AtomicBool,
     end: Arrival<Result<()>>,
+}
+
+/// Has the watchdog task ask for a downgrade.
+pub(super) fn downgrade_later(hold: Arc<Hold>, now: Tick) {
+    Settling::new(Few::from_buf([hold]), RELEASE, now, false).drive();
 }
 
 /// Settles in the background, from now on.
@@ -104,13 +110,16 @@ impl Settling {
         let Some(begun) = begun.collect::<Option<Few<_>>>() else {
             return false;
         };
-        if !self.holds.iter().all(|hold| hold.needs_only_a_release()) {
+        let needs_a_release =
+            |hold: &Arc<Hold>| hold.state().needed_change(self.began) == ServerChange::Release;
+        if !self.holds.iter().all(needs_a_release) {
             return false;
         }
-        let call = release_call(self.holds.iter().map(|hold| &**hold));
+        let calls: Few<Call> = self.holds.iter().map(|hold| hold.release_call()).collect();
+        let all = || release_all_call(&self.holds);
         let (scripts, to) = (&core.scripts, Arc::clone(self) as Arc<dyn Recipient>);
         core.release_begins();
-        let is_sent = scripts.submit_release(Lane::Command, &call, core.timing.reply, to);
+        let is_sent = scripts.submit_releases(Lane::Command, &calls, all, core.timing.reply, to);
         if !is_sent {
             core.release_ended();
             return false;
@@ -162,36 +171,35 @@ impl Recipient for Settling {
 }
 
 impl Settling {
-    /// Ends if the replies to its release are clear. If not, notes for which holds they are.
-    fn end_if(&self, released: Result<Few<Option<Released>>, Failure>) -> bool {
+    /// Ends if the replies to its release are clear. If not, those holds are asked for again that were not released.
+    fn end_if(&self, released: Result<Few<Result<Released, Executed>>, Failure>) -> bool {
         let (holds, sent) = (&self.holds, self.began);
-        match released {
-            Ok(each) if each.iter().all(Option::is_some) => {
-                let each = holds.iter().zip(each.into_iter().flatten());
-                let lost: Few<_> = each
-                    .map(|(hold, released)| hold.settled(Counts::NONE, released, sent, false))
-                    .collect();
-                self.end.put(self.outcome(lost));
-                return true;
+        let Ok(each) = released else {
+            let is_in_doubt = released.is_err_and(|failure| failure.executed == Executed::Maybe);
+            for hold in holds.iter().filter(|_| is_in_doubt) {
+                hold.apply(Event::MayBeReleased { sent });
             }
-            Ok(each) => {
-                let released = holds.iter().zip(each);
-                let released = released.filter(|(_, released)| released.is_some());
-                note_maybe_released(released.map(|(hold, _)| &**hold), sent);
+            return false;
+        };
+        let is_clear = each.iter().all(Result::is_ok);
+        let mut lost = Few::<Option<LostReason>>::new();
+        for (hold, released) in holds.iter().zip(each) {
+            match released {
+                // A hold that is missing is asked for again with the others, so that the caller is told of it.
+                Ok(Released::NotHeld) if !is_clear => {}
+                Ok(released) => {
+                    lost.push(hold.settled(ServerChange::Release, released, sent, false));
+                }
+                Err(Executed::Maybe) => {
+                    hold.apply(Event::MayBeReleased { sent });
+                }
+                Err(Executed::No) => {}
             }
-            Err(failure) if failure.executed == Executed::Maybe => {
-                note_maybe_released(holds.iter().map(|hold| &**hold), sent);
-            }
-            Err(_) => {}
         }
-        false
-    }
-}
-
-impl Hold {
-    fn needs_only_a_release(&self) -> bool {
-        let state = self.state();
-        state.target_counts().is_none() && !state.is_settled() && !state.is_kept()
+        if is_clear {
+            self.end.put(self.outcome(lost));
+        }
+        is_clear
     }
 }
 
@@ -244,38 +252,25 @@ impl Drop for Unfinished {
 }
 
 async fn finish(settling: Unfinished) {
-    let Settling { holds, until, .. } = &*settling.0;
-    let core = &holds[0].core;
-    if settling.0.is_awaited() {
-        let budget = CallBudget::until(*until, core.timing.reply);
-        let settled = settle(holds, budget, settling.0.operation).await;
-        let is_settled = settled.is_ok();
-        let outcome = settled.and_then(|lost| settling.0.outcome(lost));
-        settling.0.end.put(outcome);
-        if is_settled {
-            return;
-        }
-        for hold in holds {
+    let settling = &*settling.0;
+    let mut open: Few<&Arc<Hold>> = settling.holds.iter().collect();
+    if settling.is_awaited() {
+        let budget = CallBudget::until(settling.until, open[0].core.timing.reply);
+        let each = open
+            .iter()
+            .map(|hold| settle(hold, budget, settling.operation));
+        let each = join_all(each).await;
+        let mut is_open = each.iter().map(Result::is_err);
+        open.retain(|_| is_open.next() == Some(true));
+        let lost: Result<Vec<_>> = each.into_iter().collect();
+        settling
+            .end
+            .put(lost.and_then(|lost| settling.outcome(lost)));
+        for hold in &open {
             hold.apply(Event::CountsInDoubt);
         }
     }
-    let mut budget = core.call_budget(core.timing.linger);
-    budget.deadline = budget.deadline.max(end_of_leases(holds));
-    let mut settled = settle(holds, budget, RELEASE).await;
-    if let Err(error) = &settled {
-        note_release_failed(core, names(holds), error.clone());
-        if !error.is_io() {
-            // Reported at once, but repeated until the lease ends.
-            settled = settle(holds, budget.retrying_refusals(), RELEASE).await;
-        }
-    }
-    for hold in holds {
-        let counts = hold.state().target_counts();
-        hold.apply(Event::CountsSent(counts));
-        if settled.is_err() {
-            hold.leave_places();
-        }
-    }
+    join_all(open.into_iter().map(settle_at_last)).await;
 }
 
 fn names(holds: &[Arc<Hold>]) -> String {
@@ -289,102 +284,70 @@ fn end_of_leases(holds: &[Arc<Hold>]) -> Tick {
     ends.max().unwrap_or(Tick::ZERO)
 }
 
-/// Sets the counts at the server to what the guards need. Returns for each hold why it was lost before, if the
-/// server had no such hold. All holds must be on one server.
+/// Settles a hold without a waiting caller.
+async fn settle_at_last(hold: &Arc<Hold>) {
+    let core = &hold.core;
+    let mut budget = core.call_budget(core.timing.linger);
+    budget.deadline = budget.deadline.max(hold.state().server_end());
+    let mut settled = settle(hold, budget, RELEASE).await;
+    if let Err(error) = &settled {
+        note_release_failed(core, hold.name(), error.clone());
+        if !error.is_io() {
+            // Reported at once, but repeated until the lease ends.
+            settled = settle(hold, budget.retrying_refusals(), RELEASE).await;
+        }
+    }
+    let counts = hold.state().target_counts();
+    hold.apply(Event::CountsSent(counts));
+    if settled.is_err() {
+        hold.leave_places();
+    }
+}
+
+/// Asks the server for what the shares of the hold need. Returns why it was lost before, if the server had no such
+/// hold.
 async fn settle(
-    holds: &[Arc<Hold>],
+    hold: &Arc<Hold>,
     budget: CallBudget,
     operation: &'static str,
-) -> Result<Few<Option<LostReason>>> {
-    // Ordered by number, so that callers with several holds cannot deadlock.
-    let mut in_order: Few<&Arc<Hold>> = holds.iter().collect();
-    in_order.sort_by_key(|hold| hold.number);
-    let mut begun: Few<_> = Few::with_capacity(holds.len());
-    for hold in in_order {
-        begun.push(hold.one_at_a_time(budget, operation).await?);
-    }
-    let mut settled = keep_all(holds, budget, operation).await?;
-    let open: Few<(usize, &Hold, Counts)> = (0..)
-        .zip(holds)
-        .filter(|(index, _)| settled[*index].is_none())
-        .filter_map(|(index, hold)| {
-            let state = hold.state();
-            let counts = state.target_counts();
-            // The server is asked for two things only: to end a hold, and to downgrade it.
-            let is_open = !state.is_settled() && counts.exclusive == 0;
-            is_open.then_some((index, &**hold, counts))
-        })
-        .collect();
-    let Some((_, first, ..)) = open.first() else {
-        return Ok(settled);
-    };
-    let call = match open[..] {
-        [(_, hold, counts)] if !counts.is_none() => hold.downgrade_call(),
-        _ => release_call(open.iter().map(|(_, hold, ..)| *hold)),
-    };
-    let sent = first.core.clock.now();
-    let run = pin!(
-        first
-            .core
-            .scripts
-            .run_at(sent, Lane::Command, &call, budget)
-    );
-    let on_its_way = || {
-        for (_, hold, counts) in &open {
-            hold.apply(Event::CountsSent(*counts));
+) -> Result<Option<LostReason>> {
+    let _one_at_a_time = hold.one_at_a_time(budget, operation).await?;
+    let (core, lane) = (&hold.core, Lane::Command);
+    loop {
+        let sent = core.clock.now();
+        let change = hold.state().needed_change(sent);
+        let Some(call) = hold.call_for(change) else {
+            return Ok(None);
+        };
+        let mut window = budget;
+        // The request says how long to keep it, so a later one is another. Repeats within one reply time are equal.
+        let is_timed = matches!(change, ServerChange::Keep(_));
+        if is_timed {
+            window.deadline = budget.deadline.min(sent.after(budget.reply_timeout));
         }
-    };
-    let in_doubt = || {
-        let ended = open.iter().filter(|(.., counts)| counts.is_none());
-        note_maybe_released(ended.map(|(_, hold, _)| *hold), sent);
-    };
-    let answer = on_first_poll(run, on_its_way).await.map_err(|failure| {
+        let run = pin!(core.scripts.run_at(sent, lane, &call, window));
+        let on_its_way = || {
+            hold.apply(Event::CountsSent(change.counts()));
+        };
+        let in_doubt = || {
+            if change.counts().is_none() {
+                hold.apply(Event::MayBeReleased { sent });
+            }
+        };
+        let failure = match on_first_poll(run, on_its_way).await {
+            Ok(answer) => {
+                let released = reply::released(&answer.value).inspect_err(|_| in_doubt())?;
+                let (first_sent, is_repeated) = (answer.first_sent, answer.repeated);
+                return Ok(hold.settled(change, released, first_sent, is_repeated));
+            }
+            Err(failure) => failure,
+        };
         if failure.executed == Executed::Maybe {
             in_doubt();
         }
-        // The hold that the failure is about, or all of them.
-        let about = failure.member().and_then(|member| open.get(member));
-        let names: Vec<_> = match about {
-            Some((_, hold, _)) => vec![hold.name()],
-            None => open.iter().map(|(_, hold, _)| hold.name()).collect(),
-        };
-        failure.into_error(operation).of_lock(&names.join(", "))
-    })?;
-    let released = match open.len() {
-        1 => reply::released(&answer.value).map(|released| Few::from_buf([released])),
-        count => reply::released_each(&answer.value, count),
-    };
-    let released = released.inspect_err(|_| in_doubt())?;
-    for ((index, hold, counts), released) in open.into_iter().zip(released) {
-        let (first_sent, is_repeated) = (answer.first_sent, answer.repeated);
-        settled[index] = hold.settled(counts, released, first_sent, is_repeated);
-    }
-    Ok(settled)
-}
-
-/// Leaves those holds at the server that have to be kept for a while. Returns for each why it was lost before, if it
-/// was.
-async fn keep_all(
-    holds: &[Arc<Hold>],
-    budget: CallBudget,
-    operation: &'static str,
-) -> Result<Few<Option<LostReason>>> {
-    let mut lost = Few::from_elem(None, holds.len());
-    // The last guard of another hold may end in the meantime: then that hold has to be kept as well.
-    loop {
-        let kept = holds.iter().enumerate();
-        let kept = kept.filter(|(index, hold)| lost[*index].is_none() && hold.is_to_be_kept());
-        let keeping = kept.map(|(index, hold)| async move {
-            let kept = hold.keep(budget, operation).await;
-            kept.map(|kept| (index, kept))
-        });
-        let keeping: Vec<_> = keeping.collect();
-        if keeping.is_empty() {
-            return Ok(lost);
-        }
-        for kept in join_all(keeping).await {
-            let (index, reason) = kept?;
-            lost[index] = reason;
+        let is_over = budget.ends_with(&failure) || core.clock.now() >= budget.deadline;
+        if is_over || !is_timed {
+            return Err(failure.into_error(operation).of_lock(hold.name()));
         }
     }
 }

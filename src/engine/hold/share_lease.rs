@@ -15,7 +15,7 @@ pub(crate) fn local_deadline(sent: Tick, lease: Duration) -> Tick {
 }
 
 /// The lease of one share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ShareLease {
     /// Renewed with this lease until the share is released.
     Renewed(Duration),
@@ -73,7 +73,7 @@ pub(super) fn lease_until(lease: Duration, now: Tick, end: Tick) -> Duration {
 }
 
 /// The leases of all shares. The last lease stays here when its share goes, because the hold is over then.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct ShareLeases {
     first: ShareLease,
     /// Most holds have one share.

@@ -16,7 +16,9 @@ use std::time::Duration;
 use self::counts::{Claim, HoldCounts, Stage};
 use self::lease::{HoldLease, StickySpan};
 use self::readers::Readers;
-use super::event::{Effects, Entered, Event, NewHold, NextStep, Phase, Tokens};
+use super::event::{
+    Answered, Effects, Entered, Event, NewHold, NextStep, Phase, ServerChange, Tokens,
+};
 use super::share_lease::ShareLease;
 use super::turns::{HANDOFFS_MAX, HandoffBudget};
 use crate::api::fencing::FencingToken;
@@ -25,7 +27,8 @@ use crate::api::loss::LostReason;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::{Counts, Mode};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Hash))]
 pub(super) struct HoldState {
     phase: Phase,
     /// The present owner. One task of this client may hand the hold off to another.
@@ -84,6 +87,10 @@ impl HoldState {
         match event {
             Event::ClockRead => return self.expire_if_due(now.tick()),
             Event::Lost(LostReason::Expired) => return self.expire(now.tick()),
+            // Nobody took it away before its deadline, as far as this client knows.
+            Event::Lost(LostReason::Revoked) if now.tick() >= self.lease.deadline => {
+                return self.expire(now.tick());
+            }
             Event::Lost(reason) => return self.lose(reason, Tick::ZERO),
             Event::GuardMade { sticky } => {
                 self.sticky.ask(sticky);
@@ -124,7 +131,7 @@ impl HoldState {
                 return Effects::check(self.next_check());
             }
             Event::CountsSent(counts) => effects.release = self.counts.sent(counts),
-            Event::CountsSettled(counts) => self.counts.at_server = Some(counts),
+            Event::Answered(answered) => return self.answered(now, answered),
             Event::CountsInDoubt => self.counts.at_server = None,
             Event::MayBeReleased { sent } => {
                 self.counts.maybe_released.get_or_insert(sent);
@@ -252,6 +259,54 @@ impl HoldState {
         }
     }
 
+    /// The change at the server that its shares need.
+    pub(super) fn needed_change(&self, now: Tick) -> ServerChange {
+        let target = self.target_counts();
+        if self.is_settled() {
+            ServerChange::Nothing
+        } else if target.is_none() || self.is_kept() {
+            self.kept_for(now)
+                .map_or(ServerChange::Release, ServerChange::Keep)
+        } else if target.exclusive > 0 {
+            ServerChange::Nothing
+        } else {
+            ServerChange::Downgrade
+        }
+    }
+
+    /// A hold that the server did not have was lost before. But an earlier request to end it, if it was sent in time and
+    /// has no answer, has ended it as far as anyone can tell: a holder id is used for one hold only.
+    fn answered(&mut self, now: impl Now, answered: Answered) -> Effects {
+        let Answered {
+            counts,
+            is_found,
+            mut first_sent,
+            mut is_repeated,
+        } = answered;
+        let ends = counts.is_none();
+        if ends && let Some(sent) = self.counts.maybe_released {
+            first_sent = sent.min(first_sent);
+            is_repeated = true;
+        }
+        let was_in_time = first_sent < self.lease.deadline;
+        let missing = match is_found || (ends && is_repeated && was_in_time) {
+            true => None,
+            // It was sent while the server should have had the hold.
+            false if was_in_time => Some(LostReason::Revoked),
+            false => Some(LostReason::Expired),
+        };
+        let lost = match missing {
+            None => {
+                self.counts.at_server = Some(counts);
+                Effects::default()
+            }
+            Some(_) if ends => Effects::default(),
+            Some(LostReason::Expired) => self.expire(now.tick()),
+            Some(reason) => self.lose(reason, Tick::ZERO),
+        };
+        Effects { missing, ..lost }
+    }
+
     fn add_share(&mut self, now: Tick, entered: Entered) -> Effects {
         if let Some((sent, lease)) = entered.granted
             && !self.extend(now, sent, lease)
@@ -353,11 +408,6 @@ impl HoldState {
 
     pub(super) fn counts(&self) -> Counts {
         self.counts.alive
-    }
-
-    /// When the first of the requests was sent that may have released it and have no answer.
-    pub(super) fn maybe_released(&self) -> Option<Tick> {
-        self.counts.maybe_released
     }
 
     pub(super) fn owner(&self) -> &Owner {

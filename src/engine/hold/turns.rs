@@ -24,7 +24,7 @@ const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
 const HANDOFFS_TRIP_MAX: Duration = Duration::from_millis(50);
 
 /// The hand-offs in a row of one lock within this client: how many, and since when.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct HandoffBudget {
     spent: u32,
     since: Option<Tick>,

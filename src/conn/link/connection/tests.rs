@@ -141,6 +141,7 @@ impl ConnectionUser for Uses {
         &self,
         _connection: &Arc<Connection>,
         commands: usize,
+        _is_awaited: bool,
         exchanged: Exchanged,
     ) -> Result<Replies, Fault> {
         assert_eq!(commands, 1);
@@ -167,12 +168,14 @@ async fn the_end_of_a_request_is_told_once_whatever_it_is() {
         connection.submit(&[command], limit, to)
     };
     assert!(!submit(&ping, limit / 2), "needs a timer");
-    assert!(!submit(&known, limit), "needs its script first");
 
     let mut next = async || {
         let next = tokio::time::timeout(BOUND, ends.recv()).await;
         next.expect("an end").expect("a sender")
     };
+    assert!(submit(&known, limit), "behind its script");
+    server.write_all(b"$5\r\nknown\r\n:7\r\n").await.unwrap();
+    assert_eq!(next().await.unwrap().values(), [Value::Int(7)]);
     assert!(submit(&ping, limit) && submit(&ping, limit));
     server.write_all(b"+FIRST\r\n+NEXT\r\n").await.unwrap();
     for word in ["FIRST", "NEXT"] {

@@ -61,7 +61,8 @@ impl To {
         match self {
             Self::Caller(caller) => caller.put(ended),
             Self::Recipient { over, to, commands } => {
-                to.received(over.outcome(commands, ended));
+                let outcome = over.outcome(commands, to.is_awaited(), ended);
+                to.received(outcome);
             }
         }
     }
@@ -69,22 +70,29 @@ impl To {
 
 /// The connection of a request. It knows what the end of the request means.
 pub(crate) trait Carrier: Debug + Send + Sync {
-    /// A request of this number of commands has ended.
-    fn outcome(self: Arc<Self>, commands: usize, ended: Ended<Replies>) -> Result<Replies, Fault>;
+    /// A request of this number of commands has ended; `is_awaited` as of its [`Recipient`].
+    fn outcome(
+        self: Arc<Self>,
+        commands: usize,
+        is_awaited: bool,
+        ended: Ended<Replies>,
+    ) -> Result<Replies, Fault>;
 }
 
 /// The requests that have ended, and were not told so yet. Kept for its capacity.
 #[derive(Debug, Default)]
-pub(super) struct NewlyEnded(Vec<(To, Ended<Replies>)>);
+pub(super) struct NewlyEnded(VecDeque<(To, Ended<Replies>)>);
 
 impl NewlyEnded {
     fn add(&mut self, to: Option<To>, ended: Ended<Replies>) {
         self.0.extend(to.map(|to| (to, ended)));
     }
 
-    /// Tells all of them. Call it without the mutex.
+    /// Tells all of them. Call it without the mutex. If one panics, the others are left for the next call.
     pub(super) fn tell(&mut self) {
-        self.0.drain(..).for_each(|(to, ended)| to.tell(ended));
+        while let Some((to, ended)) = self.0.pop_front() {
+            to.tell(ended);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::{LEASE, MS};
 use crate::client::Client;
 use crate::multilock::MultiLock;
 use crate::script::{NativePath, catalog};
-use crate::testing::{Answer, Scripted, each, granted};
+use crate::testing::{Answer, Scripted, granted};
 
 /// The connection returns just when the client shuts down. The release that waits for it is the only one: another would
 /// find no hold.
@@ -53,19 +53,12 @@ async fn a_hold_that_is_to_be_left_is_lost_beside_a_shutdown_too() {
     shut_down.unwrap();
 }
 
-/// Those that were released by the first request are missing for the second, which asks for the reason.
+/// The error names it.
 #[tokio::test(start_paused = true)]
 async fn of_several_holds_only_the_one_that_was_missing_is_lost() {
-    let gone = AtomicUsize::new(0);
     let server = Scripted::new(move |sent| match &*sent.words[0] {
-        "HDEL" => {
-            let is_first = gone.fetch_add(1, Ordering::SeqCst) < 3;
-            Answer::Value(redis::Value::Int(i64::from(
-                is_first && sent.words[1] != "b",
-            )))
-        }
-        "PUBLISH" => Answer::Value(redis::Value::Int(0)),
-        _ if sent.is_release() => Answer::Value(each(-1, 3)),
+        "HDEL" => Answer::Value(redis::Value::Int(i64::from(sent.words[1] != "b"))),
+        _ if sent.is_release() => Answer::Value(redis::Value::Int(-1)),
         _ => Answer::Value(redis::Value::Int(0)),
     });
     let client = Client::over_by(&server, LEASE, NativePath::On);
@@ -74,6 +67,58 @@ async fn of_several_holds_only_the_one_that_was_missing_is_lost() {
     let error = guard.release().await.unwrap_err();
     assert!(error.is_not_held());
     assert_eq!(error.lock_name(), Some("b"));
+}
+
+/// Those that were released are not asked for again, and the one that is missing still counts as lost.
+#[tokio::test(start_paused = true)]
+async fn of_several_holds_only_those_without_a_clear_reply_are_asked_for_again() {
+    let asked = AtomicUsize::new(0);
+    let server = Scripted::new(move |sent| match (&*sent.words[0], &*sent.words[1]) {
+        ("HDEL", "b") => Answer::Value(redis::Value::Int(0)),
+        ("HDEL", "c") if asked.fetch_add(1, Ordering::SeqCst) == 0 => Answer::Error("LOADING no"),
+        ("HDEL", _) => Answer::Value(redis::Value::Int(1)),
+        _ if sent.is_release() => Answer::Value(redis::Value::Int(-1)),
+        _ => Answer::Value(redis::Value::Int(0)),
+    });
+    let client = Client::over_by(&server, LEASE, NativePath::On);
+    let all = MultiLock::new(["a", "b", "c"].map(|name| client.lock(name))).unwrap();
+    let guard = all.lock().await.unwrap();
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.lock_name(), Some("b"));
+    let sent = server.sent();
+    let asked = sent.iter().filter(|sent| sent.is("HDEL"));
+    let mut asked: Vec<_> = asked.map(|sent| &*sent.words[1]).collect();
+    assert_eq!(asked[..3], ["c", "b", "a"], "last one first");
+    asked[3..].sort_unstable();
+    assert_eq!(asked[3..], ["b", "c"]);
+}
+
+/// It may have been executed, so a later one that finds nothing is no loss.
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_cannot_be_read_is_no_loss() {
+    let strange = [
+        Answer::Value(redis::Value::Okay),
+        Answer::Error("ERR Script attempted to access a non local key in a cluster node"),
+    ];
+    for strange in strange {
+        let releases = AtomicUsize::new(0);
+        let server = Scripted::new(move |sent| match sent.is_release() {
+            true => match releases.fetch_add(1, Ordering::SeqCst) {
+                0 => strange.clone(),
+                _ => Answer::Value(redis::Value::Int(-1)),
+            },
+            false => Answer::Value(granted()),
+        });
+        let client = Client::over(&server, LEASE);
+        client
+            .lock("x")
+            .lock()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
 }
 
 /// It is on its way, and nothing else would end it.
@@ -96,4 +141,30 @@ async fn a_shutdown_waits_for_a_release_that_is_handed_over() {
         .filter(|sent| sent.is_release())
         .count();
     assert_eq!(releases, 1);
+}
+
+/// A task drops its guard when it hears of the shutdown: after the shutdown has begun to wait.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_the_release_of_a_guard_that_it_ends() {
+    for (answer, is_confirmed) in [
+        (Answer::Late(MS * 10, redis::Value::Int(0)), true),
+        (Answer::Silence, false),
+    ] {
+        let server = Scripted::new(move |sent| match sent.is_release() {
+            true => answer.clone(),
+            false => Answer::Value(granted()),
+        });
+        let client = Client::over(&server, LEASE);
+        let guard = client.lock("x").lock().await.unwrap();
+        let ends = tokio::spawn(async move {
+            guard.lost().await;
+            drop(guard);
+        });
+        tokio::time::sleep(MS).await;
+        let began = server.clock().now();
+        let confirmed = client.shutdown().await;
+        assert_eq!(confirmed.is_ok(), is_confirmed, "{confirmed:?}");
+        assert!(began.until(server.clock().now()) >= MS * 10);
+        ends.await.unwrap();
+    }
 }

@@ -1,10 +1,14 @@
 //! The way of a call to a lock that is probably free: one plain command, and none of the waits of other calls.
 //!
 //! Invariant: a call goes this way only if no task of its client has the lock or waits for it, and no client elsewhere
-//! is known to listen. Any other outcome than a grant leads back to the loop.
+//! is known to listen. A refusal leads back to the loop.
 
 use super::{Step, WaitLoop};
 use crate::api::error::Result;
+use crate::conn::Lane;
+use crate::engine::acquire::request::Attempted;
+use crate::engine::clock::Tick;
+use crate::script::Restore;
 
 impl WaitLoop<'_> {
     /// Takes the lock if it is free.
@@ -21,18 +25,31 @@ impl WaitLoop<'_> {
         }
         request.ensure_open()?;
         let marks = self.waiter.marks();
-        let budget = self
-            .requests()
-            .bound
-            .call_budget_until(self.begin_asking(now)?);
+        let end = self.begin_asking(now)?;
         self.asked_at = now;
-        let Some(outcome) = self.attempt.ask_plainly(&restore, now, &budget).await? else {
-            return Ok(Step::Untried);
-        };
+        let outcome = self.ask_here(Some(restore), now, end).await?;
         let remaining = match self.answered(outcome, false) {
             Ok(step) => return Ok(step),
             Err(remaining) => remaining,
         };
         self.sleep(marks, remaining).await
+    }
+
+    /// Asks on the command lane until `end`. If there is a plain command, it is tried first.
+    pub(super) async fn ask_here(
+        &mut self,
+        restore: Option<Restore>,
+        mut now: Tick,
+        end: Tick,
+    ) -> Result<Attempted> {
+        let budget = self.requests().bound.call_budget_until(end);
+        if let Some(restore) = restore {
+            if let Some(outcome) = self.attempt.ask_plainly(&restore, now, &budget).await? {
+                return Ok(outcome);
+            }
+            now = self.clock().now();
+        }
+        // Boxed, because most calls need no script.
+        Box::pin(self.attempt.ask(now, self.at, Lane::Command, budget)).await
     }
 }

@@ -8,7 +8,7 @@ use crate::engine::clock::Tick;
 use crate::engine::counts::{Counts, Mode};
 use crate::engine::hold::event::ReleaseStep;
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct HoldCounts {
     /// The shares of live guards.
     pub(super) alive: Counts,
@@ -90,14 +90,14 @@ impl HoldCounts {
 }
 
 /// The task that has a hold, and whether the watchdog takes it into account.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Claim {
     pub(super) stage: Stage,
     /// Whether the watchdog does not check the hold before its deadline, because it was unclaimed at the last check.
     pub(super) is_check_put_off: bool,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
     /// It belongs to a call that has not returned, or was handed off to a task that has not taken it yet. Neither may
     /// ever be polled again, so no renewal is sent for it.

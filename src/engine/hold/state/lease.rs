@@ -21,7 +21,7 @@ const HANDOVER_GRACE: Duration = Duration::from_millis(100);
 /// Renewals may come early by this fraction of a lease, so that they can be sent together with others.
 pub(super) const RENEWED_TOGETHER: u32 = 32;
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct HoldLease {
     /// The local deadline.
     pub(super) deadline: Tick,
@@ -35,7 +35,7 @@ pub(super) struct HoldLease {
     pub(super) doubted_since: Option<Tick>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Handover {
     /// The lease that it came with.
     lease: Duration,
@@ -136,7 +136,7 @@ impl HoldLease {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct ServerLease {
     /// The longest of all leases that were answered.
     longest: Duration,
@@ -188,7 +188,7 @@ impl ServerLease {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct StickySpan {
     /// The longest span that its guards ask for; zero if they ask for none.
     asked: Duration,

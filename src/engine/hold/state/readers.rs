@@ -21,7 +21,7 @@ const JOINED_FOR: Duration = Duration::from_millis(5);
 /// The most readers that may join one hold.
 pub(super) const JOINS_MAX: u32 = 1024;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Readers {
     /// Until when more may join, and their lease; `None` if it is closed.
     open: Option<(Tick, Duration)>,
@@ -31,7 +31,7 @@ pub(super) struct Readers {
     joined: Option<Box<Joined>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Joined {
     /// The lease of every reader that joins.
     lease: Duration,

@@ -1,5 +1,7 @@
 //! The state of a hold by table, and its invariants over random sequences of events.
 
+mod explored;
+
 use proptest::prelude::*;
 
 use super::lease::RENEWED_TOGETHER;
@@ -110,6 +112,16 @@ fn forgotten_by(owner: &Owner, mode: Mode) -> Event {
         mode,
         lease: renewed(),
     }
+}
+
+/// The server has these counts.
+fn settled(counts: Counts) -> Event {
+    Event::Answered(Answered {
+        counts,
+        is_found: true,
+        first_sent: secs(101),
+        is_repeated: false,
+    })
 }
 
 fn reentry(now: Tick, state: &HoldState, mode: Mode) -> Event {
@@ -837,7 +849,7 @@ fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
     );
     let sent = state.apply(at(100_006), Event::CountsSent(counts));
     assert_eq!(sent.release, Some(ReleaseStep::Sent));
-    state.apply(at(100_007), Event::CountsSettled(counts));
+    state.apply(at(100_007), settled(counts));
     assert!(state.is_settled());
     assert!(
         state
@@ -1119,7 +1131,7 @@ fn only_what_is_certain_is_handed_off() {
     for (counts, offered) in [(Counts::one(Mode::Exclusive), true), (Counts::NONE, false)] {
         let mut state = held();
         state.apply(secs(101), Event::CountsInDoubt);
-        state.apply(secs(101), Event::CountsSettled(counts));
+        state.apply(secs(101), settled(counts));
         assert_eq!(offer(&state, secs(101), same, false), offered, "{counts:?}");
     }
 }
@@ -1333,7 +1345,7 @@ impl Model {
             1 => Event::Lost(LostReason::Revoked),
             2 => Event::Doubted,
             3 => Event::CountsInDoubt,
-            4 => Event::CountsSettled(self.state.target_counts()),
+            4 => settled(self.state.target_counts()),
             5 => Event::CountsSent(self.state.target_counts()),
             // A task that has not come takes its share before it releases it.
             6..=9 if self.unclaimed > 0 && self.unclaimed == self.shares.len() => {
