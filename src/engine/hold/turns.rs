@@ -20,7 +20,7 @@ pub(super) const HANDOFFS_ONCE_MIN: u32 = 7;
 /// The longest time for hand-offs in a row near the server.
 const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// The same limit far from the server: as long as a round trip takes, up to this.
+/// The same limit far from the server: one round trip, up to this.
 const HANDOFFS_TRIP_MAX: Duration = Duration::from_millis(50);
 
 /// The hand-offs in a row of one lock within this client: how many, and since when.

@@ -4,7 +4,7 @@
 //! another client, the guards, the requests that are under way, and faults: a connection that breaks before or after a
 //! command is executed, an operator who takes a hold away, a doubt whether the server still has it. A step is one event
 //! of a hold, one command at the server, one reply, one fault, or some time. All orders of steps are tried, within bounds
-//! on their number. What is tried of the callers is what `settle.rs`, `settling.rs`, `transfer.rs` and `join.rs` do.
+//! on their number. The steps of callers follow `settle.rs`, `settling.rs`, `transfer.rs` and `join.rs`.
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const GIVE_UP: Duration = Duration::from_secs(1);
 /// More readers may join until then after a grant, and nothing takes any time within a step.
 const BEGIN: Tick = Tick::ZERO;
 
-/// What is tried, and how much of it.
+/// Bounds on what is tried.
 #[derive(Clone, Debug)]
 struct Limits {
     first: Mode,
@@ -33,14 +33,14 @@ struct Limits {
     breaks: u8,
     evictions: u8,
     doubts: u8,
-    /// What callers do besides releases, and do not do without end.
+    /// The number of steps of callers that are no releases.
     calls: u8,
     kept_for: Duration,
     sticky: Duration,
     tried: &'static [Tried],
 }
 
-/// What callers may do besides the release of a guard.
+/// A step of a caller that is no release.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Tried {
     Enter,
@@ -97,7 +97,7 @@ struct Held {
     settling: u8,
     change: Option<Request<ServerChange>>,
     renewal: Option<Request<Duration>>,
-    /// What the undoing in the background does at the end of a lost hold.
+    /// The request in the background that ends a lost hold.
     undo: Option<ServerChange>,
     /// Releases that were decided on and not sent.
     unsent: i8,
@@ -105,6 +105,10 @@ struct Held {
     has_broken: bool,
 }
 
+#[expect(
+    clippy::derived_hash_with_manual_eq,
+    reason = "states that are equal have equal texts"
+)]
 #[derive(Clone, Debug, Hash)]
 struct World {
     now: Tick,
@@ -176,7 +180,7 @@ impl Held {
         effects
     }
 
-    /// It is said to be taken away. True if that is told, and nobody did.
+    /// The server says that it does not have the hold. Returns whether a false loss is reported.
     fn is_revoked_falsely(&mut self, now: Tick) -> bool {
         let lost = self.apply(now, Event::Lost(LostReason::Revoked)).lost();
         lost == Some(LostReason::Revoked) && !self.is_evicted
@@ -363,10 +367,9 @@ impl Explored {
         );
         // Holds that this one contradicts were lost.
         for other in &mut world.held {
-            if mode == Mode::Exclusive || other.state.is_exclusive() {
-                if other.is_revoked_falsely(now) {
-                    world.broken.get_or_insert(FALSE_LOSS);
-                }
+            let is_contradicted = mode == Mode::Exclusive || other.state.is_exclusive();
+            if is_contradicted && other.is_revoked_falsely(now) {
+                world.broken.get_or_insert(FALSE_LOSS);
             }
         }
         world.held.push(held);
@@ -379,7 +382,7 @@ impl Explored {
         });
     }
 
-    /// What a caller does with a guard.
+    /// Takes a step of a caller that has a guard.
     fn call(&self, world: &mut World, what: Tried, at: usize, guard: usize) -> Option<()> {
         let now = world.now;
         let owner = self.new_owner(world);
@@ -887,7 +890,7 @@ const WRITER: Limits = Limits {
     tried: &[],
 };
 
-/// Explores all states, of which there are this many.
+/// Explores all states. Fails unless their number is `states`.
 fn explore(states: usize, limits: Limits) {
     let checker = Explored::new(limits).checker().spawn_bfs().join();
     for property in checker.model().properties() {
