@@ -185,8 +185,6 @@ impl Settling {
         let mut lost = Few::<Option<LostReason>>::new();
         for (hold, released) in holds.iter().zip(each) {
             match released {
-                // Asked for again with the others: the caller has to learn of its loss.
-                Ok(Released::NotHeld) if !is_clear => {}
                 Ok(released) => {
                     lost.push(hold.settled(ServerChange::Release, released, sent, false));
                 }
