@@ -142,8 +142,8 @@ impl Connection {
         }
     }
 
-    /// Sends these in one request behind the scripts that they need, and tells its end to `to`. If it needs a timer, or
-    /// if the connection has ended, it sends nothing and returns false.
+    /// Sends these in one request behind the scripts that they need, and tells its end to `to`. If it needs a timer, if a
+    /// caller waits for it and it needs a script, or if the connection has ended, it sends nothing and returns false.
     pub(super) fn submit(
         self: &Arc<Self>,
         commands: &[&Cmd],
@@ -154,13 +154,25 @@ impl Connection {
         if !wire.times(limit) {
             return false;
         }
-        let over = || Arc::clone(self) as Arc<dyn Carrier>;
-        if let Some(loads) = self.scripts.missing(commands) {
-            // Where it fails, the server does not know the script, and says so in its next reply.
-            wire.submit(loads.commands.iter(), over(), Arc::new(Unheeded));
+        let over = Arc::clone(self) as _;
+        let Some(loads) = self.scripts.missing(commands) else {
+            return wire.submit(commands.iter().copied(), over, to);
+        };
+        if to.is_awaited() {
+            // Where these replies are nonsense, `exchange` has the connection replaced.
+            return false;
+        }
+        let all: Vec<&Cmd> = loads
+            .commands
+            .iter()
+            .chain(commands.iter().copied())
+            .collect();
+        let loaded = loads.commands.len();
+        let is_sent = wire.submit(all.into_iter(), over, Arc::new(BehindLoads { loaded, to }));
+        if is_sent {
             self.scripts.are_sent(&loads);
         }
-        wire.submit(commands.iter().copied(), over(), to)
+        is_sent
     }
 
     /// Loads scripts, and sends a request behind them in the same write.
@@ -182,21 +194,35 @@ impl Connection {
         // Polled in this order.
         match join(loading, sent).await {
             (Some(Ok(false)), Some(_)) => {
-                let what = "a reply to SCRIPT LOAD that is no text";
-                Some(Err((ErrorKind::UnexpectedReturnType, what).into()))
+                Some(Err((ErrorKind::UnexpectedReturnType, NO_LOAD).into()))
             }
             (_, replies) => replies,
         }
     }
 }
 
-/// For commands whose end changes nothing.
+/// The recipient of commands behind this number of scripts that the same request loads.
 #[derive(Debug)]
-struct Unheeded;
-
-impl Recipient for Unheeded {
-    fn received(self: Arc<Self>, _outcome: Result<Replies, Fault>) {}
+struct BehindLoads {
+    loaded: usize,
+    to: Arc<dyn Recipient>,
 }
+
+impl Recipient for BehindLoads {
+    fn received(self: Arc<Self>, outcome: Result<Replies, Fault>) {
+        let outcome = outcome.and_then(|replies| {
+            let replies = replies.values();
+            let (loads, replies) = replies.split_at(self.loaded.min(replies.len()));
+            if !loads.iter().all(is_of_load) {
+                return Err(Fault::Unknown(NO_LOAD.into()));
+            }
+            Ok(replies.iter().cloned().collect())
+        });
+        Arc::clone(&self.to).received(outcome);
+    }
+}
+
+const NO_LOAD: &str = "a reply to SCRIPT LOAD that is no text";
 
 /// Whether a server replies to `SCRIPT LOAD` like this. One that refuses it refuses the call, too, which is then
 /// repeated with the text of its script.

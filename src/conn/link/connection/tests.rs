@@ -144,7 +144,7 @@ impl ConnectionUser for Uses {
         _is_awaited: bool,
         exchanged: Exchanged,
     ) -> Result<Replies, Fault> {
-        assert_eq!(commands, 1);
+        assert!(commands == 1 || commands == 2, "with its script");
         let exchanged = exchanged.ok_or_else(|| Fault::Unknown("silent".into()))?;
         exchanged.map_err(|why| Fault::Unknown(why.into()))
     }
@@ -176,6 +176,13 @@ async fn the_end_of_a_request_is_told_once_whatever_it_is() {
     assert!(submit(&known, limit), "behind its script");
     server.write_all(b"$5\r\nknown\r\n:7\r\n").await.unwrap();
     assert_eq!(next().await.unwrap().values(), [Value::Int(7)]);
+    let to = Arc::clone(&told) as Arc<dyn Recipient>;
+    let behind = Arc::new(BehindLoads { loaded: 1, to });
+    behind.received(Ok([1, 7].map(Value::Int).into_iter().collect()));
+    assert!(
+        matches!(next().await, Err(Fault::Unknown(_))),
+        "no script is loaded"
+    );
     assert!(submit(&ping, limit) && submit(&ping, limit));
     server.write_all(b"+FIRST\r\n+NEXT\r\n").await.unwrap();
     for word in ["FIRST", "NEXT"] {
