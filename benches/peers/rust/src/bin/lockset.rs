@@ -41,7 +41,7 @@ impl Peer for Lockset {
             (Kind::Fair, _) => Lock::Fair(client.fair_lock(name)),
             (Kind::Read, _) => Lock::Read(client.rw_lock(name).read_side()),
             (Kind::Write, _) => Lock::Write(client.rw_lock(name).write_side()),
-            (Kind::Permit, _) => Lock::Permit(client.semaphore(name).permits(PERMITS)),
+            (Kind::Permit, _) => Lock::Permit(client.semaphore(name).permits(PERMITS).into()),
             (Kind::CountDown, _) => Lock::CountDown(client.latch(name)),
         })
     }
@@ -52,7 +52,7 @@ enum Lock {
     Fair(FairLock),
     Read(ReadSide),
     Write(WriteSide),
-    Permit(Semaphore),
+    Permit(Box<Semaphore>),
     CountDown(Latch),
 }
 
