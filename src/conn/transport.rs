@@ -37,8 +37,8 @@ pub(crate) trait Transport: Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<Replies, Fault>>;
 
     /// Hands commands over to the connection that serves `route`, and tells their end to `to`, after the time of a reply
-    /// at the latest. If the connection cannot take them at once, or needs something before them, this sends nothing
-    /// and returns false. Ordered as [`exchange`](Self::exchange) at its first poll. No redirection is followed.
+    /// at the latest. If the connection cannot take them at once, this sends nothing and returns false. A caller that
+    /// waits for them is refused where a script has to be loaded first. Ordered as [`exchange`](Self::exchange) at its first poll. No redirection is followed.
     fn submit(
         &self,
         _lane: Lane,

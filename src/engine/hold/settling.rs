@@ -334,7 +334,10 @@ async fn settle(
         };
         let failure = match on_first_poll(run, on_its_way).await {
             Ok(answer) => {
-                let released = reply::released(&answer.value).inspect_err(|_| in_doubt())?;
+                let released = reply::released(&answer.value).map_err(|error| {
+                    in_doubt();
+                    error.during(operation).of_lock(hold.name())
+                })?;
                 let (first_sent, is_repeated) = (answer.first_sent, answer.repeated);
                 return Ok(hold.settled(change, released, first_sent, is_repeated));
             }

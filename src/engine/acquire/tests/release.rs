@@ -143,6 +143,18 @@ async fn a_shutdown_waits_for_a_release_that_is_handed_over() {
     assert_eq!(releases, 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_replies_cannot_be_read_names_its_lock() {
+    let server = Scripted::new(|sent| match sent.is_release() {
+        true => Answer::Value(redis::Value::Okay),
+        false => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.lock_name(), Some("x"), "{error}");
+}
+
 /// A task drops its guard when it hears of the shutdown: after the shutdown has begun to wait.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_the_release_of_a_guard_that_it_ends() {
