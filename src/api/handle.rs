@@ -14,12 +14,11 @@ use crate::conn::Lane;
 use crate::engine::acquire::{self, LockRequest, QueueNumber, WaitLimit};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
+use crate::engine::hold::Share;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::join::deferrals_ended;
 use crate::engine::hold::local::{CachedLock, LocalLock};
 use crate::engine::hold::protocol::{Forced, Protocol};
-use crate::engine::hold::registry::{LocalHold, known};
-use crate::engine::hold::{Hold, Share};
 use crate::engine::keys::LockName;
 use crate::observe::call::{LockCall, Waited, place_of};
 use crate::observe::counts::{CountedKind, Fact};
@@ -323,8 +322,7 @@ impl Handle {
         let name = self.name_for("force_unlock")?;
         deferrals_ended(&self.core, self.local(name)).await;
         // Taken before the call is sent: a hold that is granted after its execution is another one.
-        let holds = self.local(name).holds.live().into_iter();
-        let holds: Vec<_> = holds.filter_map(known::<Hold>).collect();
+        let holds = self.local(name).holds();
         let call = |name: &LockName| self.protocol.force(name, &forced);
         // A repeat finds the lock free if an earlier attempt without an answer has freed it.
         let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);

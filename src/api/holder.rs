@@ -67,13 +67,30 @@ impl Owner {
         reason = "a default suggests a common value, and every owner is a new one"
     )]
     pub fn new() -> Self {
+        #[cfg(test)]
+        if let Some(owner) = NUMBERED.with_borrow_mut(std::collections::VecDeque::pop_front) {
+            return owner;
+        }
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
 #[cfg(test)]
+thread_local! {
+    /// The next owners that this thread makes.
+    static NUMBERED: std::cell::RefCell<std::collections::VecDeque<Owner>> = const {
+        std::cell::RefCell::new(std::collections::VecDeque::new())
+    };
+}
+
+#[cfg(test)]
 impl Owner {
+    /// Has [`Owner::new`] return these on this thread.
+    pub(crate) fn number_next(owners: impl Iterator<Item = Self>) {
+        NUMBERED.set(owners.collect());
+    }
+
     /// An owner with the same number in each run, which no call of [`Owner::new`] makes.
     pub(crate) fn numbered(number: u32) -> Self {
         Self(u64::MAX - u64::from(number))

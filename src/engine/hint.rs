@@ -1,11 +1,8 @@
-//! Wake-ups between the tasks of a client, a value that one of them waits for, and one operation at a time.
+//! Wake-ups between the tasks of a client, and a value that one of them waits for.
 //!
 //! A hint can be given before, during or after the wait for it. It carries no fact: a task that wakes looks again. It is
 //! a counter with waiters, so a hint given between the look and the wait is not missed, and a hint without a waiter costs
 //! one more look.
-//!
-//! An operation is begun without a queue: a caller that comes later waits for its end and tries again. Invariant: a
-//! waiting future is never given a turn, so a future that is not polled delays no other.
 //!
 //! The waiters of one owner are woken when another task of that owner gets the lock: they can enter it then. Invariant: a
 //! waiter is listed before it looks for a hold of its owner, and a hold is registered before its owner is looked up here.
@@ -14,7 +11,7 @@
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
@@ -50,6 +47,7 @@ impl Drop for WaiterCount<'_> {
 
 /// The number of hints given before the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) struct Mark(u64);
 
 impl Hint {
@@ -131,56 +129,6 @@ impl<T> Arrival<T> {
             Arriving::Taken => {}
         }
         Poll::Pending
-    }
-}
-
-/// Whether an operation is under way.
-#[derive(Debug, Default)]
-pub(crate) struct Operations {
-    is_under_way: AtomicBool,
-    /// Signalled at the end of an operation, and at each other change of what the operations are about.
-    pub(crate) changed: Hint,
-}
-
-/// An operation that ends when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Operation<'a>(&'a Operations);
-
-impl Operations {
-    /// Begins an operation. `None` while another is under way.
-    pub(crate) fn begin(&self) -> Option<Operation<'_>> {
-        let is_free = !self.is_under_way.swap(true, Ordering::AcqRel);
-        is_free.then(|| Operation(self))
-    }
-
-    /// Ends the operation that is under way.
-    pub(crate) fn end(&self) {
-        self.is_under_way.store(false, Ordering::Release);
-        self.changed.notify();
-    }
-
-    /// Resolves when no operation is under way. The next may have begun by then. Cancel safe.
-    pub(crate) async fn ended(&self) {
-        loop {
-            let mark = self.changed.mark();
-            if !self.is_under_way.load(Ordering::Acquire) {
-                return;
-            }
-            self.changed.changed_since(mark).await;
-        }
-    }
-}
-
-impl Operation<'_> {
-    /// Goes on without this guard. [`Operations::end`] ends it.
-    pub(crate) fn go_on(self) {
-        mem::forget(self);
-    }
-}
-
-impl Drop for Operation<'_> {
-    fn drop(&mut self) {
-        self.0.end();
     }
 }
 
@@ -272,21 +220,6 @@ mod tests {
             giving.await.unwrap();
         }
         assert_eq!(hint.waiters.load(Ordering::SeqCst), 0);
-    }
-
-    #[test]
-    fn a_waiting_future_that_is_not_polled_delays_no_other() {
-        let operations = Operations::default();
-        let first = operations.begin();
-        assert!(first.is_some() && operations.begin().is_none());
-        let mut left = Box::pin(operations.ended());
-        assert!((&mut left).now_or_never().is_none());
-        drop(first);
-        let second = operations.begin();
-        assert!(second.is_some());
-        assert!((&mut left).now_or_never().is_none(), "the second one");
-        drop(second);
-        assert!(left.now_or_never().is_some());
     }
 
     #[test]

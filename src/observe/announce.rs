@@ -302,22 +302,16 @@ impl Sampler {
     /// `None` for a client that uses no lock just now.
     fn sample(&mut self, core: &Core, now: Tick, least: Duration) -> Option<Record> {
         let locks = core.locals.in_use();
-        let holds = locks.iter().flat_map(|lock| lock.holds.live());
-        let holds = holds.filter_map(|hold| {
-            let (.., since) = hold.at_server()?;
-            Some((since.until(now), hold))
-        });
+        let holds = locks.iter().flat_map(|lock| lock.holds());
+        let holds = holds.map(|hold| (hold.requested().until(now), hold));
         let mut holds: Vec<_> = holds.filter(|(lasts, _)| *lasts >= least).collect();
         let mut waits = self.waits(&locks, now);
         waits.retain(|wait| wait.lasts >= least);
         let more = cut(&mut holds, |hold| hold.0) + cut(&mut waits, |wait| wait.lasts);
-        let listed = holds.iter().filter_map(|(lasts, hold)| {
-            let (holder, key, _) = hold.at_server()?;
-            Some(Entry {
-                lasts: *lasts,
-                holder: holder.to_owned(),
-                key: key.to_owned(),
-            })
+        let listed = holds.iter().map(|(lasts, hold)| Entry {
+            lasts: *lasts,
+            holder: hold.holder_id().to_owned(),
+            key: hold.key().to_owned(),
         });
         let holds = listed.collect();
         (!locks.is_empty()).then(|| Record {
@@ -334,7 +328,7 @@ impl Sampler {
         let before = std::mem::take(&mut self.first);
         let mut waits = Vec::new();
         for lock in locks {
-            let Some(number) = lock.queue.oldest() else {
+            let Some(number) = lock.lock().queue.oldest() else {
                 continue;
             };
             let id = (Arc::as_ptr(lock).addr(), number);

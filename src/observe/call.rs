@@ -236,7 +236,12 @@ pub(crate) async fn place_of(request: &LockRequest) -> Option<Place> {
     let (core, number) = (&request.core, request.queued.number()?);
     let holder = HolderId::new(core.id(), number);
     let Some(ask) = request.protocol.place(&request.name, &holder) else {
-        return request.local.queue.place_of(number).map(Place::Client);
+        return request
+            .local
+            .lock()
+            .queue
+            .place_of(number)
+            .map(Place::Client);
     };
     let budget = core.call_budget(core.timing.reply);
     let answer = core.scripts.run(Lane::Command, &ask, budget).await.ok()?;

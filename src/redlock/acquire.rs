@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::guard::{QuorumShare, reenter};
-use super::hold::{QuorumConfig, QuorumHold};
+use super::hold::{QuorumConfig, QuorumHolds};
 use super::rejoin::Rejoiner;
 use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::{Backoff, Tally};
@@ -43,6 +43,7 @@ pub(super) struct Acquisition {
     pub(super) queue_request: LockRequest,
     /// That client's state of this lock.
     pub(super) local: Arc<LocalLock>,
+    pub(super) holds: Arc<QuorumHolds>,
 }
 
 /// The end of one step of the head: another follows, after a pause or at once; or it breaks with the lock, or with
@@ -72,7 +73,7 @@ impl Acquisition {
         if let WaitLimit::Never = wait {
             return self.run_single_round().await;
         }
-        let place = self.local.queue.push(Mode::Exclusive, None);
+        let place = QueuePlace::take(&self.local, Mode::Exclusive, None);
         self.queue_request.queued.note(place.number());
         self.local.note_wanted();
         let waiter = Waiter::new(&self.queue_request, &self.local);
@@ -129,7 +130,7 @@ impl Acquisition {
         if let Some(share) = self.reenter_own(head.bound).await? {
             return Ok(Step::Break(Some(share)));
         }
-        match self.local.holds.exclusive_until() {
+        match self.holds.deadline() {
             Some(until) => Ok(self.wait_for_own(head, marks, until).await),
             None => self.run_round(head, marks).await,
         }
@@ -186,7 +187,7 @@ impl Acquisition {
         let now = clock.now();
         if !tally.lacks_voters() {
             silence.end();
-            self.note_answer(began, |member, _| member.turns().seen_elsewhere(false));
+            self.note_answer(began, |member, _| member.lock().turns.seen_elsewhere(false));
             if now >= deadline {
                 return Ok(Step::Break(None));
             }
@@ -204,15 +205,17 @@ impl Acquisition {
     /// servers shows. Returns whether it has to look again: its owner may have got the lock, or its client be closed.
     async fn back_off(&self, head: &Head<'_>, mut marks: Marks) -> bool {
         let mut now = self.clock().now();
-        let was_back = self.members().any(|member| member.turns().is_back());
-        let ends = self.members().map(|member| member.turns().end(now));
+        let was_back = self.members().any(|member| member.lock().turns.is_back());
+        let ends = self.members().map(|member| member.lock().turns.end(now));
         if !ends.fold(false, |is_back, ends| is_back | ends) {
             return false;
         }
         // Each server counts by itself. If a turn ended at few servers at a time, no majority would ever show its end.
         if !was_back {
-            let goes_on = self.members().filter(|member| !member.turns().is_back());
-            goes_on.for_each(|member| member.turns().end_early(now));
+            let goes_on = self
+                .members()
+                .filter(|member| !member.lock().turns.is_back());
+            goes_on.for_each(|member| member.lock().turns.end_early(now));
         }
         // The second half of the time is for asking.
         let limit = now.after(now.until(head.deadline()) / 2);
@@ -245,7 +248,7 @@ impl Acquisition {
     fn note_answer(&self, began: Tick, note: impl Fn(&LocalLock, Tick)) {
         let now = self.clock().now();
         for member in self.members() {
-            member.turns().note_trip(began.until(now));
+            member.lock().turns.note_trip(began.until(now));
             note(member, now);
         }
     }
@@ -285,6 +288,7 @@ impl Acquisition {
             request: self.request.clone(),
             owner: owner.unwrap_or_else(Owner::new),
             local: Arc::clone(&self.local),
+            holds: Arc::clone(&self.holds),
             rejoin: Box::new(rejoiner.clone()),
         };
         let servers = self.request.requests.len();
@@ -308,7 +312,7 @@ impl Acquisition {
         let Some(owner) = &self.queue_request.options.owner else {
             return Ok(None);
         };
-        let Some(hold) = self.local.holds.of_owner::<QuorumHold>(owner) else {
+        let Some(hold) = self.holds.of_owner(owner) else {
             return Ok(None);
         };
         let entry = LeaseSource::Asked(self.request.requests[0].policy);
@@ -318,7 +322,7 @@ impl Acquisition {
     /// The place among the waiting calls of this process.
     pub(super) fn place(&self) -> Option<Place> {
         let number = self.queue_request.queued.number()?;
-        self.local.queue.place_of(number).map(Place::Client)
+        self.local.lock().queue.place_of(number).map(Place::Client)
     }
 
     /// How many calls of this process wait.

@@ -180,7 +180,7 @@ impl QuorumShare {
         let wanted = &local.rare().wanted;
         loop {
             let marks = (wanted.mark(), changed.mark());
-            if local.queue.has_waiter_blocked_by(Mode::Exclusive) {
+            if local.lock().queue.has_waiter_blocked_by(Mode::Exclusive) {
                 return;
             }
             let members = hold.members();

@@ -18,10 +18,8 @@ use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
 use crate::api::loss::LostReason;
 use crate::engine::clock::{Clock, Tick};
-use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
 use crate::engine::hold::local::LocalLock;
-use crate::engine::hold::registry::LocalHold;
 use crate::engine::hold::{Hold, LossListener, Share, ShareLease, SharedHold};
 
 #[derive(Debug)]
@@ -40,8 +38,9 @@ pub(super) struct QuorumConfig {
     /// The request that was granted.
     pub(super) request: QuorumRequest,
     pub(super) owner: Owner,
-    /// The local queue and holds of the lock, for the tasks of this client.
+    /// The local queue of the lock, for the tasks of this client.
     pub(super) local: Arc<LocalLock>,
+    pub(super) holds: Arc<QuorumHolds>,
     pub(super) rejoin: Box<dyn Rejoin>,
 }
 
@@ -49,6 +48,32 @@ pub(super) struct QuorumConfig {
 pub(super) trait Rejoin: Debug + Send + Sync {
     /// Called once each time a server drops out, without any mutex held.
     fn rejoin(&self, hold: &Arc<QuorumHold>, server: usize);
+}
+
+/// The holds on one lock that tasks of one client have.
+#[derive(Debug, Default)]
+pub(super) struct QuorumHolds(Mutex<Vec<Weak<QuorumHold>>>);
+
+impl QuorumHolds {
+    /// The hold of this owner.
+    pub(super) fn of_owner(&self, owner: &Owner) -> Option<Arc<QuorumHold>> {
+        self.live().find(|hold| hold.config.owner == *owner)
+    }
+
+    /// The latest local deadline of any of them.
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        self.live().map(|hold| hold.deadline()).max()
+    }
+
+    fn live(&self) -> impl Iterator<Item = Arc<QuorumHold>> {
+        let all: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        // Asked without the mutex, because a hold that ends removes itself.
+        all.into_iter().filter(|hold| hold.is_held())
+    }
+
+    fn remove(&self, this: *const QuorumHold) {
+        self.0.lock().retain(|hold| hold.as_ptr() != this);
+    }
 }
 
 impl QuorumHold {
@@ -74,10 +99,10 @@ impl QuorumHold {
             state: Mutex::new(state),
             changed: Arc::default(),
         });
-        let entry: Weak<Self> = Arc::downgrade(&this);
         let config = &this.config;
         // Before it can be lost, as that takes it out.
-        config.local.add_hold(entry, &config.owner, Mode::Exclusive);
+        config.holds.0.lock().push(Arc::downgrade(&this));
+        config.local.wake_waiters_of(&config.owner);
         for (_, member) in members {
             member.add_loss_listener(this.as_loss_listener());
         }
@@ -187,7 +212,7 @@ impl QuorumHold {
 
     fn notify_ended(&self) {
         self.changed.notify();
-        self.config.local.holds.remove(self);
+        self.config.holds.remove(self);
         self.config.local.wake_waiters();
     }
 
@@ -375,6 +400,14 @@ impl SharedHold for QuorumHold {
         self.config.request.clock()
     }
 
+    fn is_held(&self) -> bool {
+        Self::is_held(self)
+    }
+
+    fn deadline(&self) -> Tick {
+        Self::deadline(self)
+    }
+
     fn changed(&self) -> &Hint {
         &self.changed
     }
@@ -383,25 +416,4 @@ impl SharedHold for QuorumHold {
     fn loss_at(&self, _now: Tick) -> Option<LostReason> {
         self.loss()
     }
-}
-
-impl LocalHold for QuorumHold {
-    fn is_of(&self, owner: &Owner) -> bool {
-        self.config.owner == *owner
-    }
-
-    fn is_held(&self) -> bool {
-        self.is_held()
-    }
-
-    fn is_exclusive(&self) -> bool {
-        true
-    }
-
-    fn deadline(&self) -> Tick {
-        self.deadline()
-    }
-
-    /// Its members are closed, each by itself.
-    fn close(&self) {}
 }

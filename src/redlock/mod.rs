@@ -413,12 +413,14 @@ impl RedlockLock {
         Arc::make_mut(&mut queue_request.options)
             .owner
             .clone_from(&self.0.options.owner);
-        let (locals, key) = (&queue_request.core.locals, queue_request.name.key());
-        let local = locals.get_or_insert(KIND.name(), key);
+        let (core, key) = (&queue_request.core, queue_request.name.key());
+        let local = core.locals.get_or_insert(KIND.name(), key);
+        let holds = core.shared.get_or_insert(KIND.name(), key, Arc::default);
         Ok(Acquisition {
             request,
-            queue_request,
             local,
+            holds,
+            queue_request,
         })
     }
 }

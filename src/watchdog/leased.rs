@@ -40,6 +40,8 @@ pub(crate) trait Leased: Send + Sync {
     fn expired(&self);
     /// A waiter wants the lock.
     fn wanted(self: Arc<Self>) {}
+    /// Nothing renews the hold any more, because the task has ended.
+    fn orphaned(&self) {}
 }
 
 impl fmt::Debug for dyn Leased {
@@ -103,6 +105,14 @@ impl Shared {
         for lease in schedule.items().filter_map(Weak::upgrade) {
             lease.wake();
         }
+    }
+
+    /// Tells the holds that the task has ended.
+    pub(super) fn orphan_all(&self) {
+        let schedule = self.schedule.lock();
+        let all: Vec<_> = schedule.items().filter_map(Weak::upgrade).collect();
+        drop(schedule);
+        all.iter().for_each(|lease| lease.orphaned());
     }
 
     /// Makes every hold due now.

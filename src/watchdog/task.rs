@@ -61,6 +61,7 @@ pub(super) async fn run(
     reply_max: Duration,
 ) {
     let clock = scripts.clock;
+    let _orphaning = OrphansAll(Arc::clone(&shared));
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut while_needed: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut calls: FuturesUnordered<BoxFuture<'static, Completed>> = FuturesUnordered::new();
@@ -124,6 +125,15 @@ pub(super) async fn run(
             }
             Some(()) = while_needed.next(), if is_needed && !while_needed.is_empty() => {}
         }
+    }
+}
+
+/// Ends with the task, which may end with its runtime.
+struct OrphansAll(Arc<Shared>);
+
+impl Drop for OrphansAll {
+    fn drop(&mut self) {
+        self.0.orphan_all();
     }
 }
 

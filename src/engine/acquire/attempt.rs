@@ -341,7 +341,7 @@ impl<'a> Attempt<'a> {
         let may_pass = request.options.fenced
             && request.mode == Mode::Exclusive
             && request.protocol.queue() == Queue::Local
-            && (request.local.queue.has_more() || !request.sticky().is_zero());
+            && (request.local.lock().queue.has_more() || !request.sticky().is_zero());
         if may_pass { HANDOFFS_MAX } else { 0 }
     }
 

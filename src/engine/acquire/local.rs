@@ -14,11 +14,11 @@ use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hint::OwnersWaiter;
 use crate::engine::hold::bound::{Bound, Over};
+use crate::engine::hold::handoff::{Handoff, HandoffRequest};
 use crate::engine::hold::join::end_deferrals;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::reenter::{Entrance, LeaseSource, Reentry};
-use crate::engine::hold::registry::{Handoff, HandoffRequest};
 use crate::engine::hold::{Hold, Share};
 
 /// Enters the lock again, if the calling owner has it.
@@ -46,7 +46,7 @@ pub(crate) fn is_owned(request: &LockRequest) -> Result<bool> {
 
 fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
     let owner = request.options.owner.as_ref()?;
-    request.local.holds.of_owner(owner)
+    request.local.hold_of(owner, request.core.clock.now())
 }
 
 /// Looks for a hold of the calling owner. For a single lock it enters the hold. For several locks it reports that one
@@ -150,7 +150,7 @@ pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Optio
         return Ok(None);
     };
     let local = &request.local;
-    if !is_next && local.queue.has_waiter_blocked_by(Mode::Exclusive) {
+    if !is_next && local.lock().queue.has_waiter_blocked_by(Mode::Exclusive) {
         return Ok(None);
     }
     let Some(sticky) = local.take_sticky() else {
@@ -173,12 +173,12 @@ pub(super) fn join(request: &LockRequest, place: Option<&QueuePlace<'_>>) -> Opt
     let local = &request.local;
     let is_writer_first = match place {
         Some(place) => place.is_behind_alone(),
-        None => local.queue.has_alone(),
+        None => local.lock().queue.has_alone(),
     };
     if is_writer_first {
         return None;
     }
-    Share::joined(local, &terms, request.options.group)
+    Share::joined(&request.core, local, &terms, request.options.group)
 }
 
 /// Ends the deferred downgrades that would keep out the readers of this call. A write hold that this client's readers
@@ -193,14 +193,15 @@ pub(super) fn end_deferrals_for_readers(requests: Requests<'_>) {
 /// A lock that a task of this client holds exclusively, and its local deadline. The lock at `at` is checked first.
 /// Locks that queue at the server are skipped: their waiters have to ask to keep their place.
 pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tick)> {
-    if requests.all.len() == 1 && requests.all[0].local.holds.is_empty() {
-        return None;
-    }
+    let now = requests.core().clock.now();
     let others = (0..requests.all.len()).filter(|index| *index != at);
     std::iter::once(at)
         .chain(others)
         .filter(|index| requests.all[*index].protocol.queue() == Queue::Local)
-        .find_map(|index| Some((index, requests.all[index].local.holds.exclusive_until()?)))
+        .find_map(|index| {
+            let state = requests.all[index].local.lock();
+            Some((index, state.grants.exclusive_until(now)?))
+        })
 }
 
 /// Takes a place in the local queue, unless the lock queues at the server. A call for several locks accepts no
@@ -212,10 +213,10 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
     }
     let local = &request.local;
     let place = if let Some(terms) = request.joins_on() {
-        local.queue.push_joining(terms)
+        QueuePlace::take_joining(local, terms)
     } else {
         let handoff = (requests.all.len() == 1).then(|| handoff_request(request));
-        local.queue.push(request.mode, handoff)
+        QueuePlace::take(local, request.mode, handoff)
     };
     request.queued.note(place.number());
     local.note_wanted();

@@ -17,9 +17,9 @@ use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::core::Core;
+use crate::engine::hold::handoff::ReaderClass;
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::protocol::Protocol;
-use crate::engine::hold::registry::ReaderClass;
 use crate::engine::keys::LockName;
 
 /// One lock, and the terms on which a call asks for it.
@@ -301,7 +301,7 @@ impl<'a> Requests<'a> {
     /// Whether this client has a sticky hold of one of the locks.
     pub(super) fn are_any_sticky(self) -> bool {
         let mut all = self.all.iter();
-        all.any(|request| request.local.is_sticky())
+        all.any(|request| request.local.lock().sticky.is_some())
     }
 
     /// Whether the client may have a hold of one of the locks that this call can enter or join.

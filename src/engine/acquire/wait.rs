@@ -33,9 +33,9 @@ use crate::conn::Lane;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::{Bound, Silence};
+use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::recall::recall_holder;
-use crate::engine::hold::registry::Handoff;
 use crate::engine::hold::turns::{Next, next_attempt};
 use crate::observe::observer::CountedWait;
 
@@ -64,7 +64,7 @@ pub(crate) async fn one(
 /// Enters the lock again, or joins the hold of another reader, if that needs no place in a queue.
 async fn entered_or_joined(request: &LockRequest, bound: &Bound) -> Result<Option<Share>> {
     let entered = reenter(request, bound).await?;
-    if entered.is_some() || request.local.joinable_read().is_none() {
+    if entered.is_some() || request.local.lock().joinable.is_none() {
         return Ok(entered);
     }
     // Joining needs no wait, so a task that keeps joining has to let other tasks run.
@@ -246,7 +246,10 @@ impl<'a> WaitLoop<'a> {
         self.silence().end();
         if has_backed_off || matches!(outcome, Attempted::Refused { .. }) {
             let now = self.clock().now();
-            self.local().turns().note_trip(self.asked_at.until(now));
+            self.local()
+                .lock()
+                .turns
+                .note_trip(self.asked_at.until(now));
             if matches!(outcome, Attempted::Granted(_)) {
                 self.local().begin_turn(now);
             }

@@ -24,10 +24,10 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark, OwnersWaiter};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::followers::{Follower, Handed, KeptPlace};
+use crate::engine::hold::handoff::HandoffRequest;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::recall::recall_holder;
-use crate::engine::hold::registry::HandoffRequest;
 use crate::engine::hold::subscription::{GrantMessage, Subscription, SubscriptionState};
 use crate::engine::listen::{
     LINGER, POLLS_BETWEEN_TRIES, subscribe, unsubscribe, unsubscribe_unused,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, select_all};
 
-use super::registry::{LossListener, SharedHold};
+use super::loss::{LossListener, SharedHold};
 use super::settle::{release_all, release_all_later};
 use super::share::Share;
 use super::shell::{Hold, RawShare};

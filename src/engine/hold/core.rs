@@ -18,8 +18,8 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 
 use super::bound::Timing;
+use super::handoff::Handoff;
 use super::local::{LocalLock, Locals};
-use super::registry::Handoff;
 use super::undo::{AllUnguarded, PendingRelease, Undo, UndoQueues, Unguarded};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
@@ -187,10 +187,10 @@ impl Core {
     /// is passed over: its future may be left unpolled, for example in a branch of a `select!` in a loop, or in a
     /// stream whose buffer is full.
     pub(crate) fn watch_heads(&self, local: &Arc<LocalLock>) {
-        if local.queue.begin_watch() {
+        if local.lock().queue.begin_watch() {
             self.watch(local, |local, now| {
                 let seen = local.hint().mark();
-                local.queue.pass_over_missing(seen, now)
+                local.lock().queue.pass_over_missing(seen, now)
             });
         }
     }
@@ -298,9 +298,9 @@ impl Core {
         self.locals.recalls.changed.notify();
         self.undo_queues.end(self.clock.now());
         for local in self.locals.all() {
-            local.queue.close();
+            local.lock().queue.close();
             drop(local.take_sticky());
-            for hold in local.holds.live() {
+            for hold in local.holds() {
                 hold.close();
             }
         }

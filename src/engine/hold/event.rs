@@ -81,6 +81,8 @@ pub(super) enum Event {
         after: ShareLease,
         end: Tick,
     },
+    /// The time that it stays with its client is over.
+    StayOver,
     /// A waiter elsewhere wants it.
     Recalled,
     /// Another reader of this client joins it, or is handed a share that it has yet to take.
@@ -216,6 +218,8 @@ pub(super) struct Answered {
     pub(super) counts: Counts,
     /// Whether the server had the hold.
     pub(super) is_found: bool,
+    /// How many connections received the message of the release, if there was one.
+    pub(super) receivers: Option<u64>,
     /// When the request was first sent, and whether it was sent again.
     pub(super) first_sent: Tick,
     pub(super) is_repeated: bool,

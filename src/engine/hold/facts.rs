@@ -15,6 +15,7 @@ use super::shell::Hold;
 use crate::api::error::{Error, Kind};
 use crate::api::loss::LostReason;
 use crate::conn::Lane;
+use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::keys::freed_key;
 use crate::observe::counts::{Fact, GrantedBy};
@@ -54,6 +55,16 @@ pub(super) fn note_release_failed(core: &Core, name: &str, error: Error) {
 }
 
 impl Hold {
+    /// The time since the lock was requested.
+    pub(super) fn age(&self) -> Duration {
+        self.requested().until(self.core.clock.now())
+    }
+
+    /// When the granted request was sent.
+    pub(crate) fn requested(&self) -> Tick {
+        self.local.lock().grants[self.slot].requested
+    }
+
     /// The error for a caller that believed it held the lock.
     pub(crate) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
         let message = format!(

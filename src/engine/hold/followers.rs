@@ -17,8 +17,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::handoff::{Handoff, HandoffRequest};
 use super::queue::MISSED_MAX;
-use super::registry::{Handoff, HandoffRequest};
 use super::subscription::Subscription;
 use crate::api::holder::HolderId;
 use crate::engine::clock::Tick;

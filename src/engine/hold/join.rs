@@ -1,8 +1,5 @@
 //! Readers take shares of a hold in memory: one hold at the server, one more share in the client.
-//!
-//! A reader joins a hold that other readers of its client have. [`HoldState::can_be_joined`](super::state::HoldState::can_be_joined)
-//! decides which holds accept readers. It is checked under the mutex under which the last share ends, so no reader joins a
-//! hold that is being released.
+//! [`HoldState::can_be_joined`](super::state::HoldState::can_be_joined) decides which holds accept readers.
 //!
 //! The deferred downgrade: when a writer goes, waiting readers of its client take over its hold. The server hears of
 //! the downgrade later, or never, if the last reader hands the hold off to the next writer. At the server the hold
@@ -16,9 +13,9 @@
 use std::sync::Arc;
 
 use super::core::Core;
-use super::event::{DeferredDowngrade, Event};
+use super::event::Event;
+use super::handoff::{ReaderClass, known};
 use super::local::LocalLock;
-use super::registry::{Handoff, ReaderClass, known};
 use super::settling::downgrade_later;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
@@ -29,57 +26,29 @@ use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::observe::group::Group;
 
-impl Hold {
-    /// A share for a new owner, and the time of joining. `None` if the hold accepts no readers, or not on these
-    /// terms.
-    pub(super) fn join(
-        self: &Arc<Self>,
+impl RawShare {
+    /// A share, for a new owner, of the hold that readers of this client have, and the time of joining. `None` if there is
+    /// none that accepts readers, or not on these terms.
+    pub(super) fn joined(
+        core: &Core,
+        local: &LocalLock,
         terms: &ReaderClass,
         group: Group,
-    ) -> Option<(RawShare, Tick)> {
-        let joined = self.enter_beside(terms, true)?;
-        self.note_handoff(Mode::Shared, group);
-        Some(joined)
-    }
-
-    /// Hands a share to each reader of this client that waits to join it.
-    pub(super) fn admit_waiting(self: &Arc<Self>) {
-        let admit = |terms: &ReaderClass| self.admit(terms);
-        let _none_may_wait = self.local.queue.hand_to_cohort(admit);
-    }
-
-    /// One more share, for a reader that waits to join.
-    pub(super) fn admit(self: &Arc<Self>, terms: &ReaderClass) -> Option<Handoff> {
-        let (share, _) = self.enter_beside(terms, false)?;
-        Some(share.into_handoff())
-    }
-
-    fn enter_beside(
-        self: &Arc<Self>,
-        terms: &ReaderClass,
-        is_claimed: bool,
-    ) -> Option<(RawShare, Tick)> {
-        if self.replication != terms.replication || self.core.is_closed() {
+    ) -> Option<(Self, Tick)> {
+        if core.is_closed() {
             return None;
         }
-        let state = self.state();
-        // Not read earlier: the previous user of the state may have read a later time.
-        let now = self.core.clock.now();
-        if !state.can_be_joined(now, terms.lease, terms.give_up) {
-            return None;
-        }
-        let owner = Owner::new();
-        self.local.holds.joined(&**self);
-        let joined = Event::Joined {
-            owner: owner.clone(),
-            is_claimed,
-        };
-        self.apply_to(state, now, joined);
+        let joined = local.lock().join(core.clock, terms);
+        let (hold, owner, now, effects) = joined?;
+        let hold: Arc<Hold> = known(hold)?;
+        hold.carry_out(effects);
+        hold.note_handoff(Mode::Shared, group);
         let lease = ShareLease::Renewed(terms.lease);
-        let share = RawShare::new(Arc::clone(self), owner, Mode::Shared, lease);
-        Some((share, now))
+        Some((Self::new(hold, owner, Mode::Shared, lease), now))
     }
+}
 
+impl Hold {
     /// Waits for the answer to whether the server still has the hold, for a reader that leaves while others stay. The
     /// last reader learns that from the answer to its release.
     ///
@@ -88,7 +57,7 @@ impl Hold {
     pub(super) async fn confirmed(&self, operation: &'static str) -> Result<()> {
         let budget = self.call_budget();
         loop {
-            let mark = self.operations.changed.mark();
+            let mark = self.changed.mark();
             if let Some(reason) = self.expire_if_due() {
                 return Err(self.not_held(operation, reason));
             }
@@ -101,7 +70,7 @@ impl Hold {
             };
             tokio::select! {
                 biased;
-                () = self.operations.changed.changed_since(mark) => {}
+                () = self.changed.changed_since(mark) => {}
                 () = self.core.clock.sleep_until(end) => {}
                 () = self.core.clock.sleep_until(budget.deadline) => {
                     let message = "no answer yet to whether the server still has it, after it was out of reach; \
@@ -116,51 +85,6 @@ impl Hold {
     /// The fencing token of one owner.
     pub(super) fn token_of(&self, owner: &Owner) -> Option<FencingToken> {
         self.state().token_of(owner)
-    }
-
-    /// Passes the caller's share on to the readers at the head of the local queue. True if readers have it now.
-    pub(super) fn pass_to_readers(self: &Arc<Self>, mode: Mode, lease: ShareLease) -> bool {
-        if mode != Mode::Exclusive {
-            return false;
-        }
-        let Some(_nothing_under_way) = self.begin_operation() else {
-            return false;
-        };
-        let mut has_first = false;
-        let is_any = self.local.queue.hand_to_cohort(|terms| {
-            if has_first {
-                return self.admit(terms);
-            }
-            let first = self.pass_to_first(lease, terms)?;
-            has_first = true;
-            Some(first)
-        });
-        if is_any {
-            *self.local.rare().joinable_read.lock() = Some(Arc::downgrade(self) as _);
-        }
-        is_any
-    }
-
-    fn pass_to_first(self: &Arc<Self>, lease: ShareLease, terms: &ReaderClass) -> Option<Handoff> {
-        if self.replication != terms.replication || !self.is_alone() || self.core.is_closed() {
-            return None;
-        }
-        let state = self.state();
-        let now = self.core.clock.now();
-        if !state.can_pass_to_readers(now, lease, terms.lease) {
-            return None;
-        }
-        let until = self.local.turns().try_defer_downgrade(now)?;
-        let first = Owner::new();
-        let deferred = DeferredDowngrade {
-            first: first.clone(),
-            lease: terms.lease,
-            give_up: terms.give_up,
-            until,
-        };
-        self.apply_to(state, now, Event::DowngradeDeferred(deferred));
-        let share = RawShare::new(Arc::clone(self), first, Mode::Shared, lease);
-        Some(share.into_handoff())
     }
 
     /// Ends the deferral: readers under this write hold have a read hold from now on, and the server is asked for the
@@ -215,9 +139,15 @@ impl RawShare {
 
 /// Turns write holds that readers of this client have into read holds. True if there were any.
 pub(crate) fn end_deferrals(local: &LocalLock) -> bool {
-    let holds = local.holds.live_of_writers().into_iter();
-    let holds = holds.filter_map(known::<Hold>);
-    holds.filter(Hold::end_deferral).count() > 0
+    let deferred: Vec<Arc<Hold>> = {
+        let state = local.lock();
+        let writers = state.grants.writers();
+        let deferred = writers.filter(|(_, hold)| hold.is_downgrade_deferred());
+        deferred
+            .filter_map(|(slot, _)| known(state.grants[slot].hold()?))
+            .collect()
+    };
+    deferred.iter().filter(|hold| hold.end_deferral()).count() > 0
 }
 
 /// As [`end_deferrals`], and waits until the downgrade is sent, so that the next request goes behind it.

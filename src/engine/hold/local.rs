@@ -1,6 +1,6 @@
-//! The state that one client keeps of one lock: its own holds and its own waiters.
+//! The state that one client keeps of one lock: the [`LockState`] under its mutex, and beside it the hints that tasks wait for.
 //!
-//! Tasks of one client that want one lock wait in a [`LocalQueue`] and hand the lock off to each other for a while.
+//! Tasks of one client that want one lock wait in its queue and hand the lock off to each other for a while.
 //! Invariant: none of this is authoritative. The scripts decide.
 
 use std::fmt;
@@ -9,19 +9,19 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
-use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use redis::Cmd;
 
 use super::bound::Silence;
 use super::followers::{Followers, Heartbeats};
-use super::queue::{LocalQueue, Place};
-use super::registry::{Handoff, HandoffRequest, LocalHold, LocalHolds, ReaderClass, StickySlot};
+use super::handoff::{Handoff, HandoffRequest, ReaderClass};
+use super::lock::{LockState, Seen};
+use super::locked::Locked;
+use super::queue::{Place, Queue, Queued};
 use super::subscription::{Recalls, Subscription};
-use super::turns::Turns;
 use crate::api::holder::Owner;
 use crate::conn::EventHandler;
-use crate::engine::clock::{Clock, Now, Tick};
-use crate::engine::counts::Mode;
+use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::{Hint, OwnerWaiters};
 use crate::engine::keys::{RECALL_CHANNEL, within_braces};
 use crate::observe::counts::Fact;
@@ -32,7 +32,9 @@ use crate::observe::observer::Observed;
 const REFUSED_LATELY: Duration = Duration::from_secs(1);
 
 /// A place in the local queue of a lock.
-pub(crate) type QueuePlace<'a> = Place<'a, HandoffRequest, Handoff, ReaderClass>;
+pub(crate) type QueuePlace<'a> = Place<'a, LocalLock>;
+
+type LocalQueue = Queue<HandoffRequest, Handoff, ReaderClass>;
 
 /// All locks that this client uses, and the channels it listens to.
 #[derive(Debug, Default)]
@@ -66,14 +68,10 @@ pub(crate) struct LocalLock {
     /// Whether the whole key is in braces.
     has_braces: bool,
     locals: Arc<Locals>,
-    /// The tasks of this client that want the lock.
-    pub(crate) queue: LocalQueue<HandoffRequest, Handoff, ReaderClass>,
     /// How long the heads of the queue have been without an answer.
     pub(crate) silence: Silence,
     /// Its hint wakes the waiters of this client.
     pub(crate) subscription: Arc<Subscription>,
-    /// The holds of this client on the lock.
-    pub(crate) holds: LocalHolds,
     /// The number of handles that keep it for their next call.
     kept: AtomicUsize,
     /// The command that notifies others that the lock is free, if a plain command can.
@@ -82,7 +80,7 @@ pub(crate) struct LocalLock {
     rare: OnceLock<Box<Rare>>,
     /// Until when the lock counts as probably held elsewhere. Read by each call.
     busy_until: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<LockState>,
 }
 
 /// The part of a lock that most locks never need.
@@ -94,10 +92,6 @@ pub(crate) struct Rare {
     pub(crate) followers: Followers,
     /// Keeps the places of waiters that queue at the server.
     pub(crate) heartbeats: Heartbeats,
-    /// The hold that the next readers may join: the latest, because it stays open for longest.
-    pub(super) joinable_read: Mutex<Option<Weak<dyn LocalHold>>>,
-    /// The sticky hold, if the client has the lock without a guard. The next task can take it.
-    pub(super) sticky: OnceLock<Arc<StickySlot>>,
     /// Signalled when a waiter, here or elsewhere, begins to wait for the lock.
     pub(crate) wanted: Hint,
 }
@@ -129,15 +123,6 @@ impl Drop for CachedLock {
     }
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// Releases and cancellations that were decided on and not sent yet.
-    unsent_releases: usize,
-    turns: Turns,
-    /// No recall is sent to the holder elsewhere before this time.
-    recall_after: Tick,
-}
-
 impl Locals {
     pub(crate) fn observed_by(observed: Observed) -> Self {
         Self {
@@ -166,13 +151,11 @@ impl Locals {
             id,
             has_braces,
             locals: Arc::clone(self),
-            queue: LocalQueue::default(),
             silence: Silence::default(),
             subscription: other
                 .as_ref()
                 .map(|other| Arc::clone(&other.subscription))
                 .unwrap_or_default(),
-            holds: LocalHolds::default(),
             kept: AtomicUsize::new(0),
             tell: OnceLock::new(),
             rare: OnceLock::new(),
@@ -282,7 +265,8 @@ impl EventHandler for Locals {
 
     fn moved(&self) {
         let locks = self.all();
-        let holds = locks.iter().map(|local| local.holds.live().len()).sum();
+        let holds = locks.iter().map(|local| local.lock().grants.live().count());
+        let holds = holds.sum();
         self.observed.note(Fact::event(Event::Failover { holds }));
         self.moved.notify();
     }
@@ -304,25 +288,18 @@ impl fmt::Debug for LocalLock {
 }
 
 impl LocalLock {
-    /// Adds a hold that this owner got in this mode.
-    pub(crate) fn add_hold(&self, hold: Weak<dyn LocalHold>, owner: &Owner, mode: Mode) {
-        if mode == Mode::Shared {
-            self.subscription.note_read();
-        }
-        self.holds.add(hold, owner, mode);
-        self.wake_waiters_of(owner);
+    /// Locks the state.
+    #[inline]
+    pub(crate) fn lock(&self) -> Locked<'_, LockState> {
+        Locked::new(&self.state)
     }
 
-    /// Removes a hold that has ended.
-    pub(super) fn remove_hold<H: LocalHold>(&self, hold: &H) {
-        if let Some(rare) = self.rare.get() {
-            let hold: *const H = hold;
-            let mut joinable = rare.joinable_read.lock();
-            joinable.take_if(|joinable| std::ptr::addr_eq(joinable.as_ptr(), hold));
-        }
-        let is_last = self.holds.remove(hold);
-        if is_last && self.waiters() == 0 {
-            self.turns().nobody_waits_here();
+    /// The facts around the state.
+    pub(super) fn seen(&self) -> Seen {
+        Seen {
+            ends: self.subscription.ends(),
+            waiters: self.waiters(),
+            is_listening: self.subscription.is_subscribed(),
         }
     }
 
@@ -332,7 +309,7 @@ impl LocalLock {
     }
 
     /// Wakes the waiters of an owner that has just got the lock.
-    pub(super) fn wake_waiters_of(&self, owner: &Owner) {
+    pub(crate) fn wake_waiters_of(&self, owner: &Owner) {
         if let Some(rare) = self.rare.get() {
             rare.acquired_here.notify(owner);
         }
@@ -345,49 +322,20 @@ impl LocalLock {
         }
     }
 
-    /// The hold that readers may join.
-    pub(crate) fn joinable_read(&self) -> Option<Arc<dyn LocalHold>> {
-        self.rare.get()?.joinable_read.lock().as_ref()?.upgrade()
-    }
-
-    fn sticky_slot(&self) -> Option<&StickySlot> {
-        Some(self.rare.get()?.sticky.get()?)
-    }
-
-    /// Whether there is a sticky hold.
-    pub(crate) fn is_sticky(&self) -> bool {
-        self.sticky_slot().is_some_and(StickySlot::is_full)
-    }
-
     /// Takes the sticky hold, if there is one.
-    pub(crate) fn take_sticky(&self) -> Option<Handoff> {
-        self.sticky_slot()?.take()
+    pub(crate) fn take_sticky(&self) -> Option<Box<Handoff>> {
+        self.lock().sticky.take()
     }
 
     /// Notes that a cancellation was decided on.
     pub(crate) fn begin_release(&self) {
-        self.state.lock().unsent_releases += 1;
-    }
-
-    /// Notes that the release of a hold in this mode was decided on.
-    pub(crate) fn decide_release(&self, mode: Mode, now: impl Now) {
-        let mut state = self.state.lock();
-        state.unsent_releases += 1;
-        if mode == Mode::Exclusive {
-            state
-                .turns
-                .note_release(now.tick(), self.subscription.ends());
-        }
+        self.lock().unsent_releases += 1;
     }
 
     /// Notes that it was sent: requests from now on go behind it.
     pub(crate) fn release_sent(&self) {
-        self.state.lock().unsent_releases -= 1;
+        self.lock().unsent_releases -= 1;
         self.wake_waiters();
-    }
-
-    fn has_unsent_release(&self) -> bool {
-        self.state.lock().unsent_releases > 0
     }
 
     /// Waits until the releases that were decided on are sent, or until `limit`. Returns the time, which is `now` if
@@ -396,7 +344,7 @@ impl LocalLock {
         let mut later = now;
         loop {
             let mark = self.hint().mark();
-            if !self.has_unsent_release() || later >= limit {
+            if self.lock().unsent_releases == 0 || later >= limit {
                 return later;
             }
             tokio::select! {
@@ -408,22 +356,11 @@ impl LocalLock {
         }
     }
 
-    /// Notes the number of connections that received the message of a release, minus our own subscription.
-    pub(crate) fn note_receivers(&self, receivers: u64) {
-        let own = u64::from(self.subscription.is_subscribed());
-        self.turns().note_others(receivers.saturating_sub(own));
-    }
-
-    /// The turns of this client and of the others.
-    pub(crate) fn turns(&self) -> MappedMutexGuard<'_, Turns> {
-        MutexGuard::map(self.state.lock(), |state| &mut state.turns)
-    }
-
     /// Counts a turn before an attempt. Returns whether this client backs off now.
     pub(crate) fn end_turn(&self, now: Tick) -> bool {
         let (ends, reads) = (self.subscription.ends(), self.subscription.reads());
         let was_refused = self.was_refused_lately(now);
-        let mut turns = self.turns();
+        let turns = &mut self.lock().turns;
         if turns.has_had_readers(reads, now) {
             turns.end_among_readers(ends, was_refused, fastrand::f64(), now)
         } else {
@@ -431,17 +368,10 @@ impl LocalLock {
         }
     }
 
-    /// Counts a turn before an attempt for which no others are considered. False if others are known to listen, or if a
-    /// release is still to be sent: nothing is counted then.
-    pub(crate) fn begin_without_others(&self, now: Tick) -> bool {
-        let mut state = self.state.lock();
-        state.unsent_releases == 0 && state.turns.count_alone(now)
-    }
-
     /// Notes a refusal, which shows that others had their turn, unless readers cause it.
     pub(crate) fn seen_elsewhere(&self, now: Tick) {
         let reads = self.subscription.reads();
-        let mut turns = self.turns();
+        let turns = &mut self.lock().turns;
         let among_readers = turns.has_had_readers(reads, now);
         turns.seen_elsewhere(among_readers);
     }
@@ -449,14 +379,15 @@ impl LocalLock {
     /// Whether this client backs off for others, and until when to wait for the next message.
     pub(crate) fn back_off_end(&self, now: Tick) -> Option<Tick> {
         let ends = self.subscription.ends();
-        self.turns().back_off_end(ends, now)
+        self.lock().turns.back_off_end(ends, now)
     }
 
     /// This client backed off and now has the lock. Waiters elsewhere that asked in the meantime keep their places.
     pub(crate) fn begin_turn(&self, now: Tick) {
         let ends = self.subscription.ends();
-        let waiting = self.queue.len().saturating_sub(1);
-        self.turns().begin(ends, waiting, now);
+        let mut state = self.lock();
+        let waiting = state.queue.len().saturating_sub(1);
+        state.turns.begin(ends, waiting, now);
     }
 
     /// Notes that the server refused the lock.
@@ -471,11 +402,11 @@ impl LocalLock {
 
     /// Whether a recall may be sent to the holder elsewhere.
     pub(crate) fn may_recall(&self, now: Tick) -> bool {
-        now >= self.state.lock().recall_after
+        now >= self.lock().recall_after
     }
 
     pub(crate) fn recall_after(&self, at: Tick) {
-        self.state.lock().recall_after = at;
+        self.lock().recall_after = at;
     }
 
     /// Its key at the server.
@@ -500,6 +431,16 @@ impl LocalLock {
     /// Wakes the waiters, because another attempt may succeed.
     pub(crate) fn wake_waiters(&self) {
         self.hint().notify();
+    }
+}
+
+impl Queued for LocalLock {
+    type Request = HandoffRequest;
+    type Handed = Handoff;
+    type Terms = ReaderClass;
+
+    fn with_queue<X>(&self, work: impl FnOnce(&mut LocalQueue) -> X) -> X {
+        work(&mut self.lock().queue)
     }
 }
 

@@ -1,26 +1,28 @@
 //! One hold at the server and everything local that belongs to it.
 //!
-//! [`state`] is the state machine of a hold, a plain value. [`shell`] carries out its effects. A guard keeps a
-//! [`Share`], or a [`bundle`](bundle::Bundle) of shares. The modules below do not know about
+//! [`lock`] is the state of one lock in one client, a plain value: its grants, each with a [`state`], the tasks that wait,
+//! and the turn of the client. [`local`] keeps it under one mutex. [`shell`] carries out the effects on a hold. A guard
+//! keeps a [`Share`], or a [`bundle`](bundle::Bundle) of shares. The modules below do not know about
 //! holds: the core of a client, its locks and queues, and the undoing of abandoned attempts.
 //!
 //! ```text
+//! lock.rs         pure: one lock in one client: who has it, who gets it next
+//!   grants.rs       pure: the holds of one lock; queue.rs, queue/places.rs: the local queue; a head that is not polled
+//!                   is passed over; turns.rs: turns between clients
 //! state.rs        pure: the state of a hold: held -> released or lost; event.rs: its events
 //!   counts.rs       pure: its shares, here and at the server; readers.rs: readers that have it together
 //!   lease.rs        pure: its local deadline, when to renew it, and how long the server may have it
 //!   passing.rs      pure: who has it, and who may have it next
 //! share_lease.rs  pure: the lease of each share
-//! shell.rs        the mutex and the I/O around the state
+//! local.rs        the mutex of a lock; locked.rs: access to a state, and the tasks that it wakes
+//! shell.rs        a hold, and the I/O around its state
 //! share.rs        a guard's share of a hold; bundle.rs: shares that stand and fall together, for a multi-lock
 //! settle.rs       the ends of shares; settling.rs: the server is asked until it agrees; release.rs: the commands
 //! reenter.rs      one more share, mostly without the server, and a token after the grant
-//! join.rs         readers take shares in memory; transfer.rs: a hold passes to the next task
-//! facts.rs        what a hold notes of itself, and the reason of an operator who took it away
+//! join.rs         readers take shares in memory; handoff.rs: a share on its way to the next task; transfer.rs: its way
+//! loss.rs         the loss of a hold; facts.rs: what a hold notes of itself, and why an operator took it away
 //! recall.rs       requests of waiters elsewhere, in both directions
-//! local.rs        a client's state of one lock: registry.rs: its holds as other tasks see them
-//! queue.rs        the local queue, which skips a head that is not polled; queue/places.rs: its places
 //! followers.rs    waiters of this client in a queue at the server: hand-offs, and heartbeats for all
-//! turns.rs        turns between clients: how long this one goes on, and when it asks again
 //! subscription.rs the channels that a client listens to
 //! bound.rs        the limits of one call, and since when the server is silent
 //! undo.rs         what callers that are gone left at the servers
@@ -33,13 +35,17 @@ pub(crate) mod core;
 mod event;
 pub(crate) mod facts;
 pub(crate) mod followers;
+mod grants;
+pub(crate) mod handoff;
 pub(crate) mod join;
 pub(crate) mod local;
+mod lock;
+mod locked;
+mod loss;
 pub(crate) mod protocol;
 pub(crate) mod queue;
 pub(crate) mod recall;
 pub(crate) mod reenter;
-pub(crate) mod registry;
 mod release;
 mod settle;
 mod settling;
@@ -53,7 +59,7 @@ pub(crate) mod turns;
 pub(crate) mod undo;
 
 pub(crate) use event::{NewHold, Tokens};
-pub(crate) use registry::{LossListener, ShareView, SharedHold};
+pub(crate) use loss::{LossListener, ShareView, SharedHold};
 pub(crate) use share::Share;
 pub(crate) use share_lease::{ShareLease, local_deadline};
 pub(crate) use shell::Hold;

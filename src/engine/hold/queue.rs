@@ -17,12 +17,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::mem;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
-
-use self::places::{Cohorts, Places, Stage, Wants};
+use self::places::{Cohorts, Entry, Places, Stage, Wants};
+use super::locked::Wakes;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hint::Mark;
@@ -30,17 +28,15 @@ use crate::engine::hint::Mark;
 /// At most this many waiters that may hold a lock together stand at the head together.
 const HEADS_MAX: u32 = 64;
 
-/// A head that was missing at this many checks in a row is passed over.
-pub(super) const MISSED_MAX: u32 = 2;
+/// See [`places::MISSED_MAX`].
+pub(super) const MISSED_MAX: u32 = places::MISSED_MAX;
 
 /// Counting the waiters before a place ends at this number.
 const PLACE_MAX: usize = 1000;
 
 #[derive(Debug)]
-pub(crate) struct LocalQueue<R, T, J = ()>(Mutex<QueueState<R, T, J>>);
-
-#[derive(Debug)]
-struct QueueState<R, T, J> {
+#[cfg_attr(test, derive(Clone))]
+pub(crate) struct Queue<R, T, J = ()> {
     /// The places by number, in the order of arrival. Nothing is kept of a waiter that has left, at any position:
     /// thousands may come and go behind one that waits for long.
     places: Places<Entry<R, T, J>>,
@@ -60,29 +56,32 @@ struct QueueState<R, T, J> {
     /// Whether a task watches the head for the waiters behind it.
     is_watched: bool,
     is_closed: bool,
+    /// Tasks to wake once the mutex of the queue is free.
+    woken: Vec<Waker>,
 }
 
-#[derive(Debug)]
-struct Entry<R, T, J> {
-    wants: Wants<R, J>,
-    is_head: bool,
-    stage: Stage<T>,
-    /// How many checks in a row it has missed since it should have come.
-    missed: u32,
-    /// The waker of its task, for when it reaches the head or is handed something.
-    waiting: Option<Waker>,
+/// A lock that keeps its queue under a mutex.
+pub(crate) trait Queued {
+    type Request;
+    type Handed;
+    type Terms: Copy + PartialEq;
+
+    fn with_queue<X>(
+        &self,
+        work: impl FnOnce(&mut Queue<Self::Request, Self::Handed, Self::Terms>) -> X,
+    ) -> X;
 }
 
-/// A place in the queue. Dropping it leaves the queue.
+/// A place in the queue of a lock. Dropping it leaves the queue.
 #[derive(Debug)]
-pub(crate) struct Place<'a, R, T, J: Copy + PartialEq = ()> {
-    queue: &'a LocalQueue<R, T, J>,
+pub(crate) struct Place<'a, L: Queued> {
+    lock: &'a L,
     number: u64,
 }
 
-impl<R, T, J> Default for LocalQueue<R, T, J> {
+impl<R, T, J> Default for Queue<R, T, J> {
     fn default() -> Self {
-        Self(Mutex::new(QueueState {
+        Self {
             places: Places::default(),
             absent: BTreeMap::new(),
             end: 0,
@@ -93,13 +92,27 @@ impl<R, T, J> Default for LocalQueue<R, T, J> {
             cohorts: Cohorts::default(),
             is_watched: false,
             is_closed: false,
-        }))
+            woken: Vec::new(),
+        }
     }
 }
 
-impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
+impl<R, T, J> Wakes for Queue<R, T, J> {
+    #[inline]
+    fn woken(&mut self) -> &mut Vec<Waker> {
+        &mut self.woken
+    }
+}
+
+impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
+    /// The number of places.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
     /// Takes the last place. With a request, another task may hand its hold off to a waiter that wants the lock alone.
-    pub(crate) fn push(&self, mode: Mode, request: Option<R>) -> Place<'_, R, T, J> {
+    /// Returns the number of the place.
+    pub(super) fn push(&mut self, mode: Mode, request: Option<R>) -> u64 {
         self.add(match mode {
             Mode::Exclusive => Wants::Alone(request),
             Mode::Shared => Wants::Together(None),
@@ -108,19 +121,13 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
 
     /// Takes the last place, for a waiter that would share another's hold on these terms. It follows a leader with
     /// the same terms, and comes to the head after the leader.
-    pub(crate) fn push_joining(&self, terms: J) -> Place<'_, R, T, J> {
+    pub(super) fn push_joining(&mut self, terms: J) -> u64 {
         self.add(Wants::Together(Some(terms)))
     }
 
-    /// The number of places.
-    pub(crate) fn len(&self) -> usize {
-        self.0.lock().places.len()
-    }
-
-    fn add(&self, wants: Wants<R, J>) -> Place<'_, R, T, J> {
-        let mut state = self.0.lock();
-        let number = state.end;
-        state.end += 1;
+    fn add(&mut self, wants: Wants<R, J>) -> u64 {
+        let number = self.end;
+        self.end += 1;
         let entry = Entry {
             wants,
             is_head: false,
@@ -128,26 +135,22 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
             missed: 0,
             waiting: None,
         };
-        state.insert(number, entry);
-        state.promote();
-        Place {
-            queue: self,
-            number,
-        }
+        self.insert(number, entry);
+        self.promote();
+        number
     }
 
     /// Hands the head the value that `offer` makes of its request. True if there was a head that could take it, and a
     /// value.
-    pub(crate) fn hand_off(&self, offer: impl FnOnce(&R) -> Option<T>) -> bool {
-        let mut state = self.0.lock();
-        if let Some(alone) = state.alone
-            && let Some(head) = state.places.get_mut(alone)
+    pub(crate) fn hand_off(&mut self, offer: impl FnOnce(&R) -> Option<T>) -> bool {
+        if let Some(alone) = self.alone
+            && let Some(head) = self.places.get_mut(alone)
             && head.is_free()
             && let Wants::Alone(Some(request)) = &head.wants
             && let Some(handoff) = offer(request)
         {
             head.stage = Stage::Handed(handoff);
-            head.wake();
+            self.woken.extend(head.waiting.take());
             return true;
         }
         false
@@ -156,168 +159,113 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
     /// Hands each member of a cohort, in order, the value that `offer` makes of its terms, until there is none. Skips
     /// a leader that is asking the server or was handed something before. Serves only the first cohort that gets
     /// anything. True if any member was handed a value.
-    pub(crate) fn hand_to_cohort(&self, mut offer: impl FnMut(&J) -> Option<T>) -> bool {
-        let mut woken = Vec::new();
-        {
-            let mut state = self.0.lock();
-            let QueueState {
-                places,
-                cohorts,
-                heads,
-                ..
-            } = &mut *state;
-            for cohort in cohorts.all() {
-                let leader = places
-                    .get_mut(cohort.leader)
-                    .filter(|leader| leader.is_free());
-                if let Some(leader) = leader {
-                    let Some(handoff) = offer(&cohort.terms) else {
-                        continue;
-                    };
-                    leader.stage = Stage::Handed(handoff);
-                    woken.push(leader.waiting.take());
-                }
-                while let Some(next) = cohort.followers.first().copied()
-                    && let Some(follower) = places.get_mut(next)
-                    && let Some(handoff) = offer(&cohort.terms)
-                {
-                    cohort.followers.pop_first();
-                    follower.stage = Stage::Handed(handoff);
-                    follower.is_head = true;
-                    *heads += 1;
-                    woken.push(follower.waiting.take());
-                }
-                if !woken.is_empty() {
-                    break;
-                }
+    pub(crate) fn hand_to_cohort(&mut self, mut offer: impl FnMut(&J) -> Option<T>) -> bool {
+        let mut is_any = false;
+        let Self {
+            places,
+            cohorts,
+            heads,
+            woken,
+            ..
+        } = self;
+        for cohort in cohorts.all() {
+            let leader = places
+                .get_mut(cohort.leader)
+                .filter(|leader| leader.is_free());
+            if let Some(leader) = leader {
+                let Some(handoff) = offer(&cohort.terms) else {
+                    continue;
+                };
+                leader.stage = Stage::Handed(handoff);
+                woken.extend(leader.waiting.take());
+                is_any = true;
+            }
+            while let Some(next) = cohort.followers.first().copied()
+                && let Some(follower) = places.get_mut(next)
+                && let Some(handoff) = offer(&cohort.terms)
+            {
+                cohort.followers.pop_first();
+                follower.stage = Stage::Handed(handoff);
+                follower.is_head = true;
+                *heads += 1;
+                woken.extend(follower.waiting.take());
+                is_any = true;
+            }
+            if is_any {
+                break;
             }
         }
-        let is_any = !woken.is_empty();
-        // Not under the mutex, because all of them come and lock it.
-        woken.into_iter().flatten().for_each(Waker::wake);
         is_any
     }
 
     /// The number of the oldest place that is left.
     pub(crate) fn oldest(&self) -> Option<u64> {
-        let state = self.0.lock();
-        let absent = state.absent.keys().next().copied();
-        state.places.first().into_iter().chain(absent).min()
+        let absent = self.absent.keys().next().copied();
+        self.places.first().into_iter().chain(absent).min()
     }
 
     /// The position of a place among those still there, counted from 1. `None` if it was left, or if at least
     /// [`PLACE_MAX`] places are before it.
-    pub(crate) fn place_of(&self, number: u64) -> Option<usize> {
-        let mut state = self.0.lock();
-        let is_absent = state.absent.contains_key(&number);
-        if !is_absent && state.places.get_mut(number).is_none() {
+    pub(crate) fn place_of(&mut self, number: u64) -> Option<usize> {
+        let is_absent = self.absent.contains_key(&number);
+        if !is_absent && self.places.get_mut(number).is_none() {
             return None;
         }
-        let absent = state.absent.range(..number).take(PLACE_MAX).count();
-        let before = state.places.before(number, PLACE_MAX) + absent;
+        let absent = self.absent.range(..number).take(PLACE_MAX).count();
+        let before = self.places.before(number, PLACE_MAX) + absent;
         (before < PLACE_MAX).then_some(before + 1)
     }
 
     /// Whether any waiter is excluded by a hold in this mode.
     pub(crate) fn has_waiter_blocked_by(&self, held: Mode) -> bool {
-        let state = self.0.lock();
-        let mut all = state.places.values().chain(state.absent.values());
+        let mut all = self.places.values().chain(self.absent.values());
         all.any(|entry| held == Mode::Exclusive || entry.wants.is_alone())
     }
 
     /// Whether any waiter that was not passed over wants the lock alone.
     pub(crate) fn has_alone(&self) -> bool {
-        self.0.lock().first_alone.is_some()
+        self.first_alone.is_some()
     }
 
     /// Whether any waiter stands behind the head.
     pub(crate) fn has_more(&self) -> bool {
-        self.0.lock().has_more()
+        self.places.len() > self.heads as usize
     }
 
     /// True if waiters stand behind the head and no task watches it: the caller has to begin.
-    pub(crate) fn begin_watch(&self) -> bool {
-        let mut state = self.0.lock();
-        let is_needed = state.has_more() && !state.is_watched;
-        state.is_watched |= is_needed;
+    pub(crate) fn begin_watch(&mut self) -> bool {
+        let is_needed = self.has_more() && !self.is_watched;
+        self.is_watched |= is_needed;
         is_needed
     }
 
     /// Passes over the heads that do not come, and returns the values that they had been handed. `seen` marks the
     /// hints that they may have seen by now. `None` if no waiter stands behind them: the watch is over.
-    pub(crate) fn pass_over_missing(&self, seen: Mark, now: Tick) -> Option<Vec<T>> {
-        let mut state = self.0.lock();
-        if !state.has_more() {
-            state.is_watched = false;
+    pub(crate) fn pass_over_missing(&mut self, seen: Mark, now: Tick) -> Option<Vec<T>> {
+        if !self.has_more() {
+            self.is_watched = false;
             return None;
         }
-        let count = state.heads as usize;
-        let heads = state.places.from(0).filter(|(_, entry)| entry.is_head);
+        let count = self.heads as usize;
+        let heads = self.places.from(0).filter(|(_, entry)| entry.is_head);
         let missing: Vec<u64> = heads
             .take(count)
             .filter_map(|(number, head)| head.is_missing(seen, now).then_some(number))
             .collect();
-        let handoffs = missing.into_iter().filter_map(|head| state.skip(head));
+        let handoffs = missing.into_iter().filter_map(|head| self.skip(head));
         Some(handoffs.collect())
     }
 
     /// Wakes all waiters, because the client is closed.
-    pub(crate) fn close(&self) {
-        let mut state = self.0.lock();
-        state.is_closed = true;
-        for (_, entry) in state.places.from(0) {
-            entry.wake();
-        }
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+        let all = self.places.from(0);
+        self.woken
+            .extend(all.filter_map(|(_, entry)| entry.waiting.take()));
     }
 }
 
-impl<R, T, J> Entry<R, T, J> {
-    /// Whether it may be handed something.
-    fn is_free(&self) -> bool {
-        matches!(self.stage, Stage::Next | Stage::Resting(..))
-    }
-
-    /// Takes out what it was handed.
-    fn take_handoff(&mut self) -> Option<T> {
-        match mem::replace(&mut self.stage, Stage::Next) {
-            Stage::Handed(handoff) => return Some(handoff),
-            other => self.stage = other,
-        }
-        None
-    }
-
-    fn wake(&mut self) {
-        if let Some(waiting) = self.waiting.take() {
-            waiting.wake();
-        }
-    }
-
-    /// Notes the waker of its task.
-    fn wait(&mut self, context: &Context<'_>) {
-        match &mut self.waiting {
-            Some(waiting) => waiting.clone_from(context.waker()),
-            none => *none = Some(context.waker().clone()),
-        }
-    }
-
-    /// Checks on one head. True if it has been missing for long enough.
-    fn is_missing(&mut self, seen: Mark, now: Tick) -> bool {
-        if let Stage::Resting(mark, until) = self.stage
-            && mark == seen
-            && now < until
-        {
-            return false;
-        }
-        self.missed += 1;
-        self.missed >= MISSED_MAX
-    }
-}
-
-impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
-    fn has_more(&self) -> bool {
-        self.places.len() > self.heads as usize
-    }
-
+impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
     /// Moves waiters to the head whose turn it is, or has them follow a leader there.
     fn promote(&mut self) {
         for (number, entry) in self.places.from(self.next) {
@@ -338,7 +286,7 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
                 if let Some(terms) = terms {
                     self.cohorts.begin(terms, number);
                 }
-                entry.wake();
+                self.woken.extend(entry.waiting.take());
                 entry.is_head = true;
                 self.heads += 1;
                 self.alone = is_alone.then_some(number);
@@ -378,6 +326,17 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
         entry.expect("a place is in the queue until it is dropped")
     }
 
+    /// As [`Place::begin_attempt`], if there is no other place and nothing was handed to this one.
+    pub(super) fn begin_alone(&mut self, number: u64) -> bool {
+        let is_alone = self.places.len() == 1 && self.absent.is_empty();
+        let entry = self.entry(number);
+        let may_ask = is_alone && entry.is_head && entry.is_free();
+        if may_ask {
+            entry.stage = Stage::Asking;
+        }
+        may_ask
+    }
+
     /// Passes over a head that does not come. Returns the value that it had been handed, which is for others now.
     fn skip(&mut self, number: u64) -> Option<T> {
         let mut entry = self.leave(number)?;
@@ -402,7 +361,7 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
             .and_then(|terms| self.cohorts.leave(terms, number))
             && let Some(next) = self.places.get_mut(next)
         {
-            next.wake();
+            self.woken.extend(next.waiting.take());
             next.is_head = true;
             self.heads += 1;
         }
@@ -416,7 +375,19 @@ impl<R, T, J: Copy + PartialEq> QueueState<R, T, J> {
     }
 }
 
-impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
+impl<'a, L: Queued> Place<'a, L> {
+    /// See [`Queue::push`].
+    pub(crate) fn take(lock: &'a L, mode: Mode, request: Option<L::Request>) -> Self {
+        let number = lock.with_queue(|queue| queue.push(mode, request));
+        Self { lock, number }
+    }
+
+    /// See [`Queue::push_joining`].
+    pub(crate) fn take_joining(lock: &'a L, terms: L::Terms) -> Self {
+        let number = lock.with_queue(|queue| queue.push_joining(terms));
+        Self { lock, number }
+    }
+
     /// The number of the place. Later places have higher numbers.
     pub(crate) fn number(&self) -> u64 {
         self.number
@@ -424,26 +395,27 @@ impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
 
     /// Whether it is at the head. A waiter that was passed over and comes back is next again.
     pub(crate) fn is_head(&self) -> bool {
-        self.queue.0.lock().come(self.number)
+        self.lock.with_queue(|queue| queue.come(self.number))
     }
 
     /// Whether a waiter before it wants the lock alone.
     pub(crate) fn is_behind_alone(&self) -> bool {
-        let first = self.queue.0.lock().first_alone;
+        let first = self.lock.with_queue(|queue| queue.first_alone);
         first.is_some_and(|first| first < self.number)
     }
 
     /// Resolves when it is at the head, or when the client is closed. Cancel safe.
     pub(crate) async fn turn(&self) {
-        poll_fn(|context| {
-            let mut state = self.queue.0.lock();
-            if state.come(self.number) || state.is_closed {
-                return Poll::Ready(());
-            }
-            state.entry(self.number).wait(context);
-            Poll::Pending
-        })
-        .await;
+        let turn = |context: &mut Context<'_>| {
+            self.lock.with_queue(|queue| {
+                if queue.come(self.number) || queue.is_closed {
+                    return Poll::Ready(());
+                }
+                queue.entry(self.number).wait(context);
+                Poll::Pending
+            })
+        };
+        poll_fn(turn).await;
     }
 
     /// Resolves when it was handed something. Cancel safe.
@@ -461,25 +433,13 @@ impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
     }
 
     /// Takes out the value that it was handed.
-    pub(crate) fn take_handoff(&self) -> Option<T> {
+    pub(crate) fn take_handoff(&self) -> Option<L::Handed> {
         self.with(Entry::take_handoff)
-    }
-
-    /// As [`begin_attempt`](Self::begin_attempt), if there is no other place and nothing was handed to this one.
-    pub(crate) fn begin_alone(&self) -> bool {
-        let mut state = self.queue.0.lock();
-        let is_alone = state.places.len() == 1 && state.absent.is_empty();
-        let entry = state.entry(self.number);
-        let may_ask = is_alone && entry.is_head && entry.is_free();
-        if may_ask {
-            entry.stage = Stage::Asking;
-        }
-        may_ask
     }
 
     /// Takes out the value that it was handed. If there is none, it asks the server now, and is handed nothing until
     /// it rests again.
-    pub(crate) fn begin_attempt(&self) -> Option<T> {
+    pub(crate) fn begin_attempt(&self) -> Option<L::Handed> {
         self.with(|entry| {
             let handoff = entry.take_handoff();
             if handoff.is_none() {
@@ -498,17 +458,18 @@ impl<R, T, J: Copy + PartialEq> Place<'_, R, T, J> {
         });
     }
 
-    fn with<X>(&self, change: impl FnOnce(&mut Entry<R, T, J>) -> X) -> X {
-        let mut state = self.queue.0.lock();
-        let entry = state.entry(self.number);
-        entry.missed = 0;
-        change(entry)
+    fn with<X>(&self, change: impl FnOnce(&mut Entry<L::Request, L::Handed, L::Terms>) -> X) -> X {
+        self.lock.with_queue(|queue| {
+            let entry = queue.entry(self.number);
+            entry.missed = 0;
+            change(entry)
+        })
     }
 }
 
-impl<R, T, J: Copy + PartialEq> Drop for Place<'_, R, T, J> {
+impl<L: Queued> Drop for Place<'_, L> {
     fn drop(&mut self) {
-        let left = self.queue.0.lock().leave(self.number);
+        let left = self.lock.with_queue(|queue| queue.leave(self.number));
         // Dropped outside the mutex: its hand-off is released, or handed off again.
         drop(left);
     }

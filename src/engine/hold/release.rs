@@ -15,7 +15,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::event::ServerChange;
-use super::registry::SharedHold;
+use super::loss::SharedHold;
 use super::share_lease::ShareLease;
 use super::shell::Hold;
 use crate::api::error::{Error, Kind, Result};
@@ -23,7 +23,6 @@ use crate::api::holder::HolderId;
 use crate::api::loss::LostReason;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
-use crate::engine::hint::Operation;
 use crate::script::{Call, CallBudget, catalog};
 
 /// Releases these holds on one server by one script.
@@ -34,10 +33,32 @@ pub(super) fn release_all_call(holds: &[Arc<Hold>]) -> Call {
     Call::of_parts(&catalog::MULTI_RELEASE, &[publish], each)
 }
 
+/// An operation that changes a hold at the server. It ends when this is dropped.
+pub(super) struct Operation<'a>(&'a Hold);
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        self.0.end_operation();
+    }
+}
+
 impl Hold {
     /// Begins an operation. `None` while another is under way.
-    pub(super) fn begin_operation(&self) -> Option<Operation<'_>> {
-        self.operations.begin()
+    fn begin_operation(&self) -> Option<Operation<'_>> {
+        let is_begun = self.state().begin_change();
+        is_begun.then(|| Operation(self))
+    }
+
+    /// Begins a release, if the server has to be asked for that. False if not, or while another operation is under way.
+    pub(super) fn begin_release(&self, now: Tick) -> bool {
+        let mut state = self.state();
+        state.needed_change(now) == ServerChange::Release && state.begin_change()
+    }
+
+    /// Ends the operation that is under way.
+    pub(super) fn end_operation(&self) {
+        self.state().end_change();
+        self.changed.notify();
     }
 
     /// Waits for the operations that began before.
@@ -47,12 +68,13 @@ impl Hold {
         operation: &'static str,
     ) -> Result<Operation<'_>> {
         loop {
+            let mark = self.changed.mark();
             if let Some(begun) = self.begin_operation() {
                 return Ok(begun);
             }
             tokio::select! {
                 biased;
-                () = self.operations.ended() => {}
+                () = self.changed.changed_since(mark) => {}
                 () = self.core.clock.sleep_until(budget.deadline) => {
                     let message = "an earlier operation on this hold has no answer yet; check that \
                                    the server is up and reachable";

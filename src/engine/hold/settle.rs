@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::event::{Answered, Effects, Event, ServerChange};
+use super::event::{Answered, Event, ServerChange};
 use super::facts::ask_why;
-use super::registry::SharedHold;
 use super::settling::{Settling, settle_later};
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
@@ -33,7 +32,8 @@ impl RawShare {
             self.release_later(now);
             return Err(hold.not_held(DOWNGRADE, reason));
         }
-        if let Some(reason) = hold.end_share(Event::ShareDowngraded, now).refused {
+        let state = hold.state_at(now);
+        if let Some(reason) = hold.apply_to(state, now, Event::ShareDowngraded).refused {
             let error = hold.not_held(DOWNGRADE, reason);
             hold.clean_up(reason);
             return Err(error);
@@ -73,13 +73,6 @@ impl Hold {
         Settling::begin(Few::from_buf([Arc::clone(self)]), DOWNGRADE, now).await
     }
 
-    /// Ends or downgrades one share.
-    fn end_share(&self, event: Event, now: Tick) -> Effects {
-        // Mark the hold lost if its deadline has passed.
-        self.loss_at(now);
-        self.apply_to(self.state(), now, event)
-    }
-
     /// Releases a lost hold after its last guard, because the work under it is over. The server may still have it,
     /// and others need not wait for its lease.
     fn clean_up(self: Arc<Self>, reason: LostReason) {
@@ -100,14 +93,14 @@ impl Hold {
         first_sent: Tick,
         is_repeated: bool,
     ) -> Option<LostReason> {
-        if let Released::Done { receivers } = released
-            && !matches!(asked, ServerChange::Keep(_))
-        {
-            self.local.note_receivers(receivers);
-        }
+        let receivers = match (released, asked) {
+            (Released::NotHeld, _) | (_, ServerChange::Keep(_)) => None,
+            (Released::Done { receivers }, _) => Some(receivers),
+        };
         let answered = Answered {
             counts: asked.counts(),
             is_found: released != Released::NotHeld,
+            receivers,
             first_sent,
             is_repeated,
         };
@@ -191,26 +184,11 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
     let mut in_doubt = Vec::new();
     let mut to_settle = Few::with_capacity(shares.len());
     for share in shares.into_iter().rev() {
-        let RawShare {
-            hold,
-            owner,
-            mode,
-            lease,
-            kept_until,
-        } = share;
-        let is_to_be_left = now < kept_until;
-        if !is_to_be_left && (hold.hand_off_next(mode, lease) || hold.leave_to_client(mode, lease))
-        {
+        let ended = share.lease.loss_at(now);
+        let (hold, effects) = share.end(now);
+        let Some(effects) = effects else {
             continue;
-        }
-        let ended = lease.loss_at(now);
-        let released = Event::ShareReleased {
-            owner,
-            mode,
-            lease,
-            kept_until,
         };
-        let effects = hold.end_share(released, now);
         match effects.refused {
             None => {
                 first_lost = ended

@@ -25,7 +25,7 @@ use crate::conn::{Fault, Lane, Recipient, Replies};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Counts;
-use crate::engine::hint::{Arrival, Operation};
+use crate::engine::hint::Arrival;
 use crate::script::reply::{self, Released};
 use crate::script::{Call, CallBudget, Executed, Failure, on_first_poll};
 
@@ -62,9 +62,16 @@ impl Settling {
         now: Tick,
         is_awaited: bool,
     ) -> Arc<Self> {
-        let given_up = now.after(holds[0].state().give_up());
+        let (give_up, mut end) = {
+            let first = holds[0].state();
+            (first.give_up(), first.server_end())
+        };
+        // When nothing is left of them at the server, in any case.
+        for hold in &holds[1..] {
+            end = end.max(hold.state().server_end());
+        }
         Arc::new(Self {
-            until: given_up.min(end_of_leases(&holds)),
+            until: now.after(give_up).min(end),
             holds,
             operation,
             began: now,
@@ -106,15 +113,19 @@ impl Settling {
         if is_short && self.is_awaited() {
             return false;
         }
-        let begun = self.holds.iter().map(|hold| hold.begin_operation());
-        let Some(begun) = begun.collect::<Option<Few<_>>>() else {
-            return false;
-        };
-        let needs_a_release =
-            |hold: &Arc<Hold>| hold.state().needed_change(self.began) == ServerChange::Release;
-        if !self.holds.iter().all(needs_a_release) {
-            return false;
+        let begun = self.holds.iter();
+        let begun = begun.take_while(|hold| hold.begin_release(self.began));
+        let begun = begun.count();
+        let is_sent = begun == self.holds.len() && self.send();
+        if !is_sent {
+            self.end_operations(begun);
         }
+        is_sent
+    }
+
+    /// Sends the releases. False if the connection cannot take them now.
+    fn send(self: &Arc<Self>) -> bool {
+        let core = &self.holds[0].core;
         let calls: Few<Call> = self.holds.iter().map(|hold| hold.release_call()).collect();
         let all = || release_all_call(&self.holds);
         let (scripts, to) = (&core.scripts, Arc::clone(self) as Arc<dyn Recipient>);
@@ -124,11 +135,16 @@ impl Settling {
             core.release_ended();
             return false;
         }
-        begun.into_iter().for_each(Operation::go_on);
         for hold in &self.holds {
             hold.apply(Event::CountsSent(Counts::NONE));
         }
         true
+    }
+
+    fn end_operations(&self, begun: usize) {
+        self.holds[..begun]
+            .iter()
+            .for_each(|hold| hold.end_operation());
     }
 
     /// Has the watchdog task go on.
@@ -162,7 +178,7 @@ impl Recipient for Settling {
         let scripts = &core.scripts;
         let released = scripts.released(Lane::Command, self.began, outcome, self.holds.len());
         let is_over = self.end_if(released);
-        self.holds.iter().for_each(|hold| hold.operations.end());
+        self.end_operations(self.holds.len());
         if !is_over {
             self.drive();
         }
@@ -274,12 +290,6 @@ async fn finish(settling: Unfinished) {
 fn names(holds: &[Arc<Hold>]) -> String {
     let names: Vec<_> = holds.iter().map(|hold| hold.name()).collect();
     names.join(", ")
-}
-
-/// When nothing is left of these holds at the server, in any case.
-fn end_of_leases(holds: &[Arc<Hold>]) -> Tick {
-    let ends = holds.iter().map(|hold| hold.state().server_end());
-    ends.max().unwrap_or(Tick::ZERO)
 }
 
 /// Settles a hold without a waiting caller.

@@ -10,10 +10,11 @@ use std::time::Duration;
 use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
+use super::handoff::{Handoff, ReaderClass, known};
 use super::local::LocalLock;
+use super::loss::{ShareView, SharedHold};
 use super::protocol::Protocol;
 use super::reenter::{Entrance, LeaseSource, Reentry};
-use super::registry::{Handoff, ReaderClass, ShareView, SharedHold, known};
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
@@ -61,9 +62,13 @@ impl Share {
     }
 
     /// A share, for a new owner, of a hold that readers of this client have. `None` if no hold can be joined.
-    pub(crate) fn joined(local: &LocalLock, terms: &ReaderClass, group: Group) -> Option<Self> {
-        let hold: Arc<Hold> = known(local.joinable_read()?)?;
-        let (raw, now) = hold.join(terms, group)?;
+    pub(crate) fn joined(
+        core: &Core,
+        local: &LocalLock,
+        terms: &ReaderClass,
+        group: Group,
+    ) -> Option<Self> {
+        let (raw, now) = RawShare::joined(core, local, terms, group)?;
         Some(Self::of(raw).noted_at(now))
     }
 
@@ -322,7 +327,7 @@ impl Share {
     /// Takes a handed-off share. False if it is lost by now.
     pub(crate) fn accept_handoff(&mut self) -> bool {
         let (hold, now) = (self.hold(), self.hold().core.clock.now());
-        hold.apply_to(hold.state(), now, Event::HandoffAccepted(self.raw().mode));
+        hold.apply_at(now, Event::HandoffAccepted(self.raw().mode));
         let is_held = hold.loss_at(now).is_none() && self.lease().loss_at(now).is_none();
         self.since = now;
         is_held

@@ -1,31 +1,34 @@
-//! One hold at the server and what belongs to it: the shell around its [`HoldState`].
+//! One hold at the server and what belongs to it: the shell around its [`HoldState`], which the lock keeps.
 //!
-//! It takes the mutex, applies an event, and carries out the effects. The guards of one owner on one lock share a
-//! hold. Invariants: only [`HoldState::apply`] changes the state. Effects are carried out without the mutex, except for
-//! the note that a release is decided on: the next call in this client must find it.
+//! It locks the state of the lock, applies an event, and carries out the effects. The guards of one owner on one lock share
+//! a hold. Invariants: only events change the state. Effects are carried out without the mutex. A hold keeps its place in
+//! the state of its lock for as long as anything refers to it.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::core::Core;
 use super::event::{Effects, Event, NewHold, NextStep, ReleaseStep};
+use super::grants::Slot;
+use super::handoff::{LocalHold, known};
 use super::local::LocalLock;
+use super::lock::LockState;
+use super::locked::Locked;
+use super::loss::{LossListener, SharedHold};
 use super::protocol::{HolderRef, Protocol, Queue};
-use super::registry::{LocalHold, LossListener, SharedHold};
 use super::share_lease::ShareLease;
 use super::state::HoldState;
 use super::undo::Unguarded;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
 use crate::api::loss::LostReason;
-use crate::api::options::Replication;
 use crate::conn::Lane;
-use crate::engine::Few;
 use crate::engine::clock::{Clock, Now, Tick};
 use crate::engine::counts::Mode;
-use crate::engine::hint::{Hint, Operations};
+use crate::engine::hint::Hint;
 use crate::engine::keys::LockName;
 use crate::observe::counts::GrantedBy;
 use crate::observe::group::GroupCell;
@@ -36,27 +39,60 @@ use crate::watchdog::{Due, Leased, RenewalRequest};
 pub(crate) struct Hold {
     pub(super) core: Arc<Core>,
     pub(super) local: Arc<LocalLock>,
+    /// Where the lock keeps its state.
+    pub(super) slot: Slot,
     pub(super) protocol: &'static dyn Protocol,
     pub(super) name: LockName,
     /// The group of the last call that got it.
     pub(super) group: GroupCell,
-    /// The replication that was confirmed for it.
-    pub(super) replication: Option<Replication>,
-    /// When the granted request was sent.
-    requested: Tick,
-    /// Whether the server handed it over. It was then granted later than `requested`, at a time that this client does
-    /// not know.
-    is_handover: bool,
     /// The id of this hold at the watchdog, and its number in the holder id.
     pub(super) number: u64,
     pub(super) holder: HolderId,
     /// The number in the holder id under which it is kept at the server.
     pub(super) kept_number: OnceLock<u64>,
-    state: Mutex<HoldState>,
-    /// The operations that change it at the server. Their hint is also given when the hold ends or its deadline moves.
-    pub(super) operations: Operations,
+    /// Signalled when it ends, when its deadline moves, and at the end of an operation that changes it at the server.
+    pub(super) changed: Hint,
     /// The listeners to notify if it is lost.
-    loss_listeners: Mutex<Few<Weak<dyn LossListener>>>,
+    loss_listeners: Mutex<Vec<Weak<dyn LossListener>>>,
+}
+
+/// The state of a hold, under the mutex of its lock.
+pub(super) struct LockedHold<'a> {
+    pub(super) lock: Locked<'a, LockState>,
+    slot: Slot,
+}
+
+impl Deref for LockedHold<'_> {
+    type Target = HoldState;
+
+    fn deref(&self) -> &HoldState {
+        &self.lock.grants[self.slot].state
+    }
+}
+
+impl DerefMut for LockedHold<'_> {
+    fn deref_mut(&mut self) -> &mut HoldState {
+        &mut self.lock.grants[self.slot].state
+    }
+}
+
+impl LocalHold for Hold {
+    fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease) {
+        let now = self.core.clock.now();
+        if mode == Mode::Shared {
+            // Take it first, so that it no longer counts as unclaimed.
+            self.apply_at(now, Event::HandoffAccepted(mode));
+        }
+        RawShare::new(self, owner, mode, lease).release_later(now);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let removed = self.local.lock().remove(self.slot);
+        // Dropped outside the mutex.
+        drop(removed);
+    }
 }
 
 /// A share without a destructor that releases it: a guard has it, or is about to release it.
@@ -92,51 +128,45 @@ impl Hold {
         new: NewHold,
         now: Tick,
     ) -> RawShare {
-        let (state, lease) = HoldState::new(now, &new);
-        // Most holds have a guard at their first check.
-        let first_check = state.renewal_due();
-        let hold = Arc::new(Self {
-            core: Arc::clone(core),
-            local: Arc::clone(local),
-            protocol,
-            name: name.clone(),
-            group: GroupCell::new(new.group),
-            replication: new.replication,
-            requested: new.sent,
-            is_handover: new.handover.is_some(),
-            number: new.number,
-            holder: new.holder,
-            kept_number: OnceLock::new(),
-            state: Mutex::new(state),
-            operations: Operations::default(),
-            loss_listeners: Mutex::default(),
+        let seen = local.seen();
+        let mut state = local.lock();
+        let mut lease = None;
+        let hold = Arc::new_cyclic(|hold| {
+            let entry: Weak<Self> = Weak::clone(hold);
+            let (slot, first) = state.grant(now, &new, entry);
+            lease = Some(first);
+            Self {
+                core: Arc::clone(core),
+                local: Arc::clone(local),
+                slot,
+                protocol,
+                name: name.clone(),
+                group: GroupCell::new(new.group),
+                number: new.number,
+                holder: new.holder,
+                kept_number: OnceLock::new(),
+                changed: Hint::default(),
+                loss_listeners: Mutex::default(),
+            }
         });
-        let by = if hold.is_handover {
-            GrantedBy::Handover
-        } else {
-            GrantedBy::Server
-        };
-        hold.note_grant(new.mode, by);
-        let entry: Weak<Self> = Arc::downgrade(&hold);
-        local.add_hold(entry.clone(), &new.owner, new.mode);
-        if new.is_joinable {
-            *local.rare().joinable_read.lock() = Some(entry.clone());
+        let lease = lease.expect("it was just granted");
+        let contradictions = state.contradict(hold.slot, new.mode, now, seen);
+        // Most holds have a guard at their first check.
+        let first_check = state.grants[hold.slot].state.renewal_due();
+        drop(state);
+        hold.begin(&new, first_check);
+        for (other, effects) in contradictions.ended {
+            if let Some(other) = known::<Self>(other) {
+                other.carry_out(effects);
+            }
         }
-        if protocol.queue() == Queue::Server {
-            local.rare().followers.enter(&new.holder);
-        }
-        let is_in_doubt = hold.replace_contradicted(new.mode);
-        core.watchdog.enrol(hold.number, first_check, entry);
-        if !hold.state().is_held() {
-            // It ended before it was listed everywhere.
-            hold.leave_lists();
-        }
-        if new.is_joinable {
-            hold.admit_waiting();
+        hold.carry_out(contradictions.own);
+        if new.is_joinable && !core.is_closed() {
+            local.lock().admit_waiting(core.clock.now(), hold.slot);
         }
         // The server that granted it may have been replaced since, and the check of all holds that followed came too
         // early for this hold.
-        if is_in_doubt || core.locals.moved.mark() != new.moved {
+        if contradictions.is_in_doubt || core.locals.moved.mark() != new.moved {
             hold.verify();
         }
         if core.is_closed() {
@@ -145,64 +175,65 @@ impl Hold {
         RawShare::new(hold, new.owner, new.mode, lease)
     }
 
-    /// Ends the older of two holds that exclude each other. The hold that was requested later was granted later, but
-    /// the answers may arrive in either order. If either lock was handed over, the order is unknown: the hold that
-    /// was just learned of counts, provided that the server agrees. True if the server has to be asked.
-    fn replace_contradicted(&self, mode: Mode) -> bool {
-        let mut is_in_doubt = false;
-        for other in self.local.holds.contradicted(self, mode) {
-            let is_known = !self.is_handover && !other.is_handover;
-            is_in_doubt |= !is_known;
-            if !is_known || other.requested <= self.requested {
-                other.apply(Event::Lost(LostReason::Revoked));
-            } else {
-                self.apply(Event::Lost(LostReason::Revoked));
-            }
+    /// Notes that it was granted, and begins to renew it.
+    fn begin(self: &Arc<Self>, new: &NewHold, first_check: Tick) {
+        let by = match new.handover {
+            Some(_) => GrantedBy::Handover,
+            None => GrantedBy::Server,
+        };
+        self.note_grant(new.mode, by);
+        if new.mode == Mode::Shared {
+            self.local.subscription.note_read();
         }
-        is_in_doubt
+        self.local.wake_waiters_of(&new.owner);
+        if self.protocol.queue() == Queue::Server {
+            self.local.rare().followers.enter(&new.holder);
+        }
+        let entry: Weak<Self> = Arc::downgrade(self);
+        self.core.watchdog.enrol(self.number, first_check, entry);
     }
 
     /// Applies an event to the state, and carries out the effects.
     pub(super) fn apply(&self, event: Event) -> Effects {
-        let state = self.state.lock();
-        // Not read earlier: the previous user of the state may have read a later time.
-        self.apply_to(state, self.core.clock, event)
+        self.apply_at(self.core.clock, event)
     }
 
-    /// As [`apply`](Self::apply), for a state that the caller has locked already.
+    /// As [`apply`](Self::apply), at this time.
+    pub(super) fn apply_at(&self, now: impl Now, event: Event) -> Effects {
+        // A clock is read under the mutex: the previous user of the state may have read a later time.
+        self.apply_to(self.state(), now, event)
+    }
+
+    /// As [`apply_at`](Self::apply_at), for a state that the caller has locked already.
     pub(super) fn apply_to(
         &self,
-        mut state: MutexGuard<'_, HoldState>,
+        mut state: LockedHold<'_>,
         now: impl Now,
         event: Event,
     ) -> Effects {
-        let effects = state.apply(now, event);
-        if let Some(ReleaseStep::Decided(mode)) = effects.release {
-            // From here on, requests of this client go behind the release.
-            self.local.decide_release(mode, now);
-        }
+        // From here on, requests of this client go behind a release that is decided on.
+        let effects = state.lock.apply(self.slot, now, event, self.local.seen());
         drop(state);
-        if effects != Effects::default() {
-            self.carry_out(effects);
-        }
+        self.carry_out(effects);
         effects
     }
 
-    fn carry_out(&self, effects: Effects) {
+    pub(super) fn carry_out(&self, effects: Effects) {
+        if effects == Effects::default() {
+            return;
+        }
         let is_over = effects.ended.is_some();
         if is_over {
-            self.leave_lists();
+            self.core.watchdog.withdraw(self.number);
+            self.wake_follower();
         } else if let Some(at) = effects.check_at {
             self.core.watchdog.shift(self.number, at);
         }
-        if effects.release == Some(ReleaseStep::Sent) {
-            self.local.release_sent();
-        }
-        if effects.wakes_waiters() {
+        if effects.wakes_waiters() || effects.release == Some(ReleaseStep::Sent) {
             self.local.wake_waiters();
         }
         if effects.wakes_guards || is_over {
-            self.operations.changed.notify();
+            self.changed.notify();
         }
         if let Some(reason) = effects.lost() {
             self.end_at_server(reason);
@@ -215,16 +246,23 @@ impl Hold {
         }
     }
 
-    /// Takes the hold, which has ended, out of all lists.
-    fn leave_lists(&self) {
-        self.core.watchdog.withdraw(self.number);
-        self.local.remove_hold(self);
-        self.wake_follower();
+    /// Locks the state, to read it or to decide on an event.
+    #[inline]
+    pub(super) fn state(&self) -> LockedHold<'_> {
+        LockedHold {
+            lock: self.local.lock(),
+            slot: self.slot,
+        }
     }
 
-    /// Locks the state, to read it or to decide on an event.
-    pub(super) fn state(&self) -> MutexGuard<'_, HoldState> {
-        self.state.lock()
+    /// Locks the state. A hold past its deadline is lost before that.
+    pub(super) fn state_at(&self, now: Tick) -> LockedHold<'_> {
+        let state = self.state();
+        if !state.is_held() || state.is_valid(now) {
+            return state;
+        }
+        self.apply_to(state, now, Event::ClockRead);
+        self.state()
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -252,9 +290,14 @@ impl Hold {
         self.state().deadline()
     }
 
-    /// The time since the lock was requested.
-    pub(super) fn age(&self) -> Duration {
-        self.requested.until(self.core.clock.now())
+    /// The key of the lock.
+    pub(crate) fn key(&self) -> &str {
+        self.name.key()
+    }
+
+    /// Whether it excludes all other holders.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.state().is_exclusive()
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -269,7 +312,7 @@ impl Hold {
     /// Has the watchdog ask the server whether it still has the hold.
     pub(crate) fn verify(&self) {
         let now = self.core.clock.now();
-        self.apply_to(self.state(), now, Event::Doubted);
+        self.apply_at(now, Event::Doubted);
         self.core.watchdog.shift(self.number, now);
     }
 
@@ -316,6 +359,18 @@ impl Hold {
         self.loss_listeners.lock().is_empty()
     }
 
+    /// Ends its renewals. If no guard has it, it is released.
+    pub(super) fn close(&self) {
+        self.apply(Event::Lost(LostReason::Closed));
+        let unguarded = {
+            let state = self.state();
+            (!state.has_guard()).then(|| self.unguarded(&state))
+        };
+        if let Some(unguarded) = unguarded {
+            self.core.undo_unguarded(&unguarded, Lane::Command);
+        }
+    }
+
     pub(super) fn holder_ref(&self) -> HolderRef<'_> {
         HolderRef {
             name: &self.name,
@@ -326,13 +381,38 @@ impl Hold {
     }
 }
 
+impl LocalLock {
+    /// The live holds of this client.
+    pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
+        let state = self.lock();
+        let live = state.grants.live();
+        live.filter_map(|(slot, _)| known(state.grants[slot].hold()?))
+            .collect()
+    }
+
+    /// A valid hold of `owner`. An exclusive one if there is one.
+    pub(crate) fn hold_of(&self, owner: &Owner, now: Tick) -> Option<Arc<Hold>> {
+        let state = self.lock();
+        let slot = state.grants.of_owner(owner, now)?;
+        known(state.grants[slot].hold()?)
+    }
+}
+
 impl SharedHold for Hold {
     fn clock(&self) -> Clock {
         self.core.clock
     }
 
+    fn is_held(&self) -> bool {
+        Self::is_held(self)
+    }
+
+    fn deadline(&self) -> Tick {
+        Self::deadline(self)
+    }
+
     fn changed(&self) -> &Hint {
-        &self.operations.changed
+        &self.changed
     }
 
     fn loss_at(&self, now: Tick) -> Option<LostReason> {
@@ -344,51 +424,18 @@ impl SharedHold for Hold {
     }
 }
 
-impl LocalHold for Hold {
-    fn is_of(&self, owner: &Owner) -> bool {
-        self.state().is_of(owner)
-    }
-
-    fn is_held(&self) -> bool {
-        self.is_held()
-    }
-
-    fn is_exclusive(&self) -> bool {
-        self.state().is_exclusive()
-    }
-
-    fn deadline(&self) -> Tick {
-        self.deadline()
-    }
-
-    fn at_server(&self) -> Option<(&str, &str, Tick)> {
-        Some((&self.holder, self.name.key(), self.requested))
-    }
-
-    /// Ends its renewals. If no guard has it, it is released.
-    fn close(&self) {
-        self.apply(Event::Lost(LostReason::Closed));
-        let unguarded = {
-            let state = self.state();
-            (!state.has_guard()).then(|| self.unguarded(&state))
-        };
-        if let Some(unguarded) = unguarded {
-            self.core.undo_unguarded(&unguarded, Lane::Command);
-        }
-    }
-}
-
 impl Leased for Hold {
     fn doubt(&self, now: Tick) {
-        self.apply_to(self.state(), now, Event::Doubted);
+        self.apply_at(now, Event::Doubted);
     }
 
     fn wake(&self) {
-        self.operations.changed.notify();
+        self.changed.notify();
     }
 
     fn due(self: Arc<Self>, now: Tick) -> Due {
         self.end_deferral_if_due(now);
+        self.end_stay_if_due(now);
         let mut state = self.state();
         match state.next_step(now) {
             NextStep::Gone => Due::Gone,
@@ -399,7 +446,8 @@ impl Leased for Hold {
             }
             NextStep::Renew { lease, wait } => {
                 // The deadline counts even while a renewal is on its way.
-                let deadline = state.deadline().min(state.downgrade_due());
+                let others = state.downgrade_due().min(state.stays_until());
+                let deadline = state.deadline().min(others);
                 self.apply_to(state, now, Event::RenewalBegun { lease });
                 Due::Renew {
                     request: RenewalRequest {
@@ -441,5 +489,11 @@ impl Leased for Hold {
 
     fn wanted(self: Arc<Self>) {
         self.recall();
+    }
+
+    fn orphaned(&self) {
+        if self.state().stays_until() != Tick::NEVER {
+            self.end_stay();
+        }
     }
 }

@@ -9,7 +9,7 @@ mod lease;
 mod passing;
 mod readers;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ use crate::engine::counts::{Counts, Mode};
 #[cfg_attr(test, derive(Hash))]
 pub(super) struct HoldState {
     phase: Phase,
+    /// Whether an operation that changes it at the server is under way.
+    is_changing: bool,
     /// The present owner. One task of this client may hand the hold off to another.
     owner: Owner,
     counts: HoldCounts,
@@ -65,6 +67,7 @@ impl HoldState {
         };
         let state = Self {
             phase: Phase::Held,
+            is_changing: false,
             owner: new.owner.clone(),
             counts: HoldCounts::granted(new.mode),
             lease,
@@ -98,9 +101,9 @@ impl HoldState {
                 self.claim.stage = Stage::Guarded;
             }
             Event::LeftToClient { before, after, end } => {
-                self.sticky.begin(end);
-                effects.check_at = self.leave_to_client(before, after);
+                effects.check_at = Some(self.leave_to_client(before, after, end));
             }
+            Event::StayOver => self.claim.stage = Stage::Claimed,
             Event::Recalled => self.sticky.recall(),
             Event::Joined { owner, is_claimed } => {
                 self.join(owner, is_claimed);
@@ -282,6 +285,7 @@ impl HoldState {
             is_found,
             mut first_sent,
             mut is_repeated,
+            ..
         } = answered;
         let ends = counts.is_none();
         if ends && let Some(sent) = self.counts.maybe_released {
@@ -358,9 +362,11 @@ impl HoldState {
         self.lease.renewal(now, self.kept_until)
     }
 
-    /// When the watchdog has to check the hold: after a third of its lease, at its end, or when its downgrade is due.
+    /// When the watchdog has to check the hold: after a third of its lease, at its end, when its downgrade is due, or at
+    /// the end of its stay.
     pub(super) fn next_check(&self) -> Tick {
-        self.next_check_of_lease().min(self.downgrade_due())
+        let others = self.downgrade_due().min(self.stays_until());
+        self.next_check_of_lease().min(others)
     }
 
     fn next_check_of_lease(&self) -> Tick {
@@ -379,8 +385,22 @@ impl HoldState {
         self.lease.renewal_due()
     }
 
+    /// Begins an operation that changes it at the server. False while another is under way.
+    pub(super) fn begin_change(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_changing, true)
+    }
+
+    pub(super) fn end_change(&mut self) {
+        self.is_changing = false;
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.phase == Phase::Held
+    }
+
+    /// Whether it is held, and its deadline has not come.
+    pub(super) fn is_valid(&self, now: Tick) -> bool {
+        self.is_held() && now < self.lease.deadline
     }
 
     pub(super) fn loss(&self) -> Option<LostReason> {

@@ -110,6 +110,7 @@ const MISSED_MAX: u32 = 3;
 const ABSENT_FOR: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) struct Turns {
     budget: HandoffBudget,
     /// How many tasks waited here when the turn began, besides the task that got the lock.
@@ -129,6 +130,7 @@ pub(crate) struct Turns {
 
 /// The last release of this client.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(Hash))]
 struct Released {
     /// When it was decided on.
     at: Tick,
@@ -142,6 +144,7 @@ struct Released {
 
 /// Other clients that listen, but do not come.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, Hash))]
 struct Absent {
     count: u64,
     /// How many times in a row this number of them did not come.
@@ -152,6 +155,7 @@ struct Absent {
 
 /// A client that has had its turn backs off for the others.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 struct BackOff {
     /// Its next turn comes when this many messages have come in total: one of its own release, and one of each of the
     /// others.

@@ -14,13 +14,11 @@ impl WaitLoop<'_> {
     /// Takes the lock if it is free.
     pub(super) async fn take_free(&mut self) -> Result<Step> {
         let (request, now) = (self.request(), self.clock().now());
-        let local = &request.local;
-        let is_ours =
-            request.options.owner.is_some() || !local.holds.is_empty() || local.is_sticky();
         let (Some(place), Some(restore)) = (&self.place, self.attempt.plain(now)) else {
             return Ok(Step::Untried);
         };
-        if is_ours || !place.begin_alone() || !local.begin_without_others(now) {
+        if request.options.owner.is_some() || !request.local.lock().begin_free(place.number(), now)
+        {
             return Ok(Step::Untried);
         }
         request.ensure_open()?;

@@ -43,7 +43,7 @@ impl WaitLoop<'_> {
         if self.moves_in_a_row > 0 {
             return is_over(self.moves_in_a_row);
         }
-        is_over(self.hints_in_a_row) && !self.local().queue.has_more()
+        is_over(self.hints_in_a_row) && !self.local().lock().queue.has_more()
     }
 
     async fn back_off(&self, mut now: Tick) -> Option<Tick> {
@@ -74,7 +74,8 @@ impl WaitLoop<'_> {
     pub(super) async fn wait_for_readers(&mut self, marks: Marks) -> Option<Step> {
         let place = self.place.as_ref()?;
         let request = self.request();
-        if request.mode == Mode::Shared || !request.local.holds.is_read() {
+        if request.mode == Mode::Shared || !request.local.lock().grants.is_read(self.clock().now())
+        {
             return None;
         }
         let now = self.clock().now();

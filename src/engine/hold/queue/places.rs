@@ -5,11 +5,14 @@
 //! leader. Waiters with other terms are in other cohorts. No waiter is in two.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::task::{Context, Waker};
 
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Places<E> {
     /// The entry of a single place. If there are several, all of them are in `all`.
     only: Option<(u64, E)>,
@@ -84,8 +87,61 @@ impl<E> Places<E> {
     }
 }
 
+/// A head that was missing at this many checks in a row is passed over.
+pub(super) const MISSED_MAX: u32 = 2;
+
+/// A waiter at its place.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct Entry<R, T, J> {
+    pub(super) wants: Wants<R, J>,
+    pub(super) is_head: bool,
+    pub(super) stage: Stage<T>,
+    /// How many checks in a row it has missed since it should have come.
+    pub(super) missed: u32,
+    /// The waker of its task, for when it reaches the head or is handed something.
+    pub(super) waiting: Option<Waker>,
+}
+
+impl<R, T, J> Entry<R, T, J> {
+    /// Whether it may be handed something.
+    pub(super) fn is_free(&self) -> bool {
+        matches!(self.stage, Stage::Next | Stage::Resting(..))
+    }
+
+    /// Takes out what it was handed.
+    pub(super) fn take_handoff(&mut self) -> Option<T> {
+        match mem::replace(&mut self.stage, Stage::Next) {
+            Stage::Handed(handoff) => return Some(handoff),
+            other => self.stage = other,
+        }
+        None
+    }
+
+    /// Notes the waker of its task.
+    pub(super) fn wait(&mut self, context: &Context<'_>) {
+        match &mut self.waiting {
+            Some(waiting) => waiting.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+    }
+
+    /// Checks on one head. True if it has been missing for long enough.
+    pub(super) fn is_missing(&mut self, seen: Mark, now: Tick) -> bool {
+        if let Stage::Resting(mark, until) = self.stage
+            && mark == seen
+            && now < until
+        {
+            return false;
+        }
+        self.missed += 1;
+        self.missed >= MISSED_MAX
+    }
+}
+
 /// How a waiter wants the lock.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) enum Wants<R, J> {
     /// Alone. With a request, it may be handed a hold.
     Alone(Option<R>),
@@ -109,6 +165,7 @@ impl<R, J> Wants<R, J> {
 
 /// The stage of a waiter.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) enum Stage<T> {
     /// It waits for its turn, or its task is about to go on.
     Next,
@@ -121,6 +178,7 @@ pub(super) enum Stage<T> {
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Cohort<J> {
     pub(super) terms: J,
     /// The numbers of their places.
@@ -129,6 +187,7 @@ pub(super) struct Cohort<J> {
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Cohorts<J>(Vec<Cohort<J>>);
 
 impl<J> Default for Cohorts<J> {
@@ -184,6 +243,19 @@ impl<J: Copy + PartialEq> Cohorts<J> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    impl<E> Places<E> {
+        pub(in super::super) fn iter(&self) -> impl Iterator<Item = (&u64, &E)> {
+            let only = self.only.iter().map(|(number, entry)| (number, entry));
+            only.chain(&self.all)
+        }
+    }
+
+    impl<J> Cohorts<J> {
+        pub(in super::super) fn iter(&self) -> impl Iterator<Item = &Cohort<J>> {
+            self.0.iter()
+        }
+    }
 
     proptest! {
         #[test]

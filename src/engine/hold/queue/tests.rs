@@ -1,22 +1,59 @@
 //! The local queue against a simple model, and the fate of handed-off shares.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 
 use super::*;
 use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;
 use crate::engine::hint::Hint;
 use crate::engine::hold::Share;
+use crate::engine::hold::handoff::HandoffRequest;
 use crate::engine::hold::local::{self, LocalLock};
-use crate::engine::hold::registry::HandoffRequest;
+use crate::engine::hold::locked::Locked;
 use crate::reentrant::ReentrantGuard;
 use crate::testing::{Answer, Scripted, done, granted};
 
+/// A lock that is nothing but its queue.
+#[derive(Debug)]
+struct LocalQueue<R, T, J = ()>(Mutex<super::Queue<R, T, J>>);
+
 type Queue = LocalQueue<(), Share>;
-type QueuePlace<'a> = Place<'a, (), Share>;
+type QueuePlace<'a> = Place<'a, Queue>;
+
+impl<R, T, J: Copy + PartialEq> Queued for LocalQueue<R, T, J> {
+    type Request = R;
+    type Handed = T;
+    type Terms = J;
+
+    fn with_queue<X>(&self, work: impl FnOnce(&mut super::Queue<R, T, J>) -> X) -> X {
+        work(&mut self.lock())
+    }
+}
+
+impl<R, T, J> Default for LocalQueue<R, T, J> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
+    fn lock(&self) -> Locked<'_, super::Queue<R, T, J>> {
+        Locked::new(&self.0)
+    }
+
+    fn push(&self, mode: Mode, request: Option<R>) -> Place<'_, Self> {
+        Place::take(self, mode, request)
+    }
+
+    fn push_joining(&self, terms: J) -> Place<'_, Self> {
+        Place::take_joining(self, terms)
+    }
+}
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -28,6 +65,48 @@ fn generous() -> Arc<Scripted> {
             false => granted(),
         })
     })
+}
+
+impl<R: Hash, T: Hash, J: Hash> Hash for super::Queue<R, T, J> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        // Counted back from the next place: how many there were before makes no difference.
+        let back = |number: u64| self.end.saturating_sub(number);
+        for (number, entry) in self.places.iter().chain(&self.absent) {
+            (back(*number), entry).hash(hasher);
+        }
+        let alone = self.alone.or(self.first_alone).map(back);
+        (back(self.next), self.heads, alone).hash(hasher);
+        for cohort in self.cohorts.iter() {
+            (&cohort.terms, back(cohort.leader), cohort.followers.len()).hash(hasher);
+        }
+    }
+}
+
+impl<R: Hash, T: Hash, J: Hash> Hash for Entry<R, T, J> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (&self.wants, self.is_head, &self.stage, self.missed).hash(hasher);
+    }
+}
+
+/// For a lock without tasks.
+impl<R, T, J: Copy + PartialEq> super::Queue<R, T, J> {
+    /// Takes out what this place was handed.
+    pub(in crate::engine::hold) fn taken(&mut self, number: u64) -> Option<T> {
+        self.entry(number).take_handoff()
+    }
+
+    /// Leaves this place. Returns what it was handed.
+    pub(in crate::engine::hold) fn left(&mut self, number: u64) -> Option<T> {
+        self.leave(number)?.take_handoff()
+    }
+
+    /// The values that waiters were handed.
+    pub(in crate::engine::hold) fn handed(&self) -> impl Iterator<Item = &T> {
+        self.places.values().filter_map(|entry| match &entry.stage {
+            Stage::Handed(handoff) => Some(handoff),
+            _ => None,
+        })
+    }
 }
 
 fn request() -> Option<()> {
@@ -49,7 +128,7 @@ async fn share_of(client: &Client, name: &str) -> Share {
 /// Offers a share to the head. Returns it if the head does not take it.
 fn offer(queue: &Queue, share: Share) -> Option<Share> {
     let mut share = Some(share);
-    let given = queue.hand_off(|()| share.take());
+    let given = queue.lock().hand_off(|()| share.take());
     assert_eq!(given, share.is_none());
     share
 }
@@ -62,8 +141,11 @@ fn len(queue: &Queue) -> usize {
 
 /// Checks on the head until it is passed over. Returns the shares that it had been handed.
 fn skip(queue: &Queue) -> Vec<Share> {
-    let looks =
-        (0..MISSED_MAX).map(|_| queue.pass_over_missing(Hint::default().mark(), Tick::ZERO));
+    let looks = (0..MISSED_MAX).map(|_| {
+        queue
+            .lock()
+            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+    });
     looks.flatten().flatten().collect()
 }
 
@@ -103,7 +185,7 @@ fn those_who_share_are_heads_together_and_pass_nobody() {
     drop(writer);
     assert_eq!(heads(&readers[..64]), [true; 64]);
     assert_eq!(heads(&readers[64..]), [false; 2], "no more at once");
-    assert!(queue.has_more());
+    assert!(queue.lock().has_more());
     drop(readers.remove(10));
     assert_eq!(heads(&readers), [vec![true; 64], vec![false]].concat());
     readers.truncate(1);
@@ -111,10 +193,10 @@ fn those_who_share_are_heads_together_and_pass_nobody() {
     drop(readers);
     assert!(is_head(&second), "with the last of them");
     assert!(!is_head(&late), "a reader waits for the writer before it");
-    assert!(queue.has_more());
+    assert!(queue.lock().has_more());
     drop(second);
     assert!(is_head(&late));
-    assert!(!queue.has_more());
+    assert!(!queue.lock().has_more());
 }
 
 /// One of them asks for all. Other readers need not wait for it.
@@ -127,7 +209,7 @@ fn of_those_that_would_join_one_is_a_head() {
     assert!(is_head(&reader));
     assert_eq!(heads(&joining), [true, false, false]);
     assert!(is_head(&late), "beside it");
-    assert!(queue.has_more() && !queue.has_alone());
+    assert!(queue.lock().has_more() && !queue.lock().has_alone());
     drop(joining.remove(1));
     assert_eq!(heads(&joining), [true, false]);
     drop(joining.remove(0));
@@ -146,7 +228,7 @@ fn of_those_that_would_join_one_is_a_head() {
     assert!(is_head(&joining[0]));
 }
 
-type Terms<'a> = Place<'a, (), u32, char>;
+type Terms<'a> = Place<'a, LocalQueue<(), u32, char>>;
 
 fn handed(places: &[Terms<'_>]) -> Vec<Option<u32>> {
     places.iter().map(Place::take_handoff).collect()
@@ -165,7 +247,7 @@ fn offers(to: char, most: u32) -> impl FnMut(&char) -> Option<u32> {
 #[test]
 fn a_cohort_is_handed_what_there_is_in_its_order() {
     let queue = LocalQueue::<(), u32, char>::default();
-    assert!(!queue.hand_to_cohort(offers('a', 9)));
+    assert!(!queue.lock().hand_to_cohort(offers('a', 9)));
     let of = |terms| queue.push_joining(terms);
     let places = [of('a'), of('b'), of('a'), of('a'), of('b')];
     let is_head = |place: &Terms<'_>| place.turn().now_or_never().is_some();
@@ -177,15 +259,15 @@ fn a_cohort_is_handed_what_there_is_in_its_order() {
     );
     let writer = queue.push(Mode::Exclusive, Some(()));
     let behind = queue.push_joining('a');
-    assert!(queue.hand_to_cohort(offers('a', 2)));
+    assert!(queue.lock().hand_to_cohort(offers('a', 2)));
     assert_eq!(all(), [true, true, true, false, false]);
     let first_two = [Some(1), None, Some(2), None, None];
     assert_eq!(handed(&places), first_two);
-    assert!(queue.hand_to_cohort(offers('b', 9)));
+    assert!(queue.lock().hand_to_cohort(offers('b', 9)));
     let second = [None, Some(1), None, None, Some(2)];
     assert_eq!(handed(&places), second);
     assert!(
-        queue.hand_to_cohort(offers('a', 9)),
+        queue.lock().hand_to_cohort(offers('a', 9)),
         "the head and its followers"
     );
     assert_eq!(handed(&places), [Some(1), None, None, Some(2), None]);
@@ -203,12 +285,21 @@ fn who_asks_is_handed_nothing_and_who_follows_is() {
     let queue = LocalQueue::<(), u32, char>::default();
     let places = [(); 3].map(|()| queue.push_joining('a'));
     assert_eq!(places[0].begin_attempt(), None);
-    assert!(queue.hand_to_cohort(offers('a', 9)));
+    assert!(queue.lock().hand_to_cohort(offers('a', 9)));
     assert_eq!(handed(&places), [None, Some(1), Some(2)]);
-    assert!(!queue.hand_to_cohort(offers('a', 9)), "no other waits");
+    assert!(
+        !queue.lock().hand_to_cohort(offers('a', 9)),
+        "no other waits"
+    );
     places[0].rest(Hint::default().mark(), Tick::NEVER);
-    assert!(queue.hand_to_cohort(offers('a', 9)), "it no longer asks");
-    assert!(!queue.hand_to_cohort(offers('a', 9)), "it has something");
+    assert!(
+        queue.lock().hand_to_cohort(offers('a', 9)),
+        "it no longer asks"
+    );
+    assert!(
+        !queue.lock().hand_to_cohort(offers('a', 9)),
+        "it has something"
+    );
     assert_eq!(handed(&places), [Some(1), None, None]);
     let [first, second, third] = places;
     drop(first);
@@ -227,13 +318,17 @@ fn who_leaves_a_cohort_is_followed_by_the_next() {
     assert!(is_head(&c));
     let d = queue.push_joining('a');
     assert!(!is_head(&d));
-    let look = || queue.pass_over_missing(Hint::default().mark(), Tick::ZERO);
+    let look = || {
+        queue
+            .lock()
+            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+    };
     c.rest(Hint::default().mark(), Tick::ZERO);
     assert_eq!((look(), look()), (Some(vec![]), Some(vec![])));
     assert!(is_head(&d) && !is_head(&c), "it has come back, and follows");
     drop(d);
     assert!(is_head(&c));
-    assert!(queue.hand_to_cohort(offers('a', 9)));
+    assert!(queue.lock().hand_to_cohort(offers('a', 9)));
     // It does not come for its value, which goes to others, if any wait.
     let _writer = queue.push(Mode::Exclusive, Some(()));
     assert_eq!((look(), look()), (Some(vec![]), Some(vec![1])));
@@ -243,16 +338,16 @@ fn who_leaves_a_cohort_is_followed_by_the_next() {
 fn who_is_behind_one_that_wants_it_alone_knows() {
     let queue = Queue::default();
     let before = queue.push_joining(());
-    assert!(!queue.has_alone());
+    assert!(!queue.lock().has_alone());
     let writers = [(); 2].map(|()| queue.push(Mode::Exclusive, None));
     let behind = queue.push_joining(());
     let last = queue.push(Mode::Exclusive, None);
-    assert!(queue.has_alone() && !before.is_behind_alone() && behind.is_behind_alone());
+    assert!(queue.lock().has_alone() && !before.is_behind_alone() && behind.is_behind_alone());
     let [first, second] = writers;
     drop(second);
     assert!(behind.is_behind_alone());
     drop(first);
-    assert!(!behind.is_behind_alone() && queue.has_alone());
+    assert!(!behind.is_behind_alone() && queue.lock().has_alone());
     // A waiter that was passed over is in no one's way until it comes back.
     drop((before, behind));
     assert!(is_head(&last));
@@ -260,11 +355,11 @@ fn who_is_behind_one_that_wants_it_alone_knows() {
     assert!(behind.is_behind_alone());
     last.rest(Hint::default().mark(), Tick::ZERO);
     assert!(skip(&queue).is_empty());
-    assert!(!behind.is_behind_alone() && is_head(&behind) && !queue.has_alone());
+    assert!(!behind.is_behind_alone() && is_head(&behind) && !queue.lock().has_alone());
     assert!(!is_head(&last));
-    assert!(queue.has_alone() && behind.is_behind_alone());
+    assert!(queue.lock().has_alone() && behind.is_behind_alone());
     drop(last);
-    assert!(!queue.has_alone());
+    assert!(!queue.lock().has_alone());
     assert_eq!(len(&queue), 1);
 }
 
@@ -279,9 +374,9 @@ fn waiters_that_gave_up_leave_nothing_behind() {
         last = queue.push(Mode::Exclusive, None);
     }
     assert_eq!(len(&queue), 2);
-    assert!(queue.has_more());
+    assert!(queue.lock().has_more());
     drop(last);
-    assert!(!queue.has_more(), "none waits behind the head");
+    assert!(!queue.lock().has_more(), "none waits behind the head");
     drop(first);
     assert_eq!(len(&queue), 0);
 }
@@ -319,25 +414,28 @@ fn one_that_does_not_come_is_passed_over() {
     let [first, second, third, fourth] = <[_; 4]>::try_from(places).unwrap();
     assert!(
         queue
+            .lock()
             .pass_over_missing(Hint::default().mark(), Tick::ZERO)
             .is_some()
     );
     assert!(is_head(&first), "it has come");
     assert!(
         queue
+            .lock()
             .pass_over_missing(Hint::default().mark(), Tick::ZERO)
             .is_some()
     );
     assert!(!is_head(&second), "once is not enough");
     assert!(
         queue
+            .lock()
             .pass_over_missing(Hint::default().mark(), Tick::ZERO)
             .is_some()
     );
     assert!(is_head(&second));
     assert_eq!(queue.0.lock().absent.len(), 1);
     assert!(!is_head(&first), "another one is there by now");
-    assert!(queue.has_more());
+    assert!(queue.lock().has_more());
     drop(second);
     assert!(is_head(&first) && !is_head(&third), "it has kept its claim");
     skip(&queue);
@@ -348,7 +446,7 @@ fn one_that_does_not_come_is_passed_over() {
         2,
         "no waiter is behind the last"
     );
-    assert!(!queue.has_more() && is_head(&fourth));
+    assert!(!queue.lock().has_more() && is_head(&fourth));
     drop((first, third, fourth));
     assert_eq!(len(&queue), 0);
 }
@@ -363,16 +461,16 @@ fn one_that_need_not_come_is_let_be() {
     for is_told in [true, false] {
         first.rest(hint.mark(), late);
         for _ in 0..10 {
-            assert!(queue.pass_over_missing(hint.mark(), soon).is_some());
+            assert!(queue.lock().pass_over_missing(hint.mark(), soon).is_some());
         }
         assert!(!second.is_head());
         if is_told {
             hint.notify();
         }
         let now = if is_told { soon } else { late };
-        assert!(queue.pass_over_missing(hint.mark(), now).is_some());
+        assert!(queue.lock().pass_over_missing(hint.mark(), now).is_some());
         assert!(!second.is_head());
-        assert!(queue.pass_over_missing(hint.mark(), now).is_some());
+        assert!(queue.lock().pass_over_missing(hint.mark(), now).is_some());
         assert!(second.is_head());
         assert!(!first.is_head());
         assert!(skip(&queue).is_empty());
@@ -384,17 +482,18 @@ fn one_that_need_not_come_is_let_be() {
 fn those_behind_are_looked_after_once() {
     let queue = Queue::default();
     let first = queue.push(Mode::Exclusive, None);
-    assert!(!queue.begin_watch(), "none waits");
+    assert!(!queue.lock().begin_watch(), "none waits");
     let second = queue.push(Mode::Exclusive, None);
-    assert!(queue.begin_watch() && !queue.begin_watch());
+    assert!(queue.lock().begin_watch() && !queue.lock().begin_watch());
     drop(first);
     assert!(
         queue
+            .lock()
             .pass_over_missing(Hint::default().mark(), Tick::ZERO)
             .is_none()
     );
     let third = queue.push(Mode::Exclusive, None);
-    assert!(queue.begin_watch(), "the previous watch has ended");
+    assert!(queue.lock().begin_watch(), "the previous watch has ended");
     drop((second, third));
 }
 
@@ -403,7 +502,7 @@ fn a_place_counts_those_who_came_before_and_are_there() {
     let queue = Queue::default();
     let mut places: Vec<_> = (0..4).map(|_| queue.push(Mode::Exclusive, None)).collect();
     let numbers: Vec<_> = places.iter().map(QueuePlace::number).collect();
-    let all = || numbers.iter().map(|number| queue.place_of(*number));
+    let all = || numbers.iter().map(|number| queue.lock().place_of(*number));
     let all = || all().collect::<Vec<_>>();
     assert_eq!(all(), [Some(1), Some(2), Some(3), Some(4)]);
     // A waiter that was passed over is next when it comes back.
@@ -416,7 +515,7 @@ fn a_place_counts_those_who_came_before_and_are_there() {
     assert_eq!(all(), [None, Some(1), None, Some(2)]);
     drop(places);
     assert_eq!(all(), [None; 4]);
-    assert_eq!(queue.place_of(99), None);
+    assert_eq!(queue.lock().place_of(99), None);
 }
 
 #[test]
@@ -425,7 +524,7 @@ fn a_closed_line_lets_all_go_on() {
     let first = queue.push(Mode::Exclusive, None);
     let second = queue.push(Mode::Exclusive, None);
     assert!(second.turn().now_or_never().is_none());
-    queue.close();
+    queue.lock().close();
     assert!(second.turn().now_or_never().is_some());
     drop((first, second));
 }
@@ -449,7 +548,7 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
         policy: LeasePolicy::Renewed(LEASE),
     };
     let mut places: Vec<_> = (0..4)
-        .map(|_| local.queue.push(Mode::Exclusive, Some(request.clone())))
+        .map(|_| local::QueuePlace::take(&local, Mode::Exclusive, Some(request.clone())))
         .collect();
     drop(guard);
     let has = |place: &local::QueuePlace<'_>| place.handed_off().now_or_never().is_some();
@@ -648,7 +747,7 @@ async fn it_does_what_a_simple_model_does() {
             given += 1;
         }
         spare.extend(left);
-        assert_eq!(queue.has_more(), has_more(&seen));
+        assert_eq!(queue.lock().has_more(), has_more(&seen));
         most = most.max(seen.len());
         if step % 100 == 0 || (seen.len() < 8 && random.u8(0..4) == 0) {
             for at in 0..seen.len() {

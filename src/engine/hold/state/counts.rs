@@ -102,8 +102,10 @@ pub(super) enum Stage {
     /// It belongs to a call that has not returned, or was handed off to a task that has not taken it yet. Neither may
     /// ever be polled again, so no renewal is sent for it.
     Unclaimed,
-    /// A task has taken it and has no guard yet, or it stays with its client.
+    /// A task has taken it and has no guard yet.
     Claimed,
+    /// It stays with its client, without a guard.
+    Left,
     /// Its owner has a guard of it.
     Guarded,
 }

@@ -224,6 +224,10 @@ impl StickySpan {
         self.asked = Duration::ZERO;
     }
 
+    pub(super) fn end(&self) -> Tick {
+        self.end.unwrap_or(Tick::NEVER)
+    }
+
     pub(super) fn is_asked(&self) -> bool {
         !self.asked.is_zero()
     }

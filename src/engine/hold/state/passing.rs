@@ -46,9 +46,10 @@ impl HoldState {
         (is_writers && has_token).then_some((end, after))
     }
 
-    /// Whether the hold is one exclusive share, the server is known to have it, and it can end now.
+    /// Whether the hold is one exclusive share, the server is known to have it, nothing changes that, and it can end now.
     pub(super) fn is_one_certain_share(&self, now: Tick) -> bool {
         self.is_held()
+            && !self.is_changing
             && self.counts.is_one_writer()
             && !self.is_doubted()
             && self.readers.uncounted() == 0
@@ -56,16 +57,26 @@ impl HoldState {
     }
 
     /// Detaches the hold from its owner until a task takes it. It is renewed while it waits. Returns when the
-    /// watchdog has to check it, if that has changed.
+    /// watchdog has to check it.
     pub(super) fn leave_to_client(
         &mut self,
         before: ShareLease,
         after: ShareLease,
-    ) -> Option<Tick> {
+        end: Tick,
+    ) -> Tick {
+        self.sticky.begin(end);
         self.owner = Owner::new();
-        self.claim.stage = Stage::Claimed;
+        self.claim.stage = Stage::Left;
         self.lease.replace(before, after);
-        (before != after).then(|| self.next_check())
+        self.next_check()
+    }
+
+    /// Until when it stays with its client without a guard. `Tick::NEVER` if it does not.
+    pub(in crate::engine::hold) fn stays_until(&self) -> Tick {
+        match self.claim.stage {
+            Stage::Left => self.sticky.end(),
+            _ => Tick::NEVER,
+        }
     }
 
     pub(super) fn change_owner(&mut self, next: NextOwner) {

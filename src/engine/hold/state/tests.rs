@@ -1,7 +1,5 @@
 //! The state of a hold by table, and its invariants over random sequences of events.
 
-mod explored;
-
 use proptest::prelude::*;
 
 use super::lease::RENEWED_TOGETHER;
@@ -30,7 +28,20 @@ fn secs(seconds: u64) -> Tick {
     at(seconds * 1_000)
 }
 
-fn new_hold(policy: LeasePolicy, mode: Mode) -> NewHold {
+impl HoldState {
+    pub(in crate::engine::hold) fn phase(&self) -> Phase {
+        self.phase
+    }
+}
+
+/// The owners of readers that joined are in no order.
+impl std::hash::Hash for Readers {
+    fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+        format!("{self:?}").hash(hasher);
+    }
+}
+
+pub(in crate::engine::hold) fn new_hold(policy: LeasePolicy, mode: Mode) -> NewHold {
     NewHold {
         owner: Owner::new(),
         number: 1,
@@ -119,6 +130,7 @@ fn settled(counts: Counts) -> Event {
     Event::Answered(Answered {
         counts,
         is_found: true,
+        receivers: None,
         first_sent: secs(101),
         is_repeated: false,
     })
@@ -1243,10 +1255,12 @@ fn what_is_left_to_the_client_is_nobodys_and_renewed() {
         assert_eq!(state.counts(), ONE, "the server has it");
         assert_eq!(effects.release, None);
         assert!(state.next_check() < state.deadline(), "it is renewed");
-        assert_eq!(
-            effects.check_at,
-            (before != after).then(|| state.next_check())
-        );
+        assert_eq!(effects.check_at, Some(state.next_check()));
+        assert_eq!(state.stays_until(), end);
+        assert!(state.next_check() <= end, "its stay ends in time");
+        let mut over = state.clone();
+        over.apply(end, Event::StayOver);
+        assert!(over.stays_until() == Tick::NEVER && !over.has_guard());
         let next = LeasePolicy::Renewed(LEASE);
         let taken = state.can_hand_off(secs(102), after, next, true);
         assert!(taken, "the next task can have it");
@@ -1254,6 +1268,7 @@ fn what_is_left_to_the_client_is_nobodys_and_renewed() {
         assert!(!state.is_sticky(), "the next guard asks again");
         let sticky = Duration::from_secs(10);
         state.apply(secs(102), Event::GuardMade { sticky });
+        assert_eq!(state.stays_until(), Tick::NEVER, "somebody has it");
         let again = state.can_be_left(secs(103), after);
         assert_eq!(again, Some((end, after)), "for as long as the first time");
         assert_eq!(state.can_be_left(end, after), None);

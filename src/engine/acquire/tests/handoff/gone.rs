@@ -12,7 +12,10 @@ async fn a_waiter_that_is_dropped_hands_it_off() {
         let mut given = Box::pin(lock.lock());
         assert!(poll(&mut given).await.is_pending());
         let next = waiter(lock.clone()).await;
-        client.core().locals.all()[0].turns().seen_elsewhere(false);
+        client.core().locals.all()[0]
+            .lock()
+            .turns
+            .seen_elsewhere(false);
         drop(guard);
         let mut is_done = false;
         for _ in 0..polls {
@@ -137,7 +140,10 @@ async fn nobody_renews_an_unclaimed_hold() {
     let guard = lock.lock().await.unwrap();
     let mut given = Box::pin(lock.lock());
     assert!(poll(&mut given).await.is_pending());
-    client.core().locals.all()[0].turns().seen_elsewhere(false);
+    client.core().locals.all()[0]
+        .lock()
+        .turns
+        .seen_elsewhere(false);
     guard.release().await.unwrap();
     tokio::time::sleep(LEASE / 2).await;
     assert!(!whats(&server).contains(&What::Renew));
@@ -151,7 +157,10 @@ async fn nobody_renews_an_unclaimed_hold() {
 
     let mut given = Box::pin(lock.lock());
     assert!(poll(&mut given).await.is_pending());
-    client.core().locals.all()[0].turns().seen_elsewhere(false);
+    client.core().locals.all()[0]
+        .lock()
+        .turns
+        .seen_elsewhere(false);
     taken.release().await.unwrap();
     tokio::time::sleep(LEASE).await;
     assert_eq!(client.stats().holds, 0, "lost");
@@ -174,7 +183,10 @@ async fn a_renewal_that_is_answered_while_nobody_has_claimed_it_is_not_the_last(
     while !whats(&server).contains(&What::Renew) {
         tokio::time::sleep(MS * 10).await;
     }
-    client.core().locals.all()[0].turns().seen_elsewhere(false);
+    client.core().locals.all()[0]
+        .lock()
+        .turns
+        .seen_elsewhere(false);
     drop(guard);
     tokio::time::sleep(MS * 100).await;
     let Poll::Ready(Ok(taken)) = poll(&mut given).await else {

@@ -29,7 +29,10 @@ async fn a_lease_of_which_less_than_half_is_left() {
         let next = waiter(client.lock("x")).await;
         tokio::time::sleep(MS * age).await;
         // Starts a new slice.
-        client.core().locals.all()[0].turns().seen_elsewhere(false);
+        client.core().locals.all()[0]
+            .lock()
+            .turns
+            .seen_elsewhere(false);
         let sent = sent_by(&server, async { drop(guard) }).await;
         assert_eq!(sent, expected, "{age} ms");
         drop(got(next).await);
@@ -56,7 +59,10 @@ async fn a_hold_in_doubt() {
     client.core().locals.moved();
     tokio::time::sleep(MS * 3_000).await;
     let next = waiter(client.lock("x")).await;
-    client.core().locals.all()[0].turns().seen_elsewhere(false);
+    client.core().locals.all()[0]
+        .lock()
+        .turns
+        .seen_elsewhere(false);
     assert_eq!(sent_by(&server, async { drop(guard) }).await, []);
     drop(got(next).await);
     nothing_is_left(&client).await;

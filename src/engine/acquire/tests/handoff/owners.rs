@@ -4,8 +4,8 @@ use super::*;
 use crate::Owner;
 use crate::api::options::LeasePolicy;
 use crate::engine::counts::Mode;
+use crate::engine::hold::Share;
 use crate::engine::hold::reenter::{LeaseSource, Reentry};
-use crate::engine::hold::{Hold, Share};
 
 #[tokio::test(start_paused = true)]
 async fn the_tasks_of_the_next_owner_enter_and_those_of_the_last_do_not() {
@@ -53,7 +53,9 @@ async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
     let key: Arc<str> = "x".into();
     let local = client.core().locals.get_or_insert("reentrant", &key);
     let next = waiter(client.lock("x")).await;
-    let hold = local.holds.of_owner::<Hold>(&owner).expect("its own");
+    let hold = local
+        .hold_of(&owner, client.core().clock.now())
+        .expect("its own");
     drop(guard);
     let next = got(next).await;
     let reentry = Reentry {

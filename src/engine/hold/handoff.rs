@@ -1,0 +1,145 @@
+//! A share on its way from one task of a client to another, and what the next task asks for.
+//!
+//! Invariant: a share that no task takes is released when the hand-off is dropped.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::share_lease::ShareLease;
+use crate::api::holder::Owner;
+use crate::api::options::{LeasePolicy, Options, Replication};
+use crate::engine::counts::Mode;
+
+/// A waiter's request for a hand-off.
+#[derive(Clone, Debug)]
+pub(crate) struct HandoffRequest {
+    pub(crate) options: Arc<Options>,
+    pub(crate) policy: LeasePolicy,
+}
+
+/// The terms that are equal for all readers of one hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
+pub(crate) struct ReaderClass {
+    /// The lease, which is renewed.
+    pub(crate) lease: Duration,
+    pub(crate) replication: Option<Replication>,
+    pub(crate) give_up: Duration,
+}
+
+/// A hold as its lock refers to it. A hold knows its lock, so the lock does not know the type of the hold.
+pub(crate) trait LocalHold: Any + Debug + Send + Sync {
+    /// Releases a share that no task has taken.
+    fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease);
+}
+
+/// Downcasts the hold to its type.
+pub(super) fn known<T: LocalHold>(hold: Arc<dyn LocalHold>) -> Option<Arc<T>> {
+    let hold: Arc<dyn Any + Send + Sync> = hold;
+    hold.downcast().ok()
+}
+
+/// A share on its way to another task: the only share of an exclusive hold, or a reader's share.
+#[derive(Debug)]
+pub(crate) struct Handoff {
+    /// `None` once it was taken: then only `Drop` is left to run.
+    hold: Option<Arc<dyn LocalHold>>,
+    pub(super) owner: Owner,
+    pub(super) mode: Mode,
+    pub(super) lease: ShareLease,
+}
+
+impl Handoff {
+    pub(super) fn new(
+        hold: Arc<dyn LocalHold>,
+        owner: Owner,
+        mode: Mode,
+        lease: ShareLease,
+    ) -> Self {
+        Self {
+            hold: Some(hold),
+            owner,
+            mode,
+            lease,
+        }
+    }
+
+    /// Takes the hold out. The caller has to release the share.
+    pub(super) fn take(&mut self) -> Option<Arc<dyn LocalHold>> {
+        self.hold.take()
+    }
+}
+
+impl Drop for Handoff {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            hold.give_back(self.owner.clone(), self.mode, self.lease);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::{Hash, Hasher};
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    impl Clone for Handoff {
+        fn clone(&self) -> Self {
+            Self {
+                hold: self.hold.clone(),
+                owner: self.owner.clone(),
+                mode: self.mode,
+                lease: self.lease,
+            }
+        }
+    }
+
+    impl Hash for Handoff {
+        fn hash<H: Hasher>(&self, hasher: &mut H) {
+            (&self.owner, self.mode, self.lease).hash(hasher);
+        }
+    }
+
+    impl Hash for HandoffRequest {
+        fn hash<H: Hasher>(&self, hasher: &mut H) {
+            self.policy.lease().hash(hasher);
+        }
+    }
+
+    const LEASE: ShareLease = ShareLease::Renewed(Duration::from_secs(30));
+
+    /// Records which shares are released.
+    #[derive(Debug, Default)]
+    struct Handed(Mutex<Vec<(Owner, Mode)>>);
+
+    impl LocalHold for Handed {
+        fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease) {
+            assert_eq!(lease, LEASE);
+            self.0.lock().push((owner, mode));
+        }
+    }
+
+    #[test]
+    fn what_was_handed_off_is_taken_or_given_back() {
+        let (hold, owner) = (Arc::<Handed>::default(), Owner::new());
+        let handed_off =
+            |owner: &Owner, mode| Handoff::new(Arc::clone(&hold) as _, owner.clone(), mode, LEASE);
+        let both = [
+            (owner.clone(), Mode::Exclusive),
+            (owner.clone(), Mode::Shared),
+        ];
+        for (owner, mode) in &both {
+            drop(handed_off(owner, *mode));
+        }
+        assert_eq!(*hold.0.lock(), both);
+        let mut handoff = handed_off(&owner, Mode::Exclusive);
+        assert!(handoff.take().is_some() && handoff.take().is_none());
+        drop(handoff);
+        assert_eq!(*hold.0.lock(), both, "the caller has to");
+    }
+}

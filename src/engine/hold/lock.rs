@@ -1,0 +1,416 @@
+//! The state of one lock in one client: its grants, the tasks that wait for it, and the turn of the client. A plain value,
+//! without a clock, a server or a mutex of its own.
+//!
+//! A share that ends goes to the next task of this client where that is possible, or stays with the client, or ends at the
+//! server as well. Invariants: a state is changed by [`LockState::apply`] alone. A hand-off changes nothing at the server,
+//! never uses a token twice, and stays within the turn of this client, for the sake of others. A hold passes on only while
+//! nothing changes it. No reader joins a hold that is being released, and no owner writes under a hold that readers took
+//! over. A hold stays with its client only if no task of it waits at that moment.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+use super::event::{DeferredDowngrade, Effects, Event, NewHold, NextOwner, ReleaseStep};
+use super::grants::{Contradicted, Grant, Grants, Slot};
+use super::handoff::{Handoff, HandoffRequest, LocalHold, ReaderClass};
+use super::locked::Wakes;
+use super::queue::Queue;
+use super::share_lease::ShareLease;
+use super::state::HoldState;
+use super::turns::Turns;
+use crate::api::holder::{HolderId, Owner};
+use crate::api::loss::LostReason;
+use crate::engine::Few;
+use crate::engine::clock::{Now, Tick};
+use crate::engine::counts::Mode;
+
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
+pub(crate) struct LockState {
+    pub(crate) queue: Queue<HandoffRequest, Handoff, ReaderClass>,
+    pub(crate) turns: Turns,
+    pub(crate) grants: Grants,
+    /// The grant that the next readers may join: the latest, because it stays open for longest.
+    pub(crate) joinable: Option<Slot>,
+    /// The hold that stays with the client without a guard. Boxed: most locks never have one.
+    pub(crate) sticky: Option<Box<Handoff>>,
+    /// Releases and cancellations that were decided on and not sent yet.
+    pub(super) unsent_releases: u32,
+    /// No recall is sent to the holder elsewhere before this time.
+    pub(super) recall_after: Tick,
+}
+
+/// The facts around the state of a lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// How many messages reported the end of a hold that kept out all others, or of a wait for one.
+    pub(super) ends: u64,
+    /// How many tasks of this client wait for the lock, here and at the server.
+    pub(super) waiters: usize,
+    /// Whether the client listens to the lock.
+    pub(super) is_listening: bool,
+}
+
+/// A share that may pass to another task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passing {
+    pub(super) slot: Slot,
+    pub(super) mode: Mode,
+    pub(super) lease: ShareLease,
+    /// Whether no others stand and fall with the hold.
+    pub(super) is_alone: bool,
+    /// Whether the client is open.
+    pub(super) is_open: bool,
+    /// A call ends after this time without an answer, unless its handle says otherwise.
+    pub(super) give_up: Duration,
+}
+
+/// Where a share went.
+#[derive(Debug)]
+pub(super) enum Passed {
+    /// To the next task. Contains its owner, if it has one.
+    On(Option<Owner>),
+    /// To readers. The watchdog has to check the hold then, if that has changed.
+    ToReaders(Option<Tick>),
+    /// It stays with the client, and the watchdog has to check it then. The hold that stayed before is for the caller to
+    /// drop.
+    Stays(Option<Box<Handoff>>, Option<Tick>),
+}
+
+/// The consequences of a new grant.
+#[derive(Debug)]
+pub(super) struct Contradictions {
+    /// The older holds that it ended.
+    pub(super) ended: Few<(Arc<dyn LocalHold>, Effects)>,
+    /// The effects on this hold of others that were requested later.
+    pub(super) own: Effects,
+    /// Whether the server has to be asked which of them it has.
+    pub(super) is_in_doubt: bool,
+}
+
+impl Default for LockState {
+    fn default() -> Self {
+        Self {
+            queue: Queue::default(),
+            turns: Turns::default(),
+            grants: Grants::default(),
+            joinable: None,
+            sticky: None,
+            unsent_releases: 0,
+            recall_after: Tick::ZERO,
+        }
+    }
+}
+
+impl Wakes for LockState {
+    #[inline]
+    fn woken(&mut self) -> &mut Vec<Waker> {
+        self.queue.woken()
+    }
+}
+
+impl LockState {
+    /// Adds a hold that was just granted, and its first share. Returns the lease of that share.
+    pub(super) fn grant(
+        &mut self,
+        now: Tick,
+        new: &NewHold,
+        hold: Weak<dyn LocalHold>,
+    ) -> (Slot, ShareLease) {
+        let (state, lease) = HoldState::new(now, new);
+        let slot = self.grants.add(Grant::new(state, hold, new), new.mode);
+        if new.is_joinable {
+            self.joinable = Some(slot);
+        }
+        (slot, lease)
+    }
+
+    /// Ends the older of two holds that exclude each other.
+    pub(super) fn contradict(
+        &mut self,
+        slot: Slot,
+        mode: Mode,
+        now: Tick,
+        seen: Seen,
+    ) -> Contradictions {
+        let (contradicted, is_in_doubt) = self.grants.contradicted(slot, mode);
+        let mut contradictions = Contradictions {
+            ended: Few::new(),
+            own: Effects::default(),
+            is_in_doubt,
+        };
+        for other in contradicted {
+            let revoked = Event::Lost(LostReason::Revoked);
+            match other {
+                Contradicted::Older(other) => {
+                    let effects = self.apply(other, now, revoked, seen);
+                    let hold = self.grants[other].hold();
+                    contradictions
+                        .ended
+                        .extend(hold.map(|hold| (hold, effects)));
+                }
+                Contradicted::Newer => contradictions.own = self.apply(slot, now, revoked, seen),
+            }
+        }
+        contradictions
+    }
+
+    /// Applies an event to a hold. Its effects that concern the lock are carried out.
+    pub(super) fn apply(&mut self, slot: Slot, now: impl Now, event: Event, seen: Seen) -> Effects {
+        if let Event::Answered(answered) = &event
+            && let Some(receivers) = answered.receivers
+        {
+            let own = u64::from(seen.is_listening);
+            self.turns.note_others(receivers.saturating_sub(own));
+        }
+        let effects = self.grants[slot].state.apply(now, event);
+        match effects.release {
+            Some(ReleaseStep::Decided(mode)) => {
+                self.unsent_releases += 1;
+                if mode == Mode::Exclusive {
+                    self.turns.note_release(now.tick(), seen.ends);
+                }
+            }
+            Some(ReleaseStep::Sent) => self.unsent_releases -= 1,
+            None => {}
+        }
+        if effects.ended.is_some() {
+            self.joinable.take_if(|joinable| *joinable == slot);
+            let is_last = self.grants.retire(slot);
+            if is_last && seen.waiters == 0 {
+                self.turns.nobody_waits_here();
+            }
+        }
+        effects
+    }
+
+    /// Removes a hold. Nothing refers to it any more.
+    pub(super) fn remove(&mut self, slot: Slot) -> Grant {
+        self.joinable.take_if(|joinable| *joinable == slot);
+        self.grants.remove(slot)
+    }
+
+    /// Begins to ask for a call that finds the lock without a hold and without another waiter. Others are not considered:
+    /// false if some are known to listen, or if a release is still to be sent.
+    pub(crate) fn begin_free(&mut self, place: u64, now: Tick) -> bool {
+        self.grants.is_empty()
+            && self.sticky.is_none()
+            && self.queue.begin_alone(place)
+            && self.unsent_releases == 0
+            && self.turns.count_alone(now)
+    }
+}
+
+impl LockState {
+    /// Passes a share on to the next task, or to readers that wait, or leaves it to the client. `None` if its hold has to
+    /// end.
+    pub(super) fn pass_on(&mut self, now: Tick, passing: &Passing) -> Option<Passed> {
+        let state = &self.grants[passing.slot].state;
+        let is_last = passing.mode == Mode::Exclusive || state.is_last_of_deferred();
+        if !is_last || !state.is_valid(now) || now >= passing.lease.end() {
+            return None;
+        }
+        if !self.queue.has_waiter_blocked_by(Mode::Exclusive) {
+            return self.leave_to_client(now, passing);
+        }
+        let next = self.hand_to_head(now, passing);
+        next.or_else(|| self.pass_to_readers(now, passing))
+    }
+
+    fn hand_to_head(&mut self, now: Tick, passing: &Passing) -> Option<Passed> {
+        let Self {
+            queue,
+            turns,
+            grants,
+            ..
+        } = self;
+        let grant = &mut grants[passing.slot];
+        let mut owner = None;
+        let is_passed = queue.hand_off(|request| {
+            let may_go_on = |_: &mut HoldState| turns.try_spend_handoff(now);
+            owner = request.options.owner.clone();
+            hand_off(grant, now, passing, request, None, may_go_on)
+        });
+        is_passed.then_some(Passed::On(owner))
+    }
+
+    /// Hands a share to a task that came while the hold was without a guard. Its span is the bound for the sake of others.
+    pub(super) fn hand_to(
+        &mut self,
+        now: Tick,
+        passing: &Passing,
+        request: &HandoffRequest,
+    ) -> Option<Handoff> {
+        let grant = &mut self.grants[passing.slot];
+        if !grant.state.is_valid(now) || now >= passing.lease.end() {
+            return None;
+        }
+        hand_off(grant, now, passing, request, None, |_| true)
+    }
+
+    /// Hands a share to the waiter that stands directly behind the hold in the queue at the server.
+    pub(super) fn hand_to_follower(
+        &mut self,
+        now: Tick,
+        passing: &Passing,
+        request: &HandoffRequest,
+        place: HolderId,
+    ) -> Option<Handoff> {
+        let grant = &mut self.grants[passing.slot];
+        let may_go_on = |state: &mut HoldState| state.try_spend_pass(now);
+        hand_off(grant, now, passing, request, Some(place), may_go_on)
+    }
+
+    /// A share, for a new owner, of the hold that readers of this client have, and the time of joining.
+    pub(super) fn join(
+        &mut self,
+        now: impl Now,
+        terms: &ReaderClass,
+    ) -> Option<(Arc<dyn LocalHold>, Owner, Tick, Effects)> {
+        let slot = self.joinable?;
+        // Read under the mutex, so that no event of an earlier time follows.
+        let now = now.tick();
+        let (hold, owner, effects) = enter_beside(&mut self.grants, now, slot, terms, true)?;
+        Some((hold, owner, now, effects))
+    }
+
+    /// Hands a share of this hold to each reader that waits to join it.
+    pub(super) fn admit_waiting(&mut self, now: Tick, slot: Slot) {
+        let grants = &mut self.grants;
+        let _none_may_wait = self
+            .queue
+            .hand_to_cohort(|terms| admit(grants, now, slot, terms));
+    }
+
+    /// Passes a writer's share on to the readers at the head of the queue. At the server the hold remains a write hold for
+    /// now, which excludes more than readers need.
+    fn pass_to_readers(&mut self, now: Tick, passing: &Passing) -> Option<Passed> {
+        if passing.mode != Mode::Exclusive || !passing.is_open {
+            return None;
+        }
+        let Self {
+            queue,
+            turns,
+            grants,
+            ..
+        } = self;
+        let slot = passing.slot;
+        let mut passed = None;
+        let is_any = queue.hand_to_cohort(|terms| {
+            if passed.is_some() {
+                return admit(grants, now, slot, terms);
+            }
+            let grant = &mut grants[slot];
+            let hold = grant.hold()?;
+            let state = &mut grant.state;
+            let can_pass = passing.is_alone
+                && grant.replication == terms.replication
+                && state.can_pass_to_readers(now, passing.lease, terms.lease);
+            let until = can_pass.then(|| turns.try_defer_downgrade(now))??;
+            let first = Owner::new();
+            let deferred = DeferredDowngrade {
+                first: first.clone(),
+                lease: terms.lease,
+                give_up: terms.give_up,
+                until,
+            };
+            let effects = state.apply(now, Event::DowngradeDeferred(deferred));
+            passed = Some(effects.check_at);
+            Some(Handoff::new(hold, first, Mode::Shared, passing.lease))
+        });
+        if is_any {
+            self.joinable = Some(slot);
+        }
+        passed.map(Passed::ToReaders)
+    }
+
+    /// Leaves a share to the client, whose next task takes it without a round trip.
+    fn leave_to_client(&mut self, now: Tick, passing: &Passing) -> Option<Passed> {
+        let grant = &mut self.grants[passing.slot];
+        let may_stay = passing.mode == Mode::Exclusive && passing.is_open && passing.is_alone;
+        if !may_stay || !grant.state.is_sticky() {
+            return None;
+        }
+        let hold = grant.hold()?;
+        let state = &mut grant.state;
+        let (end, after) = state.can_be_left(now, passing.lease)?;
+        let left = Event::LeftToClient {
+            before: passing.lease,
+            after,
+            end,
+        };
+        let check_at = state.apply(now, left).check_at;
+        let owner = state.owner().clone();
+        let share = Handoff::new(hold, owner, passing.mode, after);
+        let before = self.sticky.replace(Box::new(share));
+        Some(Passed::Stays(before, check_at))
+    }
+}
+
+fn hand_off(
+    grant: &mut Grant,
+    now: Tick,
+    passing: &Passing,
+    request: &HandoffRequest,
+    place: Option<HolderId>,
+    may_go_on: impl FnOnce(&mut HoldState) -> bool,
+) -> Option<Handoff> {
+    let options = &request.options;
+    let can_pass = passing.is_alone
+        && options.replication == grant.replication
+        && (grant.state).can_hand_off(now, passing.lease, request.policy, options.fenced)
+        && may_go_on(&mut grant.state);
+    if !can_pass {
+        return None;
+    }
+    let hold = grant.hold()?;
+    let owner = options.owner.clone().unwrap_or_else(Owner::new);
+    let after = ShareLease::of(request.policy, now, now);
+    let next = NextOwner {
+        owner: owner.clone(),
+        fenced: options.fenced,
+        give_up: options.give_up.unwrap_or(passing.give_up),
+        before: passing.lease,
+        after,
+        place,
+    };
+    let effects = grant.state.apply(now, Event::HandedOff(next));
+    debug_assert_eq!(effects, Effects::default());
+    Some(Handoff::new(hold, owner, Mode::Exclusive, after))
+}
+
+/// One more share of a hold that readers have, for a new owner.
+fn enter_beside(
+    grants: &mut Grants,
+    now: Tick,
+    slot: Slot,
+    terms: &ReaderClass,
+    is_claimed: bool,
+) -> Option<(Arc<dyn LocalHold>, Owner, Effects)> {
+    let grant = &mut grants[slot];
+    let can_join = grant.replication == terms.replication
+        && grant.state.can_be_joined(now, terms.lease, terms.give_up);
+    if !can_join {
+        return None;
+    }
+    let hold = grant.hold()?;
+    let owner = Owner::new();
+    let joined = Event::Joined {
+        owner: owner.clone(),
+        is_claimed,
+    };
+    let effects = grant.state.apply(now, joined);
+    grants.joined(slot);
+    Some((hold, owner, effects))
+}
+
+/// One more share, for a reader that waits to join.
+fn admit(grants: &mut Grants, now: Tick, slot: Slot, terms: &ReaderClass) -> Option<Handoff> {
+    let (hold, owner, _) = enter_beside(grants, now, slot, terms, false)?;
+    let lease = ShareLease::Renewed(terms.lease);
+    Some(Handoff::new(hold, owner, Mode::Shared, lease))
+}

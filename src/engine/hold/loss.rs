@@ -1,0 +1,88 @@
+//! The loss of a hold, as its guards see it, and who else has to hear of it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::share_lease::ShareLease;
+use crate::api::loss::{Losable, LostReason};
+use crate::engine::clock::{Clock, Tick};
+use crate::engine::hint::Hint;
+
+/// A group of holds that concern each other.
+pub(crate) trait LossListener: Debug + Send + Sync {
+    /// A member is lost. Called without any mutex held.
+    fn member_lost(self: Arc<Self>, reason: LostReason);
+}
+
+/// A hold with guards. Each guard has a share with a lease of its own.
+pub(crate) trait SharedHold: Send + Sync {
+    fn clock(&self) -> Clock;
+
+    fn is_held(&self) -> bool;
+
+    /// Its local deadline.
+    fn deadline(&self) -> Tick;
+
+    /// Signalled when the hold ends or its deadline moves earlier or later.
+    fn changed(&self) -> &Hint;
+
+    /// Why it is lost, if it is. `now` was just read.
+    fn loss_at(&self, now: Tick) -> Option<LostReason>;
+
+    /// Why one share is lost, if it is: because the hold is lost, or because the share ended by itself.
+    fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
+        let now = self.clock().now();
+        self.loss_at(now).or_else(|| lease.loss_at(now))
+    }
+
+    /// The remaining time of one share.
+    fn remaining_of(&self, lease: ShareLease) -> Duration {
+        let now = self.clock().now();
+        match self.loss_at(now) {
+            Some(_) => Duration::ZERO,
+            None => now.until(self.deadline().min(lease.end())),
+        }
+    }
+
+    /// Resolves when this share is lost. It has its own timer, so it depends neither on the watchdog nor on the
+    /// network. Cancel safe.
+    fn lost(&self, lease: ShareLease) -> impl Future<Output = LostReason> + Send {
+        async move {
+            loop {
+                let mark = self.changed().mark();
+                if let Some(reason) = self.loss_of(lease) {
+                    return reason;
+                }
+                let is_held = self.is_held();
+                let end = self.deadline().min(lease.end());
+                tokio::select! {
+                    biased;
+                    () = self.changed().changed_since(mark) => {}
+                    // A released share is never lost.
+                    () = self.clock().sleep_until(end), if is_held => {}
+                }
+            }
+        }
+    }
+}
+
+/// The loss view of a share.
+pub(crate) struct ShareView<H>(pub(crate) Arc<H>, pub(crate) ShareLease);
+
+impl<H: SharedHold> Losable for ShareView<H> {
+    fn loss(&self) -> Option<LostReason> {
+        self.0.loss_of(self.1)
+    }
+
+    fn remaining(&self) -> Duration {
+        self.0.remaining_of(self.1)
+    }
+
+    fn lost(&self) -> BoxFuture<'_, LostReason> {
+        self.0.lost(self.1).boxed()
+    }
+}
