@@ -220,18 +220,18 @@ impl Grants {
         let others = others.filter(|(slot, state)| {
             *slot != this && (mode == Mode::Exclusive || state.is_exclusive())
         });
-        let mut is_in_doubt = false;
-        let contradicted = others.map(|(slot, _)| {
+        let (mut contradicted, mut is_in_doubt) = (Few::new(), false);
+        for (slot, _) in others {
             let other = &self[slot];
             let is_known = !new.is_handover && !other.is_handover;
             is_in_doubt |= !is_known;
-            if !is_known || other.requested <= new.requested {
+            contradicted.push(if !is_known || other.requested <= new.requested {
                 Contradicted::Older(slot)
             } else {
                 Contradicted::Newer
-            }
-        });
-        (contradicted.collect(), is_in_doubt)
+            });
+        }
+        (contradicted, is_in_doubt)
     }
 
     fn those(&self, which: impl Fn(&Has) -> bool) -> impl Iterator<Item = (Slot, &HoldState)> {

@@ -160,6 +160,7 @@ impl LockState {
     }
 
     /// Applies an event to a hold. Its effects that concern the lock are carried out.
+    #[inline]
     pub(super) fn apply(&mut self, slot: Slot, now: impl Now, event: Event, seen: Seen) -> Effects {
         if let Event::Answered(answered) = &event
             && let Some(receivers) = answered.receivers

@@ -199,12 +199,14 @@ impl Hold {
     }
 
     /// As [`apply`](Self::apply), at this time.
+    #[inline]
     pub(super) fn apply_at(&self, now: impl Now, event: Event) -> Effects {
         // A clock is read under the mutex: the previous user of the state may have read a later time.
         self.apply_to(self.state(), now, event)
     }
 
     /// As [`apply_at`](Self::apply_at), for a state that the caller has locked already.
+    #[inline]
     pub(super) fn apply_to(
         &self,
         mut state: LockedHold<'_>,
@@ -218,10 +220,14 @@ impl Hold {
         effects
     }
 
+    #[inline]
     pub(super) fn carry_out(&self, effects: Effects) {
-        if effects == Effects::default() {
-            return;
+        if effects != Effects::default() {
+            self.carry_out_some(effects);
         }
+    }
+
+    fn carry_out_some(&self, effects: Effects) {
         let is_over = effects.ended.is_some();
         if is_over {
             self.core.watchdog.withdraw(self.number);
