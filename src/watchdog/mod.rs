@@ -85,6 +85,15 @@ impl Watchdog {
         }
     }
 
+    /// As [`shift`](Self::shift), to a time that is read while no other can shift it.
+    pub(crate) fn look_again(&self, id: u64, at: impl FnOnce() -> Tick) {
+        let mut schedule = self.shared.schedule.lock();
+        if schedule.shift(id, at()) {
+            drop(schedule);
+            self.shared.sooner.notify();
+        }
+    }
+
     pub(crate) fn withdraw(&self, id: u64) {
         self.shared.schedule.lock().remove(id);
     }

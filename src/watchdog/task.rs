@@ -57,11 +57,11 @@ pub(super) async fn run(
     shared: Arc<Shared>,
     scripts: Arc<Scripts>,
     moved: Arc<Hint>,
-    mut inbox: mpsc::UnboundedReceiver<Job>,
+    inbox: mpsc::UnboundedReceiver<Job>,
     reply_max: Duration,
 ) {
     let clock = scripts.clock;
-    let _orphaning = OrphansAll(Arc::clone(&shared));
+    let mut ends = Ends(Arc::clone(&shared), inbox);
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut while_needed: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut calls: FuturesUnordered<BoxFuture<'static, Completed>> = FuturesUnordered::new();
@@ -113,7 +113,7 @@ pub(super) async fn run(
             }
             // Polled before the work, which may be plenty: publishing is short and rare.
             never = &mut publishing => match never {},
-            job = inbox.recv(), if is_needed => match job {
+            job = ends.1.recv(), if is_needed => match job {
                 Some(Job::Drive(job)) => work.push(job),
                 Some(Job::DriveWhileNeeded(job)) => while_needed.push(job),
                 Some(Job::Drain(done)) => draining.push(done),
@@ -128,11 +128,12 @@ pub(super) async fn run(
     }
 }
 
-/// Ends with the task, which may end with its runtime.
-struct OrphansAll(Arc<Shared>);
+/// Ends with the task, which may end with its runtime. A hold that is told of that later finds the inbox closed.
+struct Ends(Arc<Shared>, mpsc::UnboundedReceiver<Job>);
 
-impl Drop for OrphansAll {
+impl Drop for Ends {
     fn drop(&mut self) {
+        self.1.close();
         self.0.orphan_all();
     }
 }

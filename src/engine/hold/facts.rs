@@ -5,12 +5,15 @@
 //! waits for it, so it delays neither a loss nor a release. Without the right to read it, or without an answer, the
 //! reason stays unknown.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use redis::Value;
 
 use super::core::Core;
+use super::handoff::known;
+use super::local::LocalLock;
 use super::shell::Hold;
 use crate::api::error::{Error, Kind};
 use crate::api::loss::LostReason;
@@ -52,6 +55,16 @@ pub(super) fn note_release_failed(core: &Core, name: &str, error: Error) {
     let lock = Some(name.into());
     let failed = Event::ReleaseFailed { lock, error };
     core.observed().note(Fact::event(failed));
+}
+
+impl LocalLock {
+    /// The live holds of this client.
+    pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
+        let state = self.lock();
+        let live = state.grants.live();
+        live.filter_map(|(slot, _)| known(state.grants[slot].hold()?))
+            .collect()
+    }
 }
 
 impl Hold {

@@ -157,8 +157,11 @@ impl Grants {
 
     /// Removes a grant. Nothing refers to it any more.
     pub(super) fn remove(&mut self, slot: Slot) -> Grant {
-        self.retire(slot);
         let grant = self.all.remove(slot.key());
+        if grant.state.is_held() {
+            // Otherwise it was taken off the list when it ended.
+            self.retire(slot);
+        }
         if self.all.is_empty() && self.all.capacity() > KEPT_MAX {
             // Frees the memory that a peak needed.
             (self.all, self.live) = (Slab::new(), Few::new());

@@ -66,6 +66,12 @@ impl Handoff {
         }
     }
 
+    /// Whether it is a share of this hold.
+    pub(super) fn is_of(&self, hold: &impl LocalHold) -> bool {
+        let this = self.hold.as_ref().map(Arc::as_ptr);
+        this.is_some_and(|this| std::ptr::addr_eq(this, hold))
+    }
+
     /// Takes the hold out. The caller has to release the share.
     pub(super) fn take(&mut self) -> Option<Arc<dyn LocalHold>> {
         self.hold.take()
@@ -138,6 +144,7 @@ mod tests {
         }
         assert_eq!(*hold.0.lock(), both);
         let mut handoff = handed_off(&owner, Mode::Exclusive);
+        assert!(handoff.is_of(&*hold) && !handoff.is_of(&Handed::default()));
         assert!(handoff.take().is_some() && handoff.take().is_none());
         drop(handoff);
         assert_eq!(*hold.0.lock(), both, "the caller has to");

@@ -76,9 +76,8 @@ pub(super) enum Passed {
     On(Option<Owner>),
     /// To readers. The watchdog has to check the hold then, if that has changed.
     ToReaders(Option<Tick>),
-    /// It stays with the client, and the watchdog has to check it then. The hold that stayed before is for the caller to
-    /// drop.
-    Stays(Option<Box<Handoff>>, Option<Tick>),
+    /// It stays with the client. The hold that stayed before is for the caller to drop.
+    Stays(Option<Box<Handoff>>),
 }
 
 /// The consequences of a new grant.
@@ -153,7 +152,13 @@ impl LockState {
                         .ended
                         .extend(hold.map(|hold| (hold, effects)));
                 }
-                Contradicted::Newer => contradictions.own = self.apply(slot, now, revoked, seen),
+                Contradicted::Newer => {
+                    let effects = self.apply(slot, now, revoked, seen);
+                    // It is lost once, however many were requested later.
+                    if effects != Effects::default() {
+                        contradictions.own = effects;
+                    }
+                }
             }
         }
         contradictions
@@ -210,11 +215,6 @@ impl LockState {
     /// Passes a share on to the next task, or to readers that wait, or leaves it to the client. `None` if its hold has to
     /// end.
     pub(super) fn pass_on(&mut self, now: Tick, passing: &Passing) -> Option<Passed> {
-        let state = &self.grants[passing.slot].state;
-        let is_last = passing.mode == Mode::Exclusive || state.is_last_of_deferred();
-        if !is_last || !state.is_valid(now) || now >= passing.lease.end() {
-            return None;
-        }
         if !self.queue.has_waiter_blocked_by(Mode::Exclusive) {
             return self.leave_to_client(now, passing);
         }
@@ -247,9 +247,6 @@ impl LockState {
         request: &HandoffRequest,
     ) -> Option<Handoff> {
         let grant = &mut self.grants[passing.slot];
-        if !grant.state.is_valid(now) || now >= passing.lease.end() {
-            return None;
-        }
         hand_off(grant, now, passing, request, None, |_| true)
     }
 
@@ -344,11 +341,11 @@ impl LockState {
             after,
             end,
         };
-        let check_at = state.apply(now, left).check_at;
+        state.apply(now, left);
         let owner = state.owner().clone();
         let share = Handoff::new(hold, owner, passing.mode, after);
         let before = self.sticky.replace(Box::new(share));
-        Some(Passed::Stays(before, check_at))
+        Some(Passed::Stays(before))
     }
 }
 

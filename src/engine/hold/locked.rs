@@ -9,6 +9,9 @@ use std::task::Waker;
 
 use parking_lot::{Mutex, MutexGuard};
 
+/// Room for this many tasks is kept.
+const KEPT_MAX: usize = 4;
+
 /// A state that collects the tasks to wake.
 pub(crate) trait Wakes {
     fn woken(&mut self) -> &mut Vec<Waker>;
@@ -24,8 +27,12 @@ impl<'a, S: Wakes> Locked<'a, S> {
 
     #[cold]
     fn wake(&mut self) {
-        let woken = mem::take(self.0.woken());
-        MutexGuard::unlocked(&mut self.0, || woken.into_iter().for_each(Waker::wake));
+        let mut woken = mem::take(self.0.woken());
+        MutexGuard::unlocked(&mut self.0, || woken.drain(..).for_each(Waker::wake));
+        if woken.capacity() <= KEPT_MAX {
+            // The next one needs no allocation. There is none now: each access wakes those that it collects.
+            *self.0.woken() = woken;
+        }
     }
 }
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use super::bound::Bound;
 use super::event::{Entered, Event};
+use super::handoff::known;
+use super::local::LocalLock;
 use super::share_lease::{ShareLease, lease_until};
 use super::shell::{Hold, RawShare};
 use super::state::HoldState;
@@ -88,6 +90,15 @@ enum Need {
         lease: Duration,
         fenced: bool,
     },
+}
+
+impl LocalLock {
+    /// A valid hold of `owner`. An exclusive one if there is one.
+    pub(crate) fn hold_of(&self, owner: &Owner, now: Tick) -> Option<Arc<Hold>> {
+        let state = self.lock();
+        let slot = state.grants.of_owner(owner, now)?;
+        known(state.grants[slot].hold()?)
+    }
 }
 
 impl Hold {

@@ -191,6 +191,16 @@ impl Hold {
         }
         let entry: Weak<Self> = Arc::downgrade(self);
         self.core.watchdog.enrol(self.number, first_check, entry);
+        if !self.state().is_held() {
+            // It ended before it was listed everywhere.
+            self.leave_lists();
+        }
+    }
+
+    /// Takes the hold, which has ended, out of all lists.
+    fn leave_lists(&self) {
+        self.core.watchdog.withdraw(self.number);
+        self.wake_follower();
     }
 
     /// Applies an event to the state, and carries out the effects.
@@ -230,8 +240,7 @@ impl Hold {
     fn carry_out_some(&self, effects: Effects) {
         let is_over = effects.ended.is_some();
         if is_over {
-            self.core.watchdog.withdraw(self.number);
-            self.wake_follower();
+            self.leave_lists();
         } else if let Some(at) = effects.check_at {
             self.core.watchdog.shift(self.number, at);
         }
@@ -367,7 +376,8 @@ impl Hold {
 
     /// Ends its renewals. If no guard has it, it is released.
     pub(super) fn close(&self) {
-        self.apply(Event::Lost(LostReason::Closed));
+        let now = self.core.clock.now();
+        self.apply_to(self.state_at(now), now, Event::Lost(LostReason::Closed));
         let unguarded = {
             let state = self.state();
             (!state.has_guard()).then(|| self.unguarded(&state))
@@ -384,23 +394,6 @@ impl Hold {
             fenced: self.token().is_some(),
             token_retention: self.core.timing.token_retention,
         }
-    }
-}
-
-impl LocalLock {
-    /// The live holds of this client.
-    pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
-        let state = self.lock();
-        let live = state.grants.live();
-        live.filter_map(|(slot, _)| known(state.grants[slot].hold()?))
-            .collect()
-    }
-
-    /// A valid hold of `owner`. An exclusive one if there is one.
-    pub(crate) fn hold_of(&self, owner: &Owner, now: Tick) -> Option<Arc<Hold>> {
-        let state = self.lock();
-        let slot = state.grants.of_owner(owner, now)?;
-        known(state.grants[slot].hold()?)
     }
 }
 
@@ -498,8 +491,6 @@ impl Leased for Hold {
     }
 
     fn orphaned(&self) {
-        if self.state().stays_until() != Tick::NEVER {
-            self.end_stay();
-        }
+        self.end_stay();
     }
 }

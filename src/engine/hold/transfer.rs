@@ -43,13 +43,16 @@ impl Hold {
                 None
             }
             Passed::ToReaders(check_at) => check_at,
-            Passed::Stays(before, check_at) => {
+            Passed::Stays(before) => {
                 drop(before);
-                if self.core.is_closed() {
+                // Others may have it by now, and a check of their own.
+                let at = || self.state().next_check();
+                self.core.watchdog.look_again(self.number, at);
+                if self.core.ensure_open("release").is_err() {
                     // The client may have looked for it before.
                     self.end_stay();
                 }
-                check_at
+                None
             }
         };
         if let Some(at) = check_at {
@@ -63,7 +66,7 @@ impl Hold {
         let now = self.core.clock.now();
         let ahead = {
             let state = self.state();
-            if state.token().is_some() || !state.is_valid(now) || now >= passing.lease.end() {
+            if state.token().is_some() {
                 return false;
             }
             self.last_place(&state)
@@ -108,7 +111,11 @@ impl Hold {
         if state.stays_until() <= now {
             self.apply_to(state, now, Event::StayOver);
             let this = Arc::clone(self);
-            let ending = async move { this.end_stay() };
+            let ending = async move {
+                let stays = &mut this.local.lock().sticky;
+                stays.take_if(|stays| stays.is_of(&*this))
+            };
+            let ending = ending.map(drop);
             self.core.watchdog.drive(ending.boxed());
         }
     }

@@ -85,3 +85,14 @@ async fn a_suspend_shorter_than_what_is_left_is_made_up_for() {
     assert_eq!(server.times(Lane::Renewal).len(), 1, "overdue, so at once");
     assert!(!guard.is_lost() && guard.remaining() > LEASE * 9 / 10);
 }
+
+/// It had expired before the client was closed, though nobody had looked.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_expired_is_not_lost_to_the_shutdown_that_finds_it() {
+    let server = server();
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    server.clock().jump(LEASE);
+    client.shutdown().await.unwrap();
+    assert_eq!(guard.loss().reason(), Some(LostReason::Expired));
+}

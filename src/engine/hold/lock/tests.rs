@@ -257,7 +257,7 @@ impl World {
         if self.now >= kept_until {
             match self.lock.pass_on(self.now, &passing) {
                 None => {}
-                Some(Passed::Stays(before, _)) => {
+                Some(Passed::Stays(before)) => {
                     assert!(before.is_none(), "two holds of one lock");
                     return;
                 }
@@ -922,6 +922,32 @@ fn is_somebodys(world: &World, at: usize) -> bool {
 
 fn is_sent_once(held: &Held) -> bool {
     (0..=1).contains(&held.unsent) && (held.unsent == 0 || !held.is_idle())
+}
+
+/// Its loss has consequences once.
+#[test]
+fn a_grant_that_several_later_ones_exclude_is_lost() {
+    let mut lock = LockState::default();
+    let holds = [0, 1, 2].map(|id| Arc::new(Numbered(id)));
+    let secs = |secs| BEGIN.after(Duration::from_secs(secs));
+    let grant = |lock: &mut LockState, at: usize, sent, mode| {
+        let policy = LeasePolicy::Renewed(LEASE);
+        let new = NewHold {
+            sent,
+            ..new_hold(policy, mode)
+        };
+        let hold: Weak<Numbered> = Arc::downgrade(&holds[at]);
+        let (slot, _) = lock.grant(secs(3), &new, hold);
+        lock.contradict(slot, mode, secs(3), NOBODY)
+    };
+    for at in [1, 2] {
+        let contradictions = grant(&mut lock, at, secs(2), Mode::Shared);
+        assert!(contradictions.ended.is_empty() && contradictions.own == Effects::default());
+    }
+    // Its reply was read late.
+    let late = grant(&mut lock, 0, secs(1), Mode::Exclusive);
+    assert_eq!(late.own.lost(), Some(LostReason::Revoked));
+    assert!(late.ended.is_empty() && !late.is_in_doubt);
 }
 
 /// A renewed lock of one holder; each world adds what it tries.

@@ -48,7 +48,7 @@ impl HoldState {
 
     /// Whether the hold is one exclusive share, the server is known to have it, nothing changes that, and it can end now.
     pub(super) fn is_one_certain_share(&self, now: Tick) -> bool {
-        self.is_held()
+        self.is_valid(now)
             && !self.is_changing
             && self.counts.is_one_writer()
             && !self.is_doubted()
@@ -222,11 +222,6 @@ impl HoldState {
 
     pub(in crate::engine::hold) fn is_downgrade_deferred(&self) -> bool {
         self.is_held() && self.readers.is_counted_as_writer()
-    }
-
-    /// Whether a single reader has it, and the server counts an exclusive share for that reader.
-    pub(in crate::engine::hold) fn is_last_of_deferred(&self) -> bool {
-        self.readers.is_counted_as_writer() && self.readers.uncounted() == 0
     }
 
     /// Ends the deferral: the readers now have a read hold, and the server has yet to be asked for the downgrade.

@@ -796,13 +796,11 @@ fn a_write_hold_that_readers_have_is_read() {
     assert!(!state.can_be_joined(at(100_005), LEASE, REPLY), "too late");
     let other = Owner::new();
     state.apply(secs(100), joins(&other));
-    assert!(!state.is_last_of_deferred());
     let policy = LeasePolicy::Renewed(LEASE);
     let can_go_on = |state: &HoldState| state.can_hand_off(secs(100), renewed(), policy, false);
     assert!(!can_go_on(&state), "two have it");
     let left = state.apply(secs(100), released_by(&first, Mode::Shared));
     assert!(left.is_local && left.ended.is_none());
-    assert!(state.is_last_of_deferred());
     assert!(can_go_on(&state));
     let mut released = state;
     let last = released.apply(secs(100), released_by(&other, Mode::Shared));
