@@ -128,7 +128,7 @@ pub(super) async fn run(
     }
 }
 
-/// Ends with the task, which may end with its runtime. A hold that is told of that later finds the inbox closed.
+/// Ends with the task, or with its runtime. The inbox is closed before the holds hear of it.
 struct Ends(Arc<Shared>, mpsc::UnboundedReceiver<Job>);
 
 impl Drop for Ends {

@@ -86,7 +86,7 @@ async fn a_suspend_shorter_than_what_is_left_is_made_up_for() {
     assert!(!guard.is_lost() && guard.remaining() > LEASE * 9 / 10);
 }
 
-/// It had expired before the client was closed, though nobody had looked.
+/// The shutdown is the first to look at it.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_expired_is_not_lost_to_the_shutdown_that_finds_it() {
     let server = server();
