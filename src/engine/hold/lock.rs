@@ -2,7 +2,7 @@
 //! without a clock, a server or a mutex of its own.
 //!
 //! A share that ends goes to the next task of this client where that is possible, or stays with the client, or ends at the
-//! server as well. Invariants: a state is changed by [`LockState::apply`] alone. A hand-off changes nothing at the server,
+//! server as well. Invariants: the state of a hold is changed by its events alone. A hand-off changes nothing at the server,
 //! never uses a token twice, and stays within the turn of this client, for the sake of others. A hold passes on only while
 //! nothing changes it. No reader joins a hold that is being released, and no owner writes under a hold that readers took
 //! over. A hold stays with its client only if no task of it waits at that moment.
