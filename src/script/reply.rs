@@ -181,16 +181,19 @@ pub(crate) enum Restored {
     /// There is a lock, or another key.
     Held,
     /// The script has to be asked.
-    Unclear(Failure),
+    Unclear(Box<Failure>),
 }
 
 /// Reads the end of a `RESTORE`.
 pub(crate) fn restored(end: Result<Value, Fault>) -> Restored {
     match end {
         Ok(Value::Okay) => Restored::Granted,
-        Ok(_) => Restored::Unclear(Failure::silent("a reply to RESTORE that no server sends")),
+        Ok(_) => {
+            let failure = Failure::silent("a reply to RESTORE that no server sends");
+            Restored::Unclear(failure.into())
+        }
         Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => Restored::Held,
-        Err(fault) => Restored::Unclear(fault.into()),
+        Err(fault) => Restored::Unclear(Box::new(fault.into())),
     }
 }
 

@@ -408,7 +408,7 @@ impl<'a> Attempt<'a> {
                     self.holders.answered();
                 }
                 if core.clock.now() >= budget.deadline {
-                    return Err(self.error(failure));
+                    return Err(self.error(*failure));
                 }
             }
         }

@@ -368,7 +368,7 @@ impl<'a> WaitLoop<'a> {
             }
         }
         let restore = self.attempt.plain(now);
-        self.ask_here(restore, now, end).await
+        self.ask_here(restore.as_ref(), now, end).await
     }
 
     /// Sleeps after a refusal until there is a reason to ask again, and chooses the lane. If the waiter does not listen

@@ -25,7 +25,7 @@ impl WaitLoop<'_> {
         let marks = self.waiter.marks();
         let end = self.begin_asking(now)?;
         self.asked_at = now;
-        let outcome = self.ask_here(Some(restore), now, end).await?;
+        let outcome = self.ask_here(Some(&restore), now, end).await?;
         let remaining = match self.answered(outcome, false) {
             Ok(step) => return Ok(step),
             Err(remaining) => remaining,
@@ -36,13 +36,13 @@ impl WaitLoop<'_> {
     /// Asks on the command lane until `end`. If there is a plain command, it is tried first.
     pub(super) async fn ask_here(
         &mut self,
-        restore: Option<Restore>,
+        restore: Option<&Restore>,
         mut now: Tick,
         end: Tick,
     ) -> Result<Attempted> {
         let budget = self.requests().bound.call_budget_until(end);
         if let Some(restore) = restore {
-            if let Some(outcome) = self.attempt.ask_plainly(&restore, now, &budget).await? {
+            if let Some(outcome) = self.attempt.ask_plainly(restore, now, &budget).await? {
                 return Ok(outcome);
             }
             now = self.clock().now();
