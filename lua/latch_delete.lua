@@ -12,5 +12,10 @@
 local count = count_at(KEYS[1])
 if type(count) == 'table' then return count end
 if not count then return 0 end
+-- Redisson leaves a count of 0 or less, which is an open latch.
+if count <= 0 then
+  redis.call('DEL', KEYS[1])
+  return 0
+end
 open_latch(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
 return 1

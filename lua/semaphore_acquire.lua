@@ -70,6 +70,7 @@ if declared ~= 0 or free < wanted then
 end
 local is_next = true
 if heartbeat ~= 0 then
+  local heartbeat_ms_max = 3000
   local oldest = redis.call('ZRANGE', alive, 0, 999, 'WITHSCORES')
   for i = 1, #oldest, 2 do
     if tonumber(oldest[i + 1]) > now then break end
@@ -87,8 +88,9 @@ if heartbeat ~= 0 then
       end
       redis.call('ZADD', alive, now + heartbeat, ARGV[i])
     end
-    redis.call('PEXPIRE', queue, heartbeat * 2)
-    redis.call('PEXPIRE', alive, heartbeat * 2)
+    -- They outlast the places of all clients.
+    redis.call('PEXPIRE', queue, heartbeat_ms_max * 2)
+    redis.call('PEXPIRE', alive, heartbeat_ms_max * 2)
   end
   local head, kept
   repeat
@@ -96,7 +98,6 @@ if heartbeat ~= 0 then
     kept = head and tonumber(redis.call('ZSCORE', alive, head) or 0)
     if kept == 0 then redis.call('ZREM', queue, head) end
   until kept ~= 0
-  local heartbeat_ms_max = 3000
   -- The server's clock was set back: the head may be dead.
   if kept and kept > now + heartbeat_ms_max then redis.call('ZADD', alive, now + heartbeat_ms_max, head) end
   local asks = ARGV[7 + wanted]

@@ -4,14 +4,15 @@
 //! their round, passed or broken; a party whose lease ends breaks the round; a party whose round the server has
 //! forgotten counts in no later one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::api::error::{Error, Kind, Result};
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
+use crate::engine::hold::core::AtClose;
 use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::reply::{self, Arrived};
@@ -21,6 +22,9 @@ use crate::script::{Answer, Call, Script, catalog, millis};
 const PARTIES_MAX: u32 = 1_000;
 
 const PARTY_BYTES_MAX: usize = 256;
+
+/// How often a party asks in its lease, at least.
+const POLLS_IN_LEASE: u32 = 6;
 
 impl Client {
     /// A handle on the barrier called `name`, at which this many parties wait for each other: 1 to 1000.
@@ -45,9 +49,9 @@ impl Client {
 /// A barrier, at which parties wait for each other, round after round; from [`Client::barrier`].
 ///
 /// A handle: cheap to make and to clone. Each call of [`wait`](Self::wait) is one party. When the last party has come,
-/// all of them continue and the next round begins. A waiting party has the client's lease, which its wait renews. If a
-/// party dies, or is not polled for the length of the lease, the round is [broken](Error::is_broken) for all that wait,
-/// and the error names the party.
+/// all of them continue and the next round begins. A waiting party has the client's lease (at least 300 ms), which its
+/// wait renews. If a party dies, or is not polled for the length of the lease, the round is
+/// [broken](Error::is_broken) for all that wait, and the error names the party.
 ///
 /// ```no_run
 /// # async fn step() {}
@@ -116,35 +120,46 @@ impl Barrier {
         self.check(operation)?;
         let name = self.site.name(operation)?;
         let deadline = self.site.deadline(limit);
-        let mut place = Place::new(self, name);
+        let place = Arc::new(Place::new(self, name));
+        let entry: Weak<Place> = Arc::downgrade(&place);
+        let _closed_with = self.site.core().close_with(entry);
         let arrive = || place.arrive(operation, deadline);
-        let first = arrive().await?;
-        let over = match first {
-            Some(over) => Some(over),
-            None => {
-                let channel = name.barrier_channel();
-                self.site
-                    .wait(operation, &channel, deadline, arrive)
-                    .await?
-            }
-        };
+        let mut over = arrive().await?;
+        if over.is_none() {
+            let channel = name.barrier_channel();
+            let wait = self.site.wait(operation, &channel, deadline, arrive);
+            over = wait.await?;
+        }
         let over = match over {
             Some(over) => over,
             None => {
-                place.breaks = true;
+                place.breaks.store(true, Ordering::Relaxed);
                 place.give_up(operation).await?
             }
         };
-        place.is_left = true;
+        place.is_left.store(true, Ordering::Relaxed);
         match over {
             Arrived::Passed { is_leader } => Ok(is_leader),
             Arrived::Broken { party, is_dead } => {
                 let is_own = *party == *place.party;
                 Err(self.broken(operation, (&party, is_own), is_dead, limit))
             }
-            Arrived::Parties(parties) => Err(self.differs(operation, parties)),
+            Arrived::Parties(parties) => {
+                let message = format!(
+                    "those who wait have named {parties} parties, not {}; all have to name one number",
+                    self.parties
+                );
+                Err(self.site.invalid(operation, message))
+            }
             Arrived::Waits(_) => unreachable!("the round is over"),
         }
+    }
+
+    /// How long a party lives unless it asks again. A pause between two looks is at least 50 ms, however short the lease
+    /// of the client.
+    fn lease(&self) -> Duration {
+        let timing = self.site.core().timing;
+        timing.lease.max(timing.poll_cap * POLLS_IN_LEASE)
     }
 
     fn check(&self, operation: &'static str) -> Result<()> {
@@ -180,31 +195,23 @@ impl Barrier {
         let message = format!("{message}, so the round is broken; wait again for the next one");
         Error::new(Kind::Broken, operation, message).of_lock(self.name())
     }
-
-    fn differs(&self, operation: &'static str, parties: u64) -> Error {
-        let message = format!(
-            "those who wait have named {parties} parties, not {}; all have to name one number",
-            self.parties
-        );
-        self.site.invalid(operation, message)
-    }
 }
 
 /// A party in a round; withdrawn when dropped.
-struct Place<'a> {
-    barrier: &'a Barrier,
-    name: &'a LockName,
+struct Place {
+    barrier: Barrier,
+    name: LockName,
     party: String,
     keys: [String; 3],
     /// Whether the server has said that it waits.
     has_come: AtomicBool,
     /// Whether its time is over, which breaks the round.
-    breaks: bool,
-    is_left: bool,
+    breaks: AtomicBool,
+    is_left: AtomicBool,
 }
 
-impl<'a> Place<'a> {
-    fn new(barrier: &'a Barrier, name: &'a LockName) -> Self {
+impl Place {
+    fn new(barrier: &Barrier, name: &LockName) -> Self {
         let call = barrier.site.new_call();
         let party = match &barrier.party {
             Some(name) => format!("{} {name}", &*call),
@@ -212,13 +219,13 @@ impl<'a> Place<'a> {
         };
         let over = format!("{}{party}", name.barrier_over_prefix());
         Self {
-            barrier,
-            name,
+            barrier: barrier.clone(),
+            name: name.clone(),
             party,
             keys: [name.barrier_key(), name.barrier_arrivals_key(), over],
             has_come: AtomicBool::new(false),
-            breaks: false,
-            is_left: false,
+            breaks: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
         }
     }
 
@@ -233,7 +240,7 @@ impl<'a> Place<'a> {
         let call = self
             .call(&catalog::BARRIER_ARRIVE)
             .arg(self.barrier.parties)
-            .arg(millis(site.core().timing.lease))
+            .arg(millis(self.barrier.lease()))
             .arg(self.name.barrier_over_prefix())
             .arg(millis(site.call_kept()))
             .arg(self.name.barrier_channel())
@@ -245,10 +252,10 @@ impl<'a> Place<'a> {
         Ok((!waits).then_some(arrived))
     }
 
-    fn leave(&self, breaks: bool) -> Call {
+    fn leave(&self) -> Call {
         let site = &self.barrier.site;
         self.call(&catalog::BARRIER_LEAVE)
-            .arg(u8::from(breaks))
+            .arg(u8::from(self.breaks.load(Ordering::Relaxed)))
             .arg(self.name.barrier_over_prefix())
             .arg(millis(site.call_kept()))
             .arg(self.name.barrier_channel())
@@ -257,20 +264,31 @@ impl<'a> Place<'a> {
 
     /// Breaks the round, unless it is over.
     async fn give_up(&self, operation: &'static str) -> Result<Arrived> {
-        let (site, call) = (&self.barrier.site, self.leave(self.breaks));
+        let (site, call) = (&self.barrier.site, self.leave());
         site.ask_until(operation, &call, Tick::ZERO, read).await
+    }
+
+    /// Leaves in the background, unless that was done or the round is over.
+    fn withdraw(&self) {
+        if self.is_left.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let site = &self.barrier.site;
+        // Behind the arrival, on its lane.
+        site.core()
+            .undo_later(self.leave(), Lane::Command, site.call_kept(), None);
     }
 }
 
-impl Drop for Place<'_> {
+impl AtClose for Place {
+    fn close(self: Arc<Self>) {
+        self.withdraw();
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        if self.is_left {
-            return;
-        }
-        let core = self.barrier.site.core();
-        let span = self.barrier.site.call_kept();
-        // Behind the arrival, on its lane.
-        core.undo_later(self.leave(self.breaks), Lane::Command, span, None);
+        self.withdraw();
     }
 }
 

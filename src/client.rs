@@ -12,7 +12,7 @@ use crate::api::options::{
 };
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
-use crate::conn::{self, AddressMap, Network, Opening, Setup, url};
+use crate::conn::{self, AddressMap, Network, Opening, Setup, Transport, url};
 use crate::engine::clock::Clock;
 use crate::engine::hold::bound::Timing;
 use crate::engine::hold::core::Core;
@@ -180,7 +180,7 @@ impl Client {
     /// [`announce_every`](ClientBuilder::announce_every) continue as before. Without this call they begin after 10 s at
     /// the earliest, and leave out younger holds.
     ///
-    /// Takes four commands in one round trip. A client that uses no lock at this moment writes nothing.
+    /// Takes four commands in one round trip. A client that uses no lock and has no permit at this moment writes nothing.
     ///
     /// # Cancel safety
     /// If the future is dropped, the announcement may or may not be written.
@@ -197,14 +197,10 @@ impl Client {
     /// # guard.release().await }
     /// ```
     pub async fn announce(&self) -> Result<()> {
-        match &self.announcer {
-            Some(announcer) => announcer.now(&self.core).await,
-            None => Err(Error::invalid(
-                "announce",
-                "this client never announces itself; give `announce_every` a shorter span"
-                    .to_owned(),
-            )),
-        }
+        let message = "this client never announces itself; give `announce_every` a shorter span";
+        let announcer = self.announcer.as_ref();
+        let announcer = announcer.ok_or_else(|| Error::invalid("announce", message))?;
+        announcer.now(&self.core).await
     }
 
     /// The id of this client, a UUID. The ids of its holders begin with it, and the names of its connections
@@ -267,7 +263,7 @@ impl Client {
         Self {
             core: Core::new("test", Timing::of_lease(lease), scripts, locals),
             key_prefix: "".into(),
-            options: Options::new().into(),
+            options: Options::default().into(),
             announcer: None,
         }
     }
@@ -470,8 +466,9 @@ impl ClientBuilder {
     /// The crate `lockset-operator` and the command `lockset` read the announcements. They add nothing to the cost of
     /// taking and releasing a lock: when one is due, the watchdog looks at the holds and writes one key,
     /// `lockset_client:{id}`, and an entry in the index `lockset_clients`, with four commands behind its renewals. A
-    /// client that uses no lock at that moment writes nothing. Both expire by themselves, and [`Client::shutdown`]
-    /// removes them. If the user has no right to write them, the client stops trying.
+    /// client that uses no lock and has no permit at that moment writes nothing. Permits are not listed: their age is not
+    /// known to operators. Both expire by themselves, and [`Client::shutdown`] removes them. If the user has no right to
+    /// write them, the client stops trying.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {
@@ -647,9 +644,7 @@ impl ClientBuilder {
             security,
         };
         let transport = conn::connect(target, setup, self.opening).await?;
-        let observed = Arc::clone(&locals.observed);
-        let scripts = Arc::new(Scripts::new(transport, clock, observed, self.native));
-        Ok(self.client(id, timing, scripts, locals, announce_every))
+        Ok(self.client(id, timing, clock, transport, locals, announce_every))
     }
 
     /// A client over another transport and clock. `connect` gets the handler of the client's events.
@@ -658,31 +653,32 @@ impl ClientBuilder {
         mut self,
         id: &str,
         clock: Clock,
-        connect: impl FnOnce(Arc<dyn conn::EventHandler>) -> Arc<dyn conn::Transport>,
+        connect: impl FnOnce(Arc<dyn conn::EventHandler>) -> Arc<dyn Transport>,
     ) -> Result<Client> {
         let timing = self.timing()?;
         let locals = self.locals()?;
         let transport = connect(Arc::clone(&locals) as _);
-        let observed = Arc::clone(&locals.observed);
-        let scripts = Arc::new(Scripts::new(transport, clock, observed, self.native));
         // No announcements unless a test wants them, as they have no reader.
         let announce_every = self.announce_every.map(announce::checked);
         let announce_every = announce_every.transpose()?.flatten();
-        Ok(self.client(id, timing, scripts, locals, announce_every))
+        Ok(self.client(id, timing, clock, transport, locals, announce_every))
     }
 
     fn client(
         self,
         id: &str,
         timing: Timing,
-        scripts: Arc<Scripts>,
+        clock: Clock,
+        transport: Arc<dyn Transport>,
         locals: Arc<Locals>,
         announce_every: Option<Duration>,
     ) -> Client {
+        let observed = Arc::clone(&locals.observed);
+        let scripts = Arc::new(Scripts::new(transport, clock, observed, self.native));
         let core = Core::new(id, timing, scripts, locals);
         let options = Options {
             replication: self.replication,
-            ..Options::new()
+            ..Options::default()
         };
         Client {
             announcer: announce_every.map(|every| Announcer::start(&core, every, self.label)),
@@ -711,13 +707,9 @@ impl ClientBuilder {
         if let Some(replication) = self.replication {
             replication.check(self.lease).map_err(unusable)?;
         }
-        if self.connect_timeout.is_zero() {
-            return Err(Error::invalid(
-                "connect",
-                "a connect_timeout of zero cannot work; use at \
-             least some milliseconds",
-            ));
-        }
+        Error::ensure(!self.connect_timeout.is_zero(), "connect", || {
+            "a connect_timeout of zero cannot work; use at least some milliseconds".to_owned()
+        })?;
         let mut timing = Timing {
             token_retention: token_retention(self.token_retention).map_err(unusable)?,
             ..Timing::of_lease(self.lease)

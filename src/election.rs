@@ -23,6 +23,7 @@ use crate::api::options::Backoff;
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
+use crate::engine::hold::core::AtClose;
 use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Looks, Synchronizer};
 use crate::reentrant::{ReentrantGuard, ReentrantLock};
@@ -149,10 +150,7 @@ impl Election {
     /// # Errors
     /// As for [`campaign`](Self::campaign).
     pub async fn try_campaign(&self) -> Result<Option<Leadership>> {
-        const OPERATION: &str = "try_campaign";
-        self.check(OPERATION)?;
-        let elected = self.lock.try_lock().await;
-        self.lead_if(OPERATION, elected).await
+        self.lead_if("try_campaign", self.lock.try_lock()).await
     }
 
     /// Waits until this candidate leads, for at most this long.
@@ -163,18 +161,17 @@ impl Election {
     /// # Errors
     /// As for [`campaign`](Self::campaign).
     pub async fn campaign_for(&self, wait: Duration) -> Result<Option<Leadership>> {
-        const OPERATION: &str = "campaign_for";
-        self.check(OPERATION)?;
-        let elected = self.lock.try_lock_for(wait).await;
-        self.lead_if(OPERATION, elected).await
+        let elected = self.lock.try_lock_for(wait);
+        self.lead_if("campaign_for", elected).await
     }
 
     async fn lead_if(
         &self,
         operation: &'static str,
-        elected: Result<Option<ReentrantGuard>>,
+        elected: impl Future<Output = Result<Option<ReentrantGuard>>>,
     ) -> Result<Option<Leadership>> {
-        match elected.map_err(|error| error.during(operation))? {
+        self.check(operation)?;
+        match elected.await.map_err(|error| error.during(operation))? {
             Some(guard) => self.lead(operation, guard).await,
             None => Ok(None),
         }
@@ -187,8 +184,15 @@ impl Election {
     ) -> Result<Option<Leadership>> {
         // Not renewed before the value is written: this future may never be polled again.
         let renewed = guard.set_lease(guard.lease_until_deadline());
-        let mut leadership = Leadership::new(self, guard);
-        let is_written = leadership.said.say(operation).await?;
+        let leadership = Leadership::new(self, self.site.name(operation)?, guard);
+        let said = Arc::clone(&leadership.said);
+        let elected = Arc::new(Elected(Mutex::new(Some(leadership))));
+        let entry: Weak<Elected> = Arc::downgrade(&elected);
+        let _closed_with = self.site.core().close_with(entry);
+        let is_written = said.say(operation).await?;
+        let Some(mut leadership) = elected.take() else {
+            return Err(self.site.core().closed(operation).of_lock(self.name()));
+        };
         if let Some(guard) = &mut leadership.guard {
             guard.set_lease(renewed);
         }
@@ -336,6 +340,7 @@ impl Observer {
 /// A leader's identity, and the value that it proclaims.
 struct Said {
     site: Synchronizer,
+    name: LockName,
     id: String,
     token: FencingToken,
     kept: Duration,
@@ -346,7 +351,7 @@ struct Said {
 impl Said {
     /// Writes the last value, unless a later one is there. Returns `false` if the leadership is lost.
     async fn say(&self, operation: &'static str) -> Result<bool> {
-        let name = self.site.name(operation)?;
+        let name = &self.name;
         let (version, value) = self.value.lock().clone();
         let keys = [name.key(), &*name.leader_key()];
         let call = Call::new(&catalog::LEADER_PROCLAIM, name.key(), &keys)
@@ -357,15 +362,32 @@ impl Said {
             .arg(millis(self.kept))
             .arg(name.leader_channel())
             .arg(self.site.publish());
-        self.site.ask(operation, &call, flag).await
+        self.site.ask(operation, &call, Answer::flag).await
     }
 
-    fn resignation(&self, name: &LockName) -> Call {
+    fn resignation(&self) -> Call {
+        let name = &self.name;
         Call::new(&catalog::LEADER_RESIGN, name.key(), &[&*name.leader_key()])
             .arg(&*self.id)
             .arg(self.token.get())
             .arg(name.leader_channel())
             .arg(self.site.publish())
+    }
+}
+
+/// A leader whose first value is on its way. The candidate may never be polled again.
+struct Elected(Mutex<Option<Leadership>>);
+
+impl Elected {
+    fn take(&self) -> Option<Leadership> {
+        self.0.lock().take()
+    }
+}
+
+impl AtClose for Elected {
+    /// Resigns.
+    fn close(self: Arc<Self>) {
+        drop(self.take());
     }
 }
 
@@ -419,9 +441,10 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    fn new(election: &Election, guard: ReentrantGuard) -> Self {
+    fn new(election: &Election, name: &LockName, guard: ReentrantGuard) -> Self {
         let said = Arc::new(Said {
             site: election.site.clone(),
+            name: name.clone(),
             id: guard.holder_id().to_owned(),
             token: guard.fencing_token().expect("a fenced grant has a token"),
             kept: election.lease.saturating_mul(LEASES_KEPT),
@@ -540,13 +563,9 @@ impl Leadership {
         self.gone = None;
         let said = Arc::clone(&self.said);
         // Before the release: the lock may be handed off to a candidate of this client with the same holder id.
-        if let Ok(name) = said.site.name("resign")
-            && said
-                .site
-                .ask("resign", &said.resignation(name), flag)
-                .await
-                .is_err()
-        {
+        let resignation = said.resignation();
+        let asked = said.site.ask("resign", &resignation, Answer::flag);
+        if asked.await.is_err() {
             self.resign_later();
         }
         let Some(guard) = self.guard.take() else {
@@ -558,9 +577,7 @@ impl Leadership {
 
     fn resign_later(&self) {
         let (said, core) = (&self.said, self.said.site.core());
-        if let Ok(name) = said.site.name("resign") {
-            core.undo_later(said.resignation(name), Lane::Command, said.kept, None);
-        }
+        core.undo_later(said.resignation(), Lane::Command, said.kept, None);
     }
 
     fn guard(&self) -> &ReentrantGuard {
@@ -581,14 +598,13 @@ impl Drop for Leadership {
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Leadership");
-        if let Some(guard) = &self.guard {
-            shown.field("name", &guard.name());
-            shown.field("remaining", &guard.remaining());
-            shown.field("is_lost", &guard.is_lost());
-        }
-        shown.field("id", &self.id()).field("token", &self.token());
-        shown.finish()
+        f.debug_struct("Leadership")
+            .field("name", &self.name())
+            .field("remaining", &self.remaining())
+            .field("is_lost", &self.is_lost())
+            .field("id", &self.id())
+            .field("token", &self.token())
+            .finish()
     }
 }
 
@@ -599,10 +615,6 @@ fn check_value(site: &Synchronizer, operation: &'static str, value: &str) -> Res
     let bytes = value.len();
     let message = format!("a value of {bytes} bytes is too long; use at most {VALUE_BYTES_MAX}");
     Err(site.invalid(operation, message))
-}
-
-fn flag(answer: &Answer) -> Result<bool> {
-    reply::flag(&answer.value)
 }
 
 #[cfg(test)]

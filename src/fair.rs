@@ -145,37 +145,24 @@ impl Protocol for FairProtocol {
     }
 
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call {
-        let name = holder.name;
-        let [queue, timeouts, alive] = queue_keys(name);
-        let mut keys = vec![&**name.key(), &queue, &timeouts, &alive];
-        let token = name.token_key();
-        if terms.tokens > 0 {
-            keys.push(&token);
-        }
-        let call = Call::new(&catalog::FAIR_ACQUIRE, name.key(), &keys)
+        let is_fenced = terms.tokens > 0;
+        call_on_queue(&catalog::FAIR_ACQUIRE, holder.name, is_fenced)
             .arg(holder.id)
             .arg(millis(terms.lease))
             .arg(terms.tokens)
             .arg(terms.heartbeat.map_or(0, millis))
             .arg(on_turn(terms))
-            .arg(name.lock_channel())
-            .arg(terms.publish);
-        match terms.tokens {
-            0 => call,
-            _ => call.arg(holder.token_retention),
-        }
+            .arg(holder.name.lock_channel())
+            .arg(terms.publish)
+            .arg(is_fenced.then_some(holder.token_retention))
     }
 
     fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
-        let call = call_on_queue(&catalog::FAIR_RELEASE, holder.name, holder.fenced)
+        call_on_queue(&catalog::FAIR_RELEASE, holder.name, holder.fenced)
             .arg(holder.id)
             .arg(holder.name.lock_channel())
-            .arg(publish);
-        if holder.fenced {
-            call.arg(holder.token_retention)
-        } else {
-            call
-        }
+            .arg(publish)
+            .arg(holder.fenced.then_some(holder.token_retention))
     }
 
     fn release_places(&self, holder: &HolderRef<'_>, publish: &str, places: &[HolderId]) -> Call {
@@ -189,28 +176,17 @@ impl Protocol for FairProtocol {
         places.iter().fold(call, |call, place| call.arg(&**place))
     }
 
-    fn force(&self, name: &LockName, forced: &Forced) -> Call {
-        force_call(name, forced.fenced, forced.publish, forced.token_retention)
-    }
-
-    fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
-        force_call(holder.name, holder.fenced, publish, holder.token_retention).arg(holder.id)
-    }
-
-    fn keep(
-        &self,
-        holder: &HolderRef<'_>,
-        kept_as: &str,
-        remaining: Duration,
-        publish: &str,
-    ) -> Call {
-        let (name, key) = (holder.name, holder.name.key());
-        Call::new(&catalog::KEEP, key, &[key, &name.fair_queue_key()])
-            .arg(holder.id)
-            .arg(kept_as)
-            .arg(millis(remaining))
+    fn force(&self, name: &LockName, forced: &Forced<'_>) -> Call {
+        call_on_queue(&catalog::FAIR_FORCE_UNLOCK, name, forced.fenced)
             .arg(name.lock_channel())
-            .arg(publish)
+            .arg(forced.publish)
+            .arg(forced.token_retention)
+            .arg(forced.holder)
+    }
+
+    fn keep_call(&self, name: &LockName) -> Call {
+        let (key, queue) = (name.key(), name.fair_queue_key());
+        Call::new(&catalog::KEEP, key, &[key, &queue])
     }
 
     fn acquire_as_member<'a>(
@@ -272,15 +248,6 @@ fn queue_keys(name: &LockName) -> [String; 3] {
         name.fair_timeouts_key(),
         name.fair_alive_key(),
     ]
-}
-
-/// Makes the call that frees the lock. It names the key of the tokens only if the lock is fenced, because the user may
-/// have no right to that key.
-fn force_call(name: &LockName, fenced: bool, publish: &str, retention: u64) -> Call {
-    call_on_queue(&catalog::FAIR_FORCE_UNLOCK, name, fenced)
-        .arg(name.lock_channel())
-        .arg(publish)
-        .arg(retention)
 }
 
 fn call_on_queue(script: &'static Script, name: &LockName, fenced: bool) -> Call {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::api::error::Result;
 use crate::client::Client;
 use crate::engine::clock::Tick;
-use crate::engine::keys::{LockName, NAME_BYTES_MAX};
+use crate::engine::keys::NAME_BYTES_MAX;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::{Answer, Call, catalog, millis, reply};
 
@@ -73,13 +73,6 @@ struct Seen {
     opened: String,
 }
 
-impl Seen {
-    /// The server forgets this call after a while, which is no opening.
-    fn was_opened_since(&self, before: &Self) -> bool {
-        !self.opened.is_empty() && self.opened != before.opened
-    }
-}
-
 impl Latch {
     /// Closes the latch until it has been counted down `count` times. `false`: it was closed already, and stays as it
     /// is. One round trip.
@@ -104,7 +97,7 @@ impl Latch {
             .arg(millis(self.site.call_kept()))
             .arg(name.latch_channel())
             .arg(self.site.publish());
-        self.site.ask("init", &call, flag).await
+        self.site.ask("init", &call, Answer::flag).await
     }
 
     /// Counts down by one. The last count-down opens the latch. An open latch stays as it is. One round trip.
@@ -116,13 +109,7 @@ impl Latch {
     /// # Errors
     /// As for [`init`](Self::init).
     pub async fn count_down(&self) -> Result<()> {
-        let name = self.site.name("count_down")?;
-        let call = self.site.new_call();
-        let done = name.latch_call_key(&call);
-        let kept = self.site.call_kept();
-        self.arrive("count_down", (name, &call), &done, kept)
-            .await?;
-        Ok(())
+        self.arrive("count_down", None).await.map(drop)
     }
 
     /// Counts down by one, once for this `id`: `false` if the id has counted before, or if the latch is open. One round
@@ -146,26 +133,24 @@ impl Latch {
             let message = format!("an id has 1 to {NAME_BYTES_MAX} bytes, not {bytes}");
             return Err(self.site.invalid(OPERATION, message));
         }
-        let name = self.site.name(OPERATION)?;
-        let (call, done) = (self.site.new_call(), name.latch_done_key(id));
-        self.arrive(OPERATION, (name, &call), &done, ID_KEPT).await
+        self.arrive(OPERATION, Some(id)).await
     }
 
-    async fn arrive(
-        &self,
-        operation: &'static str,
-        (name, call): (&LockName, &str),
-        done: &str,
-        kept: Duration,
-    ) -> Result<bool> {
-        let keys = [name.key(), done, &name.latch_opened_key()];
+    /// Counts down by one, once for this id. Without one, the call counts under an id of its own.
+    async fn arrive(&self, operation: &'static str, id: Option<&str>) -> Result<bool> {
+        let (name, call) = (self.site.name(operation)?, self.site.new_call());
+        let (done, kept) = match id {
+            Some(id) => (name.latch_done_key(id), ID_KEPT),
+            None => (name.latch_call_key(&call), self.site.call_kept()),
+        };
+        let keys = [name.key(), &*done, &*name.latch_opened_key()];
         let call = Call::new(&catalog::LATCH_COUNT_DOWN, name.key(), &keys)
-            .arg(call)
+            .arg(&*call)
             .arg(millis(kept))
             .arg(millis(self.site.call_kept()))
             .arg(name.latch_channel())
             .arg(self.site.publish());
-        self.site.ask(operation, &call, flag).await
+        self.site.ask(operation, &call, Answer::flag).await
     }
 
     /// Returns how many count-downs are left; 0: the latch is open. One round trip.
@@ -237,8 +222,10 @@ impl Latch {
         }
         let channel = self.site.name(operation)?.latch_channel();
         let ask = || async {
-            let seen = self.look(operation, deadline).await?;
-            Ok((seen.left == 0 || seen.was_opened_since(before)).then_some(()))
+            let Seen { left, opened } = self.look(operation, deadline).await?;
+            // The server forgets the call that opened it after a while, which is no opening.
+            let was_opened = !opened.is_empty() && opened != before.opened;
+            Ok((left == 0 || was_opened).then_some(()))
         };
         let opened = self.site.wait(operation, &channel, deadline, ask).await?;
         Ok(opened.is_some())
@@ -255,10 +242,7 @@ impl Latch {
     pub async fn arrive_and_wait(&self) -> Result<()> {
         const OPERATION: &str = "arrive_and_wait";
         let before = self.look(OPERATION, Tick::NEVER).await?;
-        let name = self.site.name(OPERATION)?;
-        let call = self.site.new_call();
-        let (done, kept) = (name.latch_call_key(&call), self.site.call_kept());
-        self.arrive(OPERATION, (name, &call), &done, kept).await?;
+        self.arrive(OPERATION, None).await?;
         self.opens_after(OPERATION, &before, Tick::NEVER).await?;
         Ok(())
     }
@@ -279,14 +263,8 @@ impl Latch {
             .arg(millis(self.site.call_kept()))
             .arg(name.latch_channel())
             .arg(self.site.publish());
-        // A repeat finds the latch open if an earlier attempt without an answer has opened it.
-        let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
-        self.site.ask("delete", &call, read).await
+        self.site.ask("delete", &call, Answer::is_done).await
     }
-}
-
-fn flag(answer: &Answer) -> Result<bool> {
-    reply::flag(&answer.value)
 }
 
 #[cfg(test)]

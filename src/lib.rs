@@ -85,7 +85,7 @@
 //! |---|---|
 //! | `macros` | the attribute `#[locked]` |
 //! | `metrics` | counters, gauges and histograms through the facade `metrics` |
-//! | `serde` | [`FencingToken`] is serialized as a number |
+//! | `serde` | `ClientConfig`, settings in a file; [`FencingToken`] as a number, [`LockKind`] as its name |
 //! | `tls` | connections over TLS: `rediss://` |
 //! | `tracing` | spans and events through `tracing` |
 //!

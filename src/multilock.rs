@@ -259,7 +259,7 @@ impl MultiLock {
         check_twins(&members, NEW)?;
         Ok(Self(Several {
             members: members.into(),
-            options: Options::new(),
+            options: Options::default(),
         }))
     }
 
@@ -338,10 +338,7 @@ impl MultiLock {
     }
 
     pub(crate) async fn refused(&self) -> Busy {
-        let core = self.0.members[0].core();
-        let answer = core.clock.within(core.timing.reply, self.busy()).await;
-        let busy = answer.and_then(|answer| answer.ok().flatten());
-        busy.unwrap_or_else(|| Busy::new(self.name()))
+        self.0.members[0].busy_in_time(self.busy()).await
     }
 
     async fn acquire(
@@ -349,21 +346,14 @@ impl MultiLock {
         operation: &'static str,
         wait: WaitLimit,
     ) -> Result<Option<MultiGuard>> {
-        if has_twins(&self.0.members) {
+        if twins(&self.0.members).next().is_some() {
             Box::pin(check_connected(&self.0.members, operation)).await?;
         }
         let mut requests = self.requests(operation)?;
         acquire::prepare_several(&mut requests);
         let core = self.0.members[0].core();
-        let began = core.clock.now();
-        let lock_call = LockCall {
-            core,
-            kind: KIND,
-            name: self.name(),
-            options: &self.0.options,
-            began,
-        };
-        let call = pin!(acquire::several(&requests, wait, began));
+        let lock_call = LockCall::begin(core, KIND, self.name(), &self.0.options);
+        let call = pin!(acquire::several(&requests, wait, lock_call.began));
         let most = || self.0.members.iter().map(Handle::waiters).max();
         let waiters = || most().unwrap_or_default();
         // It waits for one member at a time.
@@ -408,14 +398,6 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::invalid(NEW, message)
 }
 
-/// Whether some members have one name and database, but addresses that differ. They may be one lock, because two clients
-/// can reach one server by two addresses. A multi-lock of such members would wait for itself.
-///
-/// A client knows the process of a server once it has connected. `members` are in the order of their keys.
-fn has_twins(members: &[Handle]) -> bool {
-    twins(members).next().is_some()
-}
-
 /// Checks that no two members are one lock, as far as the clients know their servers.
 fn check_twins(members: &[Handle], operation: &'static str) -> Result<()> {
     for [one, other] in twins(members) {
@@ -447,6 +429,10 @@ async fn check_connected(members: &[Handle], operation: &'static str) -> Result<
     check_twins(members, operation)
 }
 
+/// Pairs of members with one name and database, but addresses that differ. They may be one lock, because two clients can
+/// reach one server by two addresses. A multi-lock of such members would wait for itself.
+///
+/// A client knows the process of a server once it has connected. `members` are in the order of their keys.
 fn twins(members: &[Handle]) -> impl Iterator<Item = [&Handle; 2]> {
     let each = members.iter().enumerate();
     each.flat_map(move |(at, one)| {

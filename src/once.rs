@@ -167,36 +167,38 @@ impl Once {
         F: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        let claim = match self.ask("run").await? {
+        let mut claim = match self.ask("run").await? {
             Ok(claim) => claim,
             Err(remaining) => return Ok(OnceRun::Duplicate { remaining }),
         };
-        let mut pending = Pending {
-            claim: Some(claim),
-            is_kept: self.keeps_on_error,
-        };
-        let done = work.await;
-        match (done, pending.claim.take()) {
-            (Ok(value), _) => Ok(OnceRun::Ran(value)),
-            (Err(error), Some(claim)) if !self.keeps_on_error => {
-                // The work's error is the one to return. If the undo cannot be sent, it continues in the background.
-                let _ = claim.undo().await;
+        claim.stands = self.keeps_on_error;
+        match work.await {
+            Ok(value) => {
+                claim.stands = true;
+                Ok(OnceRun::Ran(value))
+            }
+            Err(error) => {
+                if !self.keeps_on_error {
+                    // The work's error is the one to return. If the undo cannot be sent, it continues in the background.
+                    let _ = claim.undo().await;
+                }
                 Err(error)
             }
-            (Err(error), _) => Err(error),
         }
     }
 
     /// Asks for the key: a claim, or how long another caller's claim still stands.
     async fn ask(&self, operation: &'static str) -> Result<Result<Claim, Duration>> {
-        if !(LEASE_MIN..=LEASE_MAX).contains(&self.window) {
-            let window = self.window;
-            let message =
-                format!("a window of {window:?} cannot work; use {LEASE_MIN:?} to a year");
-            return Err(Error::invalid(operation, message).of_lock(self.key()));
-        }
+        let window = self.window;
+        let checked = Error::ensure((LEASE_MIN..=LEASE_MAX).contains(&window), operation, || {
+            format!("a window of {window:?} cannot work; use {LEASE_MIN:?} to a year")
+        });
+        checked.map_err(|error| error.of_lock(self.key()))?;
         let asked = self.lock.try_or_remaining(operation).await?;
-        Ok(asked.map(|guard| Claim(Some(guard))))
+        Ok(asked.map(|guard| Claim {
+            guard: Some(guard),
+            stands: true,
+        }))
     }
 }
 
@@ -232,7 +234,11 @@ impl<T> OnceRun<T> {
 }
 
 /// A key that was claimed for a window; from [`Once::claim`]. Dropping it changes nothing.
-pub struct Claim(Option<ReentrantGuard>);
+pub struct Claim {
+    guard: Option<ReentrantGuard>,
+    /// Whether it stands if it is dropped.
+    stands: bool,
+}
 
 impl Claim {
     /// The key, as it was given to the client.
@@ -257,7 +263,7 @@ impl Claim {
     /// As for [`ReentrantGuard::release`], but a claim that is no longer held is no error, unless the client was [shut
     /// down](crate::Client::shutdown) in the meantime: then the key stays claimed for its window.
     pub async fn undo(mut self) -> Result<()> {
-        let Some(guard) = self.0.take() else {
+        let Some(guard) = self.guard.take() else {
             return Ok(());
         };
         let loss = guard.loss();
@@ -272,42 +278,27 @@ impl Claim {
 
     fn guard(&self) -> &ReentrantGuard {
         // Only methods that consume the claim take it out.
-        self.0.as_ref().expect("a claim has its hold")
+        self.guard.as_ref().expect("a claim has its hold")
     }
 }
 
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Claim");
-        if let Some(guard) = &self.0 {
-            shown.field("key", &guard.name());
-            shown.field("remaining", &guard.remaining());
-        }
-        shown.finish()
+        f.debug_struct("Claim")
+            .field("key", &self.key())
+            .field("remaining", &self.remaining())
+            .finish()
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Some(guard) = self.0.take() {
+        // A dropped guard releases in the background.
+        if let Some(guard) = self.guard.take()
+            && self.stands
+        {
             guard.forget();
         }
-    }
-}
-
-/// A claim whose work is under way; undone when dropped, unless it is kept.
-struct Pending {
-    claim: Option<Claim>,
-    is_kept: bool,
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let Some(mut claim) = self.claim.take().filter(|_| !self.is_kept) else {
-            return;
-        };
-        // Its drop releases in the background.
-        drop(claim.0.take());
     }
 }
 

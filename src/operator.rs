@@ -18,7 +18,6 @@ pub use crate::conn::{Channels, value::text};
 use crate::conn::{Fault, Lane};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::facts::leave;
-use crate::engine::hold::protocol::HolderRef;
 pub use crate::engine::keys::{LockName, within_braces};
 use crate::fair::FairLock;
 pub use crate::observe::announce::{Entry, INDEX_KEY, Record, key_of};
@@ -169,7 +168,7 @@ impl Holds<'_> {
     /// As for calls that acquire a lock.
     pub async fn holders(&self, operation: &'static str) -> Result<Vec<String>> {
         let holds = self.0.inspect(operation).await?.into_iter();
-        let in_mode = holds.filter(|hold| hold.mode == self.0.mode());
+        let in_mode = holds.filter(|hold| hold.mode == self.0.mode);
         Ok(in_mode.map(|hold| Holder::from(hold).id).collect())
     }
 
@@ -184,21 +183,11 @@ impl Holds<'_> {
     /// # Errors
     /// As for calls that acquire a lock.
     pub async fn end(&self, operation: &'static str, holder: &str) -> Result<bool> {
-        let core = self.0.core();
-        let publish = core.channels().publish();
-        let call = |name: &LockName| {
-            let holder = HolderRef {
-                name,
-                // The field of a writer has this suffix.
-                id: holder.strip_suffix(":write").unwrap_or(holder),
-                fenced: self.0.options.fenced,
-                token_retention: core.timing.token_retention,
-            };
-            self.0.protocol().evict(&holder, publish)
-        };
-        // A repeat finds nothing if an earlier attempt without an answer has taken the hold away.
-        let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
-        self.0.query(operation, call, read).await
+        // The field of a writer has this suffix.
+        let holder = holder.strip_suffix(":write").unwrap_or(holder);
+        let forced = self.0.forced(Some(holder));
+        let call = |name: &LockName| self.0.protocol.force(name, &forced);
+        self.0.query(operation, call, Answer::is_done).await
     }
 
     /// Runs `purge_token.lua` about the counter of this lock. `read` gets its status, and whether an earlier attempt
@@ -213,18 +202,16 @@ impl Holds<'_> {
         read: impl FnOnce(i64, bool) -> Option<T>,
     ) -> Result<T> {
         let call = |name: &LockName| {
-            let keys: Vec<String> = [name.token_key()]
-                .into_iter()
-                .chain(name.keys_in_use())
-                .collect();
-            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let (token, others) = (name.token_key(), name.keys_in_use());
+            let others = others.iter().map(String::as_str);
+            let keys: Vec<&str> = [&*token].into_iter().chain(others).collect();
             Call::new(&catalog::PURGE_TOKEN, name.key(), &keys)
                 .arg(arguments)
                 .arg(name.lock_channel())
                 .arg(name.rw_channel())
         };
         let read = |answer: &Answer| {
-            let status = reply::int(Some(&answer.value))?;
+            let status = reply::int(&answer.value)?;
             read(status, answer.repeated).ok_or_else(|| reply::unreadable(&answer.value))
         };
         self.0.query(operation, call, read).await

@@ -4,16 +4,15 @@
 //! in the background when its caller is gone, and returns what it gets.
 
 use std::fmt;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
-
-use futures_util::FutureExt;
-use tokio::sync::oneshot;
 
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
+use crate::engine::hold::core::AtClose;
 use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::{Answer, Call, Script, catalog, millis, reply};
@@ -148,16 +147,9 @@ impl PlainSemaphore {
         deadline: Tick,
     ) -> Result<Option<PlainPermits>> {
         self.check(operation)?;
-        let core = self.site.core();
-        let (sender, receiver) = oneshot::channel();
         let this = self.clone();
-        let work = async move {
-            let attempt = this.attempt_now(operation, deadline).await;
-            drop(sender.send(attempt));
-        };
-        core.watchdog.drive(work.boxed());
-        let gone = || core.closed(operation).of_lock(self.name());
-        receiver.await.map_err(|_| gone())?
+        let attempt = async move { this.attempt_now(operation, deadline).await };
+        self.site.finish(operation, attempt).await?
     }
 
     async fn attempt_now(
@@ -180,9 +172,11 @@ impl PlainSemaphore {
             .arg(millis(HOLDS_KEPT))
             .arg(name.semaphore_channel())
             .arg(self.site.publish());
-        let asked = self.site.ask_until(operation, &call, deadline, flag);
+        let asked = self
+            .site
+            .ask_until(operation, &call, deadline, Answer::flag);
         match asked.await {
-            Ok(true) => Ok(Some(PlainPermits(Some(held)))),
+            Ok(true) => Ok(Some(PlainPermits(Some(Arc::new(held))))),
             Ok(false) => Ok(None),
             Err(error) => {
                 // The server may have granted it.
@@ -261,7 +255,7 @@ impl PlainSemaphore {
             .arg(millis(self.site.call_kept()))
             .arg(name.semaphore_channel())
             .arg(self.site.publish());
-        self.site.ask(operation, &call, flag).await
+        self.site.ask(operation, &call, Answer::flag).await
     }
 
     /// Returns how many permits are available; 0 also if there is no such semaphore. One round trip.
@@ -274,7 +268,7 @@ impl PlainSemaphore {
     pub async fn available(&self) -> Result<u32> {
         let name = self.site.name("available")?;
         let call = Call::new(&catalog::PLAIN_AVAILABLE, name.key(), &[name.key()]);
-        let read = |answer: &Answer| reply::count(&answer.value);
+        let read = |answer: &Answer| reply::int(&answer.value);
         let available = self.site.ask("available", &call, read).await?;
         Ok(u32::try_from(available.max(0)).unwrap_or(u32::MAX))
     }
@@ -306,13 +300,19 @@ impl Held {
     }
 }
 
+impl AtClose for Held {
+    fn close(self: Arc<Self>) {
+        self.release_later();
+    }
+}
+
 /// Permits of a [`PlainSemaphore`]; dropping the guard returns them in the background.
 ///
 /// They have no lease. **A program that ends right after the drop, or is killed, takes them with it**: end with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown) after the last guard was dropped.
 #[must_use = "if unused the permits are given back at once"]
 #[clippy::has_significant_drop]
-pub struct PlainPermits(Option<Held>);
+pub struct PlainPermits(Option<Arc<Held>>);
 
 impl PlainPermits {
     /// The name of the semaphore, as it was given to the client.
@@ -338,12 +338,14 @@ impl PlainPermits {
     ///   were held for more than 30 days. Nothing was added.
     /// * otherwise as for [`acquire`](PlainSemaphore::acquire): they are returned in the background.
     pub async fn release(mut self) -> Result<()> {
-        let held = self.held();
+        let held = Arc::clone(self.held());
+        // This future may never be polled again.
+        let entry: Weak<Held> = Arc::downgrade(&held);
+        let _closed_with = held.site.core().close_with(entry);
         let Some(call) = held.release() else {
             return Ok(());
         };
-        let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
-        let is_known = held.site.ask("release", &call, read).await?;
+        let is_known = held.site.ask("release", &call, Answer::is_done).await?;
         let name = held.site.given_name().to_owned();
         self.0 = None;
         if is_known {
@@ -358,7 +360,7 @@ impl PlainPermits {
         self.0 = None;
     }
 
-    fn held(&self) -> &Held {
+    fn held(&self) -> &Arc<Held> {
         // Only methods that consume the guard take it out.
         self.0.as_ref().expect("a guard has its permits")
     }
@@ -381,10 +383,6 @@ impl fmt::Debug for PlainPermits {
         }
         shown.finish()
     }
-}
-
-fn flag(answer: &Answer) -> Result<bool> {
-    reply::flag(&answer.value)
 }
 
 #[cfg(test)]

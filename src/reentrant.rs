@@ -74,12 +74,6 @@ impl ReentrantLock {
     }
 }
 
-fn force_call(name: &LockName, publish: &str) -> Call {
-    Call::new(&catalog::REENTRANT_FORCE_UNLOCK, name.key(), &[name.key()])
-        .arg(name.lock_channel())
-        .arg(publish)
-}
-
 /// One hold on a [`ReentrantLock`]; dropping it releases in the background.
 ///
 /// The release of a dropped guard is sent at once and costs the caller nothing; a later attempt of this client goes
@@ -138,14 +132,10 @@ impl Protocol for ReentrantProtocol {
             0 => Call::new(script, key, &[key]),
             _ => Call::new(script, key, &[key, &holder.name.token_key()]),
         };
-        let call = call
-            .arg(holder.id)
+        call.arg(holder.id)
             .arg(millis(terms.lease))
-            .arg(terms.tokens);
-        match terms.tokens {
-            0 => call,
-            _ => call.arg(holder.token_retention),
-        }
+            .arg(terms.tokens)
+            .arg((terms.tokens > 0).then_some(holder.token_retention))
     }
 
     fn acquire_plain(&self, holder: &HolderRef<'_>, lease: Duration) -> Option<Restore> {
@@ -164,28 +154,11 @@ impl Protocol for ReentrantProtocol {
             .arg(publish)
     }
 
-    fn force(&self, name: &LockName, forced: &Forced) -> Call {
-        force_call(name, forced.publish)
-    }
-
-    fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
-        force_call(holder.name, publish).arg(holder.id)
-    }
-
-    fn keep(
-        &self,
-        holder: &HolderRef<'_>,
-        kept_as: &str,
-        remaining: Duration,
-        publish: &str,
-    ) -> Call {
-        let key = holder.name.key();
-        Call::new(&catalog::KEEP, key, &[key])
-            .arg(holder.id)
-            .arg(kept_as)
-            .arg(millis(remaining))
-            .arg(holder.name.lock_channel())
-            .arg(publish)
+    fn force(&self, name: &LockName, forced: &Forced<'_>) -> Call {
+        Call::new(&catalog::REENTRANT_FORCE_UNLOCK, name.key(), &[name.key()])
+            .arg(name.lock_channel())
+            .arg(forced.publish)
+            .arg(forced.holder)
     }
 
     fn acquire_as_member<'a>(
@@ -203,10 +176,6 @@ impl Protocol for ReentrantProtocol {
 
     fn release_as_member<'a>(&self, holder: &HolderRef<'a>) -> Part<'a> {
         Part::release("plain", holder, holder.name.lock_channel())
-    }
-
-    fn channel(&self, name: &LockName, _holder: &str) -> String {
-        name.lock_channel()
     }
 }
 

@@ -355,19 +355,14 @@ impl Protocol for RwProtocol {
             Mode::Shared => &catalog::READ_ACQUIRE,
             Mode::Exclusive => &catalog::WRITE_ACQUIRE,
         };
-        let call = Call::new(script, name.key(), &keys)
+        let waited = (terms.mode == Mode::Shared).then(|| millis(terms.waited));
+        Call::new(script, name.key(), &keys)
             .arg(holder.id)
             .arg(millis(terms.lease))
             .arg(terms.tokens)
-            .arg(terms.heartbeat.map_or(0, millis));
-        let call = match terms.mode {
-            Mode::Shared => call.arg(millis(terms.waited)),
-            Mode::Exclusive => call,
-        };
-        match terms.tokens {
-            0 => call,
-            _ => call.arg(holder.token_retention),
-        }
+            .arg(terms.heartbeat.map_or(0, millis))
+            .arg(waited)
+            .arg((terms.tokens > 0).then_some(holder.token_retention))
     }
 
     fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
@@ -389,44 +384,26 @@ impl Protocol for RwProtocol {
             .arg(publish)
     }
 
-    fn force(&self, name: &LockName, forced: &Forced) -> Call {
-        let side = match forced.mode {
-            Mode::Shared => "read",
-            Mode::Exclusive => "write",
+    fn force(&self, name: &LockName, forced: &Forced<'_>) -> Call {
+        let waiting = forced.holder.map(|_| name.rw_waiting_key());
+        let keys: Vec<&str> = [&**name.key()]
+            .into_iter()
+            .chain(waiting.as_deref())
+            .collect();
+        let side = match (forced.holder, forced.mode) {
+            (Some(_), _) => "both",
+            (None, Mode::Shared) => "read",
+            (None, Mode::Exclusive) => "write",
         };
-        Call::new(&catalog::RW_FORCE_UNLOCK, name.key(), &[name.key()])
+        Call::new(&catalog::RW_FORCE_UNLOCK, name.key(), &keys)
             .arg(side)
             .arg(name.rw_channel())
             .arg(forced.publish)
+            .arg(forced.holder)
     }
 
-    fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
-        let (name, key) = (holder.name, holder.name.key());
-        Call::new(
-            &catalog::RW_FORCE_UNLOCK,
-            key,
-            &[key, &name.rw_waiting_key()],
-        )
-        .arg("both")
-        .arg(name.rw_channel())
-        .arg(publish)
-        .arg(holder.id)
-    }
-
-    fn keep(
-        &self,
-        holder: &HolderRef<'_>,
-        kept_as: &str,
-        remaining: Duration,
-        publish: &str,
-    ) -> Call {
-        let key = holder.name.key();
-        Call::new(&catalog::RW_KEEP, key, &[key])
-            .arg(holder.id)
-            .arg(kept_as)
-            .arg(millis(remaining))
-            .arg(holder.name.rw_channel())
-            .arg(publish)
+    fn keep_call(&self, name: &LockName) -> Call {
+        Call::new(&catalog::RW_KEEP, name.key(), &[name.key()])
     }
 
     fn acquire_as_member<'a>(
@@ -459,7 +436,7 @@ impl Protocol for RwProtocol {
         &catalog::RW_RENEW
     }
 
-    fn channel(&self, name: &LockName, _holder: &str) -> String {
+    fn releases(&self, name: &LockName) -> String {
         name.rw_channel()
     }
 

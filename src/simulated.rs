@@ -12,36 +12,19 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use crate::api::error::Result;
 use crate::client::{Client, ClientBuilder};
-use crate::conn::{
-    self, Channels, EventHandler, Fault, LinkState, Process, Recipient, Transport, sent,
-};
-pub use crate::conn::{ReadWrite, SimulatedNetwork as Network, Stream};
+use crate::conn::{self, Fault, LinkState, Process, Recipient, Transport, sent};
+pub use crate::conn::{EventHandler, Lane, ReadWrite, SimulatedNetwork as Network, Stream};
 use crate::engine::clock::{Clock, Tick};
 use crate::script::catalog;
-
-/// Which of a client's connections a command takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lane {
-    /// Commands of callers, and their undoing.
-    Command,
-    /// Renewals.
-    Renewal,
-    /// Subscriptions, and commands that must come after them.
-    Push,
-    /// Waits for replicas.
-    Confirm,
-}
 
 /// The reason for missing replies.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// The server refused the connection with an error.
-    Declined(RedisError),
     /// Not sent.
     Unsent(String),
     /// Sent, perhaps executed, not answered.
@@ -58,62 +41,23 @@ pub type Run = (Arc<str>, Instant);
 /// The internal `Transport`, method by method.
 pub trait Connections: Debug + Send + Sync + 'static {
     /// Sends commands right behind each other over one connection.
-    fn send<'a>(
-        &'a self,
-        lane: Lane,
-        route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> Replies<'a>;
-
-    /// Whether nothing sent before on this lane can arrive late.
-    fn earlier_commands_settled(&self, lane: Lane, route: &str) -> bool;
-
-    /// Keys with equal slots may be named in one script.
-    fn slot(&self, route: &str) -> u16;
-
-    /// Keys with equal servers are served by one server.
-    fn server(&self, route: &str) -> u64;
+    fn send<'a>(&'a self, lane: Lane, commands: &'a [&'a Cmd], limit: Duration) -> Replies<'a>;
 
     /// Where the server is.
     fn address(&self) -> &str;
 
     /// When the server last replied on the current connection of a lane.
-    fn last_reply_at(&self, lane: Lane, route: &str) -> Option<Instant>;
+    fn last_reply_at(&self, lane: Lane) -> Option<Instant>;
 
     /// The run of the server that replied on a lane.
-    fn run(&self, lane: Lane, route: &str) -> Option<Run>;
-
-    /// Whether channels belong to slots.
-    fn has_sharded_channels(&self) -> bool;
-
-    /// Whether it is one server for good.
-    fn is_single_server(&self) -> bool;
+    fn run(&self, lane: Lane) -> Option<Run>;
 
     /// Starts a task of the client.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
 /// Reports events to a client that it did not ask for.
-#[derive(Clone, Debug)]
-pub struct Events(Arc<dyn EventHandler>);
-
-impl Events {
-    /// A message on a channel.
-    pub fn message(&self, channel: &[u8], message: &[u8]) {
-        self.0.message(channel, message);
-    }
-
-    /// Messages may have been missed, and every subscription is gone.
-    pub fn gap(&self) {
-        self.0.gap();
-    }
-
-    /// Another server answers for some keys now.
-    pub fn moved(&self) {
-        self.0.moved();
-    }
-}
+pub type Events = Arc<dyn EventHandler>;
 
 /// A client with this id and these settings, on tokio's clock. The URL of the builder is not used.
 ///
@@ -126,7 +70,7 @@ pub fn client(
 ) -> Result<Client> {
     let clock = Clock::of_runtime();
     builder.build_over(id, clock, |events| {
-        let connections = connect(Events(events));
+        let connections = connect(events);
         Arc::new(Simulated { clock, connections })
     })
 }
@@ -162,21 +106,9 @@ struct Simulated {
     connections: Arc<dyn Connections>,
 }
 
-impl From<conn::Lane> for Lane {
-    fn from(lane: conn::Lane) -> Self {
-        match lane {
-            conn::Lane::Command => Self::Command,
-            conn::Lane::Renewal => Self::Renewal,
-            conn::Lane::Push => Self::Push,
-            conn::Lane::Confirm => Self::Confirm,
-        }
-    }
-}
-
 impl From<Failure> for Fault {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Declined(error) => Self::Declined(error),
             Failure::Unsent(why) => Self::Unsent(why.into()),
             Failure::Unknown(why) => Self::Unknown(why.into()),
         }
@@ -186,14 +118,14 @@ impl From<Failure> for Fault {
 impl Transport for Simulated {
     fn exchange<'a>(
         &'a self,
-        lane: conn::Lane,
-        route: &'a str,
+        lane: Lane,
+        _route: &'a str,
         commands: conn::Commands<'a>,
         limit: Duration,
     ) -> BoxFuture<'a, std::result::Result<conn::Replies, Fault>> {
         let sent = async move {
             let commands = commands.as_slice();
-            let replies = self.connections.send(lane.into(), route, commands, limit);
+            let replies = self.connections.send(lane, commands, limit);
             Ok(replies.await?.into_iter().collect())
         };
         sent.boxed()
@@ -201,18 +133,17 @@ impl Transport for Simulated {
 
     fn submit(
         &self,
-        lane: conn::Lane,
-        route: &str,
+        lane: Lane,
+        _route: &str,
         commands: conn::Commands<'_>,
         limit: Duration,
         to: Arc<dyn Recipient>,
     ) -> bool {
         let connections = Arc::clone(&self.connections);
-        let route = route.to_owned();
         let commands: Vec<Cmd> = commands.as_slice().iter().copied().cloned().collect();
         let mut sent = async move {
             let commands: Vec<&Cmd> = commands.iter().collect();
-            let replies = connections.send(lane.into(), &route, &commands, limit);
+            let replies = connections.send(lane, &commands, limit);
             let outcome = replies.await.map_err(Fault::from);
             to.received(outcome.map(|replies| replies.into_iter().collect()));
         }
@@ -230,14 +161,13 @@ impl Transport for Simulated {
         is_sent || !is_pending
     }
 
-    fn link_state(&self, lane: conn::Lane, route: &str) -> Option<LinkState> {
-        let (lane, connections) = (lane.into(), &self.connections);
-        let last_reply_at = connections.last_reply_at(lane, route);
-        let run = connections.run(lane, route);
+    fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {
+        let connections = &self.connections;
+        let (last_reply_at, run) = (connections.last_reply_at(lane), connections.run(lane));
         let tick = |at| self.clock.tick_of(at);
         Some(LinkState {
             endpoint: connections.address().into(),
-            earlier_commands_settled: connections.earlier_commands_settled(lane, route),
+            earlier_commands_settled: true,
             last_reply_at: last_reply_at.map_or(Tick::ZERO, tick),
             process: run.map(|(run_id, up_since)| Process {
                 run_id,
@@ -246,28 +176,12 @@ impl Transport for Simulated {
         })
     }
 
-    fn slot(&self, route: &str) -> u16 {
-        self.connections.slot(route)
-    }
-
-    fn server(&self, route: &str) -> u64 {
-        self.connections.server(route)
-    }
-
     fn address(&self) -> &str {
         self.connections.address()
     }
 
-    fn channels(&self) -> Channels {
-        if self.connections.has_sharded_channels() {
-            Channels::Sharded
-        } else {
-            Channels::Plain
-        }
-    }
-
     fn is_single_server(&self) -> bool {
-        self.connections.is_single_server()
+        true
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) {

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 
 use lockset::{Error, ErrorKind};
+use redis::RedisError;
 
 use crate::message::complain;
 use crate::status;
@@ -17,6 +18,8 @@ pub(crate) struct Failure {
     message: String,
     /// Advice for a person. It is printed behind the message.
     hint: Option<&'static str>,
+    /// Whether the server refuses the user or the password, so that it tells nothing of rights.
+    is_login_refused: bool,
 }
 
 const DOCTOR: &str = "`lockset doctor` lists the rights that are missing";
@@ -27,6 +30,7 @@ impl Failure {
             status,
             message: message.into(),
             hint: None,
+            is_login_refused: false,
         }
     }
 
@@ -45,9 +49,9 @@ impl Failure {
         self.status == status::USAGE
     }
 
-    /// Whether the server refuses the user, or the user lacks a right.
-    pub(crate) fn is_denied(&self) -> bool {
-        self.status == status::DENIED
+    /// Whether the user lacks a right. One whose password is refused cannot be asked about rights.
+    pub(crate) fn is_without_rights(&self) -> bool {
+        self.status == status::DENIED && !self.is_login_refused
     }
 
     /// Whether the server cannot be reached, or cannot serve now.
@@ -97,7 +101,14 @@ impl From<Error> for Failure {
         let hint = (status == status::DENIED).then_some(DOCTOR);
         Self {
             hint,
+            is_login_refused: is_login_refused(&error),
             ..Self::new(status, error.to_string())
         }
     }
+}
+
+fn is_login_refused(error: &Error) -> bool {
+    let said = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    said.and_then(RedisError::code)
+        .is_some_and(|code| ["NOAUTH", "WRONGPASS"].contains(&code))
 }

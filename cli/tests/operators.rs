@@ -586,6 +586,12 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
         "{advice}"
     );
 
+    // A wrong password is no matter of rights.
+    let refused = weak.replace("pass", "wrong");
+    let checks = objects(&lockset(&refused, &["doctor", "--json"]).await, 77);
+    let names: Vec<_> = checks.iter().map(|check| &check["check"]).collect();
+    assert_eq!(names, ["connect"], "{checks:?}");
+
     let mut set = async |name: &str, value: &str| {
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg(name).arg(value);

@@ -105,49 +105,23 @@ impl Peer {
 }
 
 impl Connections for Peer {
-    fn send<'a>(
-        &'a self,
-        lane: Lane,
-        _route: &'a str,
-        commands: &'a [&'a Cmd],
-        limit: Duration,
-    ) -> Replies<'a> {
+    fn send<'a>(&'a self, lane: Lane, commands: &'a [&'a Cmd], limit: Duration) -> Replies<'a> {
         Box::pin(async move {
             let commands = commands.iter().copied().map(words).collect();
             self.exchange(lane, commands, limit).await
         })
     }
 
-    fn earlier_commands_settled(&self, _lane: Lane, _route: &str) -> bool {
-        true
-    }
-
-    fn slot(&self, _route: &str) -> u16 {
-        0
-    }
-
-    fn server(&self, _route: &str) -> u64 {
-        0
-    }
-
     fn address(&self) -> &str {
         &self.address
     }
 
-    fn last_reply_at(&self, lane: Lane, _route: &str) -> Option<Instant> {
+    fn last_reply_at(&self, lane: Lane) -> Option<Instant> {
         self.net.last_reply(self.client, self.lane(lane))
     }
 
-    fn run(&self, lane: Lane, _route: &str) -> Option<Run> {
+    fn run(&self, lane: Lane) -> Option<Run> {
         self.net.run_of(self.client, self.lane(lane))
-    }
-
-    fn has_sharded_channels(&self) -> bool {
-        false
-    }
-
-    fn is_single_server(&self) -> bool {
-        true
     }
 
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {

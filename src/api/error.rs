@@ -105,6 +105,18 @@ impl Error {
         Self::new(Kind::Invalid, operation, message)
     }
 
+    /// Fails as [invalid](Self::invalid) unless something works.
+    pub(crate) fn ensure(
+        works: bool,
+        operation: &'static str,
+        message: impl FnOnce() -> String,
+    ) -> Result<()> {
+        match works {
+            true => Ok(()),
+            false => Err(Self::invalid(operation, message())),
+        }
+    }
+
     pub(crate) fn closed(operation: &'static str) -> Self {
         Self::new(
             Kind::Closed,

@@ -17,13 +17,13 @@ use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::join::deferrals_ended;
-use crate::engine::hold::local::{CachedLock, LocalLock};
+use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::protocol::{Forced, Protocol};
 use crate::engine::keys::LockName;
 use crate::observe::call::{LockCall, Waited, place_of};
 use crate::observe::counts::{CountedKind, Fact};
 use crate::observe::events::Event;
-use crate::script::reply::{self, Inspected};
+use crate::script::reply::Inspected;
 use crate::script::{Answer, Call};
 use crate::watchdog::Leased;
 
@@ -33,11 +33,11 @@ pub(crate) struct Handle {
     /// An invalid name is reported by the first call that uses it.
     name: Result<LockName>,
     /// The client's state of the lock, from the first call on.
-    local: OnceLock<CachedLock>,
+    local: OnceLock<Arc<LocalLock>>,
     /// Shared with its clones and calls: a change makes a copy.
     pub(crate) options: Arc<Options>,
-    protocol: &'static dyn Protocol,
-    mode: Mode,
+    pub(crate) protocol: &'static dyn Protocol,
+    pub(crate) mode: Mode,
 }
 
 impl Handle {
@@ -107,14 +107,6 @@ impl Handle {
         }
     }
 
-    pub(crate) fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    pub(crate) fn protocol(&self) -> &'static dyn Protocol {
-        self.protocol
-    }
-
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -123,7 +115,7 @@ impl Handle {
     fn local(&self, name: &LockName) -> &Arc<LocalLock> {
         let kind = self.protocol.kind();
         let local = || self.core.locals.get_or_insert(kind, name.key());
-        self.local.get_or_init(|| CachedLock::new(local())).get()
+        self.local.get_or_init(local)
     }
 
     /// How many calls of this client wait for the lock.
@@ -188,25 +180,19 @@ impl Handle {
         wait: impl FnOnce(Tick) -> WaitLimit,
     ) -> Result<Option<Share>> {
         // Read once: the limits and the measurements of the call all begin at this instant.
-        let began = self.core.clock.now();
+        let lock_call = self.lock_call();
+        let began = lock_call.began;
         let (request, wait) = (self.request(operation)?, wait(began));
         // Pinned here, because moving a future into another one doubles its size.
         let call = pin!(acquire::one(&request, wait, began));
         let (place, busy) = (|| place_of(&request), || self.refused("lock"));
         let waited = Waited(|| self.waiters(), place, busy);
-        let lock_call = self.lock_call(began);
         let call = pin!(lock_call.told_if_long(wait.waits(), &waited, call));
         self.recorded(&request, &lock_call, call).await
     }
 
-    fn lock_call(&self, began: Tick) -> LockCall<'_> {
-        LockCall {
-            core: &self.core,
-            kind: self.kind(),
-            name: self.given_name(),
-            options: &self.options,
-            began,
-        }
+    fn lock_call(&self) -> LockCall<'_> {
+        LockCall::begin(&self.core, self.kind(), self.given_name(), &self.options)
     }
 
     /// Drives a call that began then, and turns the share into what the caller gets.
@@ -231,15 +217,13 @@ impl Handle {
         &self,
         operation: &'static str,
     ) -> Result<Result<Share, Duration>> {
-        let (request, began) = (self.request(operation)?, self.core.clock.now());
+        let (request, lock_call) = (self.request(operation)?, self.lock_call());
         let mut remaining = Duration::ZERO;
         let tried = Box::pin(async {
-            let tried = acquire::one_or_remaining(&request, began).await?;
+            let tried = acquire::one_or_remaining(&request, lock_call.began).await?;
             Ok(tried.map_err(|lease| remaining = lease).ok())
         });
-        let share = self
-            .recorded(&request, &self.lock_call(began), tried)
-            .await?;
+        let share = self.recorded(&request, &lock_call, tried).await?;
         Ok(share.ok_or(remaining))
     }
 
@@ -305,28 +289,40 @@ impl Handle {
     /// Returns the holder in the way of a refused caller, within the time of one reply. Without an answer it is only
     /// known that others hold the lock.
     pub(crate) async fn refused(&self, operation: &'static str) -> Busy {
-        let (core, asked) = (&self.core, self.busy(operation));
+        self.busy_in_time(self.busy(operation)).await
+    }
+
+    /// What `asked` returns within the time of one reply.
+    pub(crate) async fn busy_in_time(
+        &self,
+        asked: impl Future<Output = Result<Option<Busy>>>,
+    ) -> Busy {
+        let core = &self.core;
         let answer = core.clock.within(core.timing.reply, asked).await;
         let busy = answer.and_then(|answer| answer.ok().flatten());
         busy.unwrap_or_else(|| Busy::new(self.given_name()))
     }
 
-    /// Frees the lock from any holder in this mode, and ends this client's own holds.
-    pub(crate) async fn force_unlock(&self) -> Result<bool> {
-        let forced = Forced {
+    /// The terms of a forced unlock.
+    pub(crate) fn forced<'a>(&self, holder: Option<&'a str>) -> Forced<'a> {
+        Forced {
+            holder,
             publish: self.core.channels().publish(),
             mode: self.mode,
             fenced: self.options.fenced,
             token_retention: self.core.timing.token_retention,
-        };
+        }
+    }
+
+    /// Frees the lock from any holder in this mode, and ends this client's own holds.
+    pub(crate) async fn force_unlock(&self) -> Result<bool> {
+        let forced = self.forced(None);
         let name = self.name_for("force_unlock")?;
         deferrals_ended(&self.core, self.local(name)).await;
         // Taken before the call is sent: a hold that is granted after its execution is another one.
         let holds = self.local(name).holds();
         let call = |name: &LockName| self.protocol.force(name, &forced);
-        // A repeat finds the lock free if an earlier attempt without an answer has freed it.
-        let read = |answer: &Answer| Ok(reply::flag(&answer.value)? || answer.repeated);
-        let freed = self.query("force_unlock", call, read).await?;
+        let freed = self.query("force_unlock", call, Answer::is_done).await?;
         if freed {
             let lock = name.as_str().into();
             let forced = Event::Forced { lock };
@@ -553,7 +549,7 @@ macro_rules! option_methods {
             /// # drop(lock) }
             /// ```
             pub fn report_wait_after(mut self, span: Duration) -> Self {
-                self.0.options_mut().long_wait = span;
+                self.0.options_mut().report_wait_after(span);
                 self
             }
 

@@ -208,10 +208,9 @@ impl Busy {
 
     pub(crate) fn held_by(lock: &str, holder: String, remaining: Duration) -> Self {
         Self {
-            lock: lock.to_owned(),
             holder: Some(holder),
             remaining: Some(remaining),
-            by_this_client: false,
+            ..Self::new(lock)
         }
     }
 
@@ -226,29 +225,21 @@ impl Busy {
     }
 
     /// The description without the name of the lock.
-    pub(crate) fn says(&self) -> impl fmt::Display + '_ {
-        Says(self)
-    }
-}
-
-struct Says<'a>(&'a Busy);
-
-impl fmt::Display for Says<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Busy {
-            holder, remaining, ..
-        } = self.0;
-        match holder {
-            Some(holder) if self.0.by_this_client => {
-                write!(f, "held by this client, by another owner ({holder})")?;
+    pub(crate) fn says(&self) -> String {
+        let who = match &self.holder {
+            Some(holder) if self.by_this_client => {
+                format!("held by this client, by another owner ({holder})")
             }
-            Some(holder) => write!(f, "held by {holder}")?,
-            None => f.write_str("held elsewhere, or others come first")?,
-        }
-        match remaining {
-            Some(Duration::MAX) | None => Ok(()),
+            Some(holder) => format!("held by {holder}"),
+            None => "held elsewhere, or others come first".to_owned(),
+        };
+        match self.remaining {
+            Some(Duration::MAX) | None => who,
             Some(remaining) => {
-                write!(f, ", for {} more unless it is renewed", Rounded(*remaining))
+                format!(
+                    "{who}, for {} more unless it is renewed",
+                    Rounded(remaining)
+                )
             }
         }
     }

@@ -151,16 +151,16 @@ pub(crate) async fn drive<T>(
 pub struct Loss(Arc<View>);
 
 struct View {
-    of: Mutex<Of>,
+    seen: Mutex<Seen>,
     /// Given when the guard is gone, or has something else.
     ended: Hint,
 }
 
-enum Of {
-    /// A guard that is there, and the loss that this view has reported.
-    Guard(Arc<dyn Losable>, Option<LostReason>),
-    /// A guard that is gone, and the loss that it ended with, if any.
-    Gone(Option<LostReason>),
+struct Seen {
+    /// `None` once the guard is gone.
+    guard: Option<Arc<dyn Losable>>,
+    /// The loss that this view has reported, or that the guard ended with.
+    loss: Option<LostReason>,
 }
 
 /// The hold of a guard, as far as it can be lost.
@@ -176,16 +176,17 @@ pub(crate) trait Losable: Send + Sync {
 impl Loss {
     fn new(losable: Arc<dyn Losable>) -> Self {
         Self(Arc::new(View {
-            of: Mutex::new(Of::Guard(losable, None)),
+            seen: Mutex::new(Seen {
+                guard: Some(losable),
+                loss: None,
+            }),
             ended: Hint::default(),
         }))
     }
 
     fn guarded(&self) -> Result<Arc<dyn Losable>, Option<LostReason>> {
-        match &*self.0.of.lock() {
-            Of::Guard(losable, _) => Ok(Arc::clone(losable)),
-            Of::Gone(loss) => Err(*loss),
-        }
+        let seen = self.0.seen.lock();
+        seen.guard.clone().ok_or(seen.loss)
     }
 
     /// Whether the lock is lost. Once true, it stays true.
@@ -205,15 +206,13 @@ impl Loss {
             Err(loss) => return loss,
         };
         let loss = losable.loss();
-        match &mut *self.0.of.lock() {
-            // Noted, so that the view reports it for ever, even if the guard is going at this moment.
-            Of::Guard(_, said) => {
-                *said = said.or(loss);
-                *said
-            }
-            // The guard has gone in the meantime, and its last state stays.
-            Of::Gone(at_end) => *at_end,
+        let mut seen = self.0.seen.lock();
+        // Noted, so that the view reports it for ever, even if the guard is going at this moment. If the guard has gone
+        // in the meantime, its last state stays.
+        if seen.guard.is_some() {
+            seen.loss = seen.loss.or(loss);
         }
+        seen.loss
     }
 
     /// How long the lock is certainly still held, by the local monotonic clock. Zero once it is lost, or the
@@ -290,12 +289,12 @@ impl LossCell {
         let Some(Loss(view)) = self.0.get() else {
             return;
         };
-        let mut of = view.of.lock();
-        let Of::Guard(guard, _) = &mut *of else {
+        let mut seen = view.seen.lock();
+        let Some(guard) = &mut seen.guard else {
             return;
         };
         let before = std::mem::replace(guard, losable());
-        drop(of);
+        drop(seen);
         drop(before);
         view.ended.notify();
     }
@@ -307,12 +306,12 @@ impl LossCell {
         };
         // Not under the mutex: a loss that is due at this moment is reported here, and the receiver may ask this view.
         let loss = loss();
-        let mut of = view.of.lock();
-        let Of::Guard(_, said) = *of else {
+        let mut seen = view.seen.lock();
+        let Some(guard) = seen.guard.take() else {
             return;
         };
-        let guard = std::mem::replace(&mut *of, Of::Gone(said.or(loss)));
-        drop(of);
+        seen.loss = seen.loss.or(loss);
+        drop(seen);
         // It may be the last reference that keeps a client alive.
         drop(guard);
         view.ended.notify();

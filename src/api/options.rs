@@ -33,7 +33,7 @@ const GIVE_UP_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// The lease of a grant, and whether it is renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LeasePolicy {
     Renewed(Duration),
     /// Renewed until `max` has passed.
@@ -85,7 +85,7 @@ pub(crate) fn lease_for(span: Duration) -> Duration {
 pub(crate) const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// Options that all handles have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) owner: Option<Owner>,
     /// The client's lease if unset.
@@ -105,8 +105,8 @@ pub(crate) struct Options {
     pub(crate) give_up: Option<Duration>,
     /// The group of its counts.
     pub(crate) group: Group,
-    /// How long a wait goes on until it is reported.
-    pub(crate) long_wait: Duration,
+    /// How long a wait goes on until it is reported; [`LONG_WAIT`] if unset.
+    pub(crate) long_wait: Option<Duration>,
 }
 
 /// How many replicas have to have a grant before it counts, and how long that may take.
@@ -146,60 +146,35 @@ impl Replication {
 }
 
 impl Options {
-    pub(crate) const fn new() -> Self {
-        Self {
-            owner: None,
-            policy: None,
-            max_hold: None,
-            at_least: None,
-            sticky: None,
-            polled: None,
-            fenced: false,
-            replication: None,
-            give_up: None,
-            group: Group::NONE,
-            long_wait: LONG_WAIT,
-        }
+    pub(crate) fn report_wait_after(&mut self, span: Duration) {
+        self.long_wait = Some(span).filter(|span| *span != LONG_WAIT);
     }
 
     /// Shows the options that were set.
     pub(crate) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
-        if let Some(owner) = &self.owner {
-            shown.field("owner", owner);
-        }
-        match &self.policy {
-            Some(LeasePolicy::Renewed(lease) | LeasePolicy::RenewedFor { lease, .. }) => {
-                shown.field("lease", lease)
-            }
-            Some(LeasePolicy::Fixed(lease)) => shown.field("fixed_lease", lease),
-            None => shown,
+        let (renewed, fixed) = match self.policy {
+            Some(LeasePolicy::Fixed(lease)) => (None, Some(lease)),
+            renewed => (renewed.map(LeasePolicy::lease), None),
         };
-        if let Some(span) = &self.max_hold {
-            shown.field("max_hold", span);
-        }
-        if let Some(span) = &self.at_least {
-            shown.field("at_least", span);
-        }
-        if let Some(span) = &self.sticky {
-            shown.field("sticky", span);
-        }
-        if let Some(backoff) = &self.polled {
-            shown.field("polled", backoff);
-        }
-        if self.fenced {
-            shown.field("fenced", &true);
-        }
-        if let Some(Replication { count, within }) = self.replication {
-            shown.field("replicated", &(count, within));
-        }
-        if let Some(span) = &self.give_up {
-            shown.field("give_up_after", span);
-        }
-        if self.group != Group::NONE {
-            shown.field("group", &self.group.name());
-        }
-        if self.long_wait != LONG_WAIT {
-            shown.field("report_wait_after", &self.long_wait);
+        let replication = self.replication;
+        let replicated = replication.map(|Replication { count, within }| (count, within));
+        let group = (self.group != Group::NONE).then(|| self.group.name());
+        let options = [
+            ("owner", given(&self.owner)),
+            ("lease", given(&renewed)),
+            ("fixed_lease", given(&fixed)),
+            ("max_hold", given(&self.max_hold)),
+            ("at_least", given(&self.at_least)),
+            ("sticky", given(&self.sticky)),
+            ("polled", given(&self.polled)),
+            ("fenced", self.fenced.then_some(&true)),
+            ("replicated", given(&replicated)),
+            ("give_up_after", given(&self.give_up)),
+            ("group", given(&group)),
+            ("report_wait_after", given(&self.long_wait)),
+        ];
+        for (name, option) in options {
+            option.map(|option| shown.field(name, option));
         }
     }
 
@@ -214,16 +189,13 @@ impl Options {
         self.check_at_least(policy)?;
         self.check_sticky(policy)?;
         self.polled.map_or(Ok(()), |backoff| backoff.check())?;
-        let policy = match self.max_hold {
-            None => policy,
-            Some(max) if max < LEASE_MIN => {
-                return Err(Error::invalid(
-                    "max_hold",
-                    format!("a max_hold of {max:?} cannot work; use at least {LEASE_MIN:?}"),
-                ));
-            }
-            Some(max) => policy.for_at_most(max),
-        };
+        let mut policy = policy;
+        if let Some(max) = self.max_hold {
+            Error::ensure(max >= LEASE_MIN, "max_hold", || {
+                format!("a max_hold of {max:?} cannot work; use at least {LEASE_MIN:?}")
+            })?;
+            policy = policy.for_at_most(max);
+        }
         if let Some(replication) = self.replication {
             replication.check(policy.lease())?;
         }
@@ -244,29 +216,32 @@ impl Options {
             fixed,
             self.max_hold.map(|max| ("max_hold", max)),
         ];
-        match bounds.into_iter().flatten().find(|(_, most)| span > *most) {
-            Some((what, most)) => Err(Error::invalid(
-                "at_least",
-                format!("at_least {span:?} is longer than the {what} of {most:?}; shorten it"),
-            )),
-            None => Ok(()),
-        }
+        bounds.into_iter().flatten().try_for_each(|(what, most)| {
+            Error::ensure(span <= most, "at_least", || {
+                format!("at_least {span:?} is longer than the {what} of {most:?}; shorten it")
+            })
+        })
     }
 
     fn check_sticky(&self, policy: LeasePolicy) -> Result<()> {
-        let message = match (self.sticky, policy) {
-            (Some(span), _) if span > STICKY_MAX => format!(
+        let Some(span) = self.sticky else {
+            return Ok(());
+        };
+        Error::ensure(span <= STICKY_MAX, "sticky", || {
+            format!(
                 "sticky {span:?} keeps others out for long if they cannot say that they wait; use at \
                  most {STICKY_MAX:?}"
-            ),
-            (Some(_), LeasePolicy::Fixed(_)) => {
-                "a hold with a fixed_lease cannot be sticky, as nothing renews it; use `lease`"
-                    .to_owned()
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::invalid("sticky", message))
+            )
+        })?;
+        Error::ensure(policy.is_renewed(), "sticky", || {
+            "a hold with a fixed_lease cannot be sticky, as nothing renews it; use `lease`"
+                .to_owned()
+        })
     }
+}
+
+fn given<T: fmt::Debug>(option: &Option<T>) -> Option<&dyn fmt::Debug> {
+    option.as_ref().map(|option| option as _)
 }
 
 /// Pauses of a waiter without a subscription, between two attempts; for [`polled`](crate::ReentrantLock::polled).
@@ -314,12 +289,10 @@ impl Backoff {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        if self.first >= PAUSE_MIN {
-            return Ok(());
-        }
         let first = self.first;
-        let message = format!("a first pause of {first:?} cannot work; use at least {PAUSE_MIN:?}");
-        Err(Error::invalid("polled", message))
+        Error::ensure(first >= PAUSE_MIN, "polled", || {
+            format!("a first pause of {first:?} cannot work; use at least {PAUSE_MIN:?}")
+        })
     }
 }
 
@@ -338,13 +311,11 @@ impl From<Duration> for Backoff {
 
 /// Converts a retention for scripts: to ms, where 0 is for ever.
 pub(crate) fn token_retention(retention: Duration) -> Result<u64> {
-    if retention.is_zero() {
-        return Err(Error::invalid(
-            "connect",
-            "without a counter that is kept for some time, tokens do not grow; use a \
-             token_retention of some days",
-        ));
-    }
+    Error::ensure(!retention.is_zero(), "connect", || {
+        "without a counter that is kept for some time, tokens do not grow; use a token_retention of \
+         some days"
+            .to_owned()
+    })?;
     let millis = u64::try_from(retention.as_millis().max(1)).unwrap_or(u64::MAX);
     Ok(if retention > TOKEN_RETENTION_MAX {
         0
@@ -354,24 +325,17 @@ pub(crate) fn token_retention(retention: Duration) -> Result<u64> {
 }
 
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {
-    if (LEASE_MIN..=LEASE_MAX).contains(&lease) {
-        return Ok(());
-    }
-    Err(Error::invalid(
-        "lease",
-        format!("a lease of {lease:?} cannot work; use one from {LEASE_MIN:?} to a year"),
-    ))
+    let works = (LEASE_MIN..=LEASE_MAX).contains(&lease);
+    Error::ensure(works, "lease", || {
+        format!("a lease of {lease:?} cannot work; use one from {LEASE_MIN:?} to a year")
+    })
 }
 
 /// Checks how long a call goes on without an answer. With a limit of zero it would never ask.
 pub(crate) fn check_give_up(span: Duration) -> Result<()> {
-    if span >= GIVE_UP_MIN {
-        return Ok(());
-    }
-    Err(Error::invalid(
-        "give_up_after",
-        format!("no server can answer within {span:?}; use at least {GIVE_UP_MIN:?}"),
-    ))
+    Error::ensure(span >= GIVE_UP_MIN, "give_up_after", || {
+        format!("no server can answer within {span:?}; use at least {GIVE_UP_MIN:?}")
+    })
 }
 
 #[cfg(test)]
@@ -392,13 +356,13 @@ mod tests {
     #[test]
     fn what_was_given_is_shown_and_nothing_else() {
         let shown = |options| format!("{:?}", Handle(options));
-        assert_eq!(shown(Options::new()), "Lock");
+        assert_eq!(shown(Options::default()), "Lock");
         let options = Options {
             policy: Some(LeasePolicy::Fixed(Duration::from_secs(7))),
             at_least: Some(Duration::from_secs(2)),
             fenced: true,
             group: Group::named("payments").0,
-            ..Options::new()
+            ..Options::default()
         };
         let expected = "Lock { fixed_lease: 7s, at_least: 2s, fenced: true, group: \"payments\" }";
         assert_eq!(shown(options), expected);
@@ -410,7 +374,7 @@ mod tests {
             let options = Options {
                 sticky: Some(sticky),
                 policy,
-                ..Options::new()
+                ..Options::default()
             };
             options.policy(Duration::from_secs(30)).map(drop)
         };
@@ -512,7 +476,7 @@ mod tests {
             let options = Options {
                 policy,
                 max_hold: Some(max_hold),
-                ..Options::new()
+                ..Options::default()
             };
             options.policy(lease)
         };
@@ -544,29 +508,32 @@ mod tests {
             };
             options.policy(Duration::from_secs(30)).map(drop)
         };
-        assert!(check(Options::new()).is_ok(), "longer than a renewed lease");
+        assert!(
+            check(Options::default()).is_ok(),
+            "longer than a renewed lease"
+        );
         for bad in [
             Options {
                 policy: Some(LeasePolicy::Fixed(short)),
-                ..Options::new()
+                ..Options::default()
             },
             Options {
                 max_hold: Some(short),
-                ..Options::new()
+                ..Options::default()
             },
         ] {
             assert!(check(bad).unwrap_err().is_invalid());
         }
         let equal = Options {
             max_hold: Some(long),
-            ..Options::new()
+            ..Options::default()
         };
         assert!(check(equal).is_ok());
     }
 
     #[test]
     fn the_clients_lease_is_the_default() {
-        let mut options = Options::new();
+        let mut options = Options::default();
         let default = Duration::from_secs(30);
         assert_eq!(
             options.policy(default).unwrap(),

@@ -13,6 +13,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
+
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{Busy, Owner};
@@ -111,7 +113,11 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
         body: F,
     ) -> impl Future<Output = Result<T, WithError<E>>>
     where
-        F: AsyncFnOnce(&Self::Guard) -> Result<T, E>;
+        F: AsyncFnOnce(&Self::Guard) -> Result<T, E>,
+    {
+        self.with_completed(wait, body)
+            .map_ok(|completed| completed.value)
+    }
 
     /// Acquires the lock, runs `body`, releases the lock, and returns how the release ended; as
     /// [`ReentrantLock::with_completed`](crate::ReentrantLock::with_completed).
@@ -121,7 +127,10 @@ pub trait Lock: sealed::Lock + Clone + Debug + Send + Sync + 'static {
         body: F,
     ) -> impl Future<Output = Result<Completed<T>, WithError<E>>>
     where
-        F: AsyncFnOnce(&Self::Guard) -> Result<T, E>;
+        F: AsyncFnOnce(&Self::Guard) -> Result<T, E>,
+    {
+        complete(self, wait.into(), body)
+    }
 
     /// Returns the holder in the way; as [`ReentrantLock::busy`](crate::ReentrantLock::busy).
     fn busy(&self) -> impl Future<Output = Result<Option<Busy>>> + Send;
@@ -198,7 +207,10 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
     fn run<F>(&self, work: F) -> impl Future<Output = Result<F::Output, Lost>> + Send
     where
         F: Future<Output: Send> + Send,
-        Self: Sized;
+        Self: Sized,
+    {
+        drive(self.lost_lock(), || self.lost_now(), work)
+    }
 
     /// Enters the lock once more for the same owner; never waits for another owner.
     fn reenter(&self) -> impl Future<Output = Result<Self>> + Send
@@ -234,8 +246,6 @@ mod sealed {
         /// Waits for the loss, and returns the lock. Cancel safe.
         #[doc(hidden)]
         fn lost_lock(&self) -> Boxed<'_, Lost>;
-        #[doc(hidden)]
-        fn run_boxed<'a>(&'a self, work: Boxed<'a, ()>) -> Boxed<'a, Result<(), Lost>>;
         #[doc(hidden)]
         fn reenter_boxed(&self) -> Boxed<'_, Result<Box<dyn super::Guard>>>;
         #[doc(hidden)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::ConnectionAddr;
+use redis::{ConnectionAddr, ConnectionInfo};
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,23 +13,34 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// The address with the connection settings of `model`: with or without TLS.
-    pub(super) fn connect_like(&self, model: &ConnectionAddr) -> ConnectionAddr {
+    /// How to connect to it, with or without TLS.
+    pub(super) fn to_connect(&self, tls: bool) -> ConnectionAddr {
         let (host, port) = (self.host.to_string(), self.port);
-        match model {
+        if tls {
             ConnectionAddr::TcpTls {
-                insecure,
-                tls_params,
-                ..
-            } => ConnectionAddr::TcpTls {
                 host,
                 port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
+                insecure: false,
+                tls_params: None,
+            }
+        } else {
+            ConnectionAddr::Tcp(host, port)
         }
     }
+
+    /// The settings of a connection to it. Of the address of `model`, only the kind matters.
+    pub(super) fn with_settings_of(&self, model: &ConnectionInfo) -> ConnectionInfo {
+        let tls = matches!(model.addr(), ConnectionAddr::TcpTls { .. });
+        model.clone().set_addr(self.to_connect(tls))
+    }
+}
+
+/// These addresses, each once and in a fixed order, for messages.
+pub(super) fn listed(addresses: &[Address]) -> String {
+    let mut names: Vec<String> = addresses.iter().map(Address::to_string).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(",")
 }
 
 impl fmt::Display for Address {

@@ -73,9 +73,7 @@ pub(crate) fn is_temporary(error: &RedisError) -> bool {
 /// Whether it is certain that nothing was executed.
 pub(crate) fn was_not_executed(error: &RedisError) -> bool {
     // Such a script may have done a part of its work.
-    let stopped_inside = error
-        .detail()
-        .is_some_and(|detail| detail.contains(NON_LOCAL));
+    let stopped_inside = says(error, NON_LOCAL);
     let code = code(error).filter(|_| !stopped_inside);
     code.is_some_and(|code| TEMPORARY.contains(&code) || REFUSED.contains(&code))
         || is_out_of_connections(error)
@@ -228,12 +226,17 @@ pub(crate) fn not_a_primary(endpoint: &str) -> Error {
     Error::new(Kind::Refused, "connect", message)
 }
 
+/// The kind of an error, and what it says with the advice.
+pub(crate) fn explained(error: &RedisError, endpoint: &str) -> (Kind, String) {
+    let (kind, advice) = advice(error);
+    (kind, format!("{}; {advice}", describe(error, endpoint)))
+}
+
 /// The error of a client that could not connect.
 pub(crate) fn connect_error(fault: Fault, endpoint: &str) -> Error {
     match fault {
         Fault::Answered(error) | Fault::Declined(error) => {
-            let (kind, advice) = advice(&error);
-            let message = format!("{}; {advice}", describe(&error, endpoint));
+            let (kind, message) = explained(&error, endpoint);
             Error::new(kind, "connect", message).caused_by(error)
         }
         Fault::Unsent(why) | Fault::Unknown(why) => Error::new(
@@ -277,12 +280,11 @@ fn is_foreign(error: &RedisError) -> bool {
 /// Whether the server has reached `maxclients`. It then replies with this error to a new connection, and executes
 /// nothing.
 pub(crate) fn is_out_of_connections(error: &RedisError) -> bool {
-    error
-        .detail()
-        .is_some_and(|detail| detail.contains("max number of clients"))
+    says(error, "max number of clients")
 }
 
-fn is_no_cluster(error: &RedisError) -> bool {
+/// Whether a server says that it is in no cluster.
+pub(super) fn is_no_cluster(error: &RedisError) -> bool {
     says(error, "cluster support disabled")
 }
 

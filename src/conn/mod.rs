@@ -42,15 +42,18 @@ use self::sentinel::follow::FollowedPrimary;
 pub(crate) use self::setup::{Network, Opening, Setup};
 #[cfg(feature = "testing")]
 pub use self::setup::{ReadWrite, SimulatedNetwork, Stream};
-use self::single::Role;
 use self::single::SingleServer;
 pub use self::transport::Channels;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::transport::LinkState;
 pub(crate) use self::transport::sent;
 pub(crate) use self::transport::{
-    Commands, EventHandler, Fault, LATE_ARRIVAL_MAX, Lane, Reason, Recipient, Replies, Transport,
+    Commands, Fault, LATE_ARRIVAL_MAX, Reason, Recipient, Replies, Transport, words,
 };
+#[cfg(feature = "testing")]
+pub use self::transport::{EventHandler, Lane};
+#[cfg(not(feature = "testing"))]
+pub(crate) use self::transport::{EventHandler, Lane};
 use self::url::Target;
 pub(crate) use self::value::Process;
 use crate::api::error::{Error, Result};
@@ -69,10 +72,11 @@ pub(crate) async fn connect(
                 let opened = server.open().await;
                 opened.map_err(|fault| connect_error(fault, &at))?;
                 // Both in one round trip.
-                let role = server.role(setup.step_timeout);
+                let is_primary = server.is_primary(setup.step_timeout);
                 let runs_scripts = can_run_scripts(&server, setup.step_timeout);
-                let (role, runs_scripts) = futures_util::future::join(role, runs_scripts).await;
-                if role.map_err(|fault| connect_error(fault, &at))? == Role::Replica {
+                let (is_primary, runs_scripts) =
+                    futures_util::future::join(is_primary, runs_scripts).await;
+                if !is_primary.map_err(|fault| connect_error(fault, &at))? {
                     return Err(error_reply::not_a_primary(&at));
                 }
                 runs_scripts?;
@@ -116,8 +120,7 @@ pub(crate) async fn connect(
 
 /// Tries a script, so that a server or a user without scripts is reported when the client connects.
 pub(crate) async fn can_run_scripts(transport: &dyn Transport, limit: Duration) -> Result<()> {
-    let mut probe = redis::cmd("EVAL");
-    probe.arg("return 1").arg(0);
+    let probe = redis::cmd("EVAL").arg("return 1").arg(0).to_owned();
     let sent = transport.send(Lane::Command, "", &probe, limit).await;
     let refused = |fault| connect_error(fault, &transport.endpoint(""));
     sent.map(drop).map_err(refused)

@@ -6,14 +6,14 @@
 //! and another end could not be. A connection that confirms subscriptions without a request is not even read any
 //! further, because each would take memory.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use redis::{ErrorKind, PushInfo, PushKind, RedisError, Value};
 
-use super::transport::{Channels, EventHandler};
+use super::transport::EventHandler;
 
 #[derive(Debug)]
 pub(crate) struct PushState {
@@ -22,8 +22,8 @@ pub(crate) struct PushState {
     gap_reported: AtomicBool,
     /// Whether the server ended a subscription by itself.
     has_lost_subscription: AtomicBool,
-    /// The subscriptions that the server has confirmed and not ended.
-    channels: Mutex<HashMap<Box<[u8]>, Channels>>,
+    /// The sharded channels whose subscriptions the server has confirmed and not ended.
+    sharded: Mutex<HashSet<Box<[u8]>>>,
 }
 
 impl PushState {
@@ -32,7 +32,7 @@ impl PushState {
             events,
             gap_reported: AtomicBool::new(false),
             has_lost_subscription: AtomicBool::new(false),
-            channels: Mutex::default(),
+            sharded: Mutex::default(),
         }
     }
 
@@ -52,9 +52,7 @@ impl PushState {
 
     /// Whether it has a sharded channel that `which` accepts.
     pub(super) fn has_sharded(&self, which: impl Fn(&[u8]) -> bool) -> bool {
-        let channels = self.channels.lock();
-        let mut channels = channels.iter();
-        channels.any(|(channel, kind)| *kind == Channels::Sharded && which(channel))
+        self.sharded.lock().iter().any(|channel| which(channel))
     }
 
     /// Handles a push. `is_asked`: it confirms a command. After an error the connection must not be read any further.
@@ -75,11 +73,12 @@ impl PushState {
                 let what = "confirmations of subscriptions that nobody asked for";
                 return Err((ErrorKind::UnexpectedReturnType, what).into());
             }
-            PushKind::Subscribe => self.note(channel, Channels::Plain),
-            PushKind::SSubscribe => self.note(channel, Channels::Sharded),
-            PushKind::Unsubscribe | PushKind::SUnsubscribe => {
-                self.channels.lock().remove(channel);
-                if push.kind == PushKind::SUnsubscribe && !is_asked {
+            PushKind::SSubscribe => {
+                self.sharded.lock().insert(channel.into());
+            }
+            PushKind::SUnsubscribe => {
+                self.sharded.lock().remove(channel);
+                if !is_asked {
                     self.has_lost_subscription.store(true, Ordering::Release);
                     self.report_gap();
                 }
@@ -87,10 +86,6 @@ impl PushState {
             _ => {}
         }
         Ok(())
-    }
-
-    fn note(&self, channel: &[u8], kind: Channels) {
-        self.channels.lock().insert(channel.into(), kind);
     }
 }
 
@@ -182,7 +177,7 @@ mod tests {
         for kind in [PushKind::Subscribe, PushKind::SSubscribe] {
             let fixture = Fixture::new();
             assert!(!fixture.receives(kind.clone(), "a", false), "{kind:?}");
-            assert!(fixture.push.channels.lock().is_empty(), "{kind:?}");
+            assert!(fixture.push.sharded.lock().is_empty(), "{kind:?}");
             assert_eq!(fixture.gaps(), 1);
         }
     }

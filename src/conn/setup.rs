@@ -11,6 +11,7 @@ use futures_util::future::Either;
 #[cfg(feature = "testing")]
 use futures_util::future::{BoxFuture, FutureExt};
 use redis::io::tcp::{TcpSettings, socket2};
+use redis::{ConnectionInfo, ProtocolVersion};
 #[cfg(feature = "testing")]
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
@@ -50,6 +51,36 @@ pub(crate) struct Setup {
     pub(crate) security: Security,
 }
 
+#[cfg(test)]
+impl Setup {
+    /// Settings for tests, without a receiver of events.
+    pub(super) fn sample(reply_timeout: Duration) -> Self {
+        #[derive(Debug)]
+        struct Unheard;
+
+        impl EventHandler for Unheard {
+            fn message(&self, _channel: &[u8], _message: &[u8]) {}
+            fn gap(&self) {}
+            fn moved(&self) {}
+        }
+
+        Self {
+            clock: Clock::System,
+            network: Network::System,
+            runtime: Handle::current(),
+            step_timeout: reply_timeout * 5,
+            reply_timeout,
+            silence: reply_timeout,
+            client_id: "x".into(),
+            scripts: |_| None,
+            events: Arc::new(Unheard),
+            disconnected: Arc::default(),
+            address_map: AddressMap::default(),
+            security: Security::default(),
+        }
+    }
+}
+
 /// Finds a script by its SHA. Returns its number, which is below 64, and its text.
 pub(crate) type FindScript = fn(&[u8]) -> Option<(u8, &'static str)>;
 
@@ -69,6 +100,16 @@ pub(super) fn tcp_settings() -> TcpSettings {
             .with_time(KEEPALIVE)
             .with_interval(KEEPALIVE),
     )
+}
+
+pub(super) fn with_protocol(info: ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo {
+    let settings = info.redis_settings().clone();
+    info.set_redis_settings(settings.set_protocol(protocol))
+}
+
+/// The settings of a connection that takes messages. Only RESP3 delivers them on the connection that subscribed.
+pub(super) fn with_pushes(info: ConnectionInfo) -> ConnectionInfo {
+    with_protocol(info, ProtocolVersion::RESP3)
 }
 
 /// A network that replaces the system's for a client.

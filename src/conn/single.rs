@@ -12,24 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use parking_lot::Mutex;
-use redis::{ConnectionInfo, ProtocolVersion, Value};
+use redis::{ConnectionInfo, Value};
 
 use super::address::Address;
 use super::error_reply::{code, is_unknown_command};
 use super::link::{Link, Purpose, Reachability, SharedProcess};
-use super::setup::{Network, Setup, tcp_settings};
-use super::transport::{
-    Commands, Fault, Lane, LinkState, Recipient, Replies, Submitted, Transport,
-};
-
-/// The role that a server reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Primary,
-    Replica,
-}
+use super::setup::{Network, Setup};
+use super::transport::{Commands, Fault, Lane, LinkState, Recipient, Replies, Transport};
 
 #[derive(Debug)]
 pub(crate) struct SingleServer {
@@ -37,38 +28,24 @@ pub(crate) struct SingleServer {
     network: Network,
     reachability: Arc<Reachability>,
     process: Arc<SharedProcess>,
-    command: Link,
-    renewal: Link,
-    push: Link,
-    /// Opened for the first wait for replicas.
-    confirm: Link,
-    /// Carries commands that must follow a subscription, where the push link takes subscriptions only; see
-    /// [`PushState`](super::push::PushState).
-    behind_push: Link,
+    /// One for each lane, and one for commands that must follow a subscription, where the push link takes subscriptions
+    /// only; see [`PushState`](super::push::PushState).
+    links: [Arc<Link>; 5],
 }
 
 impl SingleServer {
     pub(crate) fn new(info: ConnectionInfo, setup: &Setup) -> Self {
-        let info = info.set_tcp_settings(tcp_settings());
-        let address = format!("{}/{}", info.addr(), info.redis_settings().db());
-        // Only RESP3 delivers messages on the connection that subscribed.
-        let settings = info.redis_settings().clone();
-        let settings = settings.set_protocol(ProtocolVersion::RESP3);
-        let push_info = info.clone().set_redis_settings(settings);
         let reachability = Arc::default();
         let process = Arc::default();
-        let link = |lane: &str, info, purpose| {
-            let label = format!("lockset-{lane}-{}", setup.client_id);
-            Link::new(info, label, setup, &reachability, &process, purpose)
-        };
+        // In the order of the lanes.
+        let lanes = [Lane::Command, Lane::Renewal, Lane::Push, Lane::Confirm].map(Purpose::Lane);
+        let [command, renewal, push, confirm] = lanes;
+        let purposes = [command, renewal, push, confirm, Purpose::BehindPush];
         Self {
-            address,
+            address: format!("{}/{}", info.addr(), info.redis_settings().db()),
             network: setup.network.clone(),
-            command: link("command", info.clone(), Purpose::Calls),
-            renewal: link("renewal", info.clone(), Purpose::Renewals),
-            confirm: link("confirm", info.clone(), Purpose::Calls),
-            behind_push: link("behind-push", info, Purpose::BehindPush),
-            push: link("push", push_info, Purpose::Push),
+            links: purposes
+                .map(|purpose| Link::new(info.clone(), purpose, setup, &reachability, &process)),
             reachability,
             process,
         }
@@ -76,38 +53,33 @@ impl SingleServer {
 
     /// Opens the connections that every client needs. The push connection is made on first use.
     pub(crate) async fn open(&self) -> Result<(), Fault> {
-        let (command, renewal) =
-            futures_util::future::join(self.command.open(), self.renewal.open()).await;
+        let [command, renewal] = [Lane::Command, Lane::Renewal].map(|lane| self.link(lane).open());
+        let (command, renewal) = join(command, renewal).await;
         command.and(renewal)
     }
 
-    /// Asks the server for its role. If the user lacks the right to ask, the server counts as a primary.
-    pub(crate) async fn role(&self, limit: Duration) -> Result<Role, Fault> {
-        match self.command.send(&redis::cmd("ROLE"), limit).await {
-            Ok(Value::Array(role))
-                if role.first() == Some(&Value::BulkString(b"master".into())) =>
-            {
-                Ok(Role::Primary)
+    /// Asks the server whether it is a primary. If the user lacks the right to ask, it counts as one.
+    pub(crate) async fn is_primary(&self, limit: Duration) -> Result<bool, Fault> {
+        let ask = redis::cmd("ROLE");
+        match self.link(Lane::Command).send(&ask, limit).await {
+            Ok(Value::Array(role)) => {
+                Ok(role.first() == Some(&Value::BulkString(b"master".into())))
             }
-            Ok(_) => Ok(Role::Replica),
+            Ok(_) => Ok(false),
             Err(Fault::Answered(no)) if code(&no) == Some("NOPERM") || is_unknown_command(&no) => {
-                Ok(Role::Primary)
+                Ok(true)
             }
             Err(fault) => Err(fault),
         }
     }
 
-    pub(crate) fn link(&self, lane: Lane) -> &Link {
-        match lane {
-            Lane::Command => &self.command,
-            Lane::Renewal => &self.renewal,
-            Lane::Push => &self.push,
-            Lane::Confirm => &self.confirm,
-        }
+    pub(crate) fn link(&self, lane: Lane) -> &Arc<Link> {
+        &self.links[lane as usize]
     }
 
-    pub(crate) fn behind_push(&self) -> &Link {
-        &self.behind_push
+    pub(crate) fn behind_push(&self) -> &Arc<Link> {
+        let [.., behind_push] = &self.links;
+        behind_push
     }
 
     /// Sets the ids of the nodes that are accepted at its address.
@@ -119,24 +91,19 @@ impl SingleServer {
         &self.reachability
     }
 
-    fn links(&self) -> [&Link; 5] {
-        let [command, renewal, push] = [&self.command, &self.renewal, &self.push];
-        [command, renewal, push, &self.confirm, &self.behind_push]
-    }
-
     /// Closes its connections once the commands in flight have ended. The next command makes new ones.
     pub(crate) fn close(&self) {
-        self.links().into_iter().for_each(|link| link.close());
+        self.links.iter().for_each(|link| link.close());
     }
 
     /// Closes all connections. None is made and nothing is sent until [`Self::reinstate`].
     pub(super) fn retire(&self) {
-        self.links().into_iter().for_each(|link| link.retire());
+        self.links.iter().for_each(|link| link.retire());
     }
 
     /// Ends a retirement.
     pub(super) fn reinstate(&self) {
-        self.links().into_iter().for_each(|link| link.reinstate());
+        self.links.iter().for_each(|link| link.reinstate());
     }
 }
 
@@ -160,10 +127,6 @@ impl Transport for SingleServer {
         to: Arc<dyn Recipient>,
     ) -> bool {
         self.link(lane).submit(commands, limit, to)
-    }
-
-    fn submitted(&self, lane: Lane, commands: Commands<'_>, limit: Duration) -> Option<Submitted> {
-        Submitted::by(|to| self.link(lane).submit(commands, limit, to))
     }
 
     fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {
@@ -218,18 +181,12 @@ impl Nodes {
             .collect()
     }
 
-    /// Translates an address that a server announced, of itself or of another server.
-    pub(super) fn resolve(&self, announced: Address) -> Address {
-        self.setup.address_map.resolve(announced)
-    }
-
     pub(crate) fn setup(&self) -> &Setup {
         &self.setup
     }
 
     /// The connection settings for this address.
     pub(crate) fn info(&self, address: &Address) -> ConnectionInfo {
-        let there = address.connect_like(self.model.addr());
-        self.model.clone().set_addr(there)
+        address.with_settings_of(&self.model)
     }
 }

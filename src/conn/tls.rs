@@ -39,15 +39,9 @@ use crate::api::error::{Error, Result};
 #[must_use = "settings do nothing until they are given to a builder"]
 pub struct Tls {
     roots: Option<Vec<u8>>,
-    client: Option<Pair>,
+    /// A certificate and its private key.
+    client: Option<(Vec<u8>, Vec<u8>)>,
     server_name: Option<Arc<str>>,
-}
-
-/// A certificate and its private key, both in PEM.
-#[derive(Clone)]
-struct Pair {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
 }
 
 impl Tls {
@@ -75,10 +69,7 @@ impl Tls {
         certificate: impl Into<Vec<u8>>,
         key: impl Into<Vec<u8>>,
     ) -> Self {
-        self.client = Some(Pair {
-            certificate: certificate.into(),
-            key: key.into(),
-        });
+        self.client = Some((certificate.into(), key.into()));
         self
     }
 
@@ -118,7 +109,7 @@ impl Tls {
         let config = ClientConfig::builder().with_root_certificates(roots);
         let config = match &self.client {
             None => config.with_no_client_auth(),
-            Some(Pair { certificate, key }) => {
+            Some((certificate, key)) => {
                 let chain = certificates(certificate);
                 let chain = chain.ok_or_else(|| unusable(CLIENT_CERTIFICATE_UNREADABLE))?;
                 let key = PrivateKeyDer::from_pem_slice(key);
@@ -127,7 +118,10 @@ impl Tls {
                 config.map_err(|_| unusable(CLIENT_KEY_OF_ANOTHER))?
             }
         };
-        Ok(Security::new(config, self.server_name.clone()))
+        Ok(Security {
+            config: Some(Arc::new(config)),
+            server_name: self.server_name.clone(),
+        })
     }
 }
 
@@ -196,25 +190,15 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    fn new(config: ClientConfig, server_name: Option<Arc<str>>) -> Self {
-        Self {
-            config: Some(Arc::new(config)),
-            server_name,
-        }
-    }
-
     /// Makes a stream to this host secure.
     pub(crate) async fn secure(
         &self,
         host: &str,
         stream: TcpStream,
     ) -> Result<Secured, RedisError> {
-        let config = match &self.config {
-            Some(config) => Arc::clone(config),
-            None => {
-                let what = "no certificates are known";
-                return Err((redis::ErrorKind::InvalidClientConfig, what).into());
-            }
+        let Some(config) = self.config.clone() else {
+            let what = "no certificates are known";
+            return Err((redis::ErrorKind::InvalidClientConfig, what).into());
         };
         let name = self.server_name.as_deref().unwrap_or(host);
         let name = ServerName::try_from(name.to_owned()).map_err(|_| {

@@ -7,19 +7,16 @@
 use std::fmt::{self, Debug};
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use redis::{Cmd, RedisError, Value};
+use redis::{Arg, Cmd, RedisError, Value};
 use smallvec::SmallVec;
 
 use super::value::Process;
 use crate::engine::clock::Tick;
-use crate::engine::hint::Arrival;
 
 pub(crate) trait Transport: Debug + Send + Sync {
     /// Sends commands back to back over the link that serves `route`, and waits for all replies, for at most `limit`
@@ -36,9 +33,9 @@ pub(crate) trait Transport: Debug + Send + Sync {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Replies, Fault>>;
 
-    /// Hands commands over to the connection that serves `route`, and tells their end to `to`, after the time of a reply
-    /// at the latest. If the connection cannot take them at once, this sends nothing and returns false. A caller that
-    /// waits for them is refused where a script has to be loaded first. Ordered as [`exchange`](Self::exchange) at its first poll. No redirection is followed.
+    /// Hands commands over to the connection that serves `route`, and tells their end to `to`, after the time of a
+    /// reply at the latest. If the connection cannot take them at once, this sends nothing and returns false. Ordered
+    /// as [`exchange`](Self::exchange) at its first poll. No redirection is followed.
     fn submit(
         &self,
         _lane: Lane,
@@ -48,17 +45,6 @@ pub(crate) trait Transport: Debug + Send + Sync {
         _to: Arc<dyn Recipient>,
     ) -> bool {
         false
-    }
-
-    /// Submits commands for a task that waits for their end, which needs no boxed future. The task must run where the
-    /// connections do, because another runtime may go on while they stand still.
-    fn submitted(
-        &self,
-        _lane: Lane,
-        _commands: Commands<'_>,
-        _limit: Duration,
-    ) -> Option<Submitted> {
-        None
     }
 
     /// The state of the link that serves `route` now; `None` if there is none.
@@ -157,7 +143,8 @@ impl dyn Transport + '_ {
 
 /// The connection of a client that a command takes. Each lane is first in, first out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Lane {
+#[cfg_attr(not(feature = "testing"), expect(unreachable_pub))]
+pub enum Lane {
     /// Requests of callers, and the commands that undo them.
     Command,
     /// Renewals, which must never queue behind anything else.
@@ -249,6 +236,14 @@ impl<'a> Commands<'a> {
     }
 }
 
+/// The words of a command. A cursor, which none of ours has, is an empty one.
+pub(crate) fn words(command: &Cmd) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
+    command.args_iter().map(|word| match word {
+        Arg::Simple(word) => word,
+        _ => b"",
+    })
+}
+
 /// The replies to commands sent in one write, errors among them. Few writes have more than two commands.
 #[derive(Debug, Default)]
 pub(crate) struct Replies(SmallVec<[Value; 2]>);
@@ -337,49 +332,12 @@ impl Channels {
 pub(crate) trait Recipient: Debug + Send + Sync {
     /// The commands have ended. Called once, without any mutex. A connection's task calls it, so it must not block.
     fn received(self: Arc<Self>, outcome: Result<Replies, Fault>);
-
-    /// Whether a caller waits for this very end. A reply counts for it even if the connection is no longer used.
-    fn is_awaited(&self) -> bool {
-        false
-    }
-}
-
-/// Commands on their way, for a task that waits for their end. Cancel safe: they stay sent.
-#[derive(Debug)]
-pub(crate) struct Submitted(Arc<Arrival<Result<Replies, Fault>>>);
-
-impl Submitted {
-    /// Submits commands by `submit`, which returns whether they are sent.
-    pub(crate) fn by(submit: impl FnOnce(Arc<dyn Recipient>) -> bool) -> Option<Self> {
-        let arrival = Arc::<Arrival<_>>::default();
-        let is_sent = submit(Arc::clone(&arrival) as _);
-        if is_sent {
-            sent::mark();
-        }
-        is_sent.then_some(Self(arrival))
-    }
-}
-
-impl Recipient for Arrival<Result<Replies, Fault>> {
-    fn received(self: Arc<Self>, outcome: Result<Replies, Fault>) {
-        self.put(outcome);
-    }
-
-    fn is_awaited(&self) -> bool {
-        true
-    }
-}
-
-impl Future for Submitted {
-    type Output = Result<Replies, Fault>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context)
-    }
 }
 
 /// Callbacks of a transport. Connection tasks call them, so they must not block.
-pub(crate) trait EventHandler: Debug + Send + Sync + 'static {
+#[cfg_attr(not(feature = "testing"), expect(unreachable_pub))]
+pub trait EventHandler: Debug + Send + Sync + 'static {
+    /// A message came on a channel.
     fn message(&self, channel: &[u8], message: &[u8]);
 
     /// Messages may have been missed, and every subscription is gone.

@@ -11,6 +11,7 @@ use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use super::address::Address;
+use super::setup;
 #[cfg(feature = "tls")]
 use super::tls::{Security, Tls};
 use crate::api::error::{Error, Result};
@@ -166,8 +167,8 @@ fn single(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
         );
     };
     let [protocol] = query(parts.query, ["protocol"])?;
-    let info = info(connect_to(address, tls), parts.login)?;
-    with_protocol(with_db(info, parts.path)?, protocol).map(Target::Single)
+    let info = info(address.to_connect(tls), parts.login, parts.path)?;
+    with_protocol(info, protocol).map(Target::Single)
 }
 
 fn unix(rest: &str) -> Result<Target, Wrong> {
@@ -182,8 +183,9 @@ fn unix(rest: &str) -> Result<Target, Wrong> {
     }
     let [db, user, password, protocol] = query(behind, ["db", "user", "pass", "protocol"])?;
     let login = Login::from(user.unwrap_or_default(), password)?;
-    let info = info(ConnectionAddr::Unix(decoded(path)?.into()), login)?;
-    with_protocol(with_db(info, &db.unwrap_or_default())?, protocol).map(Target::Single)
+    let at = ConnectionAddr::Unix(decoded(path)?.into());
+    let info = info(at, login, &db.unwrap_or_default())?;
+    with_protocol(info, protocol).map(Target::Single)
 }
 
 fn cluster(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
@@ -192,7 +194,7 @@ fn cluster(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
         return Err("a cluster has only database 0, and takes nothing after its hosts");
     }
     let seeds = distinct(parts.hosts);
-    let model = info(connect_to(&seeds[0], tls), parts.login)?;
+    let model = info(seeds[0].to_connect(tls), parts.login, "")?;
     Ok(Target::Cluster { seeds, model })
 }
 
@@ -205,10 +207,10 @@ fn sentinel(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
         return Err("the primary's name is missing after the sentinels");
     }
     let sentinels = distinct(parts.hosts);
-    let at = connect_to(&sentinels[0], tls);
+    let at = sentinels[0].to_connect(tls);
     Ok(Target::Sentinel {
-        sentinel_model: info(at.clone(), sentinel_login)?,
-        model: with_db(info(at, parts.login)?, db)?,
+        sentinel_model: info(at.clone(), sentinel_login, "")?,
+        model: info(at, parts.login, db)?,
         sentinels,
         primary,
     })
@@ -225,28 +227,20 @@ fn distinct(hosts: Vec<Address>) -> Vec<Address> {
     addresses
 }
 
-fn connect_to(address: &Address, tls: bool) -> ConnectionAddr {
-    let (host, port) = (String::new(), 0);
-    let model = if tls {
-        ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure: false,
-            tls_params: None,
-        }
-    } else {
-        ConnectionAddr::Tcp(host, port)
-    };
-    address.connect_like(&model)
-}
-
-fn info(at: ConnectionAddr, login: Option<Login>) -> Result<ConnectionInfo, Wrong> {
+/// The connection settings for an address, with a login and the number of a database if there are any.
+fn info(at: ConnectionAddr, login: Option<Login>, db: &str) -> Result<ConnectionInfo, Wrong> {
     let info = at.into_connection_info();
-    let info = info.map_err(|_| "its address is of a kind that is not built in")?;
-    Ok(match login {
-        Some(login) => logged_in(info, login),
-        None => info,
-    })
+    let mut info = info.map_err(|_| "its address is of a kind that is not built in")?;
+    if let Some(login) = login {
+        info = logged_in(info, login);
+    }
+    let db = db.strip_suffix('/').unwrap_or(db);
+    if !db.is_empty() {
+        let db = number(db).ok_or("the database is not a number")?;
+        let settings = info.redis_settings().clone().set_db(db.into());
+        info = info.set_redis_settings(settings);
+    }
+    Ok(info)
 }
 
 fn logged_in(info: ConnectionInfo, Login { user, password }: Login) -> ConnectionInfo {
@@ -258,16 +252,6 @@ fn logged_in(info: ConnectionInfo, Login { user, password }: Login) -> Connectio
     info.set_redis_settings(settings)
 }
 
-fn with_db(info: ConnectionInfo, text: &str) -> Result<ConnectionInfo, Wrong> {
-    let text = text.strip_suffix('/').unwrap_or(text);
-    if text.is_empty() {
-        return Ok(info);
-    }
-    let db = number(text).ok_or("the database is not a number")?;
-    let settings = info.redis_settings().clone().set_db(db.into());
-    Ok(info.set_redis_settings(settings))
-}
-
 /// Sets the protocol of the connections that do not need a particular one.
 fn with_protocol(info: ConnectionInfo, text: Option<String>) -> Result<ConnectionInfo, Wrong> {
     let protocol = match text.as_deref() {
@@ -276,8 +260,7 @@ fn with_protocol(info: ConnectionInfo, text: Option<String>) -> Result<Connectio
         Some("3" | "resp3") => ProtocolVersion::RESP3,
         Some(_) => return Err("the protocol is neither resp2 nor resp3"),
     };
-    let settings = info.redis_settings().clone().set_protocol(protocol);
-    Ok(info.set_redis_settings(settings))
+    Ok(setup::with_protocol(info, protocol))
 }
 
 /// The defect of a URL.

@@ -44,6 +44,13 @@ pub fn text(value: &Value) -> Option<&str> {
     }
 }
 
+/// A field in a reply of lines like `name:value`.
+pub(super) fn field<'a>(lines: &'a Value, name: &str) -> Option<&'a str> {
+    let mut lines = text(lines)?.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.map(str::trim)
+}
+
 /// One run of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
@@ -63,16 +70,10 @@ impl Process {
     /// its uptime may be too large by up to one second. It is based on the time of day. If that was set back since
     /// the server started, the uptime is negative, and only `now` is a safe bound.
     pub(super) fn of(lines: &Value, now: Tick) -> Option<Self> {
-        let lines = text(lines)?;
-        let field = |name: &str| {
-            lines
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        };
-        let uptime: i64 = field("uptime_in_seconds")?.trim().parse().ok()?;
+        let uptime: i64 = field(lines, "uptime_in_seconds")?.parse().ok()?;
         let uptime = u64::try_from(uptime).unwrap_or(0);
         Some(Self {
-            run_id: field("run_id")?.trim().into(),
+            run_id: field(lines, "run_id")?.into(),
             up_since: now.before(Duration::from_secs(uptime.saturating_sub(1))),
         })
     }

@@ -1,7 +1,7 @@
 //! Hold counts, by mode.
 
 /// The mode of a share: alone, or beside others of this mode. Writers and readers; locks of one holder are always
-/// exclusive.
+/// exclusive. The stronger mode is the lesser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Mode {
     Exclusive,
@@ -41,22 +41,10 @@ impl Counts {
         self.with(mode, self.of(mode) - 1)
     }
 
-    pub(crate) fn plus(self, other: Self) -> Self {
-        Self {
-            exclusive: self.exclusive + other.exclusive,
-            shared: self.shared + other.shared,
-        }
-    }
-
-    /// What the server counts for these.
-    pub(crate) fn at_server(self) -> Self {
-        if self.exclusive > 0 {
-            Self::one(Mode::Exclusive)
-        } else if self.shared > 0 {
-            Self::one(Mode::Shared)
-        } else {
-            Self::NONE
-        }
+    /// The strongest mode of them, if there are any.
+    pub(crate) fn strongest(self) -> Option<Mode> {
+        let modes = [Mode::Exclusive, Mode::Shared];
+        modes.into_iter().find(|mode| self.of(*mode) > 0)
     }
 
     pub(crate) fn is_none(self) -> bool {

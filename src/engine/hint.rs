@@ -1,12 +1,12 @@
 //! Wake-ups between the tasks of a client, and a value that one of them waits for.
 //!
-//! A hint can be given before, during or after the wait for it. It carries no fact: a task that wakes looks again. It is
-//! a counter with waiters, so a hint given between the look and the wait is not missed, and a hint without a waiter costs
-//! one more look.
+//! A hint can be given before, during or after the wait for it. It carries no fact: a task that wakes looks again. It
+//! is a counter with waiters, so a hint given between the look and the wait is not missed, and a hint without a waiter
+//! costs one more look.
 //!
-//! The waiters of one owner are woken when another task of that owner gets the lock: they can enter it then. Invariant: a
-//! waiter is listed before it looks for a hold of its owner, and a hold is registered before its owner is looked up here.
-//! So one of the two sees the other, and a grant wakes no waiter of other owners.
+//! The waiters of one owner are woken when another task of that owner gets the lock: they can enter it then.
+//! Invariant: a waiter is listed before it looks for a hold of its owner, and a hold has a guard before its owner is
+//! looked up here. So one of the two sees the other, and a grant wakes no waiter of other owners.
 
 use std::mem;
 use std::pin::pin;
@@ -120,15 +120,20 @@ impl<T> Arrival<T> {
         match mem::replace(&mut *state, Arriving::Taken) {
             Arriving::Arrived(value) => return Poll::Ready(value),
             Arriving::Awaited(mut waiting) => {
-                match &mut waiting {
-                    Some(waiting) => waiting.clone_from(context.waker()),
-                    none => *none = Some(context.waker().clone()),
-                }
+                set_waker(&mut waiting, context);
                 *state = Arriving::Awaited(waiting);
             }
             Arriving::Taken => {}
         }
         Poll::Pending
+    }
+}
+
+/// Has this task woken next, and no other.
+pub(crate) fn set_waker(waker: &mut Option<Waker>, context: &Context<'_>) {
+    match waker {
+        Some(waker) => waker.clone_from(context.waker()),
+        none => *none = Some(context.waker().clone()),
     }
 }
 

@@ -18,7 +18,9 @@ use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
+use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::subscription::{Subscription, SubscriptionState};
+use crate::engine::keys::LockName;
 
 /// How long a shared subscription outlives its last listener. Without this, a caller that waits in a loop would subscribe
 /// each time, and a lock that several processes fight over would be subscribed to for each grant.
@@ -29,7 +31,7 @@ pub(crate) const LINGER: Duration = Duration::from_millis(100);
 pub(crate) const POLLS_BETWEEN_TRIES: u32 = 4;
 
 /// Subscribes to this channel. Returns whether the server has confirmed it. If the caller gives up, the last listener
-/// ends the subscription.
+/// ends the subscription. Nothing is sent if all listeners have left before.
 pub(crate) async fn subscribe(
     core: &Core,
     subscription: &Arc<Subscription>,
@@ -40,7 +42,11 @@ pub(crate) async fn subscribe(
     let command = push_command(core.channels().subscribe(), channel);
     let gaps = core.locals.gaps();
     let begin = |state: &mut SubscriptionState| {
+        // In this order: who leaves after the check finds the mark. Who left before has nothing to end.
         subscription.mark_subscribed();
+        if !subscription.is_used() && subscription.take_subscribed() {
+            return false;
+        }
         core.locals.listen(channel, subscription);
         *state = SubscriptionState {
             channel: Some(channel.to_owned()),
@@ -60,13 +66,33 @@ pub(crate) async fn subscribe(
     is_confirmed
 }
 
-/// Ends the subscription if it has no listener. Sends nothing if `is_needed` says so.
-pub(crate) async fn unsubscribe_unused(
-    core: &Core,
+/// Has the watchdog's task end the subscription after `linger`, if the caller was its last listener. False if there is
+/// nothing to end. The lock stays for waiters that come before the end, so that they find the subscription.
+pub(crate) fn end_later(
+    core: &Arc<Core>,
     subscription: &Arc<Subscription>,
-    route: &str,
-    is_needed: impl FnOnce(&str) -> bool,
-) {
+    route: &Arc<str>,
+    local: Option<Arc<LocalLock>>,
+    linger: Duration,
+) -> bool {
+    if !subscription.take_subscribed() {
+        return false;
+    }
+    let (own, route) = (Arc::clone(core), Arc::clone(route));
+    let subscription = Arc::clone(subscription);
+    let work = async move {
+        if !linger.is_zero() && !own.is_closed() {
+            own.clock.sleep_until(own.clock.now().after(linger)).await;
+        }
+        unsubscribe_unused(&own, &subscription, &route).await;
+        drop(local);
+    };
+    core.watchdog.drive(work.boxed());
+    true
+}
+
+/// Ends the subscription if it has no listener.
+async fn unsubscribe_unused(core: &Core, subscription: &Arc<Subscription>, route: &str) {
     let channel = subscription.state.lock().channel.clone();
     let channel = channel.unwrap_or_default();
     let end = |state: &mut SubscriptionState| {
@@ -76,7 +102,7 @@ pub(crate) async fn unsubscribe_unused(
             return false;
         }
         let old = std::mem::take(state);
-        old.channel.as_ref() == Some(&channel) && is_needed(&channel)
+        old.channel.as_ref() == Some(&channel) && core.locals.forget(&channel, subscription)
     };
     in_order(subscription, end, unsubscribe(core, route, &channel)).await;
 }
@@ -122,26 +148,45 @@ fn push_command(verb: &str, channel: &str) -> redis::Cmd {
 
 /// Counts as a listener of one channel until dropped.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct Listener(Arc<Channel>);
+
+/// A channel, shared by its listener and the background work for it.
+#[derive(Debug)]
+struct Channel {
     core: Arc<Core>,
     /// The key whose server sends the messages.
     route: Arc<str>,
-    channel: Box<str>,
+    name: Box<str>,
     subscription: Arc<Subscription>,
+    /// The lock whose waiters share the subscription.
+    local: Option<Arc<LocalLock>>,
 }
 
 impl Listener {
     pub(crate) fn new(core: &Arc<Core>, route: &Arc<str>, channel: &str) -> Self {
-        Self {
+        Self(Arc::new(Channel {
             core: Arc::clone(core),
             route: Arc::clone(route),
-            channel: channel.into(),
+            name: channel.into(),
             subscription: core.locals.add_listener(channel),
-        }
+            local: None,
+        }))
+    }
+
+    /// A listener beside the waiters of a lock.
+    pub(crate) fn beside(core: &Arc<Core>, local: &Arc<LocalLock>, name: &LockName) -> Self {
+        local.subscription.add_listener();
+        Self(Arc::new(Channel {
+            core: Arc::clone(core),
+            route: Arc::clone(name.key()),
+            name: name.lock_channel().into(),
+            subscription: Arc::clone(&local.subscription),
+            local: Some(Arc::clone(local)),
+        }))
     }
 
     fn hint(&self) -> &Hint {
-        &self.subscription.hint
+        &self.0.subscription.hint
     }
 
     /// Returns the mark for a wait. Take it before asking the server, so that a message after the question ends the
@@ -152,95 +197,92 @@ impl Listener {
 
     /// Resolves at a message or a gap in the subscription after `mark`, when the client is closed, or at `at`.
     pub(crate) async fn wait(&self, mark: Mark, at: Tick) {
-        let closing = self.core.closing.mark();
-        if self.core.is_closed() {
+        let core = &self.0.core;
+        let closing = core.closing.mark();
+        if core.is_closed() {
             return;
         }
         tokio::select! {
             biased;
             () = self.hint().changed_since(mark) => {}
-            () = self.core.closing.changed_since(closing) => {}
-            () = self.core.clock.sleep_until(at) => {}
+            () = core.closing.changed_since(closing) => {}
+            () = core.clock.sleep_until(at) => {}
         }
     }
 
     /// Subscribes unless messages already reach this client. Returns true if the subscription is new: the caller asks
     /// the server again.
     pub(crate) async fn subscribe(&self) -> bool {
-        let (core, subscription) = (&self.core, &self.subscription);
-        if core.is_closed() || !subscription.may_subscribe(core.clock.now()) || self.is_heard() {
+        let (core, subscription) = (&self.0.core, &self.0.subscription);
+        if core.is_closed() || !subscription.may_subscribe(core.clock.now()) || self.0.is_heard() {
             return false;
         }
         if let Some(subscribing) = subscription.begin_subscribing() {
-            let (core, subscription) = (Arc::clone(core), Arc::clone(subscription));
-            let (route, channel) = (Arc::clone(&self.route), self.channel.clone());
+            let channel = Arc::clone(&self.0);
             let work = async move {
-                make(&core, &subscription, &route, &channel).await;
+                channel.subscribe().await;
                 drop(subscribing);
             };
-            self.core.watchdog.begin(work.boxed());
+            core.watchdog.begin(work.boxed());
         }
         loop {
             let seen = self.mark();
             if !subscription.is_subscribing() {
-                return self.is_heard();
+                return self.0.is_heard();
             }
             self.hint().changed_since(seen).await;
         }
-    }
-
-    /// Whether the server sends the messages of the channel.
-    fn is_heard(&self) -> bool {
-        self.subscription.state.lock().since == Some(self.core.locals.gaps())
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let subscription = &self.subscription;
+        let Channel {
+            core,
+            route,
+            name,
+            subscription,
+            local,
+        } = &*self.0;
         if !subscription.remove_listener() {
             return;
         }
-        if !subscription.take_subscribed() {
-            // With a channel, its end is under way, and forgets it.
-            if subscription.state.lock().channel.is_none() {
-                let locals = &self.core.locals;
-                locals.forget_listener(&self.channel, subscription);
-            }
+        let is_ending = end_later(core, subscription, route, local.clone(), LINGER);
+        // With a channel, its end is under way, and forgets it.
+        if !is_ending && subscription.state.lock().channel.is_none() {
+            core.locals.forget(name, subscription);
+        }
+    }
+}
+
+impl Channel {
+    /// Whether the server sends the messages of the channel.
+    fn is_heard(&self) -> bool {
+        self.subscription.state.lock().since == Some(self.core.locals.gaps())
+    }
+
+    /// Subscribes, or sets the time of the next try. Ends with the client.
+    async fn subscribe(&self) {
+        let (core, subscription) = (&self.core, &self.subscription);
+        let closing = core.closing.mark();
+        if core.is_closed() {
             return;
         }
-        let end = end(
-            Arc::clone(&self.core),
-            Arc::clone(&self.route),
-            self.channel.clone(),
-            Arc::clone(subscription),
+        let subscribed = subscribe(
+            core,
+            subscription,
+            &self.route,
+            &self.name,
+            core.timing.reply,
         );
-        self.core.watchdog.drive(end.boxed());
+        let is_subscribed = tokio::select! {
+            biased;
+            is_subscribed = subscribed => is_subscribed,
+            () = core.closing.changed_since(closing) => return,
+        };
+        if !is_subscribed && subscription.is_used() {
+            let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
+            subscription.retry_after(core.clock.now().after(pause));
+        }
     }
-}
-
-/// Subscribes, or sets the time of the next try. Ends with the client.
-async fn make(core: &Core, subscription: &Arc<Subscription>, route: &str, channel: &str) {
-    let closing = core.closing.mark();
-    if core.is_closed() {
-        return;
-    }
-    let is_subscribed = tokio::select! {
-        biased;
-        is_subscribed = subscribe(core, subscription, route, channel, core.timing.reply) => is_subscribed,
-        () = core.closing.changed_since(closing) => return,
-    };
-    if !is_subscribed {
-        let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
-        subscription.retry_after(core.clock.now().after(pause));
-    }
-}
-
-/// Ends the subscription after a while, unless there is a listener again.
-async fn end(core: Arc<Core>, route: Arc<str>, channel: Box<str>, subscription: Arc<Subscription>) {
-    if !core.is_closed() {
-        core.clock.sleep_until(core.clock.now().after(LINGER)).await;
-    }
-    unsubscribe_unused(&core, &subscription, &route, |_| true).await;
-    core.locals.forget_listener(&channel, &subscription);
 }

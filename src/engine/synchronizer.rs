@@ -3,11 +3,12 @@
 //! Invariants: a message is a hint; a wait asks the server at least once in a sixth of the client's lease, after each
 //! new subscription, and once more at its deadline; it ends when the client is closed.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::Poll;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
@@ -16,7 +17,7 @@ use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
-use crate::engine::hold::core::Core;
+use crate::engine::hold::core::{AtClose, Core};
 use crate::engine::keys::LockName;
 use crate::engine::listen::Listener;
 use crate::script::{Answer, Call, CallBudget};
@@ -68,6 +69,35 @@ impl Looks {
         self.pauses = self.pauses.saturating_add(1);
         let at = self.core.clock.now().after(pause);
         self.listener.wait(seen, at.min(deadline)).await;
+    }
+}
+
+/// The outcome of work in the background, until its caller takes it.
+struct Outcome<T> {
+    core: Arc<Core>,
+    value: Mutex<Option<T>>,
+}
+
+impl<T> Outcome<T> {
+    fn put(&self, value: T) {
+        let mut place = self.value.lock();
+        // Asked under the mutex: what comes before the client is closed is taken out by that.
+        if !self.core.is_closed() {
+            *place = Some(value);
+            return;
+        }
+        drop(place);
+        drop(value);
+    }
+
+    fn take(&self) -> Option<T> {
+        self.value.lock().take()
+    }
+}
+
+impl<T: Send> AtClose for Outcome<T> {
+    fn close(self: Arc<Self>) {
+        drop(self.take());
     }
 }
 
@@ -141,6 +171,28 @@ impl Synchronizer {
         Error::invalid(operation, message).of_lock(self.given_name())
     }
 
+    /// Drives `work` in the background, and waits for its outcome. Drops an outcome that its caller has not taken when
+    /// it is gone, or when the client is closed: the caller may never be polled again.
+    pub(crate) async fn finish<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T> {
+        let core = &self.core;
+        let outcome = Arc::new(Outcome {
+            core: Arc::clone(core),
+            value: Mutex::new(None),
+        });
+        let entry: Weak<Outcome<T>> = Arc::downgrade(&outcome);
+        let _closed_with = core.close_with(entry);
+        let put = Arc::clone(&outcome);
+        core.watchdog
+            .finish(async move { put.put(work.await) })
+            .await;
+        let closed = || core.closed(operation).of_lock(self.given_name());
+        outcome.take().ok_or_else(closed)
+    }
+
     /// Runs a script until it is answered, for as long as a call continues.
     pub(crate) async fn ask<T>(
         &self,
@@ -168,7 +220,13 @@ impl Synchronizer {
         let end = now.after(self.give_up(operation)?).min(patience);
         let budget = CallBudget::until(end, reply);
         let answer = pin!(core.scripts.run(Lane::Command, call, budget));
-        let Some(answer) = until_closed(core, answer).await else {
+        let closing = core.closing.mark();
+        let answer = tokio::select! {
+            biased;
+            answer = core.while_open(answer) => answer,
+            () = core.closing.changed_since(closing) => None,
+        };
+        let Some(answer) = answer else {
             return Err(of_lock(core.closed(operation)));
         };
         let answer = answer.map_err(|failure| of_lock(failure.into_error(operation)))?;
@@ -217,22 +275,6 @@ impl Synchronizer {
     pub(crate) fn deadline(&self, limit: Option<Duration>) -> Tick {
         limit.map_or(Tick::NEVER, |limit| self.core.clock.now().after(limit))
     }
-}
-
-/// Drives `work`; `None` once the client is closed.
-async fn until_closed<F: Future>(
-    core: &Core,
-    mut work: std::pin::Pin<&mut F>,
-) -> Option<F::Output> {
-    let closing = core.closing.mark();
-    let mut closed = pin!(core.closing.changed_since(closing));
-    poll_fn(|context| {
-        if core.is_closed() || closed.as_mut().poll(context).is_ready() {
-            return Poll::Ready(None);
-        }
-        work.as_mut().poll(context).map(Some)
-    })
-    .await
 }
 
 /// Adds the name, `give_up_after` and `Debug` to a public handle, a newtype or a struct with `site`.

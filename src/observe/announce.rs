@@ -132,19 +132,20 @@ pub(crate) fn default_every(lease: Duration) -> Duration {
 
 /// Checks an interval. `None`: the client never announces itself.
 pub(crate) fn checked(every: Duration) -> Result<Option<Duration>> {
-    if every < EVERY_MIN {
-        return Err(Error::invalid(
-            "connect",
-            format!("a client cannot announce itself every {every:?}; use at least {EVERY_MIN:?}"),
-        ));
-    }
+    Error::ensure(every >= EVERY_MIN, "connect", || {
+        format!("a client cannot announce itself every {every:?}; use at least {EVERY_MIN:?}")
+    })?;
     Ok((every < Duration::MAX).then_some(every.min(INDEX_KEPT / 2)))
 }
 
 /// The announcement of one client, kept with the client.
 #[derive(Debug)]
 pub(crate) struct Announcer {
-    sampler: Mutex<Sampler>,
+    started: Tick,
+    /// The constant facts.
+    facts: Record,
+    /// Waiters that were the first of their queue at the last look, with when that was first seen.
+    first: Mutex<HashMap<(usize, u64), Tick>>,
     /// Whether an announcement may be at the server.
     is_written: AtomicBool,
 }
@@ -152,9 +153,18 @@ pub(crate) struct Announcer {
 impl Announcer {
     /// Starts the announcements, in the task of the watchdog.
     pub(crate) fn start(core: &Arc<Core>, every: Duration, label: String) -> Arc<Self> {
-        let sampler = Sampler::new(core.clock.now(), every * KEPT, label);
         let announcer = Arc::new(Self {
-            sampler: Mutex::new(sampler),
+            started: core.clock.now(),
+            facts: Record {
+                host: host(),
+                pid: std::process::id(),
+                program: program(),
+                label,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                kept_for: every * KEPT,
+                ..Record::default()
+            },
+            first: Mutex::default(),
             is_written: AtomicBool::new(false),
         });
         let scripts = Arc::clone(&core.scripts);
@@ -167,7 +177,7 @@ impl Announcer {
     pub(crate) async fn now(&self, core: &Core) -> Result<()> {
         core.ensure_open(OPERATION)?;
         let now = core.clock.now();
-        let record = self.sampler.lock().sample(core, now, Duration::ZERO);
+        let record = self.sample(core, now, Duration::ZERO);
         let Some(record) = record else { return Ok(()) };
         self.is_written.store(true, Ordering::Release);
         let written = write(&core.scripts, core.id(), &record, core.timing.reply).await;
@@ -192,6 +202,53 @@ impl Announcer {
         )
         .await;
     }
+
+    /// Collects the holds and waits. `None` for a client that uses no lock and has no permit just now.
+    fn sample(&self, core: &Core, now: Tick, least: Duration) -> Option<Record> {
+        let locks = core.locals.in_use();
+        let holds = locks.iter().flat_map(|lock| lock.holds());
+        let holds = holds.map(|hold| (hold.requested().until(now), hold));
+        let mut holds: Vec<_> = holds.filter(|(lasts, _)| *lasts >= least).collect();
+        let mut waits = self.waits(&locks, now);
+        waits.retain(|wait| wait.lasts >= least);
+        let more = cut(&mut holds, |hold| hold.0) + cut(&mut waits, |wait| wait.lasts);
+        let listed = holds.iter().map(|(lasts, hold)| Entry {
+            lasts: *lasts,
+            holder: hold.holder_id().to_owned(),
+            key: hold.key().to_owned(),
+        });
+        let holds = listed.collect();
+        // Permits are leased, too, and are no locks.
+        let is_in_use = !locks.is_empty() || core.watchdog.enrolled() > 0;
+        is_in_use.then(|| Record {
+            up_for: self.started.until(now),
+            holds,
+            waits,
+            more,
+            ..self.facts.clone()
+        })
+    }
+
+    /// The first waiter of each queue that was there at an earlier look too.
+    fn waits(&self, locks: &[Arc<LocalLock>], now: Tick) -> Vec<Entry> {
+        let mut first = self.first.lock();
+        let before = std::mem::take(&mut *first);
+        let mut waits = Vec::new();
+        for lock in locks {
+            let Some(number) = lock.lock().queue.oldest() else {
+                continue;
+            };
+            let id = (Arc::as_ptr(lock).addr(), number);
+            let since = before.get(&id).copied().unwrap_or(now);
+            first.insert(id, since);
+            waits.push(Entry {
+                lasts: since.until(now),
+                holder: String::new(),
+                key: lock.key(),
+            });
+        }
+        waits
+    }
 }
 
 async fn run(announcer: Arc<Announcer>, core: Weak<Core>, scripts: Arc<Scripts>, every: Duration) {
@@ -205,7 +262,7 @@ async fn run(announcer: Arc<Announcer>, core: Weak<Core>, scripts: Arc<Scripts>,
         let Some(core) = core.upgrade().filter(|core| !core.is_closed()) else {
             return;
         };
-        let record = announcer.sampler.lock().sample(&core, last, every * 3 / 4);
+        let record = announcer.sample(&core, last, every * 3 / 4);
         let (id, limit) = (core.id().to_owned(), core.timing.reply);
         drop(core);
         let Some(record) = record else { continue };
@@ -270,78 +327,6 @@ fn index_commands(id: &str) -> [Cmd; 3] {
     let mut keep = redis::cmd("PEXPIRE");
     keep.arg(INDEX_KEY).arg(millis(INDEX_KEPT));
     [add, clean, keep]
-}
-
-/// Collects the holds and waits of a client.
-#[derive(Debug)]
-struct Sampler {
-    started: Tick,
-    /// The constant facts.
-    facts: Record,
-    /// Waiters that were the first of their queue at the last look, with when that was first seen.
-    first: HashMap<(usize, u64), Tick>,
-}
-
-impl Sampler {
-    fn new(started: Tick, kept_for: Duration, label: String) -> Self {
-        Self {
-            started,
-            facts: Record {
-                host: host(),
-                pid: std::process::id(),
-                program: program(),
-                label,
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                kept_for,
-                ..Record::default()
-            },
-            first: HashMap::new(),
-        }
-    }
-
-    /// `None` for a client that uses no lock just now.
-    fn sample(&mut self, core: &Core, now: Tick, least: Duration) -> Option<Record> {
-        let locks = core.locals.in_use();
-        let holds = locks.iter().flat_map(|lock| lock.holds());
-        let holds = holds.map(|hold| (hold.requested().until(now), hold));
-        let mut holds: Vec<_> = holds.filter(|(lasts, _)| *lasts >= least).collect();
-        let mut waits = self.waits(&locks, now);
-        waits.retain(|wait| wait.lasts >= least);
-        let more = cut(&mut holds, |hold| hold.0) + cut(&mut waits, |wait| wait.lasts);
-        let listed = holds.iter().map(|(lasts, hold)| Entry {
-            lasts: *lasts,
-            holder: hold.holder_id().to_owned(),
-            key: hold.key().to_owned(),
-        });
-        let holds = listed.collect();
-        (!locks.is_empty()).then(|| Record {
-            up_for: self.started.until(now),
-            holds,
-            waits,
-            more,
-            ..self.facts.clone()
-        })
-    }
-
-    /// The first waiter of each queue that was there at an earlier look too.
-    fn waits(&mut self, locks: &[Arc<LocalLock>], now: Tick) -> Vec<Entry> {
-        let before = std::mem::take(&mut self.first);
-        let mut waits = Vec::new();
-        for lock in locks {
-            let Some(number) = lock.lock().queue.oldest() else {
-                continue;
-            };
-            let id = (Arc::as_ptr(lock).addr(), number);
-            let since = before.get(&id).copied().unwrap_or(now);
-            self.first.insert(id, since);
-            waits.push(Entry {
-                lasts: since.until(now),
-                holder: String::new(),
-                key: lock.key(),
-            });
-        }
-        waits
-    }
 }
 
 /// Keeps those that have lasted longest, in that order. Returns the number of the others.

@@ -5,21 +5,21 @@
 use std::future::{Future, poll_fn};
 use std::hash::BuildHasher;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use futures_util::FutureExt;
 use rustc_hash::FxBuildHasher;
 #[cfg(feature = "tracing")]
-use tracing::{Instrument, debug_span, field};
+use tracing::{Instrument, Span, debug_span, field};
 
 use crate::api::error::Result;
 use crate::api::holder::{Busy, HolderId};
-use crate::api::options::Options;
+use crate::api::options::{LONG_WAIT, Options};
 use crate::conn::Lane;
 use crate::engine::acquire::LockRequest;
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
+#[cfg(feature = "tracing")]
+use crate::observe::counts::OUTCOMES;
 use crate::observe::counts::{CallOutcome, CountedKind, Fact};
 use crate::observe::events::{Event, Place};
 #[cfg(feature = "tracing")]
@@ -27,17 +27,16 @@ use crate::observe::group::Group;
 #[cfg(feature = "tracing")]
 use crate::observe::observer::has_spans;
 use crate::observe::observer::{GuardTimer, HoldTimer};
-use crate::observe::waits::WaitToken;
 use crate::script::reply;
 
 /// A call for a lock.
 #[derive(Clone, Copy)]
 pub(crate) struct LockCall<'a> {
-    pub(crate) core: &'a Core,
-    pub(crate) kind: CountedKind,
+    core: &'a Core,
+    kind: CountedKind,
     /// The name of the lock as it was given to the client.
-    pub(crate) name: &'a str,
-    pub(crate) options: &'a Options,
+    name: &'a str,
+    options: &'a Options,
     pub(crate) began: Tick,
 }
 
@@ -45,7 +44,23 @@ pub(crate) struct LockCall<'a> {
 /// call, asks for the holder in the way.
 pub(crate) struct Waited<W, P, B>(pub(crate) W, pub(crate) P, pub(crate) B);
 
-impl LockCall<'_> {
+impl<'a> LockCall<'a> {
+    /// A call that begins now.
+    pub(crate) fn begin(
+        core: &'a Core,
+        kind: CountedKind,
+        name: &'a str,
+        options: &'a Options,
+    ) -> Self {
+        Self {
+            core,
+            kind,
+            name,
+            options,
+            began: core.clock.now(),
+        }
+    }
+
     /// Drives the call, and reports it to the observer of the client if it waits for long.
     pub(crate) async fn told_if_long<T, P, B>(
         &self,
@@ -61,6 +76,10 @@ impl LockCall<'_> {
         if !waits || !core.observed().is_on() {
             return call.await;
         }
+        let enter = |due: Tick, waker: &Waker| {
+            let lock = FxBuildHasher.hash_one(self.name);
+            core.observed().waits.enter(lock, self.began, due, waker)
+        };
         // Most calls do not wait at all, and few for long.
         let (mut waiting, mut telling) = (None, None);
         poll_fn(|context| {
@@ -71,15 +90,17 @@ impl LockCall<'_> {
             let waker = context.waker();
             match &waiting {
                 None => {
-                    let due = self.began.after(self.options.long_wait);
-                    waiting = Some(self.note_wait(due, waker));
+                    let due = self
+                        .began
+                        .after(self.options.long_wait.unwrap_or(LONG_WAIT));
+                    waiting = Some(enter(due, waker));
                 }
                 Some(wait) if wait.is_long(waker) => {
                     let (longest, next) = wait.take_report(core.clock.now());
                     if let Some(began) = longest {
                         telling = Some(Box::pin(self.tell_long(began, waited)));
                     }
-                    waiting = Some(self.note_wait(next, waker));
+                    waiting = Some(enter(next, waker));
                 }
                 _ => {}
             }
@@ -91,18 +112,6 @@ impl LockCall<'_> {
             Poll::Pending
         })
         .await
-    }
-
-    /// Lists the call as waiting, to be woken at `due`.
-    fn note_wait(&self, due: Tick, waker: &Waker) -> WaitToken {
-        let (core, waits) = (self.core, &self.core.observed().waits);
-        let lock = FxBuildHasher.hash_one(self.name);
-        let (waiting, is_unwatched) = waits.enter(lock, self.began, due, waker);
-        if is_unwatched {
-            let watch = Arc::clone(waits).watch(core.clock);
-            core.watchdog.drive_while_needed(watch.boxed());
-        }
-        waiting
     }
 
     /// Reports the waits for the lock; the longest began then. Asks for the place and the holder in one round trip.
@@ -132,48 +141,41 @@ impl LockCall<'_> {
         granted: impl FnOnce(&T) -> Option<Tick>,
         call: impl Future<Output = Result<Option<T>>>,
     ) -> (Result<Option<T>>, Option<(HoldTimer, Tick)>) {
-        let mut end = CallEnd {
+        let end = CallEnd {
             call: self,
             is_timed: self.core.observed().times_calls(self.began),
-            is_noted: false,
         };
         #[cfg(feature = "tracing")]
-        let ended = if has_spans() {
-            self.in_span(call).await
-        } else {
-            call.await
-        };
-        #[cfg(not(feature = "tracing"))]
+        let span = self.span();
+        #[cfg(feature = "tracing")]
+        let call = call.instrument(span.clone());
         let ended = call.await;
-        let timed = match &ended {
-            Ok(Some(got)) => end.note(CallOutcome::Granted, || granted(got)),
-            Ok(None) => end.note(CallOutcome::Refused, || None),
-            Err(_) => end.note(CallOutcome::Error, || None),
+        let outcome = match &ended {
+            Ok(Some(_)) => CallOutcome::Granted,
+            Ok(None) => CallOutcome::Refused,
+            Err(_) => CallOutcome::Error,
         };
+        #[cfg(feature = "tracing")]
+        span.record("lockset.outcome", OUTCOMES[outcome as usize]);
+        let timed = end.note(outcome, || ended.as_ref().ok()?.as_ref().and_then(granted));
+        // It was not cancelled.
+        std::mem::forget(end);
         (ended, timed)
     }
 
-    /// Drives the call in a span of its own.
+    /// The span of the call, if it is wanted.
     #[cfg(feature = "tracing")]
-    async fn in_span<T>(&self, call: impl Future<Output = Result<Option<T>>>) -> Result<Option<T>> {
+    fn span(&self) -> Span {
+        if !has_spans() {
+            return Span::none();
+        }
         let group = self.options.group;
-        let span = debug_span!(
+        debug_span!(
             target: "lockset", "lockset.acquire",
             lockset.kind = self.kind.name(), lockset.name = self.name,
             lockset.group = (group != Group::NONE).then(|| group.name()),
             lockset.outcome = field::Empty
-        );
-        if span.is_disabled() {
-            return call.await;
-        }
-        let ended = call.instrument(span.clone()).await;
-        let outcome = match &ended {
-            Ok(Some(_)) => "granted",
-            Ok(None) => "refused",
-            Err(_) => "error",
-        };
-        span.record("lockset.outcome", outcome);
-        ended
+        )
     }
 
     /// As [`recorded`](Self::recorded), with a timer for a guard that ends it when it is dropped.
@@ -192,18 +194,16 @@ impl LockCall<'_> {
 struct CallEnd<'a> {
     call: &'a LockCall<'a>,
     is_timed: bool,
-    is_noted: bool,
 }
 
 impl CallEnd<'_> {
     /// Notes the end of the call, at a time that may be known. Returns the time if calls are timed.
     #[inline]
     fn note(
-        &mut self,
+        &self,
         outcome: CallOutcome,
         at: impl FnOnce() -> Option<Tick>,
     ) -> Option<(HoldTimer, Tick)> {
-        self.is_noted = true;
         let LockCall {
             core, kind, began, ..
         } = *self.call;
@@ -225,9 +225,7 @@ impl CallEnd<'_> {
 
 impl Drop for CallEnd<'_> {
     fn drop(&mut self) {
-        if !self.is_noted {
-            self.note(CallOutcome::Cancelled, || None);
-        }
+        self.note(CallOutcome::Cancelled, || None);
     }
 }
 
@@ -236,12 +234,8 @@ pub(crate) async fn place_of(request: &LockRequest) -> Option<Place> {
     let (core, number) = (&request.core, request.queued.number()?);
     let holder = HolderId::new(core.id(), number);
     let Some(ask) = request.protocol.place(&request.name, &holder) else {
-        return request
-            .local
-            .lock()
-            .queue
-            .place_of(number)
-            .map(Place::Client);
+        let place = request.local.lock().queue.place_of(number);
+        return place.map(Place::Client);
     };
     let budget = core.call_budget(core.timing.reply);
     let answer = core.scripts.run(Lane::Command, &ask, budget).await.ok()?;

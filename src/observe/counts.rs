@@ -105,6 +105,10 @@ pub(crate) enum CallOutcome {
     Cancelled,
 }
 
+/// The names of the outcomes in spans and labels of metrics, in their order.
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+pub(crate) const OUTCOMES: [&str; 4] = ["granted", "refused", "error", "cancelled"];
+
 /// The kinds that are counted. The kinds of one server come first, because their grants are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountedKind {
@@ -347,7 +351,7 @@ pub(crate) struct Counts {
 
 /// Returns the place and the group of the count that a fact adds to.
 #[inline]
-fn place(fact: &Fact<'_>) -> Option<(usize, Group)> {
+pub(super) fn place(fact: &Fact<'_>) -> Option<(usize, Group)> {
     Some(match *fact {
         Fact::Granted { kind, by, group } => (GRANTS + kind as usize * WAYS + by as usize, group),
         // A Redlock's refusals are not counted.

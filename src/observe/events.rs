@@ -206,174 +206,112 @@ impl Event<'_> {
     }
 }
 
-impl fmt::Display for Event<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names are quoted, so that a name with line breaks cannot forge a line of a log.
-        match self {
-            Event::Lost {
-                lock,
-                holder,
-                reason,
-                held,
-            } => write!(
-                f,
-                "lock {lock:?} of {holder} was lost after {}: {reason}",
-                Rounded(*held)
-            ),
-            Event::RenewalLate { lock, left, lease } => write!(
-                f,
-                "lock {lock:?} was renewed late: {} were left of {}",
-                Rounded(*left),
-                Rounded(*lease)
-            ),
-            Event::RenewalFailed {
-                lock,
-                left,
-                holds,
-                server,
-                since,
-                error,
-            } => write!(
-                f,
-                "{holds} hold{} at {server} not renewed for {}; the first, lock {lock:?}, is lost in {}: {error}",
-                if *holds == 1 { "" } else { "s" },
-                Rounded(*since),
-                Rounded(*left)
-            ),
-            Event::ReleaseFailed { lock: None, error } => {
-                write!(f, "what a call left behind could not be undone: {error}")
-            }
-            Event::ReleaseFailed { error, .. } => {
-                write!(f, "a release in the background failed: {error}")
-            }
-            Event::LongWait {
-                lock,
-                waited,
-                busy,
-                waiters,
-                place,
-            } => {
-                match waiters {
-                    0 | 1 => write!(
-                        f,
-                        "a call has waited for {} for lock {lock:?}",
-                        Rounded(*waited)
-                    )?,
-                    _ => write!(
-                        f,
-                        "{waiters} calls wait for lock {lock:?}, the longest for {}",
-                        Rounded(*waited)
-                    )?,
+/// Events with their fields: for each its line of a log, and the level, the name and the fields for `tracing`.
+macro_rules! events {
+    ($f:ident: $($event:ident { $($field:ident),* } =>
+        $line:expr, $level:ident $name:literal { $($told:tt)* })*) => {
+        impl fmt::Display for Event<'_> {
+            fn fmt(&self, $f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Event::$event { $($field),* } => $line,)*
                 }
-                match place {
-                    Some(place) if *waiters > 1 => write!(f, ", one at {place}")?,
-                    Some(place) => write!(f, ", at {place}")?,
-                    None => {}
-                }
-                busy.iter()
-                    .try_for_each(|busy| write!(f, ", {}", busy.says()))
             }
-            event => event.fmt_rest(f),
         }
-    }
+
+        #[cfg(feature = "tracing")]
+        impl Event<'_> {
+            /// Passes the event to `tracing`.
+            pub(super) fn trace(&self) {
+                match self {
+                    $(Event::$event { $($field),* } => {
+                        tracing::$level!(name: $name, target: "lockset", { $($told)* }, "{}", self)
+                    })*
+                }
+            }
+        }
+    };
 }
 
-impl Event<'_> {
-    fn fmt_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Event::Reconnected { server, lane } => {
-                write!(f, "the {lane} connection to {server} was made anew")
-            }
-            Event::Failover { holds } => write!(
-                f,
-                "another server, or a restarted one, answers; holds that are checked: {holds}"
-            ),
-            Event::Freed {
-                lock,
-                holder,
-                reason,
-            } => write!(
-                f,
-                "lock {lock:?} was taken away from {holder} by an operator: {reason:?}"
-            ),
-            Event::Forced { lock } => write!(f, "lock {lock:?} was freed by force"),
-            Event::TooManyGroups { group } => write!(
-                f,
-                "group {group:?} is counted as \"other\", and later ones too: 64 are in use"
-            ),
-            // The others are written by `fmt`.
-            _ => Ok(()),
-        }
+// Names are quoted, so that a name with line breaks cannot forge a line of a log.
+events! { f:
+    Lost { lock, holder, reason, held } => write!(
+        f, "lock {lock:?} of {holder} was lost after {}: {reason}", Rounded(*held)
+    ),
+    warn "lockset.lost" {
+        lockset.name = %lock, lockset.holder = %holder, lockset.reason = ?reason,
+        lockset.held_seconds = seconds(held)
     }
+
+    RenewalLate { lock, left, lease } => write!(
+        f, "lock {lock:?} was renewed late: {} were left of {}", Rounded(*left), Rounded(*lease)
+    ),
+    warn "lockset.renewal_late" {
+        lockset.name = %lock, lockset.left_seconds = seconds(left), lockset.lease_seconds = seconds(lease)
+    }
+
+    RenewalFailed { lock, left, holds, server, since, error } => write!(
+        f,
+        "{holds} hold{} at {server} not renewed for {}; the first, lock {lock:?}, is lost in {}: {error}",
+        if *holds == 1 { "" } else { "s" },
+        Rounded(*since),
+        Rounded(*left)
+    ),
+    warn "lockset.renewal_failed" {
+        lockset.name = %lock, lockset.left_seconds = seconds(left), lockset.holds = holds,
+        lockset.since_seconds = seconds(since), server.address = %server, error.type = ?error.kind()
+    }
+
+    ReleaseFailed { lock, error } => match lock {
+        None => write!(f, "what a call left behind could not be undone: {error}"),
+        Some(_) => write!(f, "a release in the background failed: {error}"),
+    },
+    warn "lockset.release_failed" {
+        lockset.name = lock.as_deref(), error.type = ?error.kind()
+    }
+
+    LongWait { lock, waited, busy, waiters, place } => {
+        let waited = Rounded(*waited);
+        match waiters {
+            0 | 1 => write!(f, "a call has waited for {waited} for lock {lock:?}")?,
+            _ => write!(f, "{waiters} calls wait for lock {lock:?}, the longest for {waited}")?,
+        }
+        match place {
+            Some(place) if *waiters > 1 => write!(f, ", one at {place}")?,
+            Some(place) => write!(f, ", at {place}")?,
+            None => {}
+        }
+        busy.iter().try_for_each(|busy| write!(f, ", {}", busy.says()))
+    },
+    warn "lockset.long_wait" {
+        lockset.name = %lock, lockset.waited_seconds = seconds(waited),
+        lockset.holder = busy.as_ref().and_then(|busy| busy.holder.as_deref()),
+        lockset.waiters = waiters, lockset.place = place.map(Place::number),
+        lockset.queue = place.map(Place::queue)
+    }
+
+    Reconnected { server, lane } => write!(f, "the {lane} connection to {server} was made anew"),
+    info "lockset.reconnected" { server.address = %server, lockset.lane = lane }
+
+    Failover { holds } => write!(
+        f, "another server, or a restarted one, answers; holds that are checked: {holds}"
+    ),
+    warn "lockset.failover" { lockset.holds = holds }
+
+    Freed { lock, holder, reason } => write!(
+        f, "lock {lock:?} was taken away from {holder} by an operator: {reason:?}"
+    ),
+    warn "lockset.freed" { lockset.name = %lock, lockset.holder = %holder, lockset.reason = %reason }
+
+    Forced { lock } => write!(f, "lock {lock:?} was freed by force"),
+    info "lockset.forced" { lockset.name = %lock }
+
+    TooManyGroups { group } => write!(
+        f, "group {group:?} is counted as \"other\", and later ones too: 64 are in use"
+    ),
+    warn "lockset.too_many_groups" { lockset.group = %group }
 }
 
 #[cfg(feature = "tracing")]
 fn seconds(span: &Duration) -> f64 {
     span.as_secs_f64()
-}
-
-/// Tells the event at this level, under this name, with these fields.
-#[cfg(feature = "tracing")]
-macro_rules! tell {
-    ($event:ident, $level:ident, $name:literal, $($fields:tt)*) => {
-        tracing::$level!(name: $name, target: "lockset", { $($fields)* }, "{}", $event)
-    };
-}
-
-#[cfg(feature = "tracing")]
-impl Event<'_> {
-    /// Passes the event to `tracing`.
-    pub(super) fn trace(&self) {
-        match self {
-            Event::Lost {
-                lock,
-                holder,
-                reason,
-                held,
-            } => tell!(self, warn, "lockset.lost",
-                lockset.name = %lock, lockset.holder = %holder, lockset.reason = ?reason,
-                lockset.held_seconds = seconds(held)),
-            Event::RenewalLate { lock, left, lease } => tell!(self, warn, "lockset.renewal_late",
-                lockset.name = %lock, lockset.left_seconds = seconds(left),
-                lockset.lease_seconds = seconds(lease)),
-            Event::RenewalFailed {
-                lock,
-                left,
-                holds,
-                server,
-                since,
-                error,
-            } => tell!(self, warn, "lockset.renewal_failed",
-                lockset.name = %lock, lockset.left_seconds = seconds(left), lockset.holds = holds,
-                lockset.since_seconds = seconds(since), server.address = %server,
-                error.type = ?error.kind()),
-            Event::ReleaseFailed { lock, error } => tell!(self, warn, "lockset.release_failed",
-                lockset.name = lock.as_deref(), error.type = ?error.kind()),
-            Event::LongWait {
-                lock,
-                waited,
-                busy,
-                waiters,
-                place,
-            } => tell!(self, warn, "lockset.long_wait",
-                lockset.name = %lock, lockset.waited_seconds = seconds(waited),
-                lockset.holder = busy.as_ref().and_then(|busy| busy.holder.as_deref()),
-                lockset.waiters = waiters, lockset.place = place.map(Place::number),
-                lockset.queue = place.map(Place::queue)),
-            Event::Reconnected { server, lane } => tell!(self, info, "lockset.reconnected",
-                server.address = %server, lockset.lane = lane),
-            Event::Failover { holds } => {
-                tell!(self, warn, "lockset.failover", lockset.holds = holds)
-            }
-            Event::Freed {
-                lock,
-                holder,
-                reason,
-            } => tell!(self, warn, "lockset.freed",
-                lockset.name = %lock, lockset.holder = %holder, lockset.reason = %reason),
-            Event::Forced { lock } => tell!(self, info, "lockset.forced", lockset.name = %lock),
-            Event::TooManyGroups { group } => tell!(self, warn, "lockset.too_many_groups",
-                lockset.group = %group),
-        }
-    }
 }

@@ -14,7 +14,10 @@ const GROUPS: usize = GROUPS_MAX + 2;
 /// The name of the rest.
 const OTHER_NAME: &str = "other";
 
-static NAMES: RwLock<Names> = RwLock::new(Names::new());
+static NAMES: RwLock<Names> = RwLock::new(Names {
+    given: Vec::new(),
+    is_told: false,
+});
 
 /// A group of locks: an index in the table of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,24 +103,14 @@ struct Names {
 }
 
 impl Names {
-    const fn new() -> Self {
-        Self {
-            given: Vec::new(),
-            is_told: false,
-        }
-    }
-
     /// Finds the group of this name. Returns the rest once there are too many and this was reported.
     fn find(&self, name: &str) -> Option<Group> {
-        if name.is_empty() {
-            return Some(Group::NONE);
-        }
-        if name == OTHER_NAME {
-            return Some(Group::OTHER);
-        }
-        match self.given.iter().position(|given| *given == name) {
-            Some(at) => Some(Group(u8::try_from(at + 1).expect("they are few"))),
-            None => self.is_told.then_some(Group::OTHER),
+        let at = self.given.iter().position(|given| *given == name);
+        match (name, at) {
+            ("", _) => Some(Group::NONE),
+            (OTHER_NAME, _) => Some(Group::OTHER),
+            (_, Some(at)) => Some(Group(u8::try_from(at + 1).expect("they are few"))),
+            (_, None) => self.is_told.then_some(Group::OTHER),
         }
     }
 
@@ -140,7 +133,10 @@ mod tests {
 
     #[test]
     fn a_name_keeps_its_place_and_there_are_few() {
-        let mut names = Names::new();
+        let mut names = Names {
+            given: Vec::new(),
+            is_told: false,
+        };
         let mut groups = Vec::new();
         for at in 0..GROUPS_MAX {
             let (group, is_told) = names.find_or_add(&format!("g{at}"));

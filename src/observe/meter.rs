@@ -22,10 +22,9 @@ use tokio::sync::Notify;
 use crate::engine::clock::Tick;
 use crate::observe::counts::{
     BACKGROUND_FAILURES, CallOutcome, Counts, EVENTS_DROPPED, Fact, GRANTS, KINDS, LANES, LOSSES,
-    PLACES, PUBLISHED_EVERY, Places, RECONNECTS, REFUSALS, RENEWALS, SCRIPT_ERRORS, WAITS,
-    WAITS_OVER, WAYS,
+    OUTCOMES, PLACES, PUBLISHED_EVERY, Places, RECONNECTS, REFUSALS, RENEWALS, SCRIPT_ERRORS,
+    WAITS, WAITS_OVER, WAYS, place,
 };
-use crate::observe::events::Event;
 use crate::observe::group::{ByGroup, Group};
 
 static METADATA: Metadata<'static> = Metadata::new("lockset", Level::INFO, Some("lockset"));
@@ -42,8 +41,8 @@ pub(crate) struct Meter {
     look_after: AtomicU64,
     /// Whether it was notified that there is something to publish.
     is_counted: AtomicBool,
-    margin: OnceLock<Times>,
-    round_trips: [OnceLock<Times>; LANES.len()],
+    margin: Times,
+    round_trips: [Times; LANES.len()],
     groups: ByGroup<OfGroup>,
 }
 
@@ -54,8 +53,8 @@ struct OfGroup {
     /// How much of each count the recorder has.
     told: Places,
     /// By kind, then by outcome.
-    calls: [[OnceLock<Times>; OUTCOMES.len()]; KINDS.len()],
-    holds: [OnceLock<Times>; KINDS.len()],
+    calls: [[Times; OUTCOMES.len()]; KINDS.len()],
+    holds: [Times; KINDS.len()],
 }
 
 /// Makes one call to the recorder.
@@ -63,7 +62,7 @@ fn tell(call: impl FnOnce(&dyn Recorder)) {
     let _ = catch_unwind(AssertUnwindSafe(|| with_recorder(call)));
 }
 
-fn add(metric: &Metric, labels: &[Label], count: u64) {
+fn add(metric: &'static str, labels: &[Label], count: u64) {
     tell(|recorder| {
         recorder
             .register_counter(&key(metric, labels), &METADATA)
@@ -72,7 +71,7 @@ fn add(metric: &Metric, labels: &[Label], count: u64) {
 }
 
 /// Moves a gauge by the events that began and ended. In steps, because several clients share one gauge.
-fn shift(metric: &Metric, labels: &[Label], began: u64, ended: u64) {
+fn shift(metric: &'static str, labels: &[Label], began: u64, ended: u64) {
     tell(|recorder| {
         let gauge = recorder.register_gauge(&key(metric, labels), &METADATA);
         if began > ended {
@@ -84,8 +83,8 @@ fn shift(metric: &Metric, labels: &[Label], began: u64, ended: u64) {
 }
 
 /// Passes the times since the last call to the recorder. Returns how many there were.
-fn pass(times: Option<&Times>, metric: &Metric, labels: &[Label]) -> u64 {
-    let (values, total) = times.map(Times::take).unwrap_or_default();
+fn pass(times: &Times, metric: &'static str, labels: &[Label]) -> u64 {
+    let (values, total) = times.take();
     tell(|recorder| {
         let histogram = recorder.register_histogram(&key(metric, labels), &METADATA);
         for (seconds, count) in values {
@@ -99,18 +98,9 @@ impl Meter {
     /// Looks for a recorder if there is none, unless the fact is part of a call, which has looked when it began.
     #[inline]
     pub(super) fn look_for(&self, fact: &Fact<'_>, counts: &Counts) {
-        let is_rare = match fact {
-            Fact::Event(event, _) => matches!(
-                event,
-                Event::Lost { .. } | Event::ReleaseFailed { .. } | Event::Reconnected { .. }
-            ),
-            Fact::Renewed { .. }
-            | Fact::RenewalFailed
-            | Fact::ScriptFailed
-            | Fact::EventDropped => true,
-            _ => false,
-        };
-        if is_rare && !self.is_on.load(Ordering::Relaxed) {
+        // Losses, and the counts without a group.
+        let is_rare = |(place, _)| (LOSSES..REFUSALS).contains(&place) || place >= RENEWALS;
+        if place(fact).is_some_and(is_rare) && !self.is_on.load(Ordering::Relaxed) {
             self.look(counts);
         }
     }
@@ -151,20 +141,12 @@ impl Meter {
                 group,
                 outcome,
                 took: Some(took),
-            } => {
-                let of_kind = &self.groups.of(group).calls[kind as usize];
-                of_kind[outcome as usize]
-                    .get_or_init(Times::default)
-                    .add(took);
-            }
+            } => self.groups.of(group).calls[kind as usize][outcome as usize].add(took),
             Fact::GuardEnded { kind, group, held } => {
-                let of_kind = &self.groups.of(group).holds[kind as usize];
-                of_kind.get_or_init(Times::default).add(held);
+                self.groups.of(group).holds[kind as usize].add(held);
             }
-            Fact::Renewed { left, .. } => self.margin.get_or_init(Times::default).add(left),
-            Fact::Answered { lane, took } => {
-                self.round_trips[lane].get_or_init(Times::default).add(took);
-            }
+            Fact::Renewed { left, .. } => self.margin.add(left),
+            Fact::Answered { lane, took } => self.round_trips[lane].add(took),
             _ => {}
         }
         // In one order with the counts: if it is marked already, the publisher has not looked at them yet.
@@ -186,10 +168,10 @@ impl Meter {
 
     /// If `is_first`, the recorder misses what was counted before it came.
     fn publish_all(&self, counts: &Counts, is_first: bool) {
-        pass(self.margin.get(), &RENEWAL_MARGIN, &[]);
+        pass(&self.margin, RENEWAL_MARGIN, &[]);
         for (times, lane) in self.round_trips.iter().zip(LANES) {
-            if times.get().is_some() {
-                pass(times.get(), &ROUND_TRIP, &[("lane", lane)]);
+            if times.is_used() {
+                pass(times, ROUND_TRIP, &[("lane", lane)]);
             }
         }
         for (group, counts) in counts.groups.all() {
@@ -215,34 +197,33 @@ impl OfGroup {
             if (count > 0 || exists)
                 && let Some((metric, labels)) = series(place, of_group)
             {
-                add(&metric, &labels, count);
+                add(metric, &labels, count);
             }
         }
         if is_new || more[WAITS] != more[WAITS_OVER] {
-            shift(&WAITING, &[of_group], more[WAITS], more[WAITS_OVER]);
+            shift(WAITING, &[of_group], more[WAITS], more[WAITS_OVER]);
         }
         for ((calls, holds), kind) in self.calls.iter().zip(&self.holds).zip(KINDS) {
             let of_kind = [("kind", kind), of_group];
-            let granted = &calls[CallOutcome::Granted as usize];
-            let is_held = granted.get().is_some();
+            let is_held = calls[CallOutcome::Granted as usize].is_used();
             let ended = if is_held {
-                pass(holds.get(), &HOLD, &of_kind)
+                pass(holds, HOLD, &of_kind)
             } else {
                 0
             };
             let mut began = 0;
             for (calls, outcome) in calls.iter().zip(OUTCOMES) {
-                if calls.get().is_some() {
+                if calls.is_used() {
                     let labels = [("kind", kind), ("outcome", outcome), of_group];
-                    let count = pass(calls.get(), &ACQUIRE, &labels);
-                    add(&CALLS, &labels, count);
+                    let count = pass(calls, ACQUIRE, &labels);
+                    add(CALLS, &labels, count);
                     if outcome == OUTCOMES[CallOutcome::Granted as usize] {
                         began = count;
                     }
                 }
             }
             if is_held {
-                shift(&HELD, &of_kind, began, ended);
+                shift(HELD, &of_kind, began, ended);
             }
         }
     }
@@ -264,14 +245,8 @@ const VALUES_MAX: u64 = 4_096;
 
 /// The times of one series that the recorder does not have yet, counted in a table of our own with one add each. The
 /// recorder needs far longer for a value, so it gets all of them together, later.
-#[derive(Debug)]
-struct Times(Box<[AtomicU32; CELLS]>);
-
-impl Default for Times {
-    fn default() -> Self {
-        Self(Box::new(array::from_fn(|_| AtomicU32::new(0))))
-    }
-}
+#[derive(Debug, Default)]
+struct Times(OnceLock<Box<[AtomicU32; CELLS]>>);
 
 /// Returns the cell of a time.
 fn cell(nanos: u64) -> usize {
@@ -292,16 +267,28 @@ fn seconds(cell: usize) -> f64 {
 }
 
 impl Times {
+    /// Whether there ever was a time.
+    fn is_used(&self) -> bool {
+        self.0.get().is_some()
+    }
+
     fn add(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.0[cell(nanos)].fetch_add(1, Ordering::Relaxed);
+        let empty = || Box::new(array::from_fn(|_| AtomicU32::new(0)));
+        self.0.get_or_init(empty)[cell(nanos)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes the times since the last call, for the recorder: in seconds, and how often. Returns how many there were,
     /// too.
     fn take(&self) -> (Vec<(f64, usize)>, u64) {
         let mut found = Vec::new();
-        for (at, cell) in self.0.iter().enumerate() {
+        for (at, cell) in self
+            .0
+            .get()
+            .into_iter()
+            .flat_map(|cells| cells.iter())
+            .enumerate()
+        {
             if cell.load(Ordering::Relaxed) > 0 {
                 found.push((at, u64::from(cell.swap(0, Ordering::Relaxed))));
             }
@@ -324,82 +311,46 @@ fn thinned(count: u64, total: u64) -> u64 {
     (count * VALUES_MAX).div_ceil(total)
 }
 
-/// A name, and what it means.
-struct Metric(&'static str, &'static str);
+/// Metrics by their kinds and units: each with its name, and what it means.
+macro_rules! metrics {
+    ($($describe:ident $unit:ident: $($metric:ident $name:literal $help:literal)*;)*) => {
+        $($(const $metric: &str = $name;)*)*
 
-const CALLS: Metric = Metric(
-    "lockset_calls_total",
-    "Calls that asked for a lock or permits",
-);
-const GRANTED: Metric = Metric("lockset_grants_total", "Locks and permits that calls got");
-const REFUSED: Metric = Metric(
-    "lockset_refusals_total",
-    "Calls that got no lock, because others held it",
-);
-const WAITED: Metric = Metric("lockset_waits_total", "Calls that had to wait");
-const LOST: Metric = Metric("lockset_lost_total", "Holds that were lost");
-const RENEWED: Metric = Metric("lockset_renewals_total", "Renewals of holds");
-const RECONNECTED: Metric = Metric(
-    "lockset_reconnects_total",
-    "Connections made anew after they had broken",
-);
-const FAILED: Metric = Metric(
-    "lockset_background_failures_total",
-    "Releases and cancellations in the background that were refused or given up",
-);
-const SCRIPTS_FAILED: Metric = Metric(
-    "lockset_script_errors_total",
-    "Calls of scripts that ended with an error or without an answer",
-);
-const DROPPED: Metric = Metric(
-    "lockset_events_dropped_total",
-    "Events that the observer was too slow for",
-);
-const HELD: Metric = Metric("lockset_held", "Guards that hold a lock");
-const WAITING: Metric = Metric("lockset_waiting", "Calls that wait for a lock");
-const ACQUIRE: Metric = Metric(
-    "lockset_acquire_seconds",
-    "How long calls took to ask for a lock",
-);
-const HOLD: Metric = Metric("lockset_hold_seconds", "How long guards held their locks");
-const ROUND_TRIP: Metric = Metric(
-    "lockset_round_trip_seconds",
-    "From a call of a script, or of what does the same, to its reply",
-);
-const RENEWAL_MARGIN: Metric = Metric(
-    "lockset_renewal_margin_seconds",
-    "What was left of a lease when its renewal was confirmed",
-);
+        /// Says what each metric is.
+        fn describe_all(recorder: &dyn Recorder) {
+            $($(recorder.$describe($name.into(), Some(Unit::$unit), $help.into());)*)*
+        }
+    };
+}
 
-/// Says what each metric is.
-fn describe_all(recorder: &dyn Recorder) {
-    for Metric(name, help) in [
-        CALLS,
-        GRANTED,
-        REFUSED,
-        WAITED,
-        LOST,
-        RENEWED,
-        RECONNECTED,
-        FAILED,
-        SCRIPTS_FAILED,
-        DROPPED,
-    ] {
-        recorder.describe_counter(name.into(), Some(Unit::Count), help.into());
-    }
-    for Metric(name, help) in [HELD, WAITING] {
-        recorder.describe_gauge(name.into(), Some(Unit::Count), help.into());
-    }
-    for Metric(name, help) in [ACQUIRE, HOLD, ROUND_TRIP, RENEWAL_MARGIN] {
-        recorder.describe_histogram(name.into(), Some(Unit::Seconds), help.into());
-    }
+metrics! {
+    describe_counter Count:
+    CALLS "lockset_calls_total" "Calls that asked for a lock or permits"
+    GRANTED "lockset_grants_total" "Locks and permits that calls got"
+    REFUSED "lockset_refusals_total" "Calls that got no lock, because others held it"
+    WAITED "lockset_waits_total" "Calls that had to wait"
+    LOST "lockset_lost_total" "Holds that were lost"
+    RENEWED "lockset_renewals_total" "Renewals of holds"
+    RECONNECTED "lockset_reconnects_total" "Connections made anew after they had broken"
+    FAILED "lockset_background_failures_total"
+        "Releases and cancellations in the background that were refused or given up"
+    SCRIPTS_FAILED "lockset_script_errors_total"
+        "Calls of scripts that ended with an error or without an answer"
+    DROPPED "lockset_events_dropped_total" "Events that the observer was too slow for";
+    describe_gauge Count:
+    HELD "lockset_held" "Guards that hold a lock"
+    WAITING "lockset_waiting" "Calls that wait for a lock";
+    describe_histogram Seconds:
+    ACQUIRE "lockset_acquire_seconds" "How long calls took to ask for a lock"
+    HOLD "lockset_hold_seconds" "How long guards held their locks"
+    ROUND_TRIP "lockset_round_trip_seconds"
+        "From a call of a script, or of what does the same, to its reply"
+    RENEWAL_MARGIN "lockset_renewal_margin_seconds"
+        "What was left of a lease when its renewal was confirmed";
 }
 
 /// In the order of [`GrantedBy`](crate::observe::counts::GrantedBy).
 const PATHS: [&str; WAYS] = ["server", "handover", "memory", "reentry"];
-
-/// In the order of [`CallOutcome`](crate::observe::counts::CallOutcome).
-const OUTCOMES: [&str; 4] = ["granted", "refused", "error", "cancelled"];
 
 const RENEWAL_OUTCOMES: [&str; 3] = ["in_time", "late", "failed"];
 
@@ -409,14 +360,14 @@ const REASONS: [&str; 4] = ["expired", "revoked", "closed", "max_hold"];
 type Label = (&'static str, &'static str);
 
 /// Returns the key of a series.
-fn key(Metric(name, _): &Metric, labels: &[Label]) -> Key {
+fn key(metric: &'static str, labels: &[Label]) -> Key {
     let labels = labels.iter();
     let labels = labels.map(|(name, value)| metrics::Label::from_static_parts(name, value));
-    Key::from_parts(*name, labels.collect::<Vec<_>>())
+    Key::from_parts(metric, labels.collect::<Vec<_>>())
 }
 
 /// Returns the series of the count at this place, if it has one of its own.
-fn series(place: usize, group: Label) -> Option<(Metric, Vec<Label>)> {
+fn series(place: usize, group: Label) -> Option<(&'static str, Vec<Label>)> {
     Some(match place {
         GRANTS..LOSSES => {
             let (kind, path) = (KINDS[place / WAYS], PATHS[place % WAYS]);
@@ -521,7 +472,7 @@ mod tests {
         for place in 0..PLACES {
             let series = series(place, ("group", "x"));
             assert_eq!(series.is_none(), place == WAITS_OVER, "{place}");
-            keys.extend(series.map(|(metric, labels)| key(&metric, &labels)));
+            keys.extend(series.map(|(metric, labels)| key(metric, &labels)));
         }
         let all = keys.len();
         keys.sort_unstable();

@@ -82,17 +82,12 @@ impl Observed {
     /// # Errors
     /// If the system has no thread to give.
     pub(crate) fn by(observer: Box<dyn Observer>) -> std::io::Result<Self> {
+        let mut observed = Self::default();
         let (events, inbox) = sync_channel(EVENTS_MAX);
         let thread = std::thread::Builder::new().name("lockset-observer".to_owned());
         thread.spawn(move || tell_all(&*observer, &inbox))?;
-        Ok(Self {
-            counts: Counts::default(),
-            #[cfg(feature = "metrics")]
-            meter: Meter::default(),
-            counted: Notify::default(),
-            waits: Arc::default(),
-            events: Some(events),
-        })
+        observed.events = Some(events);
+        Ok(observed)
     }
 
     /// Whether events have a receiver.
@@ -162,12 +157,18 @@ impl Observed {
         self.meter.publish(&self.counts);
     }
 
-    /// Publishes a while after each first count, for ever.
+    /// Publishes a while after each first count, and wakes calls that wait for long, for ever.
     pub(crate) async fn keep_publishing(&self, clock: Clock) -> Infallible {
-        loop {
-            self.counted.notified().await;
-            clock.sleep_until(clock.now().after(PUBLISHED_EVERY)).await;
-            self.publish();
+        let publishing = async {
+            loop {
+                self.counted.notified().await;
+                clock.sleep_until(clock.now().after(PUBLISHED_EVERY)).await;
+                self.publish();
+            }
+        };
+        tokio::select! {
+            never = publishing => never,
+            never = self.waits.watch(clock) => never,
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Waiting calls and their beginnings: one timer for all of them, as most end long before it fires.
 //!
-//! Invariants: a call is listed from its first wait until it ends or is dropped; while a listed call is not due, a task
-//! watches; the waits for one lock are reported at most once in [`REPORT_EVERY`].
+//! Invariants: a call is listed from its first wait until it ends or is dropped; the client's background task watches
+//! the listed calls; the waits for one lock are reported at most once in [`REPORT_EVERY`].
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 use crate::engine::clock::{Clock, Tick};
@@ -28,10 +30,10 @@ pub(crate) struct LongWaits {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By place; `None` at free places.
-    calls: Vec<Option<Call>>,
-    free: Vec<usize>,
-    /// When the watch looks next, if a task watches.
+    /// By number.
+    calls: FxHashMap<u64, Call>,
+    last_call: u64,
+    /// When the watch looks next, if there is a call to watch for.
     watched_until: Option<Tick>,
     /// The locks that were reported, and when they may be reported again.
     report_after: HashMap<LockHash, Tick>,
@@ -52,8 +54,7 @@ struct Call {
 }
 
 impl LongWaits {
-    /// Lists a call for this lock that began then and has to wait. It is woken at `due`. Returns true if no task
-    /// watches: then the caller has to start [`watch`](Self::watch).
+    /// Lists a call for this lock that began then and has to wait. It is woken at `due`.
     #[must_use]
     pub(crate) fn enter(
         self: &Arc<Self>,
@@ -61,7 +62,7 @@ impl LongWaits {
         began: Tick,
         due: Tick,
         waker: &Waker,
-    ) -> (WaitToken, bool) {
+    ) -> WaitToken {
         let call = Call {
             lock,
             began,
@@ -70,47 +71,40 @@ impl LongWaits {
             waker: waker.clone(),
         };
         let mut state = self.state.lock();
-        let place = match state.free.pop() {
-            Some(place) => {
-                state.calls[place] = Some(call);
-                place
-            }
-            None => {
-                state.calls.push(Some(call));
-                state.calls.len() - 1
-            }
-        };
-        let is_unwatched = state.watched_until.is_none();
-        let until = *state.watched_until.get_or_insert(due);
+        state.last_call += 1;
+        let number = state.last_call;
+        state.calls.insert(number, call);
+        let is_sooner = state.watched_until.is_none_or(|until| due < until);
+        if is_sooner {
+            state.watched_until = Some(due);
+        }
         drop(state);
-        if due < until {
+        if is_sooner {
             self.sooner.notify_one();
         }
         let waits = Arc::clone(self);
-        (WaitToken { waits, place }, is_unwatched)
+        WaitToken { waits, number }
     }
 
-    /// Wakes calls once they have waited for long, until none is left.
-    pub(crate) async fn watch(self: Arc<Self>, clock: Clock) {
-        let mut watch = Watch {
-            waits: self,
-            is_over: false,
-        };
-        while let Some(due) = watch.waits.next_due() {
+    /// Wakes calls once they have waited for long, for ever.
+    pub(crate) async fn watch(&self, clock: Clock) -> Infallible {
+        loop {
+            let Some(due) = self.next_due() else {
+                self.sooner.notified().await;
+                continue;
+            };
             let pause = clock.now().after(LOOK_EVERY);
             tokio::select! {
-                () = clock.sleep_until(due.max(pause)) => watch.waits.wake_due(clock.now()),
-                () = watch.waits.sooner.notified() => {}
+                () = clock.sleep_until(due.max(pause)) => self.wake_due(clock.now()),
+                () = self.sooner.notified() => {}
             }
         }
-        // Another task may watch already.
-        watch.is_over = true;
     }
 
-    /// Returns the next time to wake a call. `None`: no call is left to watch for, and the watch is over.
+    /// Returns the next time to wake a call, if there is a call to watch for.
     fn next_due(&self) -> Option<Tick> {
         let mut state = self.state.lock();
-        let untold = state.calls.iter().flatten().filter(|call| !call.is_told);
+        let untold = state.calls.values().filter(|call| !call.is_told);
         let due = untold.map(|call| call.due).min();
         state.watched_until = due;
         due
@@ -118,7 +112,7 @@ impl LongWaits {
 
     fn wake_due(&self, now: Tick) {
         let mut state = self.state.lock();
-        let calls = state.calls.iter_mut().flatten();
+        let calls = state.calls.values_mut();
         let mut due: Vec<Waker> = Vec::new();
         for call in calls.filter(|call| !call.is_told && call.due <= now) {
             call.is_told = true;
@@ -129,32 +123,18 @@ impl LongWaits {
     }
 }
 
-/// A task's watch. If it ends too early, the next call has to start another.
-struct Watch {
-    waits: Arc<LongWaits>,
-    is_over: bool,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.waits.state.lock().watched_until = None;
-        }
-    }
-}
-
 /// A waiting call, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct WaitToken {
     waits: Arc<LongWaits>,
-    place: usize,
+    number: u64,
 }
 
 impl WaitToken {
     /// Whether it has waited for long. If not, `waker` is woken when it has.
     pub(crate) fn is_long(&self, waker: &Waker) -> bool {
         let mut state = self.waits.state.lock();
-        let Some(call) = &mut state.calls[self.place] else {
+        let Some(call) = state.calls.get_mut(&self.number) else {
             return false;
         };
         call.waker.clone_from(waker);
@@ -166,7 +146,7 @@ impl WaitToken {
     pub(crate) fn take_report(&self, now: Tick) -> (Option<Tick>, Tick) {
         let mut state = self.waits.state.lock();
         let next = now.after(REPORT_EVERY);
-        let Some(lock) = state.calls[self.place].as_ref().map(|call| call.lock) else {
+        let Some(lock) = state.calls.get(&self.number).map(|call| call.lock) else {
             return (None, next);
         };
         if let Some(again) = state.report_after.get(&lock).filter(|again| **again > now) {
@@ -174,18 +154,14 @@ impl WaitToken {
         }
         state.report_after.retain(|_, again| *again > now);
         state.report_after.insert(lock, next);
-        let calls = state.calls.iter().flatten();
-        let same = calls.filter(|call| call.lock == lock);
+        let same = state.calls.values().filter(|call| call.lock == lock);
         (same.map(|call| call.began).min(), next)
     }
 }
 
 impl Drop for WaitToken {
     fn drop(&mut self) {
-        let mut state = self.waits.state.lock();
-        let call = state.calls[self.place].take();
-        state.free.push(self.place);
-        drop(state);
+        let call = self.waits.state.lock().calls.remove(&self.number);
         // Its waker may be the last reference to a task.
         drop(call);
     }
@@ -198,22 +174,29 @@ mod tests {
     use std::future::poll_fn;
     use std::task::Poll;
 
-    use futures_util::FutureExt;
-
     /// Waits until the wait is long, and returns how long it was.
-    async fn wait_long(waits: &Arc<LongWaits>, clock: Clock) -> (Duration, bool) {
+    async fn wait_long(waits: &Arc<LongWaits>, clock: Clock) -> Duration {
         let (began, mut entered) = (clock.now(), None);
-        let is_unwatched = poll_fn(|context| {
-            let (waiting, is_unwatched) = entered.get_or_insert_with(|| {
+        poll_fn(|context| {
+            let waiting = entered.get_or_insert_with(|| {
                 waits.enter(0, began, began.after(LONG_WAIT), context.waker())
             });
             match waiting.is_long(context.waker()) {
-                true => Poll::Ready(*is_unwatched),
+                true => Poll::Ready(()),
                 false => Poll::Pending,
             }
-        });
-        let is_unwatched = is_unwatched.await;
-        (began.until(clock.now()), is_unwatched)
+        })
+        .await;
+        began.until(clock.now())
+    }
+
+    /// Runs `calls` beside the watch.
+    async fn watched<T>(waits: &LongWaits, clock: Clock, calls: impl Future<Output = T>) -> T {
+        tokio::select! {
+            biased;
+            never = waits.watch(clock) => match never {},
+            ended = calls => ended,
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -223,48 +206,41 @@ mod tests {
             clock.sleep_until(clock.now().after(LONG_WAIT / 2)).await;
             wait_long(&waits, clock).await
         };
-        let watched = async {
-            tokio::task::yield_now().await;
-            Arc::clone(&waits).watch(clock).await;
-        };
-        let (first, later, ()) = tokio::join!(wait_long(&waits, clock), later, watched);
-        assert!(first.1 && !later.1, "the first has to see to a watch");
-        for (waited, _) in [first, later] {
+        let calls = async { tokio::join!(wait_long(&waits, clock), later) };
+        let (first, later) = watched(&waits, clock, calls).await;
+        for waited in [first, later] {
             assert!(
                 waited >= LONG_WAIT && waited < LONG_WAIT + LOOK_EVERY * 2,
                 "{waited:?}"
             );
         }
-        let state = waits.state.lock();
-        assert!(state.watched_until.is_none() && state.calls.iter().all(Option::is_none));
-        assert_eq!(state.free.len(), state.calls.len());
+        assert!(waits.next_due().is_none() && waits.state.lock().calls.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_ends_when_nobody_is_left_and_the_next_call_needs_another() {
+    async fn a_watch_rests_when_nobody_is_left_and_the_next_call_wakes_it() {
         let (clock, waits) = (Clock::of_runtime(), Arc::<LongWaits>::default());
-        let enter = || waits.enter(0, clock.now(), clock.now().after(LONG_WAIT), Waker::noop());
-        let (short, is_unwatched) = enter();
-        assert!(is_unwatched && !short.is_long(Waker::noop()));
-        drop(short);
-        Arc::clone(&waits).watch(clock).await;
-        let (next, is_unwatched) = enter();
-        assert!(is_unwatched);
-        // The watch ends with its runtime, before its time.
-        let mut watch = Box::pin(Arc::clone(&waits).watch(clock));
-        assert!((&mut watch).now_or_never().is_none());
-        assert!(!enter().1, "that one watches");
-        drop(watch);
-        assert!(enter().1);
-        drop(next);
-        assert!(waits.state.lock().calls.len() <= 2, "places are used again");
+        let calls = async {
+            let due = clock.now().after(LONG_WAIT);
+            let short = waits.enter(0, clock.now(), due, Waker::noop());
+            assert!(!short.is_long(Waker::noop()));
+            drop(short);
+            clock.sleep_until(clock.now().after(LONG_WAIT * 2)).await;
+            {
+                let state = waits.state.lock();
+                assert!(state.watched_until.is_none() && state.calls.is_empty());
+            }
+            wait_long(&waits, clock).await
+        };
+        let waited = watched(&waits, clock, calls).await;
+        assert!(waited < LONG_WAIT + LOOK_EVERY * 2, "{waited:?}");
     }
 
     #[test]
     fn the_waits_for_one_lock_are_reported_once_in_a_while() {
         let waits = Arc::<LongWaits>::default();
         let at = |seconds| Tick::ZERO.after(Duration::from_secs(seconds));
-        let enter = |lock, began| waits.enter(lock, at(began), at(began + 1), Waker::noop()).0;
+        let enter = |lock, began| waits.enter(lock, at(began), at(began + 1), Waker::noop());
         let calls = [enter(7, 2), enter(7, 1), enter(8, 5)];
         assert_eq!(calls[0].take_report(at(6)), (Some(at(1)), at(16)));
         assert_eq!(calls[1].take_report(at(6)), (None, at(16)));
@@ -289,17 +265,12 @@ mod tests {
     async fn a_call_that_is_due_before_the_others_is_woken_in_time() {
         let (clock, waits) = (Clock::of_runtime(), Arc::<LongWaits>::default());
         let began = clock.now();
-        let patient = waits.enter(0, began, began.after(LONG_WAIT * 60), Waker::noop());
-        assert!(patient.1);
-        let watch = Arc::clone(&waits).watch(clock);
-        let waited = tokio::select! {
-            biased;
-            () = watch => unreachable!("a call is left to watch for"),
-            waited = async {
-                tokio::task::yield_now().await;
-                wait_long(&waits, clock).await
-            } => waited,
+        let _patient = waits.enter(0, began, began.after(LONG_WAIT * 60), Waker::noop());
+        let late = async {
+            tokio::task::yield_now().await;
+            wait_long(&waits, clock).await
         };
-        assert!(waited.0 < LONG_WAIT + LOOK_EVERY * 2, "{waited:?}");
+        let waited = watched(&waits, clock, late).await;
+        assert!(waited < LONG_WAIT + LOOK_EVERY * 2, "{waited:?}");
     }
 }

@@ -13,8 +13,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::guard::{QuorumShare, reenter};
-use super::hold::{QuorumConfig, QuorumHolds};
-use super::rejoin::Rejoiner;
+use super::hold::{QuorumHold, QuorumLocal};
 use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::{Backoff, Tally};
 use crate::api::error::{Error, Result};
@@ -28,7 +27,6 @@ use crate::engine::hint::Hint;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::reenter::LeaseSource;
-use crate::observe::events::Place;
 
 /// The head pauses for at least this long, unless it is notified.
 const WAIT_MIN: Duration = Duration::from_millis(1);
@@ -39,11 +37,10 @@ const SINGLE_ROUND_MAX: Duration = Duration::from_secs(1);
 /// A call for a lock on several servers.
 pub(super) struct Acquisition {
     pub(super) request: QuorumRequest,
-    /// The request of the client whose queue the tasks use, with the owner of the handle if it names one.
+    /// For a place in the local queue, with the owner of the handle if it names one.
     pub(super) queue_request: LockRequest,
-    /// That client's state of this lock.
-    pub(super) local: Arc<LocalLock>,
-    pub(super) holds: Arc<QuorumHolds>,
+    /// The holds of the client that has the queue.
+    pub(super) local: Arc<QuorumLocal>,
 }
 
 /// The end of one step of the head: another follows, after a pause or at once; or it breaks with the lock, or with
@@ -73,16 +70,18 @@ impl Acquisition {
         if let WaitLimit::Never = wait {
             return self.run_single_round().await;
         }
-        let place = QueuePlace::take(&self.local, Mode::Exclusive, None);
+        let place = QueuePlace::take(self.lock(), Mode::Exclusive, None);
         self.queue_request.queued.note(place.number());
-        self.local.note_wanted();
-        let waiter = Waiter::new(&self.queue_request, &self.local);
+        self.lock().note_wanted();
+        let waiter = Waiter::new(&self.queue_request);
         let notified = Hint::default();
         let refused = Hint::default();
+        // Taken here, because the rounds are polled first.
+        let unrefused = refused.mark();
         let subscribers: Vec<_> = self.request.requests.iter().map(Subscriber::new).collect();
         let listening = async {
             // A call for a free lock does not subscribe.
-            refused.changed_since(refused.mark()).await;
+            refused.changed_since(unrefused).await;
             join_all(subscribers.iter().map(|each| each.listen(&notified))).await;
         };
         let head = Head {
@@ -113,44 +112,33 @@ impl Acquisition {
 
     /// Waits in the local queue, and asks the servers once it is at the head.
     async fn run_rounds(&self, mut head: Head<'_>) -> Result<Option<QuorumShare>> {
+        let (request, bound) = (&self.queue_request, head.bound);
+        let enter = || self.reenter_own(bound);
         loop {
-            if let Step::Break(share) = self.step(&mut head).await? {
+            match acquire::turn(request, head.place, bound, enter).await? {
+                Turn::Head => {}
+                Turn::Entered(share) => return Ok(Some(share)),
+                Turn::NotInTime => return Ok(None),
+                Turn::Silent(why) => return Err(self.silent(why)),
+            }
+            request.ensure_open()?;
+            let marks = head.waiter.marks();
+            if let Some(share) = enter().await? {
+                return Ok(Some(share));
+            }
+            let step = match self.local.deadline() {
+                Some(until) => self.wait_for_own(&head, marks, until).await,
+                None => self.run_round(&mut head, marks).await?,
+            };
+            if let Step::Break(share) = step {
                 return Ok(share);
             }
         }
     }
 
-    /// Waits for the head of the queue, tries what needs no server, asks, and pauses.
-    async fn step(&self, head: &mut Head<'_>) -> Result<Step> {
-        if let Some(step) = self.wait_for_turn(head).await? {
-            return Ok(step);
-        }
-        self.queue_request.ensure_open()?;
-        let marks = head.waiter.marks();
-        if let Some(share) = self.reenter_own(head.bound).await? {
-            return Ok(Step::Break(Some(share)));
-        }
-        match self.holds.deadline() {
-            Some(until) => Ok(self.wait_for_own(head, marks, until).await),
-            None => self.run_round(head, marks).await,
-        }
-    }
-
-    /// Waits behind others of this process. `None`: it is at the head and has to ask.
-    async fn wait_for_turn(&self, head: &Head<'_>) -> Result<Option<Step>> {
-        let (request, bound) = (&self.queue_request, head.bound);
-        let enter = || self.reenter_own(bound);
-        match acquire::turn(request, &self.local, head.place, bound, enter).await? {
-            Turn::Head => Ok(None),
-            Turn::Entered(share) => Ok(Some(Step::Break(Some(share)))),
-            Turn::NotInTime => Ok(Some(Step::Break(None))),
-            Turn::Silent(why) => Err(self.silent(why)),
-        }
-    }
-
     /// Waits while this process holds the lock `until` then. The end and the loss of that hold give a hint.
     async fn wait_for_own(&self, head: &Head<'_>, marks: Marks, until: Tick) -> Step {
-        self.local.silence.end();
+        self.lock().silence.end();
         let now = self.clock().now();
         let deadline = head.deadline();
         if now >= deadline {
@@ -164,7 +152,7 @@ impl Acquisition {
 
     /// One round of the head, and the pause after it.
     async fn run_round(&self, head: &mut Head<'_>, marks: Marks) -> Result<Step> {
-        let (clock, silence) = (self.clock(), &self.local.silence);
+        let (clock, silence) = (self.clock(), &self.lock().silence);
         let deadline = head.deadline();
         if self.back_off(head, marks).await {
             return Ok(Step::Continue(()));
@@ -283,28 +271,23 @@ impl Acquisition {
     /// Makes the hold of a majority's grant, and starts its background work.
     fn establish(&self, grant: QuorumGrant) -> QuorumShare {
         let owner = self.queue_request.options.owner.clone();
-        let rejoiner = Rejoiner(self.request.clone());
-        let config = QuorumConfig {
-            request: self.request.clone(),
-            owner: owner.unwrap_or_else(Owner::new),
-            local: Arc::clone(&self.local),
-            holds: Arc::clone(&self.holds),
-            rejoin: Box::new(rejoiner.clone()),
-        };
+        let owner = owner.unwrap_or_else(Owner::new);
         let servers = self.request.requests.len();
         let mut refused = vec![true; servers];
         for (server, _) in &grant.shares {
             refused[*server] = false;
         }
-        let share = QuorumShare::granted(config, grant.shares, grant.token);
-        for pending in grant.pending {
-            refused[pending.server] = false;
-            rejoiner.follow(&share.hold, pending);
+        let request = self.request.clone();
+        let (hold, guard) =
+            QuorumHold::granted(request, owner, &self.local, grant.shares, grant.token);
+        for (server, vote) in grant.pending {
+            refused[server] = false;
+            hold.follow(server, vote);
         }
         for server in (0..servers).filter(|server| refused[*server]) {
-            rejoiner.ask_again(&share.hold, server);
+            hold.ask_again(server);
         }
-        share
+        QuorumShare::new(hold, guard)
     }
 
     /// Adds a share for the owner of this call, if it holds the lock.
@@ -312,22 +295,16 @@ impl Acquisition {
         let Some(owner) = &self.queue_request.options.owner else {
             return Ok(None);
         };
-        let Some(hold) = self.holds.of_owner(owner) else {
+        let Some(hold) = self.local.of_owner(owner) else {
             return Ok(None);
         };
         let entry = LeaseSource::Asked(self.request.requests[0].policy);
-        reenter(&self.request, &hold, entry, Some(bound)).await
+        reenter(&self.request, &hold, entry, bound).await
     }
 
-    /// The place among the waiting calls of this process.
-    pub(super) fn place(&self) -> Option<Place> {
-        let number = self.queue_request.queued.number()?;
-        self.local.lock().queue.place_of(number).map(Place::Client)
-    }
-
-    /// How many calls of this process wait.
-    pub(super) fn waiters(&self) -> usize {
-        self.local.waiters()
+    /// The local queue.
+    fn lock(&self) -> &Arc<LocalLock> {
+        &self.queue_request.local
     }
 
     fn clock(&self) -> Clock {

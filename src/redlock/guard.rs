@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{join_all, select_all};
+use futures_util::future::select_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::hold::{QuorumConfig, QuorumHold};
+use super::hold::QuorumHold;
 use super::hold_state::Guard;
 use super::round::QuorumRequest;
 use super::tally::{Tally, VoteOutcome};
@@ -18,10 +18,11 @@ use crate::api::fencing::FencingToken;
 use crate::api::guard::guard_methods;
 use crate::api::holder::Owner;
 use crate::api::loss::{Loss, LossCell, Lost, LostReason};
+use crate::engine::acquire::{self, WaitLimit};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::bound::Bound;
-use crate::engine::hold::reenter::{self, Entrance, LeaseSource};
+use crate::engine::hold::reenter::{Entrance, LeaseSource, Reentry};
 use crate::engine::hold::{Share, ShareLease, ShareView, SharedHold};
 use crate::observe::observer::GuardTimer;
 use crate::script::on_first_poll;
@@ -71,8 +72,6 @@ pub(super) struct QuorumShare {
     /// Dropped before the hold, because the guard may be the last of its clients.
     pub(super) timer: GuardTimer,
     pub(super) hold: Arc<QuorumHold>,
-    /// The request that made it, which enters again.
-    pub(super) request: QuorumRequest,
     guard: Guard,
     view: LossCell,
     /// Whether it was released or forgotten.
@@ -80,33 +79,10 @@ pub(super) struct QuorumShare {
 }
 
 impl QuorumShare {
-    /// The first share of a new hold, granted by some of the servers.
-    pub(super) fn granted(
-        config: QuorumConfig,
-        shares: Vec<(usize, Share)>,
-        token: Option<FencingToken>,
-    ) -> Self {
-        let request = config.request.clone();
-        let (hold, guard) = QuorumHold::granted(config, shares, token);
-        Self::of(hold, guard, request)
-    }
-
-    /// One more share of a hold, made of shares of its members. `None` if it is lost or over.
-    fn of_members(
-        request: &QuorumRequest,
-        hold: &Arc<QuorumHold>,
-        shares: Vec<(usize, Share)>,
-        kept_until: Tick,
-    ) -> Option<Self> {
-        let guard = hold.add_guard(shares, kept_until)?;
-        Some(Self::of(Arc::clone(hold), guard, request.clone()))
-    }
-
-    fn of(hold: Arc<QuorumHold>, guard: Guard, request: QuorumRequest) -> Self {
+    pub(super) fn new(hold: Arc<QuorumHold>, guard: Guard) -> Self {
         Self {
             timer: GuardTimer::default(),
             hold,
-            request,
             guard,
             view: LossCell::default(),
             is_over: false,
@@ -114,11 +90,11 @@ impl QuorumShare {
     }
 
     pub(super) fn name(&self) -> &str {
-        self.hold.config.request.name()
+        self.hold.request.name()
     }
 
     pub(super) fn owner(&self) -> &Owner {
-        &self.hold.config.owner
+        &self.hold.owner
     }
 
     pub(super) fn holder_id(&self) -> &str {
@@ -126,12 +102,9 @@ impl QuorumShare {
     }
 
     pub(super) fn holder_ids(&self) -> Vec<String> {
-        let members = self.hold.members();
-        let live = members
-            .iter()
-            .filter(|(_, member)| member.expire_if_due().is_none());
-        live.map(|(_, member)| member.holder_id().to_owned())
-            .collect()
+        let live = self.hold.live_members();
+        let live = live.iter().map(|(_, member)| member.holder_id());
+        live.map(str::to_owned).collect()
     }
 
     pub(super) fn hold_count(&self) -> u32 {
@@ -176,7 +149,7 @@ impl QuorumShare {
     /// Resolves when a waiter wants the lock, at one of its servers or in this process.
     pub(super) async fn recalled(&self) {
         let hold = &self.hold;
-        let (local, changed) = (&hold.config.local, hold.changed());
+        let (local, changed) = (&hold.local.lock, hold.changed());
         let wanted = &local.rare().wanted;
         loop {
             let marks = (wanted.mark(), changed.mark());
@@ -203,7 +176,7 @@ impl QuorumShare {
             return None;
         }
         self.view.end(|| self.hold.loss_of(self.guard.lease));
-        Some(self.hold.remove_guard(self.guard.number))
+        Some(self.hold.remove_guard(self.guard))
     }
 
     /// Releases the share on all servers, and waits until a majority has confirmed. The rest goes on in the
@@ -212,7 +185,7 @@ impl QuorumShare {
         let loss = self.loss();
         let shares = self.end().unwrap_or_default();
         let hold = &self.hold;
-        let enough = hold.config.request.quorum.min(shares.len());
+        let enough = hold.request.quorum.min(shares.len());
         let mut releases: FuturesUnordered<_> = shares.into_iter().map(Share::release).collect();
         let work = async {
             let (mut done, mut first) = (0, None);
@@ -253,6 +226,23 @@ impl Drop for QuorumShare {
     }
 }
 
+impl QuorumShare {
+    /// One more share, with the lease of this one.
+    pub(super) async fn reenter(&self) -> Result<Self> {
+        let (hold, request) = (&self.hold, &self.hold.request);
+        if let Some(reason) = self.loss() {
+            return Err(hold.not_held("reenter", reason));
+        }
+        let entry = LeaseSource::Like(self.lease());
+        let bound = acquire::bound(&request.requests, WaitLimit::Forever, request.clock().now());
+        let share = reenter(request, hold, entry, &bound).await?;
+        share.ok_or_else(|| {
+            let reason = hold.loss().unwrap_or(LostReason::Revoked);
+            hold.not_held("reenter", reason)
+        })
+    }
+}
+
 /// Asks all servers of the hold at once, and waits for a majority of all, within the limit of the call. `None` if the
 /// hold is lost or over, also because another task of its owner has released it in the meantime: then the caller has to
 /// start over.
@@ -262,35 +252,29 @@ pub(super) async fn reenter(
     request: &QuorumRequest,
     hold: &Arc<QuorumHold>,
     entry: LeaseSource,
-    bound: Option<&Bound>,
+    bound: &Bound,
 ) -> Result<Option<QuorumShare>> {
-    let asks_for_token =
-        matches!(entry, LeaseSource::Asked(_)) && request.requests[0].options.fenced;
-    let reentry = Reentry {
-        request,
-        hold,
-        entry,
-        fenced: asks_for_token && hold.token().is_none(),
-        bound,
-    };
+    // A hold has one token.
+    let fenced = request.requests[0].options.fenced && hold.token().is_none();
     let mut tally = Tally::new(request.requests.len(), request.quorum);
-    let entrances = reentry.collect(&mut tally).await;
+    let entrances = entrances(request, hold, entry, fenced, bound, &mut tally).await;
     let is_enough = entrances.len() >= request.quorum;
     let mut shares = Vec::new();
-    if is_enough && reentry.fence(&entrances, &mut tally).await {
+    if is_enough && (!fenced || fence(request, hold, &entrances, &mut tally).await) {
         // Enters when all are ready, so that a call that is left alone before has entered no member.
-        shares = enter_all(entrances, &mut tally);
+        for (server, entrance) in entrances {
+            let share = tally.record_vote(server, entered(Share::entered(entrance)));
+            let share = share.map(|share| share.guarded(Tick::ZERO, Duration::ZERO));
+            shares.extend(share.map(|share| (server, share)));
+        }
     }
     if shares.len() >= request.quorum {
         let kept_until = match entry {
             LeaseSource::Asked(_) => request.requests[0].kept_until(),
             LeaseSource::Like(_) => Tick::ZERO,
         };
-        let shares = shares.into_iter();
-        let shares =
-            shares.map(|(server, share)| (server, share.guarded(Tick::ZERO, Duration::ZERO)));
-        let shares = shares.collect();
-        return Ok(QuorumShare::of_members(request, hold, shares, kept_until));
+        let guard = hold.add_guard(shares, kept_until);
+        return Ok(guard.map(|guard| QuorumShare::new(Arc::clone(hold), guard)));
     }
     if !hold.is_held() {
         // The servers' answers about a hold that has ended in the meantime are not errors.
@@ -299,112 +283,70 @@ pub(super) async fn reenter(
     Err(request.error(&tally))
 }
 
-impl QuorumShare {
-    /// One more share, with the lease of this one.
-    pub(super) async fn reenter(&self) -> Result<Self> {
-        let hold = &self.hold;
-        if let Some(reason) = self.loss() {
-            return Err(hold.not_held("reenter", reason));
-        }
-        let entry = LeaseSource::Like(self.lease());
-        let share = reenter(&self.request, hold, entry, None).await?;
-        share.ok_or_else(|| {
-            let reason = hold.loss().unwrap_or(LostReason::Revoked);
-            hold.not_held("reenter", reason)
-        })
-    }
-}
-
-struct Reentry<'a> {
-    request: &'a QuorumRequest,
-    hold: &'a Arc<QuorumHold>,
+/// Gets one more share ready at each server, until a majority has it or no majority is possible.
+async fn entrances(
+    request: &QuorumRequest,
+    hold: &QuorumHold,
     entry: LeaseSource,
-    /// Whether the hold needs a token, because it has none yet.
     fenced: bool,
-    bound: Option<&'a Bound>,
-}
-
-impl Reentry<'_> {
-    /// Gets one more share ready at each server, until a majority has it or no majority is possible.
-    async fn collect(&self, tally: &mut Tally) -> Vec<(usize, Entrance)> {
-        let (request, clock) = (self.request, self.request.clock());
-        // As long as for a single server, because a majority does not take longer.
-        let end = match self.bound {
-            Some(bound) => bound.end(clock.now()),
-            None => clock.now().after(request.requests[0].give_up()),
-        };
-        let (entry, fenced, operation, bound) =
-            (self.entry, self.fenced, request.operation(), self.bound);
-        let members = self.hold.members();
-        let entering = members.iter().map(|(server, member)| {
-            async move {
-                // A member has an owner of its own, and is never handed off.
-                let reentry = reenter::Reentry {
-                    owner: member.owner(),
-                    mode: Mode::Exclusive,
-                    entry,
-                    fenced,
-                    operation,
-                };
-                (*server, member.entrance(reentry, bound).await)
-            }
-            .boxed()
-        });
-        let mut pending: Vec<_> = entering.collect();
-        let mut entrances = Vec::new();
-        while entrances.len() < request.quorum && entrances.len() + pending.len() >= request.quorum
-        {
-            let answered = clock.within(clock.now().until(end), select_all(pending));
-            let Some(((server, entered), _, rest)) = answered.await else {
-                break;
+    bound: &Bound,
+    tally: &mut Tally,
+) -> Vec<(usize, Entrance)> {
+    let clock = request.clock();
+    // As long as for a single server, because a majority does not take longer.
+    let end = bound.end(clock.now());
+    let entering = hold.members().into_iter().map(|(server, member)| {
+        async move {
+            // A member has an owner of its own, and is never handed off.
+            let reentry = Reentry {
+                owner: member.owner(),
+                mode: Mode::Exclusive,
+                entry,
+                fenced,
+                operation: request.operation(),
             };
-            pending = rest;
-            match entered {
-                Ok(Some(entrance)) => {
-                    tally.record(server, VoteOutcome::Granted);
-                    entrances.push((server, entrance));
-                }
-                Ok(None) => tally.record(server, VoteOutcome::HeldElsewhere(None)),
-                Err(error) => tally.record(server, VoteOutcome::Failed(error)),
-            }
+            let entrance = member.entrance(reentry, Some(bound)).await;
+            (server, entered(entrance))
         }
-        entrances
-    }
-
-    /// Gives a hold without a token the largest token that came with these, once a majority of the counters has reached
-    /// it. Returns false if no majority does.
-    async fn fence(&self, entrances: &[(usize, Entrance)], tally: &mut Tally) -> bool {
-        let tokens = entrances
-            .iter()
-            .filter_map(|(_, entrance)| entrance.token());
-        let Some(token) = tokens.max().filter(|_| self.fenced) else {
-            return true;
+        .boxed()
+    });
+    let mut pending: Vec<_> = entering.collect();
+    let mut entrances = Vec::new();
+    while entrances.len() < request.quorum && entrances.len() + pending.len() >= request.quorum {
+        let answered = clock.within(clock.now().until(end), select_all(pending));
+        let Some(((server, entrance), _, rest)) = answered.await else {
+            break;
         };
-        let request = self.request;
-        let raising = entrances
-            .iter()
-            .map(|(_, entrance)| request.raised(entrance.raise_token(token, request.operation())));
-        let raised = join_all(raising).await;
-        let mut raised_at = Vec::new();
-        for ((server, _), raised) in entrances.iter().zip(raised) {
-            match raised {
-                Ok(()) => raised_at.push(*server),
-                Err(why) => tally.record(*server, VoteOutcome::Unfenced(why)),
-            }
-        }
-        self.hold.fence(token, &raised_at)
+        pending = rest;
+        let entrance = tally.record_vote(server, entrance);
+        entrances.extend(entrance.map(|entrance| (server, entrance)));
+    }
+    entrances
+}
+
+/// A re-entry as a vote. The hold of a member without an entrance is gone.
+fn entered<T>(entered: Result<Option<T>>) -> Result<T, VoteOutcome> {
+    match entered {
+        Ok(entered) => entered.ok_or(VoteOutcome::HeldElsewhere(None)),
+        Err(error) => Err(VoteOutcome::Failed(error)),
     }
 }
 
-/// Enters at these servers.
-fn enter_all(entrances: Vec<(usize, Entrance)>, tally: &mut Tally) -> Vec<(usize, Share)> {
-    let mut shares = Vec::new();
-    for (server, entrance) in entrances {
-        match Share::entered(entrance) {
-            Ok(Some(share)) => shares.push((server, share)),
-            Ok(None) => tally.record(server, VoteOutcome::HeldElsewhere(None)),
-            Err(error) => tally.record(server, VoteOutcome::Failed(error)),
-        }
-    }
-    shares
+/// Gives a hold without a token the largest token that came with these, once a majority of the counters has reached
+/// it. Returns false if no majority does.
+async fn fence(
+    request: &QuorumRequest,
+    hold: &Arc<QuorumHold>,
+    entrances: &[(usize, Entrance)],
+    tally: &mut Tally,
+) -> bool {
+    let tokens = entrances.iter();
+    let tokens = tokens.filter_map(|(_, entrance)| entrance.token());
+    let Some(token) = tokens.max() else {
+        return true;
+    };
+    let holds = entrances.iter();
+    let holds = holds.map(|(server, entrance)| (*server, entrance.hold()));
+    let raised = request.raise_tokens(token, holds, tally).await;
+    hold.fence(token, &raised)
 }

@@ -48,7 +48,7 @@ impl QuorumHandle {
         Self {
             servers: Arc::clone(servers),
             members: members.collect(),
-            options: Options::new(),
+            options: Options::default(),
         }
     }
 

@@ -5,7 +5,6 @@
 //! the lock before it counts, and the other servers are checked for a majority in between. So there is no unnoticed
 //! moment between a loss and a join in which too few servers counted.
 
-use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,85 +23,80 @@ use crate::engine::hold::{Hold, LossListener, Share, ShareLease, SharedHold};
 
 #[derive(Debug)]
 pub(super) struct QuorumHold {
-    pub(super) config: QuorumConfig,
+    /// The request that was granted.
+    pub(super) request: QuorumRequest,
+    pub(super) owner: Owner,
+    pub(super) local: Arc<QuorumLocal>,
     /// The holder id at the first server that granted it.
     pub(super) holder: Box<str>,
     state: Mutex<QuorumState>,
     /// Signalled when it is lost, when its last guard is gone, and when a server drops out.
-    pub(super) changed: Arc<Hint>,
+    pub(super) changed: Hint,
 }
 
-/// The properties that do not change while it is held.
+/// What one client has of a lock: the queue of its tasks, and their holds.
 #[derive(Debug)]
-pub(super) struct QuorumConfig {
-    /// The request that was granted.
-    pub(super) request: QuorumRequest,
-    pub(super) owner: Owner,
-    /// The local queue of the lock, for the tasks of this client.
-    pub(super) local: Arc<LocalLock>,
-    pub(super) holds: Arc<QuorumHolds>,
-    pub(super) rejoin: Box<dyn Rejoin>,
+pub(super) struct QuorumLocal {
+    pub(super) lock: Arc<LocalLock>,
+    holds: Mutex<Vec<Weak<QuorumHold>>>,
 }
 
-/// Asks a server that has dropped out to join again.
-pub(super) trait Rejoin: Debug + Send + Sync {
-    /// Called once each time a server drops out, without any mutex held.
-    fn rejoin(&self, hold: &Arc<QuorumHold>, server: usize);
-}
-
-/// The holds on one lock that tasks of one client have.
-#[derive(Debug, Default)]
-pub(super) struct QuorumHolds(Mutex<Vec<Weak<QuorumHold>>>);
-
-impl QuorumHolds {
-    /// The hold of this owner.
-    pub(super) fn of_owner(&self, owner: &Owner) -> Option<Arc<QuorumHold>> {
-        self.live().find(|hold| hold.config.owner == *owner)
+impl QuorumLocal {
+    pub(super) fn new(lock: Arc<LocalLock>) -> Self {
+        Self {
+            lock,
+            holds: Mutex::default(),
+        }
     }
 
-    /// The latest local deadline of any of them.
+    /// The hold of this owner.
+    pub(super) fn of_owner(&self, owner: &Owner) -> Option<Arc<QuorumHold>> {
+        self.live().find(|hold| hold.owner == *owner)
+    }
+
+    /// The latest local deadline of any of the holds.
     pub(super) fn deadline(&self) -> Option<Tick> {
         self.live().map(|hold| hold.deadline()).max()
     }
 
     fn live(&self) -> impl Iterator<Item = Arc<QuorumHold>> {
-        let all: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let all = self.holds.lock();
+        let all: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         // Asked without the mutex, because a hold that ends removes itself.
         all.into_iter().filter(|hold| hold.is_held())
-    }
-
-    fn remove(&self, this: *const QuorumHold) {
-        self.0.lock().retain(|hold| hold.as_ptr() != this);
     }
 }
 
 impl QuorumHold {
     /// A hold with the shares that some servers have granted, and its first guard.
     pub(super) fn granted(
-        config: QuorumConfig,
+        request: QuorumRequest,
+        owner: Owner,
+        local: &Arc<QuorumLocal>,
         shares: Vec<(usize, Share)>,
         token: Option<FencingToken>,
     ) -> (Arc<Self>, Guard) {
-        let request = &config.request;
-        let mut state = QuorumState::new(request.requests.len(), token);
-        let lease = lease_of(&shares, request.quorum);
-        let guard = state.add_guard(lease, request.requests[0].kept_until());
+        let guard = Guard {
+            lease: lease_of(&shares, request.quorum),
+            kept_until: request.requests[0].kept_until(),
+        };
         let holder = shares.first().map(|(_, share)| share.holder_id().into());
-        for (server, share) in shares {
-            let share = share.guarded(Tick::ZERO, Duration::ZERO);
-            state.add_share(server, guard.number, share);
-        }
+        let shares = shares.into_iter();
+        let shares =
+            shares.map(|(server, share)| (server, share.guarded(Tick::ZERO, Duration::ZERO)));
+        let state = QuorumState::granted(request.requests.len(), guard, token, shares.collect());
         let members = state.members();
         let this = Arc::new(Self {
-            config,
+            request,
+            owner,
+            local: Arc::clone(local),
             holder: holder.unwrap_or_default(),
             state: Mutex::new(state),
-            changed: Arc::default(),
+            changed: Hint::default(),
         });
-        let config = &this.config;
         // Before it can be lost, as that takes it out.
-        config.holds.0.lock().push(Arc::downgrade(&this));
-        config.local.wake_waiters_of(&config.owner);
+        local.holds.lock().push(Arc::downgrade(&this));
+        local.lock.wake_waiters_of(&this.owner);
         for (_, member) in members {
             member.add_loss_listener(this.as_loss_listener());
         }
@@ -121,7 +115,7 @@ impl QuorumHold {
     }
 
     pub(super) fn hold_count(&self) -> usize {
-        self.state.lock().guards().len()
+        self.state.lock().hold_count()
     }
 
     /// The holds that count, by server.
@@ -131,8 +125,8 @@ impl QuorumHold {
 
     /// Whether a guard wants it for longer than a fixed lease.
     pub(super) fn is_renewed(&self) -> bool {
-        let state = self.state.lock();
-        state.guards().iter().any(|guard| guard.lease.is_renewed())
+        let lease = self.state.lock().lease();
+        lease.is_some_and(ShareLease::is_renewed)
     }
 
     /// Whether it is held, but without this server.
@@ -145,19 +139,14 @@ impl QuorumHold {
     pub(super) fn is_certain(&self) -> bool {
         let members = self.members();
         let certain = members.iter().filter(|(_, member)| member.is_certain());
-        certain.count() >= self.config.request.quorum
+        certain.count() >= self.request.quorum
     }
 
-    /// Until when at least a majority holds.
-    pub(super) fn deadline(&self) -> Tick {
-        let members = self.members();
-        let held = members
-            .iter()
-            .filter(|(_, member)| member.expire_if_due().is_none());
-        let mut ends: Vec<Tick> = held.map(|(_, member)| member.deadline()).collect();
-        ends.sort_unstable_by(|a, b| b.cmp(a));
-        let end = ends.get(self.config.request.quorum - 1);
-        end.copied().unwrap_or(Tick::ZERO)
+    /// The members that are not lost.
+    pub(super) fn live_members(&self) -> Vec<(usize, Arc<Hold>)> {
+        let mut members = self.members();
+        members.retain(|(_, member)| member.expire_if_due().is_none());
+        members
     }
 
     /// Why it is lost, if it is. The clock decides, regardless of what any task has noticed.
@@ -181,7 +170,7 @@ impl QuorumHold {
                     None => live.push((server, member)),
                 }
             }
-            if live.len() >= self.config.request.quorum {
+            if live.len() >= self.request.quorum {
                 return None;
             }
             self.lose(reason, &live, joins);
@@ -206,14 +195,11 @@ impl QuorumHold {
         self.notify_ended();
     }
 
-    pub(super) fn is_held(&self) -> bool {
-        self.loss().is_none() && self.state.lock().phase == Phase::Held
-    }
-
     fn notify_ended(&self) {
         self.changed.notify();
-        self.config.holds.remove(self);
-        self.config.local.wake_waiters();
+        let is_other = |hold: &Weak<Self>| hold.as_ptr() != std::ptr::from_ref(self);
+        self.local.holds.lock().retain(is_other);
+        self.local.lock.wake_waiters();
     }
 
     /// Drops members that are lost, and has their servers asked again, unless the hold itself is lost.
@@ -246,7 +232,7 @@ impl QuorumHold {
             self.members().iter().for_each(|(_, other)| other.verify());
         }
         if self.is_missing(server) {
-            self.config.rejoin.rejoin(self, server);
+            self.rejoin(server);
         }
     }
 
@@ -255,7 +241,7 @@ impl QuorumHold {
     pub(super) fn join(
         self: &Arc<Self>,
         server: usize,
-        mut share: Share,
+        share: Share,
         raised: Option<FencingToken>,
     ) -> bool {
         share.hold().add_loss_listener(self.as_loss_listener());
@@ -263,30 +249,16 @@ impl QuorumHold {
         if self.loss().is_some() {
             return false;
         }
-        share.begin_span();
-        let refused = {
+        let share = share.guarded(Tick::ZERO, Duration::ZERO);
+        {
             let mut state = self.state.lock();
             let fits = state.phase == Phase::Held
                 && state.is_missing(server)
                 && state.token.is_none_or(|token| raised == Some(token));
-            // For the guard that stays longest, maybe not the guard on whose behalf the server was asked.
-            let guards = state.guards().iter().copied();
-            let longest = guards.max_by_key(|guard| guard.lease.end());
-            match longest.filter(|_| fits) {
-                Some(guard) => {
-                    if guard.lease.is_renewed() || share.lease().is_renewed() {
-                        share.set_lease(guard.lease);
-                    }
-                    state.add_share(server, guard.number, share.counted());
-                    state.joins += 1;
-                    None
-                }
-                None => Some(share),
+            if !fits {
+                return false;
             }
-        };
-        if let Some(share) = refused {
-            drop(share);
-            return false;
+            state.join(server, share);
         }
         // It may have been lost before it counted.
         self.check_members();
@@ -302,39 +274,26 @@ impl QuorumHold {
         if self.loss().is_some() {
             return None;
         }
-        let lease = lease_of(&shares, self.config.request.quorum);
-        let mut unfit = Vec::new();
-        let guard = {
+        let guard = Guard {
+            lease: lease_of(&shares, self.request.quorum),
+            kept_until,
+        };
+        let unfit = {
             let mut state = self.state.lock();
-            let is_held = state.phase == Phase::Held;
-            let guard = is_held.then(|| state.add_guard(lease, kept_until));
-            for (server, share) in shares {
-                match guard.filter(|_| state.is_member(server, share.hold())) {
-                    Some(guard) => state.add_share(server, guard.number, share),
-                    None => unfit.push(share),
-                }
+            if state.phase != Phase::Held {
+                return None;
             }
-            guard
+            state.add_guard(guard, shares)
         };
         drop(unfit);
-        guard
+        Some(guard)
     }
 
     /// Removes a guard. Returns the shares to release.
-    pub(super) fn remove_guard(&self, number: u64) -> Vec<Share> {
+    pub(super) fn remove_guard(&self, guard: Guard) -> Vec<Share> {
         // Marks the hold lost if the deadlines of too many members have passed.
         self.loss();
-        let mut state = self.state.lock();
-        let mut shares = state.remove_guard(number);
-        if state.phase == Phase::Held {
-            for share in &mut shares {
-                share.keep_until(state.kept_until);
-            }
-            if state.guards().is_empty() {
-                state.phase = Phase::Released;
-            }
-        }
-        shares
+        self.state.lock().remove_guard(guard)
     }
 
     /// Notes that the releases of a removed guard's shares are on their way.
@@ -357,7 +316,7 @@ impl QuorumHold {
             let members = state.members().into_iter();
             let (fenced, others): (Vec<_>, Vec<_>) =
                 members.partition(|(server, _)| servers.contains(server));
-            if fenced.len() < self.config.request.quorum {
+            if fenced.len() < self.request.quorum {
                 return false;
             }
             state.token = Some(token);
@@ -373,9 +332,9 @@ impl QuorumHold {
         let message = format!(
             "{reason} on too many servers: fewer than {} still hold the lock; what was done under it \
              may have overlapped with another holder",
-            self.config.request.quorum
+            self.request.quorum
         );
-        Error::new(Kind::NotHeld, operation, message).of_lock(self.config.request.name())
+        Error::new(Kind::NotHeld, operation, message).of_lock(self.request.name())
     }
 }
 
@@ -397,15 +356,20 @@ impl LossListener for QuorumHold {
 
 impl SharedHold for QuorumHold {
     fn clock(&self) -> Clock {
-        self.config.request.clock()
+        self.request.clock()
     }
 
     fn is_held(&self) -> bool {
-        Self::is_held(self)
+        self.loss().is_none() && self.state.lock().phase == Phase::Held
     }
 
+    /// Until when at least a majority holds.
     fn deadline(&self) -> Tick {
-        Self::deadline(self)
+        let live = self.live_members();
+        let mut ends: Vec<Tick> = live.iter().map(|(_, member)| member.deadline()).collect();
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        let end = ends.get(self.request.quorum - 1);
+        end.copied().unwrap_or(Tick::ZERO)
     }
 
     fn changed(&self) -> &Hint {

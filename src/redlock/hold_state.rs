@@ -1,7 +1,8 @@
-//! Which guard of a quorum hold has which share at which server, and whether the hold is held.
+//! The guards of a quorum hold, its shares at the servers, and whether it is held.
 //!
-//! Invariant: a server has shares of at most one hold, and each guard has at most one of them. Nothing here waits or
-//! asks a server. The caller drops the shares that are taken out, which releases them.
+//! Invariant: a server has shares of at most one hold, at most one for each guard. With several guards, each share has a
+//! lease that is enough for all of them. Nothing here waits or asks a server. The caller drops the shares that are taken
+//! out, which releases them.
 
 use std::sync::Arc;
 
@@ -14,15 +15,13 @@ use crate::engine::hold::{Hold, Share, ShareLease};
 pub(super) struct QuorumState {
     pub(super) phase: Phase,
     pub(super) token: Option<FencingToken>,
-    /// The time that released guards asked for: the servers keep the hold until then.
-    pub(super) kept_until: Tick,
     /// How often a server has joined.
     pub(super) joins: u64,
     guards: Vec<Guard>,
-    /// The number of the next guard.
-    next_guard: u64,
-    /// By server: shares of one hold, each with the number of its guard.
-    shares: Vec<Vec<(u64, Share)>>,
+    /// The time that released guards asked for: the servers keep the hold until then.
+    kept_until: Tick,
+    /// By server: shares of one hold.
+    shares: Vec<Vec<Share>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,40 +33,46 @@ pub(super) enum Phase {
 }
 
 /// A live guard.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Guard {
-    pub(super) number: u64,
     /// The lease of its share.
     pub(super) lease: ShareLease,
     /// If it is released before this time, the hold is left at its servers until then.
-    kept_until: Tick,
+    pub(super) kept_until: Tick,
 }
 
 impl QuorumState {
-    /// Held, without a guard or a server so far.
-    pub(super) fn new(servers: usize, token: Option<FencingToken>) -> Self {
+    /// Held by one guard, with the shares that some of the servers have granted.
+    pub(super) fn granted(
+        servers: usize,
+        guard: Guard,
+        token: Option<FencingToken>,
+        granted: Vec<(usize, Share)>,
+    ) -> Self {
         let mut shares = Vec::new();
         shares.resize_with(servers, Vec::new);
+        for (server, share) in granted {
+            shares[server].push(share);
+        }
         Self {
             phase: Phase::Held,
             token,
-            kept_until: Tick::ZERO,
             joins: 0,
-            guards: Vec::new(),
-            next_guard: 0,
+            guards: vec![guard],
+            kept_until: Tick::ZERO,
             shares,
         }
     }
 
-    pub(super) fn guards(&self) -> &[Guard] {
-        &self.guards
+    pub(super) fn hold_count(&self) -> usize {
+        self.guards.len()
     }
 
     /// The holds that count, by server.
     pub(super) fn members(&self) -> Vec<(usize, Arc<Hold>)> {
         let servers = self.shares.iter().enumerate();
         servers
-            .filter_map(|(server, shares)| Some((server, Arc::clone(shares.first()?.1.hold()))))
+            .filter_map(|(server, shares)| Some((server, Arc::clone(shares.first()?.hold()))))
             .collect()
     }
 
@@ -76,13 +81,20 @@ impl QuorumState {
     }
 
     /// Whether this hold is the member at the server.
-    pub(super) fn is_member(&self, server: usize, hold: &Arc<Hold>) -> bool {
+    fn is_member(&self, server: usize, hold: &Arc<Hold>) -> bool {
         let first = self.shares[server].first();
-        first.is_some_and(|(_, share)| Arc::ptr_eq(share.hold(), hold))
+        first.is_some_and(|share| Arc::ptr_eq(share.hold(), hold))
     }
 
-    pub(super) fn add_share(&mut self, server: usize, guard: u64, share: Share) {
-        self.shares[server].push((guard, share));
+    /// Adds the share of a server that has no part yet, for as long as the guards need it.
+    pub(super) fn join(&mut self, server: usize, mut share: Share) {
+        if let Some(lease) = self.lease()
+            && (lease.is_renewed() || share.lease().is_renewed())
+        {
+            share.set_lease(lease);
+        }
+        self.shares[server].push(share);
+        self.joins += 1;
     }
 
     /// Takes out all shares at a server, if they are shares of this hold.
@@ -90,42 +102,67 @@ impl QuorumState {
         if !self.is_member(server, hold) {
             return Vec::new();
         }
-        let shares = self.shares[server].drain(..);
-        shares.map(|(_, share)| share).collect()
+        std::mem::take(&mut self.shares[server])
     }
 
-    pub(super) fn add_guard(&mut self, lease: ShareLease, kept_until: Tick) -> Guard {
-        let guard = Guard {
-            number: self.next_guard,
-            lease,
-            kept_until,
-        };
-        self.next_guard += 1;
+    /// Adds a guard with one more share of some of the members. Returns the shares of other holds.
+    pub(super) fn add_guard(&mut self, guard: Guard, shares: Vec<(usize, Share)>) -> Vec<Share> {
         self.guards.push(guard);
-        guard
-    }
-
-    /// Removes a guard. Returns its shares, except where a guard without a share at the server takes it over.
-    pub(super) fn remove_guard(&mut self, number: u64) -> Vec<Share> {
-        let is_removed = |guard: &&Guard| guard.number == number;
-        if let Some(guard) = self.guards.iter().find(is_removed) {
-            self.kept_until = self.kept_until.max(guard.kept_until);
-        }
-        self.guards.retain(|guard| guard.number != number);
-        let mut removed = Vec::new();
-        for shares in &mut self.shares {
-            let Some(at) = shares.iter().position(|(guard, _)| *guard == number) else {
-                continue;
-            };
-            let has_none = |guard: &&Guard| shares.iter().all(|(has, _)| *has != guard.number);
-            match self.guards.iter().find(has_none).copied() {
-                Some(heir) => {
-                    shares[at].0 = heir.number;
-                    shares[at].1.set_lease(heir.lease);
-                }
-                None => removed.push(shares.swap_remove(at).1),
+        let mut unfit = Vec::new();
+        for (server, share) in shares {
+            if self.is_member(server, share.hold()) {
+                self.shares[server].push(share);
+            } else {
+                unfit.push(share);
             }
         }
-        removed
+        self.set_leases();
+        unfit
+    }
+
+    /// Removes a guard. Returns the shares that the others do not need.
+    pub(super) fn remove_guard(&mut self, guard: Guard) -> Vec<Share> {
+        if let Some(at) = self.guards.iter().position(|other| *other == guard) {
+            self.guards.swap_remove(at);
+        }
+        let left = self.guards.len();
+        let servers = self.shares.iter_mut();
+        let surplus = servers.filter(|shares| shares.len() > left);
+        let mut unneeded: Vec<Share> = surplus.filter_map(Vec::pop).collect();
+        self.set_leases();
+        self.kept_until = self.kept_until.max(guard.kept_until);
+        if self.phase == Phase::Held {
+            for share in &mut unneeded {
+                share.keep_until(self.kept_until);
+            }
+            if left == 0 {
+                self.phase = Phase::Released;
+            }
+        }
+        unneeded
+    }
+
+    /// The lease that is enough for all guards. `None` without a guard.
+    pub(super) fn lease(&self) -> Option<ShareLease> {
+        let leases = self.guards.iter().map(|guard| guard.lease);
+        leases.reduce(|one, other| {
+            let end = one.end().max(other.end());
+            match one.renewed().max(other.renewed()) {
+                None => ShareLease::Until(end),
+                Some(lease) if end == Tick::NEVER => ShareLease::Renewed(lease),
+                Some(lease) => ShareLease::RenewedUntil { lease, end },
+            }
+        })
+    }
+
+    /// Gives all shares the lease that the guards need.
+    fn set_leases(&mut self) {
+        let Some(lease) = self.lease() else {
+            return;
+        };
+        let shares = self.shares.iter_mut().flatten();
+        for share in shares.filter(|share| share.lease() != lease) {
+            share.set_lease(lease);
+        }
     }
 }

@@ -11,7 +11,7 @@
 //! round.rs        one round: every server votes
 //! tally.rs        pure: the votes, the error they add up to, and the pause
 //! servers.rs      the servers: which have a vote, and which are down and left alone
-//! hold.rs         one hold at a majority; hold_state.rs: which guard has which share
+//! hold.rs         one hold at a majority; hold_state.rs: its guards and shares
 //! rejoin.rs       late votes, and lost servers that have come back
 //! ```
 
@@ -25,7 +25,6 @@ mod round;
 mod servers;
 mod tally;
 
-use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,13 +32,14 @@ use std::time::Duration;
 use self::acquire::Acquisition;
 pub use self::guard::RedlockGuard;
 use self::handle::QuorumHandle;
+use self::hold::QuorumLocal;
 use self::servers::Servers;
 use crate::api::error::Result;
 use crate::api::handle::option_methods;
 use crate::api::holder::{Busy, Holder};
 use crate::client::Client;
 use crate::engine::acquire::WaitLimit;
-use crate::observe::call::{LockCall, Waited};
+use crate::observe::call::{LockCall, Waited, place_of};
 use crate::observe::counts::CountedKind;
 
 /// Locks on several independent servers, each held when a majority of them grants it.
@@ -392,16 +392,10 @@ impl RedlockLock {
         let core = self.0.members[0].core();
         // Pinned here, because moving a future into another one doubles its size.
         let call = pin!(acquisition.run(wait));
-        let lock_call = LockCall {
-            core,
-            kind: KIND,
-            name: self.name(),
-            options: &self.0.options,
-            began: core.clock.now(),
-        };
-        let (waiters, busy) = (|| acquisition.waiters(), || self.refused());
-        let place = || ready(acquisition.place());
-        let waited = Waited(waiters, place, busy);
+        let lock_call = LockCall::begin(core, KIND, self.name(), &self.0.options);
+        let queued = &acquisition.queue_request;
+        let (place, busy) = (|| place_of(queued), || self.refused());
+        let waited = Waited(|| queued.local.waiters(), place, busy);
         let call = pin!(lock_call.told_if_long(wait.waits(), &waited, call));
         let got = lock_call.guarded(call).await?;
         Ok(got.map(|(share, timer)| RedlockGuard::new(share, timer)))
@@ -414,12 +408,14 @@ impl RedlockLock {
             .owner
             .clone_from(&self.0.options.owner);
         let (core, key) = (&queue_request.core, queue_request.name.key());
-        let local = core.locals.get_or_insert(KIND.name(), key);
-        let holds = core.shared.get_or_insert(KIND.name(), key, Arc::default);
+        let local = core.shared.get_or_insert(KIND.name(), key, || {
+            let lock = core.locals.get_or_insert(KIND.name(), key);
+            Arc::new(QuorumLocal::new(lock))
+        });
+        queue_request.local = Arc::clone(&local.lock);
         Ok(Acquisition {
             request,
             local,
-            holds,
             queue_request,
         })
     }

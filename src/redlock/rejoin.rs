@@ -4,15 +4,16 @@
 //! restarts are far apart. Invariant: one task at a time asks a server to join a hold, on the watchdog of that server's
 //! client, and it ends with the hold.
 
-use std::sync::{Arc, Weak};
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 
-use super::hold::{QuorumHold, Rejoin};
-use super::round::{Pending, QuorumRequest};
+use super::hold::QuorumHold;
+use super::round::Vote;
 use super::tally::VoteOutcome;
-use crate::engine::hint::Hint;
 use crate::engine::hold::Share;
 
 /// The first pause before a server is asked that does not hold the lock: about the time that a release takes to reach
@@ -22,80 +23,50 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause before a server is asked that has not refused: it is wanted as soon as possible.
 const PAUSE_UNASKED_MAX: Duration = Duration::from_millis(200);
 
-/// Asks servers that have no part in a hold.
-#[derive(Clone, Debug)]
-pub(super) struct Rejoiner(pub(super) QuorumRequest);
-
-impl Rejoin for Rejoiner {
-    fn rejoin(&self, hold: &Arc<QuorumHold>, server: usize) {
+impl QuorumHold {
+    /// Asks a server to join again that has dropped out.
+    pub(super) fn rejoin(self: &Arc<Self>, server: usize) {
         // A forced release does not reach all servers at once.
-        let first = self.0.vote_timeout;
-        RejoinTask::new(self, hold, server).start(first);
+        let first = self.request.vote_timeout;
+        self.drive(server, Arc::clone(self).win(server, first));
     }
-}
 
-impl Rejoiner {
     /// Asks a server again that refused a lock which was granted just now: the release of the previous holder may not
     /// have reached it yet.
-    pub(super) fn ask_again(&self, hold: &Arc<QuorumHold>, server: usize) {
-        RejoinTask::new(self, hold, server).start(first_pause());
+    pub(super) fn ask_again(self: &Arc<Self>, server: usize) {
+        self.drive(server, Arc::clone(self).win(server, first_pause()));
     }
 
     /// Follows a vote that was not awaited.
-    pub(super) fn follow(&self, hold: &Arc<QuorumHold>, pending: Pending) {
-        let server = pending.server;
-        let task = RejoinTask::new(self, hold, server);
+    pub(super) fn follow(self: &Arc<Self>, server: usize, vote: BoxFuture<'static, Vote>) {
+        let hold = Arc::clone(self);
         let work = async move {
             // Dropped when the hold is over, which undoes the attempt.
-            let (_, _, share) = tokio::select! {
+            let vote = tokio::select! {
                 biased;
-                answer = pending => answer,
-                () = task.over() => return,
+                vote = vote => vote,
+                () = hold.over_for(server) => return,
             };
-            let has_joined = match share {
-                Some(share) => task.join(share).await,
-                None => false,
+            let has_joined = match vote {
+                Ok(share) => hold.fence_and_join(server, share).await,
+                Err(_) => false,
             };
             if !has_joined {
                 // It was never a part of this hold, as if its vote had been awaited.
-                task.run(first_pause()).await;
+                hold.win(server, first_pause()).await;
             }
         };
-        self.0.requests[server].core.watchdog.drive(work.boxed());
-    }
-}
-
-fn first_pause() -> Duration {
-    FIRST_PAUSE.mul_f64(0.5 + 0.5 * fastrand::f64())
-}
-
-/// Asks one server to join one hold, which it does not keep alive.
-struct RejoinTask {
-    request: QuorumRequest,
-    hold: Weak<QuorumHold>,
-    /// Given when the hold changes.
-    changed: Arc<Hint>,
-    server: usize,
-}
-
-impl RejoinTask {
-    fn new(rejoiner: &Rejoiner, hold: &Arc<QuorumHold>, server: usize) -> Self {
-        Self {
-            request: rejoiner.0.clone(),
-            hold: Arc::downgrade(hold),
-            changed: Arc::clone(&hold.changed),
-            server,
-        }
+        self.drive(server, work);
     }
 
-    fn start(self, first: Duration) {
-        let watchdog = &Arc::clone(&self.request.requests[self.server].core).watchdog;
-        watchdog.drive(self.run(first).boxed());
+    fn drive(&self, server: usize, work: impl Future<Output = ()> + Send + 'static) {
+        let core = &self.request.requests[server].core;
+        core.watchdog.drive(work.boxed());
     }
 
     /// The longest pause: about a third to a half of a lease.
     fn longest_pause(&self) -> Duration {
-        let lease = self.request.requests[self.server].policy.lease();
+        let lease = self.request.lease();
         lease.mul_f64(0.36 + 0.2 * fastrand::f64())
     }
 
@@ -104,55 +75,50 @@ impl RejoinTask {
     ///
     /// Asks only while a majority is known to hold: if the hold was ended by force, enough servers have to report that
     /// before this adds the first of them again. If some do not answer, it asks from a third of the lease on.
-    async fn run(self, first: Duration) {
-        if !self.hold.upgrade().is_some_and(|hold| hold.is_renewed()) {
+    async fn win(self: Arc<Self>, server: usize, first: Duration) {
+        if !self.is_renewed() {
             // A new grant would outlast the fixed lease.
             return;
         }
         let clock = self.request.clock();
         let in_doubt_until = clock.now().after(self.longest_pause());
         let mut pause = first;
-        while self.is_wanted_after(pause).await {
+        while self.wants_after(server, pause).await {
             if clock.now() < in_doubt_until && !self.is_certain() {
                 pause = PAUSE_UNASKED_MAX.min(pause * 2);
                 continue;
             }
-            let (outcome, share) = self.request.ask(self.server).await;
-            if let Some(share) = share
-                && self.join(share).await
-            {
-                return;
-            }
-            pause = match outcome {
-                VoteOutcome::TooYoung { remaining, .. } => remaining,
+            pause = match self.request.ask(server).await {
+                Ok(share) => {
+                    if self.fence_and_join(server, share).await {
+                        return;
+                    }
+                    self.longest_pause().min(pause * 2)
+                }
+                Err(VoteOutcome::TooYoung { remaining, .. }) => remaining,
                 // It is down, but cannot be skipped: too many others are down, or were a moment ago.
-                outcome if outcome.is_unreachable() => PAUSE_UNASKED_MAX.min(pause * 2),
-                _ => self.longest_pause().min(pause * 2),
+                Err(outcome) if outcome.is_unreachable() => PAUSE_UNASKED_MAX.min(pause * 2),
+                Err(_) => self.longest_pause().min(pause * 2),
             };
         }
     }
 
     /// Waits for `pause`, and while the server is down. Returns false if the server is no longer wanted.
-    async fn is_wanted_after(&self, pause: Duration) -> bool {
+    async fn wants_after(&self, server: usize, pause: Duration) -> bool {
         let end = self.request.clock().now().after(pause);
-        let health = &self.request.servers.health;
         tokio::select! {
             biased;
-            () = self.over() => false,
-            () = health.wait_while_down(self.server, end) => true,
+            () = self.over_for(server) => false,
+            () = self.request.servers.wait_while_down(server, end) => true,
         }
     }
 
-    fn is_certain(&self) -> bool {
-        self.hold.upgrade().is_some_and(|hold| hold.is_certain())
-    }
-
     /// Resolves when the server is no longer wanted.
-    async fn over(&self) {
-        let core = &self.request.requests[self.server].core;
+    async fn over_for(&self, server: usize) {
+        let core = &self.request.requests[server].core;
         loop {
             let marks = (self.changed.mark(), core.closing.mark());
-            if core.is_closed() || !self.is_wanted() {
+            if core.is_closed() || !self.is_missing(server) {
                 return;
             }
             tokio::select! {
@@ -163,20 +129,18 @@ impl RejoinTask {
         }
     }
 
-    fn is_wanted(&self) -> bool {
-        let hold = self.hold.upgrade();
-        hold.is_some_and(|hold| hold.is_missing(self.server))
-    }
-
     /// Adds the server's grant to the hold, or releases it.
-    async fn join(&self, share: Share) -> bool {
-        let token = self.hold.upgrade().and_then(|hold| hold.token());
+    async fn fence_and_join(self: &Arc<Self>, server: usize, share: Share) -> bool {
+        let token = self.token();
         if let Some(token) = token
-            && self.request.raise_token(&share, token).await.is_err()
+            && self.request.raise_token(share.hold(), token).await.is_err()
         {
             return false;
         }
-        let hold = self.hold.upgrade();
-        hold.is_some_and(|hold| hold.join(self.server, share, token))
+        self.join(server, share, token)
     }
+}
+
+fn first_pause() -> Duration {
+    FIRST_PAUSE.mul_f64(0.5 + 0.5 * fastrand::f64())
 }

@@ -3,10 +3,7 @@
 //! Invariants: a vote counts only if its server cannot have forgotten an earlier one; a grant that is not used is
 //! released when it is dropped.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -16,9 +13,9 @@ use super::servers::Servers;
 use super::tally::{Tally, VoteOutcome};
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
-use crate::engine::acquire::{self, Attempted, LockRequest};
+use crate::engine::acquire::{self, LockRequest};
 use crate::engine::clock::Clock;
-use crate::engine::hold::Share;
+use crate::engine::hold::{Hold, Share};
 
 /// A majority counts only if at least this part of its lease is left when all votes are in.
 const USEFUL_PART: u32 = 8;
@@ -34,32 +31,18 @@ pub(super) struct QuorumRequest {
     pub(super) servers: Arc<Servers>,
 }
 
-/// The outcome of a server's vote, and its grant.
-type Answer = (VoteOutcome, Option<Share>);
+/// A server's grant, or why there is none.
+pub(super) type Vote = Result<Share, VoteOutcome>;
 
-/// A vote that is under way.
-pub(super) struct Pending {
-    pub(super) server: usize,
-    answer: BoxFuture<'static, Answer>,
-}
-
-impl Future for Pending {
-    type Output = (usize, VoteOutcome, Option<Share>);
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let server = self.server;
-        let answer = self.answer.poll_unpin(context);
-        answer.map(|(outcome, share)| (server, outcome, share))
-    }
-}
+/// The votes that are under way, by server. Each future owns all it needs.
+type Pending = Vec<(usize, BoxFuture<'static, Vote>)>;
 
 /// The grant of a majority.
 pub(super) struct QuorumGrant {
     /// By server.
     pub(super) shares: Vec<(usize, Share)>,
     pub(super) token: Option<FencingToken>,
-    /// The votes that are still under way.
-    pub(super) pending: Vec<Pending>,
+    pub(super) pending: Pending,
 }
 
 impl QuorumRequest {
@@ -101,7 +84,15 @@ impl QuorumRequest {
         if shares.len() < self.quorum {
             return Err(tally);
         }
-        let token = self.raise_tokens(&mut shares, &mut tally).await;
+        // The largest token is the token of all. A later majority includes one of these servers, and its token there is
+        // larger.
+        let tokens = shares.iter().filter_map(|(_, share)| share.fencing_token());
+        let token = tokens.max();
+        if let Some(token) = token {
+            let holds = shares.iter().map(|(server, share)| (*server, share.hold()));
+            let raised = self.raise_tokens(token, holds, &mut tally).await;
+            shares.retain(|(server, _)| raised.contains(server));
+        }
         if shares.len() < self.quorum || !self.is_useful(&shares, &mut tally) {
             return Err(tally);
         }
@@ -113,19 +104,22 @@ impl QuorumRequest {
     }
 
     /// Returns the grants until the outcome is decided, and the votes that are still under way.
-    async fn collect_votes(&self, tally: &mut Tally) -> (Vec<(usize, Share)>, Vec<Pending>) {
-        let health = &self.servers.health;
+    async fn collect_votes(&self, tally: &mut Tally) -> (Vec<(usize, Share)>, Pending) {
         let servers = 0..self.requests.len();
         for server in servers.clone() {
-            health.check_silence(server, self.vote_timeout);
+            self.servers.check_silence(server, self.vote_timeout);
         }
-        let may_skip = health.is_majority_up();
+        let may_skip = self.servers.is_majority_up(None);
         let (skipped, asked): (Vec<_>, Vec<_>) =
-            servers.partition(|server| may_skip && health.is_down(*server));
+            servers.partition(|server| may_skip && self.servers.is_down(*server));
         for server in skipped {
             tally.record(server, VoteOutcome::Down);
         }
-        let mut pending: Vec<_> = asked.into_iter().map(|server| self.vote(server)).collect();
+        let vote = |server: usize| {
+            let request = self.clone();
+            (server, async move { request.ask(server).await }.boxed())
+        };
+        let mut pending: Pending = asked.into_iter().map(vote).collect();
         let mut shares = Vec::new();
         // All votes together say whether a failed round is contended or an error, unless the votes for others decide
         // it.
@@ -134,10 +128,10 @@ impl QuorumRequest {
                 // Released now, because they are useless: others need not wait for the rest.
                 shares.clear();
             }
-            let ((server, outcome, share), _, rest) = select_all(pending).await;
-            pending = rest;
-            tally.record(server, outcome);
-            shares.extend(share.map(|share| (server, share)));
+            let votes = pending.iter_mut().map(|(_, vote)| vote);
+            let (vote, at, _) = select_all(votes).await;
+            let (server, _) = pending.swap_remove(at);
+            shares.extend(tally.record_vote(server, vote).map(|share| (server, share)));
         }
         (shares, pending)
     }
@@ -152,37 +146,33 @@ impl QuorumRequest {
         certain.count() < self.quorum
     }
 
-    /// Asks one server. The future owns all it needs.
-    fn vote(&self, server: usize) -> Pending {
-        let request = self.clone();
-        let answer = async move { request.ask(server).await }.boxed();
-        Pending { server, answer }
-    }
-
     /// Asks one server.
-    pub(super) async fn ask(&self, server: usize) -> Answer {
+    pub(super) async fn ask(&self, server: usize) -> Vote {
         if let Some(reason) = self.servers.too_young(server) {
-            return (reason, None);
+            return Err(reason);
         }
-        self.servers.health.note_request(server);
+        self.servers.note_request(server);
         let attempt = acquire::attempt_once(self.requests[server].clone(), self.vote_timeout);
         // Sent together.
         let (attempted, has_replicas) = join(attempt, self.has_unconfirmed_replicas(server)).await;
-        let answer = match attempted {
-            Ok(Some(Attempted::Granted(_))) if has_replicas => (VoteOutcome::HasReplicas, None),
-            Ok(Some(Attempted::Granted(mut shares))) => match self.servers.disqualified(server) {
-                Some(reason) => (reason, None),
-                None => (VoteOutcome::Granted, shares.pop()),
+        let vote = match attempted {
+            Ok(Some(Ok(_))) if has_replicas => Err(VoteOutcome::HasReplicas),
+            Ok(Some(Ok(share))) => match self.servers.disqualified(server) {
+                Some(reason) => Err(reason),
+                None => Ok(share),
             },
-            Ok(Some(Attempted::Refused { remaining, .. })) => {
+            Ok(Some(Err(remaining))) => {
                 self.servers.observe_lease(remaining.unwrap_or_default());
-                (VoteOutcome::HeldElsewhere(remaining), None)
+                Err(VoteOutcome::HeldElsewhere(remaining))
             }
-            Ok(None) => (VoteOutcome::NoAnswer(self.vote_timeout), None),
-            Err(error) => (VoteOutcome::Failed(error), None),
+            Ok(None) => Err(VoteOutcome::NoAnswer(self.vote_timeout)),
+            Err(error) => Err(VoteOutcome::Failed(error)),
         };
-        self.servers.health.note_outcome(server, &answer.0);
-        answer
+        match &vote {
+            Err(outcome) if outcome.is_unreachable() => self.servers.mark_down(server),
+            _ => self.servers.mark_up(server),
+        }
+        vote
     }
 
     /// Whether a server has replicas that do not have to confirm this call's vote.
@@ -205,57 +195,37 @@ impl QuorumRequest {
         useful >= self.quorum
     }
 
-    /// Makes the largest token the token of all, at each server that counts. A later majority includes one of these
-    /// servers, and its token there is larger. Removes the shares whose counter is not known to have been raised while
-    /// they were held.
-    async fn raise_tokens(
+    /// Raises the counters at the servers of these holds to at least `token`. Returns the servers where that is known to
+    /// have happened while they were held, and records the others.
+    pub(super) async fn raise_tokens<'a>(
         &self,
-        shares: &mut Vec<(usize, Share)>,
+        token: FencingToken,
+        holds: impl Iterator<Item = (usize, &'a Arc<Hold>)>,
         tally: &mut Tally,
-    ) -> Option<FencingToken> {
-        let tokens = shares.iter().filter_map(|(_, share)| share.fencing_token());
-        let token = tokens.max()?;
-        let raising = shares
-            .iter()
-            .map(|(_, share)| self.raise_token(share, token));
-        let raised = join_all(raising).await;
-        for ((server, share), raised) in std::mem::take(shares).into_iter().zip(raised) {
+    ) -> Vec<usize> {
+        let raising =
+            holds.map(async |(server, hold)| (server, self.raise_token(hold, token).await));
+        let mut servers = Vec::new();
+        for (server, raised) in join_all(raising).await {
             match raised {
-                Ok(()) => shares.push((server, share)),
+                Ok(()) => servers.push(server),
                 Err(why) => tally.record(server, VoteOutcome::Unfenced(why)),
             }
         }
-        Some(token)
+        servers
     }
 
     /// Raises the counter of one server to at least `token`.
     ///
     /// # Errors
-    /// The reason if that is not known to have happened while the share was held.
-    pub(super) async fn raise_token(
-        &self,
-        share: &Share,
-        token: FencingToken,
-    ) -> Result<(), String> {
-        let raising = share.raise_token(token, self.operation());
-        self.raised(raising).await?;
-        if share.is_lost() {
-            return Err("its lease was over by then".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Waits until the counter of one server is raised.
-    ///
-    /// # Errors
-    /// The reason if that is not known to have happened.
-    pub(super) async fn raised(
-        &self,
-        raising: impl Future<Output = Result<()>>,
-    ) -> Result<(), String> {
+    /// The reason if that is not known to have happened while the lock was held there.
+    pub(super) async fn raise_token(&self, hold: &Hold, token: FencingToken) -> Result<(), String> {
+        let raising = hold.raise_token(token, self.operation());
         match self.clock().within(self.vote_timeout, raising).await {
-            Some(raised) => raised.map_err(|error| error.message().to_owned()),
+            Some(Err(error)) => Err(error.message().to_owned()),
             None => Err(format!("no answer within {:?}", self.vote_timeout)),
+            Some(Ok(())) if hold.is_held() => Ok(()),
+            Some(Ok(())) => Err("its lease was over by then".to_owned()),
         }
     }
 }

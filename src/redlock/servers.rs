@@ -30,7 +30,7 @@
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ const RECENT_START: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(super) struct Servers {
-    pub(super) clients: Arc<[Client]>,
+    pub(super) clients: Box<[Client]>,
     /// The client whose queue the tasks of this process use. It does not depend on the order of the clients.
     pub(super) queue_client: usize,
     /// `None` if the servers forget nothing.
@@ -64,7 +64,8 @@ pub(super) struct Servers {
     seen: Mutex<Sightings>,
     /// By server: the run of it that has reported that it has no replicas.
     without_replicas: Box<[Mutex<Option<Arc<str>>>]>,
-    pub(super) health: Arc<Health>,
+    /// By server.
+    health: Box<[Health]>,
 }
 
 impl Servers {
@@ -89,15 +90,13 @@ impl Servers {
         let leases = clients.iter().map(|client| client.core().timing.lease);
         let longest = leases.max().unwrap_or_default().max(longest_lease);
         check_lease(longest).map_err(|error| error.during(NEW))?;
-        let clients: Arc<[Client]> = clients.into();
-        let health = Health::new(Arc::clone(&clients), quorum(clients.len()));
         let servers = Self {
             without_replicas: clients.iter().map(|_| Mutex::default()).collect(),
-            clients,
+            health: clients.iter().map(|_| Health::default()).collect(),
+            clients: clients.into(),
             queue_client,
             longest_lease: (!is_persistent).then_some(longest),
             seen: Mutex::default(),
-            health,
         };
         servers.check_distinct()?;
         Ok(servers)
@@ -312,129 +311,88 @@ fn without_database(address: &str) -> &str {
 /// A server that is down is asked again after a random time of up to this.
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// The health of all servers of a Redlock.
-#[derive(Debug)]
-pub(super) struct Health {
-    clients: Arc<[Client]>,
-    quorum: usize,
-    /// One entry per client.
-    servers: Box<[ServerHealth]>,
-}
-
+/// Whether a server is down.
 #[derive(Debug, Default)]
-struct ServerHealth {
+struct Health {
     is_down: AtomicBool,
-    /// The time of the first request since its last reply, in nanoseconds of the clock; 0 without one.
-    asked: AtomicU64,
+    /// When the first request since its last reply was sent.
+    asked: Mutex<Option<Tick>>,
     /// Given when it is up again.
     up: Hint,
 }
 
-impl ServerHealth {
-    fn is_down(&self) -> bool {
-        self.is_down.load(Ordering::Acquire)
-    }
-}
-
-impl Health {
-    fn new(clients: Arc<[Client]>, quorum: usize) -> Arc<Self> {
-        let servers = clients.iter().map(|_| ServerHealth::default()).collect();
-        Arc::new(Self {
-            clients,
-            quorum,
-            servers,
-        })
+impl Servers {
+    pub(super) fn is_down(&self, at: usize) -> bool {
+        self.health[at].is_down.load(Ordering::Acquire)
     }
 
-    pub(super) fn is_down(&self, server: usize) -> bool {
-        self.servers[server].is_down()
-    }
-
-    /// Whether the servers that are not down can make a majority.
-    pub(super) fn is_majority_up(&self) -> bool {
-        let up = self.servers.iter().filter(|server| !server.is_down());
-        up.count() >= self.quorum
+    /// Whether the servers that are not down can make a majority, `without` one of them.
+    pub(super) fn is_majority_up(&self, without: Option<usize>) -> bool {
+        let others = (0..self.clients.len()).filter(|at| Some(*at) != without);
+        others.filter(|at| !self.is_down(*at)).count() >= self.quorum()
     }
 
     /// Notes that a server is about to be asked.
-    pub(super) fn note_request(&self, server: usize) {
-        let health = &self.servers[server];
-        let asked = health.asked.load(Ordering::Relaxed);
-        if asked == 0 || self.last_reply(server).nanos() >= asked {
-            health.asked.store(self.now().nanos(), Ordering::Relaxed);
+    pub(super) fn note_request(&self, at: usize) {
+        let mut asked = self.health[at].asked.lock();
+        if asked.is_none_or(|asked| self.last_reply(at) >= asked) {
+            *asked = Some(self.now());
         }
     }
 
     /// Marks a server down if it was asked and has been silent for `timeout`.
-    pub(super) fn check_silence(self: &Arc<Self>, server: usize, timeout: Duration) {
-        let health = &self.servers[server];
-        let asked = health.asked.load(Ordering::Relaxed);
-        if asked == 0 || health.is_down() {
+    pub(super) fn check_silence(self: &Arc<Self>, at: usize, timeout: Duration) {
+        let asked = *self.health[at].asked.lock();
+        if let Some(asked) = asked
+            && asked.until(self.now()) > timeout
+            && self.last_reply(at) < asked
+        {
+            self.mark_down(at);
+        }
+    }
+
+    /// Marks a server down, unless the others are no majority.
+    pub(super) fn mark_down(self: &Arc<Self>, at: usize) {
+        let is_majority = self.is_majority_up(Some(at));
+        if !is_majority || self.health[at].is_down.swap(true, Ordering::AcqRel) {
             return;
         }
-        let asked_at = Tick::ZERO.after(Duration::from_nanos(asked));
-        let is_due = asked_at.until(self.now()) > timeout;
-        if is_due && self.last_reply(server).nanos() < asked {
-            self.mark_down(server);
-        }
+        let watchdog = &self.clients[at].core().watchdog;
+        watchdog.drive(probe(Arc::downgrade(self), at).boxed());
     }
 
-    /// Takes over the outcome of a vote.
-    pub(super) fn note_outcome(self: &Arc<Self>, server: usize, outcome: &VoteOutcome) {
-        if outcome.is_unreachable() {
-            self.mark_down(server);
-        } else {
-            self.mark_up(server);
-        }
-    }
-
-    fn mark_down(self: &Arc<Self>, server: usize) {
-        let others = self.servers.iter().enumerate();
-        let others_up = others.filter(|(other, health)| *other != server && !health.is_down());
-        let is_majority = others_up.count() >= self.quorum;
-        if !is_majority || self.servers[server].is_down.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let watchdog = &self.clients[server].core().watchdog;
-        watchdog.drive(probe(Arc::downgrade(self), server).boxed());
-    }
-
-    fn mark_up(&self, server: usize) {
-        let health = &self.servers[server];
-        health.asked.store(0, Ordering::Relaxed);
+    pub(super) fn mark_up(&self, at: usize) {
+        let health = &self.health[at];
+        *health.asked.lock() = None;
         if health.is_down.swap(false, Ordering::AcqRel) {
             health.up.notify();
         }
     }
 
     /// Resolves at `end`, or as soon as the server is up again; never while it is down.
-    pub(super) async fn wait_while_down(&self, server: usize, end: Tick) {
-        let health = &self.servers[server];
+    pub(super) async fn wait_while_down(&self, at: usize, end: Tick) {
+        let health = &self.health[at];
         let mark = health.up.mark();
-        if health.is_down() {
+        if self.is_down(at) {
             return health.up.changed_since(mark).await;
         }
         tokio::select! {
             biased;
             () = health.up.changed_since(mark) => {}
-            () = self.clients[server].core().clock.sleep_until(end) => {}
+            () = self.clients[at].core().clock.sleep_until(end) => {}
         }
     }
 
-    fn last_reply(&self, server: usize) -> Tick {
-        let scripts = &self.clients[server].core().scripts;
+    fn last_reply(&self, at: usize) -> Tick {
+        let scripts = &self.clients[at].core().scripts;
         scripts.transport.last_reply_at(Lane::Command, "")
-    }
-
-    fn now(&self) -> Tick {
-        self.clients[0].core().clock.now()
     }
 }
 
 /// Asks a server that is down until it answers. Keeps neither the Redlock nor its clients alive.
-async fn probe(health: Weak<Health>, server: usize) {
-    while let Some(this) = health.upgrade() {
-        let client = this.clients[server].clone();
+async fn probe(servers: Weak<Servers>, at: usize) {
+    while let Some(this) = servers.upgrade() {
+        let client = this.clients[at].clone();
         drop(this);
         let core = client.core();
         let closing = core.closing.mark();
@@ -447,8 +405,8 @@ async fn probe(health: Weak<Health>, server: usize) {
             };
         drop(client);
         if is_up {
-            if let Some(this) = health.upgrade() {
-                this.mark_up(server);
+            if let Some(this) = servers.upgrade() {
+                this.mark_up(at);
             }
             return;
         }
@@ -504,13 +462,9 @@ impl Sightings {
 
     /// Returns the longest lease that counts.
     fn longest(&mut self, now: Tick) -> Duration {
-        self.forget(now);
+        self.leases.retain(|_, seen| now < seen.counts_until);
         let leases = self.leases.values().map(|seen| seen.lease);
         leases.max().unwrap_or_default()
-    }
-
-    fn forget(&mut self, now: Tick) {
-        self.leases.retain(|_, seen| now < seen.counts_until);
     }
 
     /// Returns when all holds are over whose whole lease is not known.

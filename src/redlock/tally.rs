@@ -152,6 +152,24 @@ impl Tally {
         self.outcomes[server] = outcome;
     }
 
+    /// Records a vote, and returns what the server has granted.
+    pub(super) fn record_vote<T>(
+        &mut self,
+        server: usize,
+        vote: Result<T, VoteOutcome>,
+    ) -> Option<T> {
+        match vote {
+            Ok(granted) => {
+                self.record(server, VoteOutcome::Granted);
+                Some(granted)
+            }
+            Err(outcome) => {
+                self.record(server, outcome);
+                None
+            }
+        }
+    }
+
     /// Whether too few servers can vote, for any call.
     pub(super) fn lacks_voters(&self) -> bool {
         self.excludes_majority(VoteOutcome::has_no_vote)
@@ -251,15 +269,11 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// An expired key is gone a little after its last millisecond.
 const EXPIRY_SLACK: Duration = Duration::from_millis(1);
 
-/// A range that doubles up to a bound.
-#[derive(Debug, Default)]
-struct Range(Option<Duration>);
-
-/// The ranges of both parts of a pause.
+/// The ranges of both parts of a pause. A range doubles up to a bound; `None` before the first pause.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    least: Range,
-    most: Range,
+    least: Option<Duration>,
+    most: Option<Duration>,
 }
 
 /// The time to stay away.
@@ -271,16 +285,13 @@ pub(super) struct Pause {
     pub(super) most: Duration,
 }
 
-impl Range {
-    fn next(&mut self, round: Duration) -> Duration {
-        let range = match self.0 {
-            None => (round * PAUSE_FIRST_ROUNDS).max(PAUSE_FIRST_MIN),
-            Some(range) => range * 2,
-        };
-        let range = range.min(PAUSE_MAX);
-        self.0 = Some(range);
-        range
-    }
+/// The range after `last`, if that was not the first.
+fn next_range(last: &mut Option<Duration>, round: Duration) -> Duration {
+    let range = match *last {
+        None => (round * PAUSE_FIRST_ROUNDS).max(PAUSE_FIRST_MIN),
+        Some(range) => range * 2,
+    };
+    *last.insert(range.min(PAUSE_MAX))
 }
 
 impl Backoff {
@@ -294,11 +305,11 @@ impl Backoff {
         chances: [f64; 2],
     ) -> Pause {
         if !has_votes {
-            self.least = Range::default();
+            self.least = None;
         }
         let [least, most] = chances;
-        let least = self.least.next(round).mul_f64(least);
-        let most = self.most.next(round).mul_f64(most).max(least);
+        let least = next_range(&mut self.least, round).mul_f64(least);
+        let most = next_range(&mut self.most, round).mul_f64(most).max(least);
         let end = remaining.map_or(PAUSE_MAX, |remaining| remaining + EXPIRY_SLACK);
         Pause {
             least: least.min(end),

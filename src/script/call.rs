@@ -9,6 +9,7 @@ use redis::{Cmd, ToRedisArgs, Value};
 use super::catalog::{self, Script};
 use super::native::{self, Release};
 use crate::api::holder::HolderId;
+use crate::conn::words;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 
@@ -27,11 +28,16 @@ pub(crate) struct Call {
 impl Call {
     /// `route` must be the first of `keys`, or share its slot.
     pub(crate) fn new(script: &'static Script, route: &Arc<str>, keys: &[&str]) -> Self {
+        let mut by_sha = Cmd::with_capacity(8 + keys.len(), 192);
+        by_sha.arg("EVALSHA").arg(script.sha()).arg(keys.len());
+        for key in keys {
+            by_sha.arg(key);
+        }
         Self {
             script,
             route: Arc::clone(route),
             native: None,
-            by_sha: evalsha(script, keys).into(),
+            by_sha: by_sha.into(),
         }
     }
 
@@ -45,7 +51,7 @@ impl Call {
         }
     }
 
-    pub(super) fn by_sha(&self) -> &Cmd {
+    pub(crate) fn by_sha(&self) -> &Cmd {
         self.by_sha.get_or_init(|| {
             let native = self.native.as_ref();
             native.map_or_else(Cmd::new, |release| release.by_script(self.script.sha()))
@@ -62,12 +68,9 @@ impl Call {
         let keys = parts.iter().flat_map(|part| &part.keys);
         let keys: Vec<&str> = keys.map(|key| &**key).collect();
         let route = keys.first().copied().unwrap_or_default().into();
-        let mut call = Self::new(script, &route, &keys);
-        call = call.arg(for_all);
-        for arg in parts.iter().flat_map(|part| &part.args) {
-            call = call.arg(&**arg);
-        }
-        call
+        let call = Self::new(script, &route, &keys).arg(for_all);
+        let args = parts.iter().flat_map(|part| &part.args);
+        args.fold(call, |call, arg| call.arg(&**arg))
     }
 
     pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Self {
@@ -84,22 +87,11 @@ impl Call {
     pub(super) fn by_text(&self) -> Cmd {
         let mut cmd = Cmd::new();
         cmd.arg("EVAL").arg(self.script.text());
-        for arg in self.by_sha().args_iter().skip(2) {
-            if let redis::Arg::Simple(arg) = arg {
-                cmd.arg(arg);
-            }
+        for word in words(self.by_sha()).skip(2) {
+            cmd.arg(word);
         }
         cmd
     }
-}
-
-fn evalsha(script: &Script, keys: &[impl ToRedisArgs]) -> Cmd {
-    let mut by_sha = Cmd::with_capacity(8 + keys.len(), 192);
-    by_sha.arg("EVALSHA").arg(script.sha()).arg(keys.len());
-    for key in keys {
-        by_sha.arg(key);
-    }
-    by_sha
 }
 
 /// The keys and arguments of one lock in a script for several.

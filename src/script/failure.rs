@@ -9,8 +9,9 @@ use redis::RedisError;
 
 use super::call::Call;
 use crate::api::error::{Error, Kind};
-use crate::conn::error_reply::{advice, code, describe, is_temporary, was_not_executed};
-use crate::conn::{Fault, Reason};
+use crate::conn::error_reply::{code, explained, is_temporary, was_not_executed};
+use crate::conn::{Fault, Reason, words};
+use crate::engine::clock::Tick;
 
 /// The reason why a call has no reply.
 #[derive(Clone, Debug)]
@@ -18,9 +19,9 @@ pub(crate) struct Failure {
     pub(crate) executed: Executed,
     pub(super) cause: Cause,
     /// The right that the user lacks, if the server denied the call without naming it.
-    missing: Option<String>,
+    pub(super) missing: Option<String>,
     /// The address of the server, if it is known which server failed.
-    endpoint: Option<String>,
+    pub(super) endpoint: Option<String>,
 }
 
 /// Whether the server executed an attempt of a call that has no reply, or may still execute it.
@@ -30,6 +31,12 @@ pub(crate) enum Executed {
     Maybe,
 }
 
+impl Executed {
+    pub(super) fn maybe_if(may_be: bool) -> Self {
+        if may_be { Self::Maybe } else { Self::No }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Cause {
     Answered(RedisError),
@@ -37,8 +44,34 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    pub(super) fn is_silence(&self) -> bool {
-        matches!(self, Self::Silent(_))
+    /// The error that the server answered with, if it answered.
+    pub(super) fn answer(&self) -> Option<&RedisError> {
+        match self {
+            Self::Answered(error) => Some(error),
+            Self::Silent(_) => None,
+        }
+    }
+}
+
+/// A failed send of a call that is sent again.
+#[derive(Debug)]
+pub(crate) struct Earlier {
+    pub(super) sent: Tick,
+    pub(super) failure: Failure,
+}
+
+impl Earlier {
+    pub(crate) fn may_be_executed(&self) -> bool {
+        self.failure.executed == Executed::Maybe
+    }
+
+    /// Whether the server said that it may be sent again later.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.failure.cause.answer().is_some_and(is_temporary)
+    }
+
+    pub(super) fn first_sent(&self) -> Option<Tick> {
+        self.may_be_executed().then_some(self.sent)
     }
 }
 
@@ -49,11 +82,7 @@ pub(super) fn is_hopeless(error: &RedisError) -> bool {
 
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
-        let executed = if was_not_executed(&error) {
-            Executed::No
-        } else {
-            Executed::Maybe
-        };
+        let executed = Executed::maybe_if(!was_not_executed(&error));
         Self::new(executed, Cause::Answered(error))
     }
 }
@@ -79,11 +108,6 @@ impl Failure {
         }
     }
 
-    pub(super) fn missing(mut self, right: Option<String>) -> Self {
-        self.missing = right;
-        self
-    }
-
     pub(crate) fn at_endpoint(mut self, endpoint: String) -> Self {
         self.endpoint = Some(endpoint);
         self
@@ -95,38 +119,34 @@ impl Failure {
 
     /// Whether the server itself refused the call, and would refuse it again.
     pub(crate) fn is_final_answer(&self) -> bool {
-        matches!(&self.cause, Cause::Answered(error) if !is_temporary(error))
+        let answer = self.cause.answer();
+        answer.is_some_and(|error| !is_temporary(error))
     }
 
     /// Whether the server answered.
     pub(crate) fn is_answer(&self) -> bool {
-        matches!(self.cause, Cause::Answered(_))
+        self.cause.answer().is_some()
     }
 
     /// Whether a repeat can never succeed.
     pub(crate) fn is_hopeless(&self) -> bool {
-        matches!(&self.cause, Cause::Answered(error) if is_hopeless(error))
+        self.cause.answer().is_some_and(is_hopeless)
     }
 
     /// Whether other keys of the same call may succeed. A user may lack the right to one key only, and in a cluster
     /// one key may have moved to another node before the others.
     pub(crate) fn may_concern_some_keys(&self) -> bool {
-        let tries_again =
-            matches!(&self.cause, Cause::Answered(error) if code(error) == Some("TRYAGAIN"));
-        let is_about_the_server = matches!(
-            &self.cause,
-            Cause::Answered(error)
-                if matches!(code(error), Some("NOAUTH" | "WRONGPASS" | "MISCONF" | "OOM"))
-        );
-        tries_again || (self.is_final_answer() && !is_about_the_server)
+        match self.cause.answer().and_then(code) {
+            Some("TRYAGAIN") => true,
+            // About the server.
+            Some("NOAUTH" | "WRONGPASS" | "MISCONF" | "OOM") => false,
+            _ => self.is_final_answer(),
+        }
     }
 
     /// The index of the lock that the error is about, if a script for several locks named it.
     pub(crate) fn member(&self) -> Option<usize> {
-        let Cause::Answered(error) = &self.cause else {
-            return None;
-        };
-        let text = error.detail()?;
+        let text = self.cause.answer()?.detail()?;
         let (_, number) = text.rsplit_once(" member ")?;
         let digits = number.split(|c: char| !c.is_ascii_digit()).next()?;
         digits.parse::<usize>().ok()?.checked_sub(1)
@@ -142,11 +162,11 @@ impl Failure {
             )
             .caused_by_any(why.source),
             Cause::Answered(error) => {
-                let (kind, advice) = advice(&error);
-                let missing = self.missing.map(|what| format!(" ({what})"));
-                let missing = missing.unwrap_or_default();
                 let endpoint = self.endpoint.unwrap_or_default();
-                let message = format!("{}; {advice}{missing}", describe(&error, &endpoint));
+                let (kind, mut message) = explained(&error, &endpoint);
+                if let Some(missing) = self.missing {
+                    message += &format!(" ({missing})");
+                }
                 Error::new(kind, operation, message).caused_by(error)
             }
         }
@@ -182,14 +202,8 @@ pub(super) fn missing_right(call: &Call, error: &RedisError) -> Option<String> {
 }
 
 fn keys(call: &Call) -> String {
-    let mut words = call
-        .by_sha()
-        .args_iter()
-        .skip(2)
-        .filter_map(|arg| match arg {
-            redis::Arg::Simple(word) => Some(String::from_utf8_lossy(word)),
-            _ => None,
-        });
+    let words = words(call.by_sha()).skip(2);
+    let mut words = words.map(String::from_utf8_lossy);
     let count: usize = words
         .next()
         .and_then(|count| count.parse().ok())

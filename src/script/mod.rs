@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! catalog.rs      each with the pieces it uses; call.rs: one with its keys and arguments, and its answer
-//! run.rs          EVALSHA, NOSCRIPT -> EVAL, repeats; several holds released by plain commands, in one write
+//! run.rs          EVALSHA, NOSCRIPT -> EVAL, repeats
+//! submit.rs       commands that a connection takes over: acquires, and releases of several holds in one write
 //! failure.rs      the reason of a missing reply, and the right that a user lacks
 //! native.rs       plain commands in place of a script; payload.rs: the payload of RESTORE
 //! reply.rs        typed replies: the only place that knows status codes
@@ -22,16 +23,17 @@ mod native;
 mod payload;
 pub(crate) mod reply;
 mod run;
+mod submit;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 pub(crate) use call::{Answer, Call, Part, millis};
 pub(crate) use catalog::Script;
-pub(crate) use failure::{Executed, Failure};
+pub(crate) use failure::{Earlier, Executed, Failure};
 pub use native::NativePath;
 pub(crate) use native::{Restore, tell};
-pub(crate) use run::{CallBudget, Scripts, on_first_poll};
+pub(crate) use run::{CallBudget, RETRY_PAUSE_FIRST, Scripts, on_first_poll};
 
 /// The script with this SHA: its place in the catalog, and its text.
 pub(crate) fn find(sha: &[u8]) -> Option<(u8, &'static str)> {

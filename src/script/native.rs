@@ -12,13 +12,13 @@
 use std::cell::RefCell;
 use std::mem;
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use redis::{Cmd, RedisError, RedisWrite, Value};
 
 use super::payload;
 use crate::conn::error_reply::{code, is_unknown_command};
+use crate::conn::words;
 
 /// `HDEL key holder` and `PUBLISH channel 0`. All holds of a lock share the second command.
 #[derive(Clone, Debug)]
@@ -52,33 +52,21 @@ const DIGITS_MAX: usize = 20;
 /// The plain commands that the servers of a client support. The result of one server applies to all.
 #[derive(Debug, Default)]
 pub(crate) struct NativeState {
-    /// Its place in [`ALL`].
-    path: AtomicU8,
+    /// Why not all are used. Set once.
+    reason: OnceLock<NativePath>,
 }
-
-const ALL: [NativePath; 5] = [
-    NativePath::On,
-    NativePath::Off,
-    NativePath::Denied,
-    NativePath::Unknown,
-    NativePath::Unreadable,
-];
 
 impl NativeState {
     pub(crate) fn new(path: NativePath) -> Self {
         let state = Self::default();
-        state.set(path);
+        if path != NativePath::On {
+            let _ = state.reason.set(path);
+        }
         state
     }
 
     pub(crate) fn get(&self) -> NativePath {
-        ALL[usize::from(self.path.load(Ordering::Relaxed))]
-    }
-
-    fn set(&self, path: NativePath) {
-        let at = ALL.iter().position(|each| *each == path);
-        let at = at.and_then(|at| u8::try_from(at).ok());
-        self.path.store(at.unwrap_or_default(), Ordering::Relaxed);
+        self.reason.get().copied().unwrap_or_default()
     }
 
     pub(crate) fn may_acquire(&self) -> bool {
@@ -92,7 +80,8 @@ impl NativeState {
     /// Stops sending `RESTORE` if the server would always refuse it.
     pub(super) fn refused(&self, error: &RedisError) {
         if let Some(path) = lasting(error) {
-            self.set(path);
+            // The first reason counts.
+            let _ = self.reason.set(path);
         }
     }
 }
@@ -128,7 +117,7 @@ impl Restore {
         Some(Self(Short::new(&words)))
     }
 
-    pub(super) fn command(&self) -> &Cmd {
+    pub(crate) fn command(&self) -> &Cmd {
         &self.0
     }
 }
@@ -184,10 +173,7 @@ pub(super) fn released(replies: &[Value]) -> Result<Option<Value>, RedisError> {
 }
 
 fn word(command: &Cmd, at: usize) -> &[u8] {
-    match command.args_iter().nth(at) {
-        Some(redis::Arg::Simple(word)) => word,
-        _ => b"",
-    }
+    words(command).nth(at).unwrap_or_default()
 }
 
 /// The number of buffers that each thread keeps. Each takes about 1 KB at most, as names and holder ids are bounded.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::call::Answer;
 use super::failure::Failure;
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
@@ -117,22 +118,21 @@ pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
         Value::Array(items) => match &**items {
             [
                 Value::Int(remaining @ PTTL_MIN..),
-                Value::Int(until_ms),
+                until_ms @ Value::Int(_),
                 ahead @ ..,
             ] if ahead.len() <= 1 => Ok(Acquired::Queued {
                 remaining: span(*remaining),
                 place: Queued {
-                    until_ms: u64::try_from(*until_ms).map_err(|_| unreadable(value))?,
+                    until_ms: natural(until_ms)?,
                     // A longer one is none of ours.
                     ahead: ahead.first().and_then(text).and_then(HolderId::read),
                 },
             }),
             _ => Err(unreadable(value)),
         },
-        other => match text(other).map(str::parse) {
-            Some(Ok(token)) => Ok(Acquired::Held { token: Some(token) }),
-            _ => Err(unreadable(other)),
-        },
+        other => Ok(Acquired::Held {
+            token: Some(token(other)?),
+        }),
     }
 }
 
@@ -142,12 +142,11 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, E
         return Ok(AcquiredAll::Held { tokens });
     }
     let items = array(value)?;
-    match int(items.first())? {
+    match int(first(items))? {
         0 if items.len() == locks + 1 => {
             let tokens = items[1..].iter().map(|item| match text(item) {
                 Some("") => Ok(None),
-                Some(token) => token.parse().map(Some).map_err(|_| unreadable(value)),
-                None => Err(unreadable(value)),
+                _ => token(item).map(Some),
             });
             Ok(AcquiredAll::Held {
                 tokens: tokens.collect::<Result<_, _>>()?,
@@ -156,7 +155,7 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, E
         member => match usize::try_from(member) {
             Ok(member) if (1..=locks).contains(&member) => Ok(AcquiredAll::Elsewhere {
                 member: member - 1,
-                remaining: span(int(items.get(1))?),
+                remaining: span(int(items.get(1).unwrap_or(&Value::Nil))?),
                 place: None,
             }),
             _ => Err(unreadable(value)),
@@ -165,12 +164,11 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, E
 }
 
 pub(crate) fn released(value: &Value) -> Result<Released, Error> {
-    match int(Some(value))? {
-        NOT_HELD => Ok(Released::NotHeld),
-        receivers => match u64::try_from(receivers) {
-            Ok(receivers) => Ok(Released::Done { receivers }),
-            Err(_) => Err(unreadable(value)),
-        },
+    match value {
+        Value::Int(NOT_HELD) => Ok(Released::NotHeld),
+        _ => Ok(Released::Done {
+            receivers: natural(value)?,
+        }),
     }
 }
 
@@ -180,20 +178,15 @@ pub(crate) enum Restored {
     Granted,
     /// There is a lock, or another key.
     Held,
-    /// The script has to be asked.
-    Unclear(Box<Failure>),
 }
 
-/// Reads the end of a `RESTORE`.
-pub(crate) fn restored(end: Result<Value, Fault>) -> Restored {
+/// Reads the end of a `RESTORE`. After a failure, the script has to be asked.
+pub(crate) fn restored(end: Result<Value, Fault>) -> Result<Restored, Failure> {
     match end {
-        Ok(Value::Okay) => Restored::Granted,
-        Ok(_) => {
-            let failure = Failure::silent("a reply to RESTORE that no server sends");
-            Restored::Unclear(failure.into())
-        }
-        Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => Restored::Held,
-        Err(fault) => Restored::Unclear(Box::new(fault.into())),
+        Ok(Value::Okay) => Ok(Restored::Granted),
+        Ok(_) => Err(Failure::silent("a reply to RESTORE that no server sends")),
+        Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => Ok(Restored::Held),
+        Err(fault) => Err(fault.into()),
     }
 }
 
@@ -209,19 +202,14 @@ pub(crate) enum Heartbeat {
 }
 
 pub(crate) fn heartbeats(value: &Value, waiters: usize) -> Result<Vec<Heartbeat>, Error> {
-    let items = array(value)?;
-    if items.len() != waiters {
-        return Err(unreadable(value));
-    }
-    let read = |item| match int(Some(item))? {
-        -1 => Ok(Heartbeat::NotKept),
-        0 => Ok(Heartbeat::Gone),
-        until_ms => match u64::try_from(until_ms) {
-            Ok(until_ms) => Ok(Heartbeat::Kept { until_ms }),
-            Err(_) => Err(unreadable(value)),
-        },
+    let read = |item: &Value| match item {
+        Value::Int(-1) => Ok(Heartbeat::NotKept),
+        Value::Int(0) => Ok(Heartbeat::Gone),
+        _ => Ok(Heartbeat::Kept {
+            until_ms: natural(item)?,
+        }),
     };
-    items.iter().map(read).collect()
+    one_for_each(value, waiters)?.iter().map(read).collect()
 }
 
 /// The reply to a request for permits.
@@ -260,8 +248,7 @@ pub(crate) fn permitted(value: &Value) -> Result<Permitted, Error> {
 
 /// The number of named permits that were taken and are now released.
 pub(crate) fn permits_released(value: &Value) -> Result<u64, Error> {
-    let removed = int(array(value)?.first())?;
-    u64::try_from(removed).map_err(|_| unreadable(value))
+    natural(first(array(value)?))
 }
 
 /// The number of free permits, and the taken ones with the rest of their leases; `None` if the number of permits has
@@ -281,10 +268,7 @@ pub(crate) fn permits(value: &Value) -> Result<Option<(i64, Vec<Holder>)>, Error
             remaining: span(*remaining).unwrap_or(Duration::MAX),
         })
     });
-    Ok(Some((
-        int(items.first())?,
-        taken.collect::<Result<_, _>>()?,
-    )))
+    Ok(Some((int(first(items))?, taken.collect::<Result<_, _>>()?)))
 }
 
 /// The bytes of a permit id of Redisson.
@@ -353,7 +337,7 @@ fn inspected_hold(
     Ok(Inspected {
         holder: holder.to_owned(),
         hold_count,
-        remaining: span(int(Some(remaining))?),
+        remaining: span(int(remaining)?),
         mode,
     })
 }
@@ -361,46 +345,46 @@ fn inspected_hold(
 /// A list of ids, in order.
 pub(crate) fn texts(value: &Value) -> Result<Vec<String>, Error> {
     let items = array(value)?.iter();
-    items
-        .map(|item| {
-            text(item)
-                .map(str::to_owned)
-                .ok_or_else(|| unreadable(value))
-        })
-        .collect()
+    items.map(|item| word(item).map(str::to_owned)).collect()
 }
 
 /// Whether each hold of a batch was renewed.
 pub(crate) fn renewed(value: &Value, holds: usize) -> Result<Vec<bool>, Error> {
-    let items = array(value)?;
-    if items.len() != holds {
-        return Err(unreadable(value));
-    }
-    items
-        .iter()
-        .map(|item| int(Some(item)).map(|status| status == YES))
-        .collect()
+    one_for_each(value, holds)?.iter().map(flag).collect()
 }
 
 /// The place in a queue, counted from 1, if it was found.
 pub(crate) fn place(value: &Value) -> Option<usize> {
-    usize::try_from(int(Some(value)).ok()?).ok()
+    usize::try_from(int(value).ok()?).ok()
 }
 
-pub(crate) fn flag(value: &Value) -> Result<bool, Error> {
-    int(Some(value)).map(|status| status == YES)
+fn flag(value: &Value) -> Result<bool, Error> {
+    int(value).map(|status| status == YES)
+}
+
+impl Answer {
+    pub(crate) fn flag(&self) -> Result<bool, Error> {
+        flag(&self.value)
+    }
+
+    /// The flag of a call that does something once: a repeat finds it done if an earlier attempt without an answer has
+    /// done it.
+    pub(crate) fn is_done(&self) -> Result<bool, Error> {
+        Ok(self.flag()? || self.repeated)
+    }
 }
 
 /// The id, token and value of the current leader of an election, if there is one.
 pub(crate) fn leader(value: &Value) -> Result<Option<(String, FencingToken, String)>, Error> {
-    let said = texts(value)?;
-    let [id, token, said] = match <[String; 3]>::try_from(said) {
-        Ok(all) => all,
-        Err(none) if none.is_empty() => return Ok(None),
-        Err(_) => return Err(unreadable(value)),
-    };
-    let token = token.parse().map_err(|_| unreadable(value))?;
-    Ok(Some((id, token, said)))
+    match array(value)? {
+        [] => Ok(None),
+        [id, its_token, said] => Ok(Some((
+            word(id)?.to_owned(),
+            token(its_token)?,
+            word(said)?.to_owned(),
+        ))),
+        _ => Err(unreadable(value)),
+    }
 }
 
 /// The reply to a party at a barrier.
@@ -424,7 +408,7 @@ pub(crate) fn arrived(value: &Value) -> Result<Arrived, Error> {
             _ => Arrived::Parties(count),
         });
     }
-    let said = text(value).ok_or_else(|| unreadable(value))?;
+    let said = word(value)?;
     match said.split_once(':') {
         None if said == "leads" => Ok(Arrived::Passed { is_leader: true }),
         None if said == "passed" => Ok(Arrived::Passed { is_leader: false }),
@@ -436,18 +420,12 @@ pub(crate) fn arrived(value: &Value) -> Result<Arrived, Error> {
     }
 }
 
-/// A number that may be negative.
-pub(crate) fn count(value: &Value) -> Result<i64, Error> {
-    int(Some(value))
-}
-
 /// The number of count-downs that are left, and the call that opened the latch last.
 pub(crate) fn latch_count(value: &Value) -> Result<(u64, String), Error> {
     let [Value::Int(left), opened] = array(value)? else {
         return Err(unreadable(value));
     };
-    let opened = text(opened).ok_or_else(|| unreadable(value))?;
-    Ok((u64::try_from(*left).unwrap_or(0), opened.to_owned()))
+    Ok((u64::try_from(*left).unwrap_or(0), word(opened)?.to_owned()))
 }
 
 /// The token that a hold was given. `None` if there is no such hold.
@@ -455,10 +433,7 @@ pub(crate) fn taken_token(value: &Value) -> Result<Option<FencingToken>, Error> 
     if *value == Value::Int(NO_SUCH_HOLD) {
         return Ok(None);
     }
-    match text(value).map(str::parse) {
-        Some(Ok(token)) => Ok(Some(token)),
-        _ => Err(unreadable(value)),
-    }
+    token(value).map(Some)
 }
 
 /// The time in a PTTL reply; `None` if there is no end.
@@ -473,10 +448,38 @@ fn array(value: &Value) -> Result<&[Value], Error> {
     }
 }
 
-pub(crate) fn int(value: Option<&Value>) -> Result<i64, Error> {
+fn first(items: &[Value]) -> &Value {
+    items.first().unwrap_or(&Value::Nil)
+}
+
+/// The items of a list of this length.
+fn one_for_each(value: &Value, count: usize) -> Result<&[Value], Error> {
+    let items = array(value)?;
+    if items.len() != count {
+        return Err(unreadable(value));
+    }
+    Ok(items)
+}
+
+fn word(value: &Value) -> Result<&str, Error> {
+    text(value).ok_or_else(|| unreadable(value))
+}
+
+fn token(value: &Value) -> Result<FencingToken, Error> {
+    let token = text(value).and_then(|token| token.parse().ok());
+    token.ok_or_else(|| unreadable(value))
+}
+
+/// A number that is not negative.
+fn natural(value: &Value) -> Result<u64, Error> {
+    u64::try_from(int(value)?).map_err(|_| unreadable(value))
+}
+
+/// A number that may be negative.
+pub(crate) fn int(value: &Value) -> Result<i64, Error> {
     match value {
-        Some(Value::Int(number)) => Ok(*number),
-        other => Err(unreadable(other.unwrap_or(&Value::Nil))),
+        Value::Int(number) => Ok(*number),
+        other => Err(unreadable(other)),
     }
 }
 
@@ -500,10 +503,10 @@ mod tests {
         let queued = Value::SimpleString("QUEUED".to_owned());
         let said = |line| Err(Fault::Answered(error(line)));
         let is = |end| match restored(end) {
-            Restored::Granted => "granted",
-            Restored::Held => "held",
-            Restored::Unclear(failure) if failure.executed == Executed::No => "not executed",
-            Restored::Unclear(_) => "maybe executed",
+            Ok(Restored::Granted) => "granted",
+            Ok(Restored::Held) => "held",
+            Err(failure) if failure.executed == Executed::No => "not executed",
+            Err(_) => "maybe executed",
         };
         for (end, expected) in [
             (Ok(Value::Okay), "granted"),

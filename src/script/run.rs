@@ -4,25 +4,19 @@
 //! Invariant: a call is repeated unchanged. Both the answer and the failure say whether an earlier attempt may have
 //! been executed.
 
-#[cfg(test)]
-mod tests;
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
-use smallvec::SmallVec;
 use tokio::runtime::{self, Handle};
 
 use super::call::{Answer, Call};
-use super::failure::{Cause, Executed, Failure, is_hopeless, missing_right};
-use super::native::{self, NativePath, NativeState, Release, Restore};
-use super::reply::{self, Released, Restored};
+use super::failure::{Cause, Earlier, Executed, Failure, is_hopeless, missing_right};
+use super::native::{self, NativePath, NativeState};
 use crate::conn::error_reply::{is_out_of_connections, is_temporary};
-use crate::conn::{Commands, Fault, Lane, Reason, Recipient, Replies, Transport};
-use crate::engine::Few;
+use crate::conn::{Fault, Lane, Reason, Transport};
 use crate::engine::clock::{Clock, Tick};
 use crate::observe::counts::Fact;
 use crate::observe::observer::Observed;
@@ -58,6 +52,19 @@ impl CallBudget {
         }
     }
 
+    /// Whether it allows a single attempt.
+    pub(super) fn is_once(self) -> bool {
+        self.retry == Retry::Never
+    }
+
+    /// The time at which a call that was made at `asked` ends without an answer.
+    pub(crate) fn end(self, asked: Tick) -> Tick {
+        match self.retry {
+            Retry::Never => self.deadline.min(asked.after(self.reply_timeout)),
+            Retry::NotNow | Retry::Refusals => self.deadline,
+        }
+    }
+
     pub(crate) fn retrying_refusals(self) -> Self {
         Self {
             retry: Retry::Refusals,
@@ -76,7 +83,16 @@ impl CallBudget {
 
     /// Whether the call ends with this failure because the server answered.
     pub(crate) fn ends_with(self, failure: &Failure) -> bool {
-        matches!(&failure.cause, Cause::Answered(error) if !self.retries_after(error))
+        let answer = failure.cause.answer();
+        answer.is_some_and(|error| !self.retries_after(error))
+    }
+
+    /// Whether a call is repeated on this lane after an error.
+    pub(super) fn retries_on(self, lane: Lane, error: &RedisError) -> bool {
+        // At `maxclients`, a waiter that cannot get a connection for messages continues without messages, on the
+        // command lane.
+        let is_for_this_lane = lane != Lane::Push || !is_out_of_connections(error);
+        self.retries_after(error) && is_for_this_lane
     }
 
     fn retries_after(self, error: &RedisError) -> bool {
@@ -85,21 +101,6 @@ impl CallBudget {
             Retry::NotNow => is_temporary(error),
             Retry::Refusals => is_temporary(error) || !is_hopeless(error),
         }
-    }
-}
-
-/// Whether a repeat on the same lane makes sense. At `maxclients`, a waiter that cannot get a connection for messages
-/// continues without messages, on the command lane.
-fn is_for_this_lane(lane: Lane, error: &RedisError) -> bool {
-    lane != Lane::Push || !is_out_of_connections(error)
-}
-
-/// The time that another attempt needs at least. The server took this long for its last error. Without time for
-/// another reply, that error is more useful to the caller than a time-out.
-fn needed_again(cause: &Cause, sent: Tick, now: Tick) -> Duration {
-    match cause {
-        Cause::Answered(_) => sent.until(now),
-        _ => Duration::ZERO,
     }
 }
 
@@ -116,7 +117,7 @@ pub(crate) struct Scripts {
 }
 
 /// Pauses between attempts: doubled from the first to the last, with full jitter.
-const RETRY_PAUSE_FIRST: Duration = Duration::from_millis(5);
+pub(crate) const RETRY_PAUSE_FIRST: Duration = Duration::from_millis(5);
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 impl Scripts {
@@ -140,24 +141,6 @@ impl Scripts {
         self.runtime.is_some() && self.runtime == current_runtime()
     }
 
-    /// Sends one command. An error reply is a fault. With a single server that needs no boxed future, as long as it is
-    /// connected.
-    async fn send(
-        &self,
-        lane: Lane,
-        route: &str,
-        command: &Cmd,
-        limit: Duration,
-    ) -> Result<Value, Fault> {
-        let (transport, command) = (&self.transport, Commands::One([command]));
-        if self.is_here()
-            && let Some(submitted) = transport.submitted(lane, command, limit)
-        {
-            return submitted.await?.one();
-        }
-        transport.exchange(lane, route, command, limit).await?.one()
-    }
-
     /// Runs `call` until it is answered or refused for good, or until the budget is used up.
     pub(crate) fn run(
         &self,
@@ -165,20 +148,22 @@ impl Scripts {
         call: &Call,
         budget: CallBudget,
     ) -> impl Future<Output = Result<Answer, Failure>> + Send {
-        self.run_at(self.clock.now(), lane, call, budget)
+        self.run_behind(None, self.clock.now(), lane, call, budget)
     }
 
-    /// Runs `call`, with a send time that was read just before, without an `await` in between.
-    pub(crate) async fn run_at(
+    /// As [`run`](Self::run), with a send time that was read just before, without an `await` in between. `earlier` is
+    /// a send of the same call that failed.
+    pub(crate) async fn run_behind(
         &self,
+        earlier: Option<Earlier>,
         mut sent: Tick,
         lane: Lane,
         call: &Call,
         budget: CallBudget,
     ) -> Result<Answer, Failure> {
         // The send time of the first attempt that the server may have executed.
-        let mut first_sent = None;
-        let mut last = None;
+        let mut first_sent = earlier.as_ref().and_then(Earlier::first_sent);
+        let mut last = earlier.map(|earlier| earlier.failure.cause);
         let mut pause = RETRY_PAUSE_FIRST;
         loop {
             let reply = budget.reply_timeout.min(sent.until(budget.deadline));
@@ -187,8 +172,7 @@ impl Scripts {
                 return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
             }
             let end = sent.after(reply);
-            let attempt = Attempt { lane, end };
-            let fault = match self.once(call, attempt, reply).await {
+            let fault = match self.once(call, lane, reply, end).await {
                 Ok(value) => {
                     self.observed.answered(lane as usize, sent, self.clock);
                     return Ok(Answer {
@@ -200,28 +184,27 @@ impl Scripts {
                 }
                 Err(fault) => fault,
             };
-            let Failure {
-                executed: this,
-                cause,
-                ..
-            } = Failure::from(fault);
+            let failure = Failure::from(fault);
+            let (this, cause) = (failure.executed, failure.cause);
             if this == Executed::Maybe {
                 first_sent = first_sent.or(Some(sent));
             }
-            if let Cause::Answered(error) = &cause
-                && !(budget.retries_after(error) && is_for_this_lane(lane, error))
-            {
-                let missing = missing_right(call, error);
-                let failure = Failure::new(executed(first_sent), cause).missing(missing);
-                return Err(self.failed(call, failure));
+            let answer = cause.answer();
+            if answer.is_some_and(|error| !budget.retries_on(lane, error)) {
+                return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
             }
             let now = self.clock.now();
-            let needed = needed_again(&cause, sent, now);
+            // The server took this long for its last error. Without time for another reply, that error is more useful
+            // to the caller than a time-out.
+            let needed = match &cause {
+                Cause::Answered(_) => sent.until(now),
+                Cause::Silent(_) => Duration::ZERO,
+            };
             let cause = match last.take() {
                 // Nothing was sent since, or the deadline cut the last attempt short: the earlier error is still the
                 // latest answer that the server had time for.
                 Some(said @ Cause::Answered(_))
-                    if cause.is_silence()
+                    if cause.answer().is_none()
                         && (this == Executed::No || reply < budget.reply_timeout) =>
                 {
                     said
@@ -237,95 +220,6 @@ impl Scripts {
             tokio::time::sleep(jittered).await;
             sent = self.clock.now();
         }
-    }
-
-    /// Takes a free lock by a plain command, once, at a time that was read just before.
-    pub(crate) async fn restore(
-        &self,
-        sent: Tick,
-        route: &str,
-        restore: &Restore,
-        limit: Duration,
-    ) -> Restored {
-        let end = self
-            .send(Lane::Command, route, restore.command(), limit)
-            .await;
-        if let Err(Fault::Answered(error)) = &end {
-            self.native.refused(error);
-        }
-        if matches!(end, Ok(_) | Err(Fault::Answered(_))) {
-            let lane = Lane::Command as usize;
-            self.observed.answered(lane, sent, self.clock);
-        }
-        reply::restored(end)
-    }
-
-    /// Hands releases on one server over to the connection, once and in one write; see [`Transport::submit`]. If plain
-    /// commands do not suffice, `all` is the script for all of them. [`released`](Self::released) reads their end.
-    pub(crate) fn submit_releases(
-        &self,
-        lane: Lane,
-        calls: &[Call],
-        all: impl FnOnce() -> Call,
-        limit: Duration,
-        to: Arc<dyn Recipient>,
-    ) -> bool {
-        let submit = |route, commands| self.transport.submit(lane, route, commands, limit, to);
-        let plain = calls.iter().filter_map(|call| self.plain_release(call));
-        let plain: SmallVec<[&Cmd; 2]> = plain.flatten().collect();
-        match calls {
-            [first, ..] if plain.len() == 2 * calls.len() => {
-                submit(first.route(), Commands::Several(&plain))
-            }
-            [call] => submit(call.route(), Commands::One([call.by_sha()])),
-            _ => {
-                let all = all();
-                submit(all.route(), Commands::One([all.by_sha()]))
-            }
-        }
-    }
-
-    /// The plain commands of a release, if the server allows them.
-    fn plain_release<'a>(&self, call: &'a Call) -> Option<[&'a Cmd; 2]> {
-        let Release { hdel, tell } = call.native.as_ref()?;
-        self.native.may_release().then_some([hdel, tell])
-    }
-
-    /// Reads the end of as many releases that were submitted at `sent`. Returns the reply for each hold, or whether the
-    /// release of a hold without a reply may have been executed.
-    pub(crate) fn released(
-        &self,
-        lane: Lane,
-        sent: Tick,
-        outcome: Result<Replies, Fault>,
-        holds: usize,
-    ) -> Result<Few<Result<Released, Executed>>, Failure> {
-        let replies = outcome?;
-        self.observed.answered(lane as usize, sent, self.clock);
-        let replies = match replies.values() {
-            [Value::ServerError(no)] => return Err(RedisError::from(no.clone()).into()),
-            [Value::Array(each)] => each,
-            replies => replies,
-        };
-        let of_each = replies.len() / holds;
-        if of_each == 0 || replies.len() % holds != 0 {
-            return Ok(Few::from_elem(Err(Executed::Maybe), holds));
-        }
-        let read = replies.chunks(of_each).map(|replies| match replies {
-            [by_script] => reply::released(by_script).map_err(|_| Executed::Maybe),
-            plain => match native::released(plain) {
-                Ok(Some(value)) => reply::released(&value).map_err(|_| Executed::Maybe),
-                Ok(None) => Err(Executed::No),
-                Err(error) => Err(Failure::from(error).executed),
-            },
-        });
-        Ok(read.collect())
-    }
-
-    /// Notes the failure and adds the address of the server.
-    fn failed(&self, call: &Call, failure: Failure) -> Failure {
-        self.observed.note(Fact::ScriptFailed);
-        failure.at_endpoint(self.transport.endpoint(call.route()))
     }
 
     /// Runs scripts and then a command over one connection, with nothing in between. Tries once more if the
@@ -376,21 +270,37 @@ impl Scripts {
         Ok(answers.into_iter().map(Value::extract_error).collect())
     }
 
+    /// Notes the failure and adds the address of the server, and the right that the user lacks.
+    pub(super) fn failed(&self, call: &Call, failure: Failure) -> Failure {
+        self.observed.note(Fact::ScriptFailed);
+        let answer = failure.cause.answer();
+        Failure {
+            missing: answer.and_then(|error| missing_right(call, error)),
+            endpoint: Some(self.transport.endpoint(call.route())),
+            ..failure
+        }
+    }
+
     /// Sends the plain commands of a release. Sends the script of other calls, and where plain commands find nothing.
-    async fn once(&self, call: &Call, attempt: Attempt, reply: Duration) -> Result<Value, Fault> {
+    /// It has time until `end`, which is `reply` from now.
+    async fn once(
+        &self,
+        call: &Call,
+        lane: Lane,
+        reply: Duration,
+        end: Tick,
+    ) -> Result<Value, Fault> {
         let Some(plain) = self.plain_release(call) else {
-            return self.by_script(call, attempt, reply).await;
+            return self.by_script(call, lane, reply, end).await;
         };
-        let replies = self
-            .transport
-            .send_together(attempt.lane, &call.route, &plain, reply)
-            .await?;
+        let (transport, route) = (&self.transport, &*call.route);
+        let replies = transport.send_together(lane, route, &plain, reply).await?;
         match native::released(&replies).map_err(Fault::Answered)? {
             Some(value) => Ok(value),
             // Boxed because it is large and seldom polled.
             None => {
-                let left = self.clock.now().until(attempt.end);
-                Box::pin(self.by_script(call, attempt, left)).await
+                let left = self.clock.now().until(end);
+                Box::pin(self.by_script(call, lane, left, end)).await
             }
         }
     }
@@ -399,15 +309,17 @@ impl Scripts {
     async fn by_script(
         &self,
         call: &Call,
-        attempt: Attempt,
+        lane: Lane,
         reply: Duration,
+        end: Tick,
     ) -> Result<Value, Fault> {
-        let by_sha = self.send(attempt.lane, &call.route, call.by_sha(), reply);
+        let route = &*call.route;
+        let by_sha = self.transport.send(lane, route, call.by_sha(), reply);
         match by_sha.await {
             Err(Fault::Answered(error)) if error.code() == Some("NOSCRIPT") => {
                 let by_text = call.by_text();
-                let left = self.clock.now().until(attempt.end);
-                self.send(attempt.lane, &call.route, &by_text, left).await
+                let left = self.clock.now().until(end);
+                self.transport.send(lane, route, &by_text, left).await
             }
             other => other,
         }
@@ -418,23 +330,12 @@ fn current_runtime() -> Option<runtime::Id> {
     Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
-/// One attempt to have a call answered.
-#[derive(Clone, Copy)]
-struct Attempt {
-    lane: Lane,
-    end: Tick,
-}
-
 fn too_late() -> Cause {
     Cause::Silent(Reason::timed_out("no time was left to ask".to_owned()))
 }
 
 fn executed(first_sent: Option<Tick>) -> Executed {
-    if first_sent.is_some() {
-        Executed::Maybe
-    } else {
-        Executed::No
-    }
+    Executed::maybe_if(first_sent.is_some())
 }
 
 /// Drives `work`, and calls `then` after its first poll. Its first command has been queued for sending at that point.

@@ -4,18 +4,18 @@
 //! attempt. Invariants: an attempt names ids that no other attempt has, so it may run twice. A possible grant without a
 //! guard is undone behind the attempt, on the same lane.
 
+use std::future::pending;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::client::{Caller, ClientSemaphore, Held, InHand, State, Wanted};
+use super::client::{Caller, ClientSemaphore, Held, State, Wanted};
 use super::permits::{Permit, Permits};
 use super::queue::{Event, PLACES_MAX};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
 use crate::api::loss::LostReason;
-use crate::api::options::{Backoff, LeasePolicy};
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
@@ -23,62 +23,58 @@ use crate::engine::listen::Listener;
 use crate::observe::counts::GrantedBy;
 use crate::script::reply::{self, Permitted};
 use crate::script::{Answer, Call, CallBudget, Executed, Script, catalog, millis};
-use crate::watchdog::Work;
+use crate::watchdog::{Leased, Work};
 
 const MS: Duration = Duration::from_millis(1);
 
 impl ClientSemaphore {
     /// Wakes the queue at messages and at its times, for as long as a request waits.
-    pub(super) async fn watch(semaphore: Weak<Self>, polled: Option<Backoff>) {
+    pub(super) async fn watch(semaphore: Weak<Self>) {
         let mut listening: Option<(Listener, Mark)> = None;
         while let Some(this) = semaphore.upgrade() {
             let changed = this.changed.mark();
-            let Some((wake_at, is_contended)) = this.plan() else {
+            let Some((wake_at, listens)) = this.plan() else {
                 return;
             };
-            let mut event = Event::Timer;
-            if is_contended && polled.is_none() {
-                let is_first = listening.is_none();
-                let (listener, seen) = listening.get_or_insert_with(|| this.listen());
-                let heard = async {
-                    // A new subscription has missed earlier messages. One that was there may have delivered a message
-                    // before the refusal arrived.
-                    if listener.subscribe().await || is_first {
-                        return Event::Woken;
-                    }
-                    listener.wait(*seen, wake_at).await;
-                    Event::Timer
+            let is_first = listens && listening.is_none();
+            if is_first {
+                listening = Some(this.listen());
+            }
+            let heard = async {
+                let Some((listener, seen)) = listening.as_ref().filter(|_| listens) else {
+                    return pending().await;
                 };
-                event = tokio::select! {
-                    biased;
-                    event = heard => event,
-                    () = this.changed.changed_since(changed) => Event::Timer,
-                    () = this.core.clock.sleep_until(wake_at) => Event::Timer,
-                };
-                // A message that comes after this look ends the next wait at once.
+                // A new subscription has missed earlier messages. One that was there may have delivered a message
+                // before the refusal arrived.
+                if listener.subscribe().await || is_first {
+                    return Event::Woken;
+                }
+                listener.wait(*seen, wake_at).await;
+                Event::Timer
+            };
+            let mut event = tokio::select! {
+                biased;
+                event = heard => event,
+                () = this.changed.changed_since(changed) => Event::Timer,
+                () = this.core.clock.sleep_until(wake_at) => Event::Timer,
+            };
+            // A message that comes after this look ends the next wait at once.
+            if listens && let Some((listener, seen)) = &mut listening {
                 let now_seen = listener.mark();
                 if now_seen != *seen {
                     (*seen, event) = (now_seen, Event::Woken);
                 }
-            } else {
-                tokio::select! {
-                    biased;
-                    () = this.core.clock.sleep_until(wake_at) => {}
-                    () = this.changed.changed_since(changed) => {}
-                }
             }
-            this.on(event, InHand::Nothing);
+            this.on(event, Ok(None));
         }
     }
 
-    /// When the queue has to be woken, and whether it needs messages. `None` ends the watch.
+    /// When the queue has to be woken, and whether a caller waits for messages. `None` ends the watch.
     fn plan(&self) -> Option<(Tick, bool)> {
         let mut state = self.state.lock();
-        let wake_at = state.queue.wake_at();
-        state.is_watched = wake_at.is_some() && !self.core.is_closed();
-        state.wakes_at = wake_at.unwrap_or(Tick::NEVER);
-        state.listens = state.queue.is_contended();
-        state.is_watched.then_some((state.wakes_at, state.listens))
+        let wake_at = state.queue.wake_at().filter(|_| !self.core.is_closed());
+        state.planned = wake_at.map(|at| (at, state.listens()));
+        state.planned
     }
 
     fn listen(&self) -> (Listener, Mark) {
@@ -96,27 +92,40 @@ struct Attempt {
     ids: Vec<(u64, HolderId)>,
     /// The request that asks, and other requests whose places it keeps, with their waiters.
     places: Vec<(u64, HolderId)>,
+    /// How often this request has asked before.
+    before: u32,
+    /// For how long it goes on without an answer.
+    silence: Duration,
 }
 
 impl ClientSemaphore {
     /// The work that asks the server for the permits of a request.
-    pub(super) fn asking(&self, state: &mut State, ask: u64, request: u64) -> Option<Work> {
+    pub(super) fn asking(
+        self: &Arc<Self>,
+        state: &mut State,
+        ask: u64,
+        request: u64,
+    ) -> Option<Work> {
         let places = Self::places(state, request);
-        let caller = state.callers.get(&request)?;
+        let caller = state.callers.get_mut(&request)?;
         let (wanted, waiter) = (caller.wanted.clone(), caller.waiter);
+        let before = caller.attempts;
+        caller.attempts = before.saturating_add(1);
         let now = self.core.clock.now();
-        let give_up = now.after(wanted.give_up);
         let patience = caller.deadline.max(now.after(self.core.timing.reply));
-        let budget = CallBudget::until(give_up.min(patience), self.core.timing.reply);
-        let ids = (0..wanted.permits)
+        let end = now.after(wanted.give_up).min(patience);
+        let budget = CallBudget::until(end, self.core.timing.reply);
+        let ids = (0..wanted.terms.permits)
             .map(|_| self.core.new_holder())
             .collect();
-        let this = self.this.upgrade()?;
+        let this = Arc::clone(self);
         let attempt = Attempt {
             ask,
             wanted,
             ids,
             places: std::iter::once((request, waiter)).chain(places).collect(),
+            before,
+            silence: now.until(end),
         };
         let work = async move { this.attempt(attempt, budget).await };
         Some(work.boxed())
@@ -124,7 +133,7 @@ impl ClientSemaphore {
 
     /// The waiters for which an attempt of this request takes or keeps places in the server's queue, besides itself.
     fn places(state: &mut State, request: u64) -> Vec<(u64, HolderId)> {
-        let takes_place = |caller: &&mut Caller| caller.wanted.is_fair && caller.wanted.waits;
+        let takes_place = |caller: &&mut Caller| caller.wanted.takes_place();
         let asks = state.callers.get_mut(&request).filter(takes_place);
         let Some(asks) = asks else {
             return Vec::new();
@@ -155,43 +164,44 @@ impl ClientSemaphore {
             Ok(answer) => answer,
             Err(failure) => {
                 if failure.executed == Executed::Maybe {
-                    self.undo(attempt.ids.iter().map(|(_, id)| *id), wanted.policy);
+                    let ids = attempt.ids.iter().map(|(_, id)| *id);
+                    self.undo("", ids, wanted);
                 }
                 let error = self.of_this(failure.into_error(wanted.operation));
-                let all = error.is_io();
-                self.on(Event::Failed { ask, all }, InHand::Error(error));
-                return;
+                let silence = error.is_io().then_some(attempt.silence);
+                return self.on(Event::Failed { ask, silence }, Err(error));
             }
         };
         let error = match reply::permitted(&answer.value) {
             Ok(Permitted::Taken) => {
+                let (terms, sent) = (wanted.terms, answer.sent);
                 let granted = |id: &(u64, HolderId)| {
-                    Permit::granted(core, &self.origin, *id, wanted.policy, answer.sent, moved)
+                    Permit::granted(core, &self.origin, *id, terms.policy, sent, moved)
                 };
                 let permits = attempt.ids.iter().map(granted);
                 let held = Held {
                     semaphore: Arc::clone(&self),
                     permits: Some(Permits(permits.collect())),
-                    policy: wanted.policy,
-                    is_fair: wanted.is_fair,
+                    terms,
                     by: GrantedBy::Server,
                     done: None,
                 };
-                self.on(
-                    Event::Granted { ask },
-                    InHand::Granted(held, attempt.places[0].1),
-                );
-                return;
+                // With its grant, the call that asked has left the server's queue.
+                if terms.is_fair
+                    && let Some(asked) = self.state.lock().callers.get_mut(&attempt.places[0].0)
+                {
+                    asked.has_place = false;
+                }
+                return self.on(Event::Granted { ask }, Ok(Some(held)));
             }
             Ok(Permitted::Refused { first_end }) => {
                 let cap = core.timing.poll_cap;
                 let retry_in = first_end.map_or(cap, |end| end.saturating_add(MS)).min(cap);
                 let retry_in = match wanted.polled {
-                    Some(polled) => retry_in.min(polled.pause(0, fastrand::f64())),
+                    Some(polled) => retry_in.min(polled.pause(attempt.before, fastrand::f64())),
                     None => retry_in,
                 };
-                self.on(Event::Refused { ask, retry_in }, InHand::Nothing);
-                return;
+                return self.on(Event::Refused { ask, retry_in }, Ok(None));
             }
             Ok(Permitted::NotDeclared) => Error::invalid(
                 wanted.operation,
@@ -201,21 +211,22 @@ impl ClientSemaphore {
             Err(error) => error,
         };
         let error = self.of_this(error);
-        self.on(Event::Failed { ask, all: false }, InHand::Error(error));
+        let silence = None;
+        self.on(Event::Failed { ask, silence }, Err(error));
     }
 
     fn acquire_call(&self, attempt: &Attempt) -> Call {
         let wanted = &attempt.wanted;
-        let heartbeat = match (wanted.is_fair, wanted.waits) {
+        let heartbeat = match (wanted.terms.is_fair, wanted.waits) {
             (false, _) => 0,
             (true, false) => -1,
             (true, true) => i64::try_from(millis(self.core.timing.heartbeat)).unwrap_or(i64::MAX),
         };
         let mut call = self
             .script(&catalog::SEMAPHORE_ACQUIRE, heartbeat != 0)
-            .arg(millis(wanted.policy.lease()))
-            .arg(wanted.permits)
-            .arg(wanted.declared)
+            .arg(millis(wanted.terms.policy.lease()))
+            .arg(wanted.terms.permits)
+            .arg(wanted.terms.declared)
             .arg(self.origin.name.semaphore_channel())
             .arg(self.core.channels().publish())
             .arg(heartbeat);
@@ -252,20 +263,15 @@ impl ClientSemaphore {
     /// Removes a place in the server's queue in the background, behind the attempts that may have made it.
     pub(super) fn leave(&self, caller: &Caller) {
         if caller.has_place {
-            self.remove_place(&caller.waiter, caller.wanted.policy);
+            self.undo(&caller.waiter, std::iter::empty(), &caller.wanted);
         }
-    }
-
-    fn remove_place(&self, waiter: &str, policy: LeasePolicy) {
-        let call = self.release_call(waiter, std::iter::empty());
-        self.undo_by(call, policy.lease());
     }
 
     /// Removes the places that an attempt has kept for callers which left during it: the commands that removed them
     /// then may have overtaken it.
     fn leave_gone(&self, attempt: &Attempt) {
         let wanted = &attempt.wanted;
-        if !(wanted.is_fair && wanted.waits) {
+        if !wanted.takes_place() {
             return;
         }
         let gone: Vec<HolderId> = {
@@ -275,43 +281,14 @@ impl ClientSemaphore {
             gone.map(|(_, waiter)| *waiter).collect()
         };
         for waiter in gone {
-            self.remove_place(&waiter, wanted.policy);
+            self.undo(&waiter, std::iter::empty(), wanted);
         }
     }
 
-    /// Releases permits that the server may have granted.
-    fn undo(&self, ids: impl Iterator<Item = HolderId>, policy: LeasePolicy) {
-        let call = self.release_call("", ids);
-        self.undo_by(call, policy.lease());
-    }
-
-    fn undo_by(&self, call: Call, lease: Duration) {
+    /// Releases what the server may have given to an attempt: permits, or the place of a waiter.
+    fn undo(&self, waiter: &str, ids: impl Iterator<Item = HolderId>, wanted: &Wanted) {
+        let (call, lease) = (self.release_call(waiter, ids), wanted.terms.policy.lease());
         self.core.undo_later(call, Lane::Command, lease, None);
-    }
-
-    /// The work that releases permits which have no holder.
-    pub(super) fn releasing(&self, mut held: Held) -> Option<Work> {
-        let permits = held.permits.take()?;
-        let (done, policy) = (held.done.take(), held.policy);
-        let this = self.this.upgrade()?;
-        let work = async move {
-            let core = &this.core;
-            let deadline = permits.0.iter().map(|permit| permit.deadline()).min();
-            let loss = permits.release();
-            let call = this.release_call("", permits.0.iter().map(|permit| *permit.id()));
-            let budget = core.call_budget(core.timing.give_up);
-            let outcome = match core.scripts.run(Lane::Command, &call, budget).await {
-                Ok(answer) => this.released(&answer, permits.len(), deadline, loss),
-                Err(failure) => {
-                    this.undo_by(call, policy.lease());
-                    Err(this.of_this(failure.into_error("release")))
-                }
-            };
-            if let Some(done) = done {
-                drop(done.send(outcome));
-            }
-        };
-        Some(work.boxed())
     }
 
     fn released(
@@ -333,11 +310,36 @@ impl ClientSemaphore {
     }
 }
 
+impl Held {
+    /// The work that releases permits which have no holder.
+    pub(super) fn releasing(mut self) -> Option<Work> {
+        let permits = self.permits.take()?;
+        let (done, lease) = (self.done.take(), self.terms.policy.lease());
+        let this = Arc::clone(&self.semaphore);
+        let work = async move {
+            let core = &this.core;
+            let deadline = permits.0.iter().map(|permit| permit.deadline()).min();
+            let loss = permits.release();
+            let call = this.release_call("", permits.0.iter().map(|permit| *permit.id()));
+            let budget = core.call_budget(core.timing.give_up);
+            let outcome = match core.scripts.run(Lane::Command, &call, budget).await {
+                Ok(answer) => this.released(&answer, permits.len(), deadline, loss),
+                Err(failure) => {
+                    core.undo_later(call, Lane::Command, lease, None);
+                    Err(this.of_this(failure.into_error("release")))
+                }
+            };
+            if let Some(done) = done {
+                drop(done.send(outcome));
+            }
+        };
+        Some(work.boxed())
+    }
+}
+
 /// The error of a call that declares, or asks for, what a semaphore with this number of permits does not have.
 fn otherwise(wanted: &Wanted, total: i64) -> Error {
-    let Wanted {
-        declared, permits, ..
-    } = wanted;
+    let (declared, permits) = (wanted.terms.declared, wanted.terms.permits);
     let message = match declared {
         0 => format!("{permits} of {total} permits are never free; acquire fewer"),
         _ => format!(

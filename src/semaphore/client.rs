@@ -18,11 +18,11 @@ use super::permits::{Origin, Permits};
 use super::queue::{Action, Event, Queue, Request, Terms};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
-use crate::api::loss::LostReason;
-use crate::api::options::{Backoff, LeasePolicy};
+use crate::api::loss::{Losable, LostReason};
+use crate::api::options::Backoff;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
-use crate::engine::hold::core::Core;
+use crate::engine::hold::core::{AtClose, ClosedWith, Core};
 use crate::engine::keys::LockName;
 use crate::observe::counts::GrantedBy;
 use crate::observe::group::Group;
@@ -32,39 +32,43 @@ use crate::watchdog::Work;
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) operation: &'static str,
-    pub(super) permits: u32,
-    pub(super) policy: LeasePolicy,
-    /// The declared number of permits; 0 if the handle does not declare it.
-    pub(super) declared: u32,
-    pub(super) is_fair: bool,
+    pub(super) terms: Terms,
     pub(super) waits: bool,
     pub(super) group: Group,
     pub(super) give_up: Duration,
     pub(super) polled: Option<Backoff>,
 }
 
+impl Wanted {
+    /// Whether the call has a place in the server's queue while it waits.
+    pub(super) fn takes_place(&self) -> bool {
+        self.terms.is_fair && self.waits
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct ClientSemaphore {
     pub(super) core: Arc<Core>,
     pub(super) origin: Arc<Origin>,
-    /// For tasks that outlive a call.
-    pub(super) this: Weak<Self>,
     pub(super) state: Mutex<State>,
     /// Given when the task that wakes the queue has to plan again.
     pub(super) changed: Hint,
     /// Given when calls begin to wait for others.
     pub(super) contended: Hint,
+    _closed_with: ClosedWith,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) queue: Queue,
     pub(super) callers: FxHashMap<u64, Caller>,
+    /// Permits that were given to calls which have not taken them yet.
+    given: FxHashMap<u64, (Permits, Terms)>,
+    /// Since when the attempts under way are without an answer.
+    unanswered: FxHashMap<u64, Tick>,
     last_request: u64,
-    /// The watch task: whether it runs, when it wakes next, and whether it listens to messages.
-    pub(super) is_watched: bool,
-    pub(super) wakes_at: Tick,
-    pub(super) listens: bool,
+    /// When the watch task wakes next, and whether it listens to messages; `None` if there is none.
+    pub(super) planned: Option<(Tick, bool)>,
     /// Whether the waiting calls have heard that they wait for others.
     is_contended: bool,
 }
@@ -76,33 +80,24 @@ pub(super) struct Caller {
     /// The id of the call in the server's queue, and whether it may have a place there.
     pub(super) waiter: HolderId,
     pub(super) has_place: bool,
+    /// How often it has asked the server.
+    pub(super) attempts: u32,
     outcome: oneshot::Sender<Result<Option<Held>>>,
+}
+
+impl State {
+    /// Whether a caller waits for messages: others have the permits, and it does not poll instead.
+    pub(super) fn listens(&self) -> bool {
+        let mut callers = self.callers.values();
+        self.queue.is_contended() && callers.any(|caller| caller.wanted.polled.is_none())
+    }
 }
 
 /// A caller and its result.
 type Outcome = (Caller, Result<Option<Held>>);
 
-/// The payload of an event.
-pub(super) enum InHand {
-    Nothing,
-    Permits(Held),
-    /// Permits that the server granted, and the waiter that asked: it has left the server's queue.
-    Granted(Held, HolderId),
-    Error(Error),
-}
-
-impl InHand {
-    fn take(&mut self) -> Option<(Held, Option<HolderId>)> {
-        match std::mem::replace(self, Self::Nothing) {
-            Self::Permits(held) => Some((held, None)),
-            Self::Granted(held, waiter) => Some((held, Some(waiter))),
-            other => {
-                *self = other;
-                None
-            }
-        }
-    }
-}
+/// The permits or the error that an event brings, if any.
+pub(super) type InHand = Result<Option<Held>>;
 
 /// When requests to the server begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,13 +122,13 @@ impl ClientSemaphore {
     /// The client's state of the semaphore, made if necessary.
     pub(super) fn of(core: &Arc<Core>, name: &LockName) -> Arc<Self> {
         core.shared.get_or_insert("semaphore", name.key(), || {
-            Arc::new_cyclic(|this| Self {
+            Arc::new_cyclic(|this: &Weak<Self>| Self {
+                _closed_with: core.close_with(this.clone()),
                 core: Arc::clone(core),
                 origin: Arc::new(Origin {
                     name: name.clone(),
                     timeouts: name.semaphore_timeouts_key().into(),
                 }),
-                this: Weak::clone(this),
                 state: Mutex::default(),
                 changed: Hint::default(),
                 contended: Hint::default(),
@@ -146,6 +141,14 @@ impl ClientSemaphore {
         self.state.lock().callers.len()
     }
 
+    /// Since when the server does not answer, if this request waits for the answer to another.
+    pub(super) fn silent_since(&self, id: u64) -> Option<Tick> {
+        let state = self.state.lock();
+        let is_behind = state.queue.is_unasked(id);
+        let oldest = state.unanswered.values().min().copied();
+        oldest.filter(|_| is_behind)
+    }
+
     /// The place of this request in the queue, from 1.
     pub(super) fn place_of(&self, id: u64) -> Option<usize> {
         let state = self.state.lock();
@@ -154,7 +157,7 @@ impl ClientSemaphore {
     }
 
     pub(super) fn call(
-        &self,
+        self: &Arc<Self>,
         wanted: Wanted,
         deadline: Tick,
     ) -> (u64, oneshot::Receiver<Result<Option<Held>>>) {
@@ -163,36 +166,50 @@ impl ClientSemaphore {
         let mut state = self.state.lock();
         state.last_request += 1;
         let id = state.last_request;
+        if self.core.is_closed() {
+            // Its caller finds the other end of the channel gone.
+            return (id, receiver);
+        }
         let request = Request {
             id,
-            terms: Terms::of(wanted.permits, wanted.policy, wanted.is_fair),
+            terms: wanted.terms,
             deadline: if wanted.waits { deadline } else { now },
+            give_up: wanted.give_up,
         };
         let caller = Caller {
             wanted,
             deadline,
             waiter: self.core.new_holder().1,
             has_place: false,
+            attempts: 0,
             outcome: sender,
         };
         state.callers.insert(id, caller);
         let mut actions = Vec::new();
         state.queue.call(now, request, &mut actions);
-        self.carry_out(state, actions, InHand::Nothing, Start::AtOnce);
+        self.carry_out(state, actions, Ok(None), Start::AtOnce);
         (id, receiver)
     }
 
-    pub(super) fn on(&self, event: Event, in_hand: InHand) {
+    pub(super) fn on(self: &Arc<Self>, event: Event, in_hand: InHand) {
         self.on_by(event, in_hand, Start::Later);
     }
 
-    fn on_by(&self, event: Event, in_hand: InHand, by: Start) {
+    fn on_by(self: &Arc<Self>, event: Event, in_hand: InHand, by: Start) {
         let now = self.core.clock.now();
         let mut state = self.state.lock();
         if let Event::Left(id) = event
             && !state.callers.contains_key(&id)
         {
+            let taken = state.given.remove(&id);
+            drop(state);
+            drop(taken);
             return;
+        }
+        if let Event::Granted { ask } | Event::Refused { ask, .. } | Event::Failed { ask, .. } =
+            event
+        {
+            state.unanswered.remove(&ask);
         }
         let mut actions = Vec::new();
         state.queue.on(now, event, &mut actions);
@@ -206,53 +223,39 @@ impl ClientSemaphore {
 
     /// Returns the work to begin, in this order, and the results for callers.
     fn settle(
-        &self,
+        self: &Arc<Self>,
         state: &mut State,
         actions: Vec<Action>,
         mut in_hand: InHand,
     ) -> (Vec<Work>, Vec<Outcome>) {
         let (mut works, mut outcomes) = (Vec::new(), Vec::new());
-        let error = match &in_hand {
-            InHand::Error(error) => Some(error.clone()),
-            _ => None,
-        };
+        let error = in_hand.as_ref().err().cloned();
+        let mut take = || in_hand.as_mut().ok().and_then(Option::take);
         for action in actions {
             let (request, outcome) = match action {
                 Action::Ask { ask, request } => {
+                    state.unanswered.insert(ask, self.core.clock.now());
                     works.extend(self.asking(state, ask, request));
                     continue;
                 }
                 Action::Release => {
-                    let held = in_hand.take().map(|(held, _)| held);
-                    works.extend(held.and_then(|held| self.releasing(held)));
+                    works.extend(take().and_then(Held::releasing));
                     continue;
                 }
                 Action::Give { request } => {
-                    let (held, asked) = in_hand.take().unzip();
-                    if let Some(Held {
-                        permits: Some(permits),
-                        ..
-                    }) = &held
-                    {
-                        permits.unclaim();
-                    }
-                    if let Some(caller) = state.callers.get(&request)
-                        && asked.flatten() != Some(caller.waiter)
-                    {
-                        self.leave(caller);
+                    let held = take();
+                    if let Some(held) = &held {
+                        held.permits().unclaim();
+                        let given = (held.permits().clone(), held.terms);
+                        state.given.insert(request, given);
                     }
                     (request, Ok(held))
                 }
                 Action::Refuse { request } => (request, Ok(None)),
-                Action::Fail { request } => match &error {
-                    Some(error) => (request, Err(error.clone())),
-                    None => (request, Ok(None)),
-                },
+                Action::Fail { request } => (request, error.clone().map_or(Ok(None), Err)),
             };
             if let Some(caller) = state.callers.remove(&request) {
-                if !matches!(outcome, Ok(Some(_))) {
-                    self.leave(&caller);
-                }
+                self.leave(&caller);
                 outcomes.push((caller, outcome));
             }
         }
@@ -261,25 +264,22 @@ impl ClientSemaphore {
 
     /// Begins requests to the server, and then wakes callers.
     fn carry_out(
-        &self,
+        self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
         actions: Vec<Action>,
         in_hand: InHand,
         by: Start,
     ) {
         let (works, outcomes) = self.settle(&mut state, actions, in_hand);
-        let wake_at = state.queue.wake_at();
-        let begins_watch = wake_at.is_some() && !state.is_watched;
-        state.is_watched |= begins_watch;
-        let is_sooner = wake_at.is_some_and(|at| at < state.wakes_at)
-            || state.queue.is_contended() && !state.listens;
-        let is_contended = state.queue.is_contended();
+        let (wake_at, is_contended) = (state.queue.wake_at(), state.queue.is_contended());
         let was_contended = std::mem::replace(&mut state.is_contended, is_contended);
-        let replans = state.is_watched && !begins_watch && is_sooner;
-        let polled = begins_watch.then(|| {
-            let mut callers = state.callers.values();
-            callers.find_map(|caller| caller.wanted.polled)
+        let replans = state.planned.is_some_and(|(at, listens)| {
+            wake_at.is_some_and(|sooner| sooner < at) || !listens && state.listens()
         });
+        let begins_watch = wake_at.is_some() && state.planned.is_none();
+        if begins_watch {
+            state.planned = wake_at.map(|at| (at, state.listens()));
+        }
         drop(state);
         works.into_iter().for_each(|work| self.begin(work, by));
         if replans {
@@ -288,23 +288,18 @@ impl ClientSemaphore {
         if is_contended && !was_contended {
             self.contended.notify();
         }
-        if let Some(polled) = polled
-            && let Some(this) = self.this.upgrade()
-        {
-            let watch = Self::watch(Arc::downgrade(&this), polled);
+        if begins_watch {
+            let watch = Self::watch(Arc::downgrade(self));
             self.core.watchdog.drive_while_needed(watch.boxed());
         }
         for (caller, outcome) in outcomes {
-            let outcome = outcome.map(|held| {
-                held.map(|mut held| {
-                    // The guard that returned these permits may wait for its release.
-                    if let Some(done) = held.done.take() {
-                        drop(done.send(Ok(())));
-                    }
-                    held
-                })
-            });
-            let outcome = outcome.map_err(|error| error.during(caller.wanted.operation));
+            let mut outcome = outcome.map_err(|error| error.during(caller.wanted.operation));
+            // The guard that returned these permits may wait for its release.
+            if let Ok(Some(held)) = &mut outcome
+                && let Some(done) = held.done.take()
+            {
+                drop(done.send(Ok(())));
+            }
             // If the caller is gone, its permits are dropped here, and go to the next caller.
             drop(caller.outcome.send(outcome));
         }
@@ -325,20 +320,6 @@ impl ClientSemaphore {
         self.origin.name.as_str()
     }
 
-    /// Hands permits off to the next caller with equal terms, or releases them.
-    fn returned(&self, terms: Terms, held: Held) {
-        let by = Start::of(&held);
-        self.on_by(Event::Returned(terms), InHand::Permits(held), by);
-    }
-
-    /// Releases permits in the background.
-    fn release(&self, held: Held) {
-        let by = Start::of(&held);
-        if let Some(work) = self.releasing(held) {
-            self.begin(work, by);
-        }
-    }
-
     /// The error of a release of permits that were lost.
     pub(super) fn not_held(&self, reason: LostReason) -> Error {
         let message = format!(
@@ -348,8 +329,33 @@ impl ClientSemaphore {
     }
 
     /// The error of a release that has no task to drive it.
-    fn closed(&self) -> Error {
+    pub(super) fn closed(&self) -> Error {
         self.of_this(self.core.closed("release"))
+    }
+}
+
+impl AtClose for ClientSemaphore {
+    /// Releases what no guard has, and leaves the places of all calls. An attempt under way finds no call.
+    fn close(self: Arc<Self>) {
+        let (callers, given) = {
+            let mut state = self.state.lock();
+            state.queue = Queue::default();
+            state.unanswered.clear();
+            let State { callers, given, .. } = &mut *state;
+            (std::mem::take(callers), std::mem::take(given))
+        };
+        for caller in callers.values() {
+            self.leave(caller);
+        }
+        for (permits, terms) in given.into_values() {
+            drop(Held {
+                semaphore: Arc::clone(&self),
+                permits: Some(permits),
+                terms,
+                by: GrantedBy::Handoff,
+                done: None,
+            });
+        }
     }
 }
 
@@ -357,9 +363,9 @@ impl ClientSemaphore {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) semaphore: Arc<ClientSemaphore>,
+    /// `None` once they are on their way back, or forgotten.
     pub(super) permits: Option<Permits>,
-    pub(super) policy: LeasePolicy,
-    pub(super) is_fair: bool,
+    pub(super) terms: Terms,
     /// How the next caller gets them.
     pub(super) by: GrantedBy,
     /// Receives the outcome of a release.
@@ -367,17 +373,16 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Returns the permits, to the next caller of this client or to the server, and waits for the outcome.
-    pub(super) async fn release(mut self) -> Result<()> {
-        let (sender, receiver) = oneshot::channel();
-        self.done = Some(sender);
-        let semaphore = Arc::clone(&self.semaphore);
-        drop(self);
-        receiver.await.map_err(|_| semaphore.closed())?
+    pub(super) fn permits(&self) -> &Permits {
+        self.permits.as_ref().expect("permits that are held")
+    }
+
+    pub(super) fn loss(&self) -> Option<LostReason> {
+        self.permits.as_ref()?.loss()
     }
 
     /// Stops the renewals and leaves the permits taken until their leases end.
-    pub(super) fn forget(mut self) {
+    pub(super) fn forget(&mut self) {
         if let Some(permits) = self.permits.take() {
             permits.release();
         }
@@ -387,37 +392,32 @@ impl Held {
     pub(super) fn part(&self, permits: Permits) -> Self {
         Self {
             semaphore: Arc::clone(&self.semaphore),
+            terms: Terms {
+                permits: permits.len(),
+                ..self.terms
+            },
             permits: Some(permits),
-            policy: self.policy,
-            is_fair: self.is_fair,
             by: GrantedBy::Handoff,
             done: None,
         }
     }
 }
 
+/// Hands the permits off to the next caller with equal terms, or releases them in the background.
 impl Drop for Held {
     fn drop(&mut self) {
         let Some(permits) = self.permits.take() else {
             return;
         };
-        let semaphore = Arc::clone(&self.semaphore);
-        let done = self.done.take();
-        if !is_whole(&permits) {
-            // Permits that are lost or have little time left are not handed off.
-            let mut held = self.part(permits);
-            held.done = done;
-            semaphore.release(held);
-            return;
-        }
-        let terms = Terms::of(permits.len(), self.policy, self.is_fair);
+        // Permits that are lost or have little time left are not handed off.
+        let is_whole = permits.0.iter().all(|permit| permit.is_fresh());
         let mut held = self.part(permits);
-        held.done = done;
-        semaphore.returned(terms, held);
+        held.done = self.done.take();
+        let (by, semaphore) = (Start::of(&held), Arc::clone(&self.semaphore));
+        if is_whole {
+            semaphore.on_by(Event::Returned(held.terms), Ok(Some(held)), by);
+        } else if let Some(work) = held.releasing() {
+            semaphore.begin(work, by);
+        }
     }
-}
-
-/// Whether all of these permits are held, with at least half of their leases left.
-fn is_whole(permits: &Permits) -> bool {
-    permits.0.iter().all(|permit| permit.is_fresh())
 }

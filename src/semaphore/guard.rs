@@ -5,6 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::client::Held;
 use super::permits::Permits;
 use crate::api::error::{Error, Result};
@@ -18,9 +20,7 @@ use crate::observe::observer::{GuardTimer, HoldSpan};
 #[must_use = "if unused the permits are released at once"]
 #[clippy::has_significant_drop]
 pub struct SemaphoreGuard {
-    /// `None` once released or forgotten.
-    held: Option<Box<Held>>,
-    permits: Permits,
+    held: Box<Held>,
     /// Whether the permits expire by themselves, without a release.
     expires_alone: bool,
     view: LossCell,
@@ -30,16 +30,14 @@ pub struct SemaphoreGuard {
 
 impl SemaphoreGuard {
     pub(super) fn new(held: Held, expires_alone: bool, timer: GuardTimer) -> Self {
-        let permits = held.permits.clone();
-        let permits = permits.expect("permits that were just granted");
+        let first = held.permits().0.first();
         let span = HoldSpan::begin(
             || held.semaphore.name(),
-            || permits.0.first().map_or("", |permit| &**permit.id()),
+            || first.map_or("", |permit| &**permit.id()),
             || None,
         );
         Self {
-            permits,
-            held: Some(Box::new(held)),
+            held: Box::new(held),
             expires_alone,
             view: LossCell::default(),
             timer,
@@ -47,38 +45,38 @@ impl SemaphoreGuard {
         }
     }
 
-    fn held(&self) -> &Held {
-        self.held.as_ref().expect("a guard has its permits")
+    fn permits(&self) -> &Permits {
+        self.held.permits()
     }
 
     /// The name of the semaphore, as it was given to the client.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.held().semaphore.name()
+        self.held.semaphore.name()
     }
 
     /// The number of permits.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.permits.len()
+        self.permits().len()
     }
 
     /// The ids of the permits at the server, as in [`Holder::id`](crate::Holder::id).
     pub fn holder_ids(&self) -> impl Iterator<Item = &str> {
-        self.permits.0.iter().map(|permit| &**permit.id())
+        self.permits().0.iter().map(|permit| &**permit.id())
     }
 
     /// How long all permits are certainly still held, by the local monotonic clock. Zero once a permit is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.permits.remaining()
+        self.permits().remaining()
     }
 
     /// Whether a permit is lost. Once true, it stays true. It reads the clock, so it is right even after the process
     /// was stopped for longer than the lease.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.permits.loss().is_some()
+        self.held.loss().is_some()
     }
 
     /// Waits until a permit is lost, and returns the reason. It resolves when the local deadline passes at the latest,
@@ -87,13 +85,13 @@ impl SemaphoreGuard {
     /// # Cancel safety
     /// Cancel safe. It may be called any number of times, also after the loss.
     pub async fn lost(&self) -> LostReason {
-        self.permits.lost().await
+        self.permits().lost().await
     }
 
     /// A view of whether a permit is lost, for tasks and threads that do not have the guard. See [`Loss`].
     #[must_use]
     pub fn loss(&self) -> Loss {
-        self.view.view(|| Arc::new(self.permits.clone()))
+        self.view.view(|| Arc::new(self.permits().clone()))
     }
 
     /// Runs `work` to its end, or drops it when a permit is lost.
@@ -111,7 +109,7 @@ impl SemaphoreGuard {
     /// ```
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         let lost_now = || {
-            let loss = self.permits.loss();
+            let loss = self.held.loss();
             loss.map(|reason| Lost::new(self.name(), reason))
         };
         let lost = async { Lost::new(self.name(), self.lost().await) };
@@ -130,25 +128,22 @@ impl SemaphoreGuard {
     ///   continues in the background until the lease ends.
     /// * [`is_closed`](Error::is_closed): the client's runtime has ended. The lease runs out.
     pub async fn release(mut self) -> Result<()> {
-        self.end();
-        let Some(held) = self.held.take() else {
-            return Ok(());
-        };
-        if !self.expires_alone {
-            return held.release().await;
+        let semaphore = Arc::clone(&self.held.semaphore);
+        if self.expires_alone {
+            let loss = self.held.loss();
+            drop(self);
+            return loss.map_or(Ok(()), |reason| Err(semaphore.not_held(reason)));
         }
-        let loss = self.permits.loss();
-        let semaphore = Arc::clone(&held.semaphore);
-        held.forget();
-        loss.map_or(Ok(()), |reason| Err(semaphore.not_held(reason)))
+        let (sender, receiver) = oneshot::channel();
+        self.held.done = Some(sender);
+        drop(self);
+        receiver.await.map_err(|_| semaphore.closed())?
     }
 
     /// Drops the guard without releasing: renewals stop, and the permits stay taken until their leases end.
     pub fn forget(mut self) {
         self.end();
-        if let Some(held) = self.held.take() {
-            held.forget();
-        }
+        self.held.forget();
     }
 
     /// Takes `count` of the permits out into a guard of their own. A [`loss`](Self::loss) view made before covers the
@@ -164,10 +159,10 @@ impl SemaphoreGuard {
             );
             return Err(Error::invalid("split", message).of_lock(self.name()));
         }
-        let at = self.permits.0.len() - count as usize;
-        let (kept, taken) = self.permits.0.split_at(at);
+        let permits = &self.permits().0;
+        let (kept, taken) = permits.split_at(permits.len() - count as usize);
         let [kept, taken] = [kept, taken].map(|part| Permits(part.into()));
-        let held = self.held().part(taken);
+        let held = self.held.part(taken);
         self.set_permits(kept);
         Ok(Self::new(held, self.expires_alone, GuardTimer::default()))
     }
@@ -178,36 +173,30 @@ impl SemaphoreGuard {
     /// Returns the other guard if its semaphore, client or kind of lease differs.
     pub fn merge(&mut self, mut other: Self) -> Result<(), Self> {
         let is_alike = {
-            let (held, others) = (self.held(), other.held());
+            let (held, others) = (&self.held, &other.held);
+            let (terms, other_terms) = (held.terms, others.terms);
             Arc::ptr_eq(&held.semaphore, &others.semaphore)
-                && (held.policy, held.is_fair) == (others.policy, others.is_fair)
+                && (terms.policy, terms.is_fair) == (other_terms.policy, other_terms.is_fair)
                 && self.expires_alone == other.expires_alone
         };
         if !is_alike {
             return Err(other);
         }
         other.end();
-        let taken = other.held.take().and_then(|mut held| held.permits.take());
-        let all = self
-            .permits
-            .0
-            .iter()
-            .chain(taken.iter().flat_map(|taken| taken.0.iter()));
-        let all = Permits(all.cloned().collect());
-        self.set_permits(all);
+        let taken = other.held.permits.take();
+        let all = [self.held.permits.take(), taken].into_iter().flatten();
+        let all: Vec<_> = all.flat_map(|part| part.0.to_vec()).collect();
+        self.set_permits(Permits(all.into()));
         Ok(())
     }
 
     fn set_permits(&mut self, permits: Permits) {
-        if let Some(held) = &mut self.held {
-            held.permits = Some(permits.clone());
-        }
-        self.permits = permits;
-        self.view.follow(|| Arc::new(self.permits.clone()));
+        self.held.permits = Some(permits);
+        self.view.follow(|| Arc::new(self.permits().clone()));
     }
 
     fn end(&mut self) {
-        self.view.end(|| self.permits.loss());
+        self.view.end(|| self.held.loss());
         self.timer = GuardTimer::default();
     }
 }
@@ -215,23 +204,18 @@ impl SemaphoreGuard {
 impl Drop for SemaphoreGuard {
     fn drop(&mut self) {
         self.end();
-        if let Some(held) = self.held.take()
-            && self.expires_alone
-        {
-            held.forget();
+        if self.expires_alone {
+            self.held.forget();
         }
     }
 }
 
 impl fmt::Debug for SemaphoreGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("SemaphoreGuard");
-        if let Some(held) = &self.held {
-            shown.field("name", &held.semaphore.name());
-        }
-        shown
-            .field("permits", &self.permits)
-            .field("remaining", &self.permits.remaining())
+        f.debug_struct("SemaphoreGuard")
+            .field("name", &self.name())
+            .field("permits", self.permits())
+            .field("remaining", &self.permits().remaining())
             .finish()
     }
 }

@@ -23,22 +23,22 @@ use std::time::Duration;
 
 pub use self::guard::SemaphoreGuard;
 
-use self::client::{ClientSemaphore, Held, InHand, Wanted};
-use self::queue::Event;
-use crate::api::error::Result;
+use self::client::{ClientSemaphore, Held, Wanted};
+use self::queue::{Event, Terms};
+use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::{Busy, Holder};
-use crate::api::loss::Losable;
 use crate::api::options::{LeasePolicy, Options};
 use crate::client::Client;
 use crate::engine::acquire::{ExpiredGrants, QueueNumber};
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
+use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::observe::call::{LockCall, Waited};
 use crate::observe::counts::{CountedKind, Fact};
 use crate::observe::events::Place;
 use crate::observe::observer::CountedWait;
-use crate::script::{Answer, Call, catalog, reply};
+use crate::script::{Answer, Call, Script, catalog, reply};
 
 /// The most permits in one request. Bounds how long a script blocks the server.
 const PERMITS_AT_ONCE_MAX: u32 = 1_000;
@@ -63,7 +63,7 @@ impl Client {
     pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
         Semaphore {
             site: Synchronizer::new(self, name.as_ref()),
-            options: Options::new(),
+            options: Options::default(),
             declared: None,
             count: 1,
             is_fair: false,
@@ -179,7 +179,7 @@ impl Semaphore {
     /// Reports calls of this handle to the [observer](crate::Event::LongWait) once they have waited for this long, as
     /// [`ReentrantLock::report_wait_after`](crate::ReentrantLock::report_wait_after); 1 s by default.
     pub fn report_wait_after(mut self, span: Duration) -> Self {
-        self.options.long_wait = span;
+        self.options.report_wait_after(span);
         self
     }
 
@@ -188,8 +188,8 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing: permits that the server may still grant go to the next caller or are
-    /// released in the background. A future that is kept and not polled stops no other call, and its permits are
-    /// renewed until it is dropped.
+    /// released in the background. A future that is kept and not polled stops no other call. Permits that it was given
+    /// are not renewed: they end with their lease.
     ///
     /// # Errors
     /// * [`is_invalid`](crate::Error::is_invalid): a name, number or lease that cannot work, or a semaphore that was
@@ -238,13 +238,7 @@ impl Semaphore {
         let wanted = self.wanted(operation, waits)?;
         let semaphore = self.local(operation)?;
         let core = self.site.core();
-        let lock_call = LockCall {
-            core,
-            kind: KIND,
-            name: self.name(),
-            options: &self.options,
-            began: core.clock.now(),
-        };
+        let lock_call = LockCall::begin(core, KIND, self.name(), &self.options);
         let queued = QueueNumber::default();
         let call = pin!(semaphore.acquire(wanted, deadline, &queued));
         let place = || {
@@ -258,9 +252,6 @@ impl Semaphore {
         };
         let (kind, by, group) = (KIND, held.by, self.options.group);
         core.observed().note(Fact::Granted { kind, by, group });
-        held.permits
-            .iter()
-            .for_each(|permits| permits.set_group(group));
         Ok(Some(SemaphoreGuard::new(held, self.expires_alone, timer)))
     }
 
@@ -310,10 +301,12 @@ impl Semaphore {
         let policy = self.options.policy(default_lease);
         Ok(Wanted {
             operation,
-            permits: count,
-            policy: policy.map_err(|error| error.during(operation).of_lock(name))?,
-            declared: self.declared.unwrap_or(0),
-            is_fair: self.is_fair,
+            terms: Terms {
+                permits: count,
+                declared: self.declared.unwrap_or(0),
+                policy: policy.map_err(|error| error.during(operation).of_lock(name))?,
+                is_fair: self.is_fair,
+            },
             waits,
             group: self.options.group,
             give_up: site.give_up(operation)?,
@@ -347,9 +340,7 @@ impl Semaphore {
     }
 
     async fn inspect(&self, operation: &'static str) -> Result<Option<(i64, Vec<Holder>)>> {
-        let name = self.site.name(operation)?;
-        let keys = [name.key(), &*name.semaphore_timeouts_key()];
-        let call = Call::new(&catalog::SEMAPHORE_INSPECT, name.key(), &keys);
+        let call = call(&catalog::SEMAPHORE_INSPECT, self.site.name(operation)?);
         let read = |answer: &Answer| reply::permits(&answer.value);
         self.site.ask(operation, &call, read).await
     }
@@ -357,8 +348,7 @@ impl Semaphore {
     /// Ends the permit with this id; `false` if there is none.
     pub(crate) async fn end(&self, operation: &'static str, id: &str) -> Result<bool> {
         let name = self.site.name(operation)?;
-        let keys = [name.key(), &*name.semaphore_timeouts_key()];
-        let call = Call::new(&catalog::SEMAPHORE_RELEASE, name.key(), &keys)
+        let call = call(&catalog::SEMAPHORE_RELEASE, name)
             .arg(name.semaphore_channel())
             .arg(self.site.publish())
             // No waiter leaves the queue.
@@ -393,8 +383,7 @@ impl Semaphore {
             return Err(self.site.invalid("resize", message));
         }
         let name = self.site.name("resize")?;
-        let keys = [name.key(), &*name.semaphore_timeouts_key()];
-        let call = Call::new(&catalog::SEMAPHORE_RESIZE, name.key(), &keys)
+        let call = call(&catalog::SEMAPHORE_RESIZE, name)
             .arg(permits)
             .arg(name.semaphore_channel())
             .arg(self.site.publish());
@@ -402,38 +391,46 @@ impl Semaphore {
     }
 }
 
+fn call(script: &'static Script, name: &LockName) -> Call {
+    let keys = [name.key(), &*name.semaphore_timeouts_key()];
+    Call::new(script, name.key(), &keys)
+}
+
 /// Removes a request from the queue when its caller is gone.
-struct Leave<'a>(&'a ClientSemaphore, u64);
+struct Leave<'a>(&'a Arc<ClientSemaphore>, u64);
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        self.0.on(Event::Left(self.1), InHand::Nothing);
+        self.0.on(Event::Left(self.1), Ok(None));
     }
+}
+
+/// The error of a call that waits for the answer to an earlier one.
+fn silence(operation: &'static str, give_up: Duration) -> Error {
+    let message =
+        format!("no answer from the server within {give_up:?}; check that it is up and reachable");
+    Error::new(Kind::Io, operation, message)
 }
 
 impl ClientSemaphore {
     /// Takes permits. Returns `None` if there are not enough by `deadline`. Notes the request in `queued`.
     async fn acquire(
-        &self,
+        self: &Arc<Self>,
         wanted: Wanted,
         deadline: Tick,
         queued: &QueueNumber,
     ) -> Result<Option<Held>> {
-        let (operation, lease) = (wanted.operation, wanted.policy.lease());
+        let (operation, lease) = (wanted.operation, wanted.terms.policy.lease());
         let mut expired = ExpiredGrants::default();
         loop {
-            let taken = self.acquire_once(wanted.clone(), deadline, queued).await?;
-            let Some(Held {
-                permits: Some(permits),
-                ..
-            }) = &taken
-            else {
-                return Ok(taken);
+            let Some(held) = self.acquire_once(wanted.clone(), deadline, queued).await? else {
+                return Ok(None);
             };
-            permits.claim();
+            let permits = held.permits();
+            permits.claim(wanted.group);
             // They were given to this call while it was not polled.
-            let Some(reason) = permits.loss() else {
-                return Ok(taken);
+            let Some(reason) = held.loss() else {
+                return Ok(Some(held));
             };
             let again = expired.count(reason, operation, lease, permits.age());
             again.map_err(|error| self.of_this(error))?;
@@ -441,7 +438,7 @@ impl ClientSemaphore {
     }
 
     async fn acquire_once(
-        &self,
+        self: &Arc<Self>,
         wanted: Wanted,
         deadline: Tick,
         queued: &QueueNumber,
@@ -451,6 +448,7 @@ impl ClientSemaphore {
         core.ensure_open(operation)
             .map_err(|error| self.of_this(error))?;
         let (group, may_wait) = (wanted.group, wanted.waits);
+        let (began, give_up) = (core.clock.now(), wanted.give_up);
         let contended = self.contended.mark();
         let (id, mut outcome) = self.call(wanted, deadline);
         queued.note(id);
@@ -458,22 +456,22 @@ impl ClientSemaphore {
         let is_behind = may_wait && self.is_behind_others(id);
         let begin = || CountedWait::begin(core.observed(), group);
         let mut waits = is_behind.then(begin);
+        let closed = || self.of_this(core.closed(operation));
         loop {
-            let now = core.clock.now();
-            let patience = deadline.max(now).after(core.timing.reply * 2);
-            let check = patience.min(now.after(core.timing.poll_cap));
+            let check = core.clock.now().after(core.timing.poll_cap.min(give_up));
             tokio::select! {
                 biased;
-                outcome = &mut outcome => {
-                    let gone = || self.of_this(core.closed(operation));
-                    return outcome.map_err(|_| gone())?;
-                }
+                outcome = &mut outcome => return outcome.map_err(|_| closed())?,
                 () = self.contended.changed_since(contended), if may_wait && waits.is_none() => {
                     waits = Some(begin());
                 }
-                () = core.closing.changed_since(closing) => return Err(self.of_this(core.closed(operation))),
+                () = core.closing.changed_since(closing) => return Err(closed()),
                 () = core.clock.sleep_until(check) => {
                     core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
+                    let silent = self.silent_since(id).map(|since| since.max(began).after(give_up));
+                    if silent.is_some_and(|end| end <= core.clock.now()) {
+                        return Err(self.of_this(silence(operation, give_up)));
+                    }
                 }
             }
         }

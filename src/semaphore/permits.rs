@@ -22,7 +22,7 @@ use crate::engine::hold::local_deadline;
 use crate::engine::keys::LockName;
 use crate::observe::counts::Fact;
 use crate::observe::events::Event;
-use crate::observe::group::{Group, GroupCell};
+use crate::observe::group::Group;
 use crate::script::catalog;
 use crate::watchdog::{Due, Leased, RenewalRequest};
 
@@ -38,8 +38,6 @@ pub(super) struct Origin {
 pub(super) struct Permit {
     core: Arc<Core>,
     origin: Arc<Origin>,
-    /// The group of the handle that has it.
-    group: GroupCell,
     /// When it was requested.
     since: Tick,
     /// The number of the permit at the watchdog, which is also in its id.
@@ -60,6 +58,8 @@ struct State {
     /// Whether a guard has it. If not, it was given to a call that has not returned, and may never be polled again: no
     /// renewal is sent for it.
     is_claimed: bool,
+    /// The group of the handle that has it.
+    group: Group,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,6 @@ impl Permit {
         let permit = Arc::new(Self {
             core: Arc::clone(core),
             origin: Arc::clone(origin),
-            group: GroupCell::new(Group::NONE),
             since: sent,
             number,
             id,
@@ -101,6 +100,7 @@ impl Permit {
                 end: None,
                 doubted_since: None,
                 is_claimed: false,
+                group: Group::NONE,
             }),
             changed: Hint::default(),
         });
@@ -119,19 +119,18 @@ impl Permit {
         &self.id
     }
 
-    /// Notes that a guard has it, or that it was handed off to a call that has not returned.
-    fn set_claimed(&self, is_claimed: bool) {
+    /// Notes that a guard has it, from a handle of this group.
+    fn claim(&self, group: Group) {
         let next = self.next_check();
-        self.state.lock().is_claimed = is_claimed;
+        {
+            let mut state = self.state.lock();
+            (state.is_claimed, state.group) = (true, group);
+        }
         let now = self.core.clock.now();
-        if is_claimed && next <= now {
+        if next <= now {
             // The check was put off.
             self.core.watchdog.shift(self.number, now);
         }
-    }
-
-    pub(super) fn deadline(&self) -> Tick {
-        self.state.lock().deadline
     }
 
     /// Whether the permit is certainly held, with at least half of its lease left.
@@ -162,20 +161,16 @@ impl Permit {
                 None => return None,
             }
         };
-        self.lose(reason)
-    }
-
-    fn lose(&self, reason: LostReason) -> Option<LostReason> {
         self.end(End::Lost(reason))
     }
 
     /// Ends the permit, unless it has ended. Returns the reason if it is lost from now on, or was before.
     fn end(&self, end: End) -> Option<LostReason> {
-        let before = {
+        let (before, group) = {
             let mut state = self.state.lock();
             let before = state.end;
             state.end = before.or(Some(end));
-            before
+            (before, state.group)
         };
         if let Some(before) = before {
             return before.loss();
@@ -190,7 +185,7 @@ impl Permit {
             held: self.since.until(self.core.clock.now()),
         };
         let observed = self.core.observed();
-        observed.note(Fact::Event(lost, self.group.get()));
+        observed.note(Fact::Event(lost, group));
         if reason == LostReason::Revoked {
             ask_why(&self.core, self.origin.name.as_str(), &self.id);
         }
@@ -280,7 +275,7 @@ impl Leased for Permit {
     }
 
     fn deadline(&self) -> Tick {
-        Permit::deadline(self)
+        self.state.lock().deadline
     }
 
     fn next_check(&self) -> Tick {
@@ -293,11 +288,11 @@ impl Leased for Permit {
     }
 
     fn revoked(&self) {
-        self.lose(LostReason::Revoked);
+        self.end(End::Lost(LostReason::Revoked));
     }
 
     fn expired(&self) {
-        self.lose(LostReason::Expired);
+        self.end(End::Lost(LostReason::Expired));
     }
 }
 
@@ -310,21 +305,16 @@ impl Permits {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// Counts their losses in this group.
-    pub(super) fn set_group(&self, group: Group) {
-        for permit in &*self.0 {
-            permit.group.set(group);
-        }
-    }
-
-    /// Starts the renewals: a guard has the permits.
-    pub(super) fn claim(&self) {
-        self.0.iter().for_each(|permit| permit.set_claimed(true));
+    /// Starts the renewals: a guard has the permits. Their losses count in this group.
+    pub(super) fn claim(&self, group: Group) {
+        self.0.iter().for_each(|permit| permit.claim(group));
     }
 
     /// Stops the renewals: the permits were given to a call that has not returned.
     pub(super) fn unclaim(&self) {
-        self.0.iter().for_each(|permit| permit.set_claimed(false));
+        for permit in &*self.0 {
+            permit.state.lock().is_claimed = false;
+        }
     }
 
     /// The time since the first of them was requested.

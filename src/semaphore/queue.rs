@@ -29,22 +29,18 @@ const STAND_BACK: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Terms {
     pub(super) permits: u32,
-    pub(super) lease: Duration,
+    /// The declared number of permits; 0 if the handle does not declare it. Only the server knows which is right.
+    pub(super) declared: u32,
+    pub(super) policy: LeasePolicy,
     /// Whether the server has a queue for these requests.
     pub(super) is_fair: bool,
-    /// Whether permits of these terms may go to the next request in memory. They must be renewed, and the semaphore
-    /// must not be fair between clients.
-    pub(super) may_be_handed_off: bool,
 }
 
 impl Terms {
-    pub(super) fn of(permits: u32, policy: LeasePolicy, is_fair: bool) -> Self {
-        Self {
-            permits,
-            lease: policy.lease(),
-            is_fair,
-            may_be_handed_off: matches!(policy, LeasePolicy::Renewed(_)) && !is_fair,
-        }
+    /// Whether permits of these terms may go to the next request in memory. They must be renewed, and the semaphore
+    /// must not be fair between clients.
+    fn may_be_handed_off(&self) -> bool {
+        matches!(self.policy, LeasePolicy::Renewed(_)) && !self.is_fair
     }
 }
 
@@ -55,6 +51,8 @@ pub(super) struct Request {
     pub(super) terms: Terms,
     /// When the call ends. For a call that does not wait, the time of the call itself.
     pub(super) deadline: Tick,
+    /// How long the call goes on without an answer.
+    pub(super) give_up: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +63,9 @@ pub(super) enum Event {
     Granted { ask: u64 },
     /// The server refused an attempt. The first lease of a permit ends in `retry_in`.
     Refused { ask: u64, retry_in: Duration },
-    /// An attempt failed; the error is in hand. `all`: earlier requests would fail with it too.
-    Failed { ask: u64, all: bool },
+    /// An attempt failed; the error is in hand. `silence`: there was no answer for so long. Earlier requests that go on
+    /// for no longer fail with it.
+    Failed { ask: u64, silence: Option<Duration> },
     /// A guard returned permits of these terms; they are in hand.
     Returned(Terms),
     /// A message, a gap in the subscription, or a new one.
@@ -151,6 +150,12 @@ impl Queue {
         unasked.map(|waiting| waiting.request.id)
     }
 
+    /// Whether this request waits without an attempt under way.
+    pub(super) fn is_unasked(&self, request: u64) -> bool {
+        let at = self.position(request);
+        at.is_some_and(|at| !self.waiting[at].is_asked)
+    }
+
     /// When [`Event::Timer`] is due. `Tick::NEVER` if a reply or a message comes next, and `None` if no task need wake
     /// the queue.
     pub(super) fn wake_at(&self) -> Option<Tick> {
@@ -201,7 +206,7 @@ impl Queue {
             }
             Event::Granted { ask } => self.granted(now, ask, out),
             Event::Refused { ask, retry_in } => self.refused(now, ask, retry_in, out),
-            Event::Failed { ask, all } => self.failed(ask, all, out),
+            Event::Failed { ask, silence } => self.failed(ask, silence, out),
             Event::Returned(terms) => self.returned(now, terms, out),
             Event::Woken => self.wake(now),
             Event::Timer => {}
@@ -261,13 +266,15 @@ impl Queue {
         };
     }
 
-    fn failed(&mut self, ask: u64, all: bool, out: &mut Vec<Action>) {
+    fn failed(&mut self, ask: u64, silence: Option<Duration>, out: &mut Vec<Action>) {
         let Some(ask) = self.take_ask(ask) else {
             return;
         };
         self.waiting.retain(|waiting| {
-            let id = waiting.request.id;
-            let fails = id == ask.request || (all && !waiting.is_asked && id <= ask.newest);
+            let Request { id, give_up, .. } = waiting.request;
+            let is_earlier = !waiting.is_asked && id <= ask.newest;
+            let is_over = silence.is_some_and(|silence| give_up <= silence);
+            let fails = id == ask.request || (is_earlier && is_over);
             if fails {
                 out.push(Action::Fail { request: id });
             }
@@ -277,7 +284,7 @@ impl Queue {
 
     fn returned(&mut self, now: Tick, terms: Terms, out: &mut Vec<Action>) {
         let is_next = |waiting: &Waiting| waiting.request.terms == terms;
-        let is_wanted = terms.may_be_handed_off && self.waiting.front().is_some_and(is_next);
+        let is_wanted = terms.may_be_handed_off() && self.waiting.front().is_some_and(is_next);
         if is_wanted && self.handoffs < HANDOFFS_MAX && self.turn_since.until(now) < TURN_MAX {
             self.handoffs += 1;
             self.give(0, out);

@@ -80,9 +80,7 @@ impl Watchdog {
 
     /// Makes `id` due at `at`, if it is still enrolled.
     pub(crate) fn shift(&self, id: u64, at: Tick) {
-        if self.shared.schedule.lock().shift(id, at) {
-            self.shared.sooner.notify();
-        }
+        self.look_again(id, || at);
     }
 
     /// As [`shift`](Self::shift), to a time that is read while no other can shift it.

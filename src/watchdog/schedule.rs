@@ -26,14 +26,8 @@ pub(crate) struct Schedule<T> {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     at: Tick,
-    waits: Option<Waits>,
-}
-
-/// The server that has no room for an entry, and the time since when the entry is due.
-#[derive(Clone, Copy, Debug)]
-struct Waits {
-    server: u64,
-    since: Tick,
+    /// The server that has no room for it, and the time since when it is due.
+    waits: Option<(u64, Tick)>,
 }
 
 /// An entry that was taken because it is due, and since when.
@@ -75,7 +69,7 @@ impl<T> Schedule<T> {
         let DueEntry { id, since, item } = entry;
         self.remove(id);
         self.by_time.insert((at, id), item);
-        let waits = Some(Waits { server, since });
+        let waits = Some((server, since));
         self.places.insert(id, Place { at, waits });
         self.waiting.entry(server).or_default().insert((since, id));
     }
@@ -105,7 +99,7 @@ impl<T> Schedule<T> {
     /// Removes an entry from everything except the order of time.
     fn leave(&mut self, id: u64) -> Option<Place> {
         let place = self.places.remove(&id)?;
-        if let Some(Waits { server, since }) = place.waits
+        if let Some((server, since)) = place.waits
             && let Some(here) = self.waiting.get_mut(&server)
         {
             here.remove(&(since, id));

@@ -200,23 +200,18 @@ async fn ask(
     let requests = || holds.iter().map(|hold| &hold.request);
     let keys: Vec<&str> = requests().map(|request| &*request.key).collect();
     let first = &holds[0].request;
-    let mut call = Call::new(first.script, &first.key, &keys);
-    for request in requests() {
-        call = call.arg(&*request.holder).arg(millis(request.lease));
-    }
+    let call = Call::new(first.script, &first.key, &keys);
+    let call = requests().fold(call, |call, request| {
+        call.arg(&*request.holder).arg(millis(request.lease))
+    });
     let budget = CallBudget::once(reply_wait);
     let answer = scripts.run(Lane::Renewal, &call, budget).await?;
+    let outcome = |held| match held {
+        true => PassOutcome::Renewed { sent: answer.sent },
+        false => PassOutcome::NotHeld,
+    };
     Ok(match reply::renewed(&answer.value, holds.len()) {
-        Ok(held) => held
-            .into_iter()
-            .map(|held| {
-                if held {
-                    PassOutcome::Renewed { sent: answer.sent }
-                } else {
-                    PassOutcome::NotHeld
-                }
-            })
-            .collect(),
+        Ok(held) => held.into_iter().map(outcome).collect(),
         Err(_) => vec![PassOutcome::Unknown; holds.len()],
     })
 }
@@ -282,14 +277,8 @@ struct Outage {
     /// When the first renewal without success was sent, since all holds were renewed.
     since: Tick,
     report_after: Tick,
-    holds: HashMap<u64, FailingHold>,
-}
-
-#[derive(Debug)]
-struct FailingHold {
-    /// When its lease ends.
-    deadline: Tick,
-    hold: Weak<dyn Leased>,
+    /// The holds that fail, each with the end of its lease.
+    holds: HashMap<u64, (Tick, Weak<dyn Leased>)>,
 }
 
 impl Outages {
@@ -303,8 +292,8 @@ impl Outages {
         if outage.holds.is_empty() {
             outage.since = sent;
         }
-        let (deadline, hold) = (hold.deadline(), Arc::downgrade(hold));
-        outage.holds.insert(id, FailingHold { deadline, hold });
+        let failing = (hold.deadline(), Arc::downgrade(hold));
+        outage.holds.insert(id, failing);
     }
 
     /// Records that this hold does not fail any longer: it was renewed, or it is over.
@@ -324,14 +313,10 @@ impl Outages {
         if now < outage.report_after {
             return None;
         }
-        let is_held =
-            |failing: &FailingHold| failing.deadline > now && failing.hold.strong_count() > 0;
-        outage.holds.retain(|_, failing| is_held(failing));
-        let first = outage
-            .holds
-            .values()
-            .min_by_key(|failing| failing.deadline)?;
-        let hold = first.hold.upgrade()?;
+        let is_held = |deadline: Tick, hold: &Weak<_>| deadline > now && hold.strong_count() > 0;
+        outage.holds.retain(|_, (end, hold)| is_held(*end, hold));
+        let (_, first) = outage.holds.values().min_by_key(|(end, _)| *end)?;
+        let hold = first.upgrade()?;
         outage.report_after = now.after(REPORT_EVERY);
         Some((hold, outage.holds.len(), outage.since))
     }

@@ -211,7 +211,8 @@ fn tidy(tokens: &[TokenTree]) -> String {
     for (loose, tight) in closer {
         text = text.replace(loose, tight);
     }
-    text
+    // After the last bound of a `where`.
+    text.trim_end_matches(',').to_owned()
 }
 
 /// Drops impls for, or with, types and traits that are private among `all`: users cannot see them.

@@ -81,7 +81,7 @@ impl Doctor {
                 let advice = "what else there is to check needs a connection";
                 let found = failure.to_string();
                 tell(Check::wrong("connect", Verdict::Fail, found, advice))?;
-                if failure.is_denied() {
+                if failure.is_without_rights() {
                     told_without_rights(context, url, tell).await?;
                 }
                 return Ok(Err(failure));
@@ -114,7 +114,6 @@ async fn told_without_rights(
     let Ok(client) = context.lazy_client_of(url).await else {
         return Ok(());
     };
-    // With a wrong password the server answers nothing.
     for report in Survey::new(&client).servers().await.unwrap_or_default() {
         for check in checks::rights(&report) {
             tell(check.at(&report.address))?;

@@ -30,7 +30,7 @@ pub(crate) struct List {
     #[arg(long)]
     contended: bool,
     /// Only locks that are known to be held for longer. Holds are announced by clients of lockset when they are
-    /// older than one announcement (10 s with the default lease); holds of Redisson are never announced.
+    /// older than one announcement (10 s with the default lease); permits, and holds of Redisson, are never announced.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     held_longer: Option<Duration>,
     /// The part of the server's time that looking may take, in percent.

@@ -277,7 +277,7 @@ fn limits(shortest: Duration, grace: Option<Duration>) -> Result<Limits, Failure
             "a grace of {} needs a lease (and --max-hold) of {} at least: it has to fit between two \
              renewals",
             span::show(grace),
-            span::show(grace * 3)
+            span::show(grace.saturating_mul(3))
         )));
     }
     // A grace of zero asks for SIGKILL alone.

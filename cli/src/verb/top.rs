@@ -25,7 +25,10 @@ use self::sample::{Sampler, WATCHED_MAX, Wanted, check};
 use crate::child::Signals;
 use crate::connect::Context;
 use crate::failure::{Failure, Outcome};
-use crate::status;
+use crate::{span, status};
+
+/// The most of the server's time, in percent, that a view may take for as long as it is open.
+const BUDGET_MAX: f64 = 50.0;
 
 /// Between two frames: a bar drains in small steps.
 const FRAME: Duration = Duration::from_millis(200);
@@ -54,7 +57,7 @@ pub(crate) struct Top {
     #[arg(default_value = "*")]
     glob: String,
     /// The part of the server's time that looking for locks may take, in percent.
-    #[arg(long, default_value_t = 0.5, value_name = "PERCENT")]
+    #[arg(long, default_value_t = 0.5, value_parser = span::percent, value_name = "PERCENT")]
     budget: f64,
 }
 
@@ -88,8 +91,10 @@ struct LockLine<'a> {
 
 impl Top {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
-        if !(0.01..=50.0).contains(&self.budget) {
-            return Err(Failure::usage("give a budget between 0.01 and 50 percent"));
+        if self.budget > BUDGET_MAX {
+            return Err(Failure::usage(format!(
+                "give a budget of {BUDGET_MAX} percent at most"
+            )));
         }
         let client = context.client().await?;
         let survey = Survey::new(&client).matching(&self.glob);

@@ -43,7 +43,8 @@ impl Wait {
         let client = context.client().await?;
         self.name = named(context, &client, &self.name).await;
         let began = Instant::now();
-        let deadline = self.timeout.map(|timeout| began + timeout);
+        // A timeout without an end that the clock can show is none.
+        let deadline = self.timeout.and_then(|timeout| began.checked_add(timeout));
         let mut pause = LOOK_FIRST;
         // The first look and the one at the end are answered, however little time there is.
         let mut may_run_scripts = true;

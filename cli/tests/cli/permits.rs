@@ -1,9 +1,10 @@
 //! `run --permits`: at most so many commands at once.
 
-use lockset_testkit::{Server, unique_name};
+use lockset_testkit::{Server, eventually, unique_name};
 use rustix::process::Signal;
+use serde_json::Value;
 
-use crate::support::{Running, ended, lockset};
+use crate::support::{BOUND, Running, ended, lockset};
 
 #[tokio::test]
 async fn at_most_as_many_commands_run_as_there_are_permits() {
@@ -37,6 +38,28 @@ async fn at_most_as_many_commands_run_as_there_are_permits() {
     assert_eq!((ran.status, &*ran.out), (0, "ran\n"), "{ran:?}");
     second.signal(Signal::TERM);
     second.ended().await;
+}
+
+/// A client that has nothing but a permit.
+#[tokio::test]
+async fn operators_see_which_command_has_a_permit() {
+    let server = Server::start();
+    let start = ["run", "a", "--permits", "2", "--label", "night", "--"];
+    let command = ["sh", "-c", "echo; exec sleep 60"];
+    let arguments = [&start[..], &command].concat();
+    let mut running = Running::start(&mut lockset(&server.url(), &arguments));
+    running.line().await;
+    eventually(BOUND, "the command is shown", async || {
+        let shown = ended(&mut lockset(&server.url(), &["show", "a", "--json"])).await;
+        let shown: Value = serde_json::from_str(&shown.out).unwrap();
+        shown["holders"][0]["label"] == "night"
+    })
+    .await;
+    running.signal(Signal::TERM);
+    running.ended().await;
+    // The last one out takes the announcement with it.
+    let left = server.keys().await;
+    assert_eq!(left, ["a"], "the number of permits");
 }
 
 #[tokio::test]

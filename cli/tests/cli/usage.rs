@@ -76,6 +76,41 @@ async fn no_error_names_a_hidden_verb() {
     assert!(similar.err.contains("'release'"), "{similar:?}");
 }
 
+/// Longer than any clock can show.
+#[tokio::test]
+async fn a_time_without_an_end_is_no_panic() {
+    let server = Server::start();
+    let forever = "15000000000000000000s";
+    for (arguments, status) in [
+        (&["wait", "a", "--timeout", forever][..], 0),
+        (&["run", "a", "--wait", forever, "true"], 0),
+        (&["run", "a", "--max-hold", forever, "true"], 0),
+        (&["run", "a", "--grace", forever, "true"], 64),
+        (&["run", "a", "--lease", forever, "true"], 64),
+        (&["once", "a", "--for", forever, "true"], 64),
+    ] {
+        let ended = ended(&mut lockset(&server.url(), arguments)).await;
+        assert_eq!(ended.status, status, "{arguments:?}: {ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_budget_may_have_its_sign() {
+    for verb in ["list", "tokens", "top"] {
+        for (budget, status) in [("5", 69), ("5%", 69), ("101", 64), ("0", 64), ("five", 64)] {
+            let arguments = [verb, "--budget", budget];
+            let ended = ended(&mut lockset("redis://127.0.0.1:1", &arguments)).await;
+            assert_eq!(ended.status, status, "{arguments:?}: {ended:?}");
+        }
+    }
+    let refused = ended(&mut lockset(
+        "redis://127.0.0.1:1",
+        &["top", "--budget", "51"],
+    ))
+    .await;
+    assert_eq!(refused.status, 64, "{refused:?}");
+}
+
 #[tokio::test]
 async fn a_time_needs_a_unit() {
     for arguments in [

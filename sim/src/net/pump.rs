@@ -26,6 +26,15 @@ enum Told {
     Gap(Events),
 }
 
+impl Told {
+    fn tell(self) {
+        match self {
+            Self::Message(events, channel, message) => events.message(&channel, &message),
+            Self::Gap(events) => events.gap(),
+        }
+    }
+}
+
 async fn run(net: Weak<Net>, changed: Arc<Notify>) {
     loop {
         let Some(alive) = net.upgrade() else { return };
@@ -128,11 +137,9 @@ impl Net {
             };
             let told = state.arrive(event);
             drop(state);
-            for told in told {
-                match told {
-                    Told::Message(events, channel, message) => events.message(&channel, &message),
-                    Told::Gap(events) => events.gap(),
-                }
+            if !told.is_empty() {
+                // A task also handles each reply, so events at the same time keep their order.
+                tokio::spawn(async move { told.into_iter().for_each(Told::tell) });
             }
         }
     }

@@ -119,7 +119,7 @@ impl Net {
             let alive = state.peers.iter().filter(|peer| !peer.is_gone);
             alive.filter_map(|peer| peer.events.clone()).collect()
         };
-        told.iter().for_each(Events::moved);
+        told.iter().for_each(|events| events.moved());
     }
 
     /// Looks at it, or changes it, and has the task see what has changed.

@@ -97,6 +97,34 @@ async fn a_waiter_is_notified_of_a_release() {
     assert!(waits[20] <= 20 * MS, "{waits:?}");
 }
 
+/// Its turn is over, so its process lets others come first. It hears of their release, as one that was refused does.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_backs_off_before_it_asks_listens() {
+    let (servers, clients, redlock) = three().await;
+    servers[0].advance(LEASE * 11 / 10).await;
+    let [a, b, c] = &servers;
+    let other = Redlock::new([a.client().await, b.client().await, c.client().await]).unwrap();
+    let (ours, theirs) = (redlock.lock("a"), other.lock("a"));
+    for server in &servers {
+        server.delay(20 * MS);
+    }
+    let held = ours.lock().await.unwrap();
+    let waiting = tokio::spawn(async move { theirs.lock().await.unwrap() });
+    servers[0].advance(SECOND).await;
+    drop(held);
+    // Each asks right behind the release before it, until the turn of these is over.
+    let turns = tokio::spawn(async move {
+        for _ in 0..100 {
+            drop(ours.lock().await.unwrap());
+        }
+    });
+    let theirs = waiting.await.unwrap();
+    let listening = clients.map(|client| client.stats().subscriptions);
+    assert_eq!(listening, [1, 1, 1]);
+    drop(theirs);
+    turns.abort();
+}
+
 /// A hold that was seen and is over takes no vote of a server that restarts later.
 #[tokio::test(start_paused = true)]
 async fn a_long_hold_that_is_over_keeps_no_server_from_voting() {

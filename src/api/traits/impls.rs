@@ -7,7 +7,7 @@ use std::fmt::{self, Debug};
 use std::future::Future;
 use std::time::Duration;
 
-use super::{Boxed, Completed, Guard, Lock, Wait, WithError, complete, sealed, with_methods};
+use super::{Boxed, Guard, Lock, complete, sealed, with_methods};
 use crate::any_lock::{AnyGuard, AnyLock};
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
@@ -57,26 +57,6 @@ macro_rules! locks {
                     fn try_lock_for(self: &Self, wait: Duration) -> impl Future<Output = Result<Option<$guard>>> + Send;
                     fn busy(self: &Self) -> impl Future<Output = Result<Option<Busy>>> + Send;
                 }
-                async fn with<T, E, F>(
-                    &self,
-                    wait: impl Into<Wait>,
-                    body: F,
-                ) -> Result<T, WithError<E>>
-                where
-                    F: AsyncFnOnce(&$guard) -> Result<T, E>,
-                {
-                    $lock::with(self, wait, body).await
-                }
-                async fn with_completed<T, E, F>(
-                    &self,
-                    wait: impl Into<Wait>,
-                    body: F,
-                ) -> Result<Completed<T>, WithError<E>>
-                where
-                    F: AsyncFnOnce(&$guard) -> Result<T, E>,
-                {
-                    $lock::with_completed(self, wait, body).await
-                }
             }
         )*
     };
@@ -100,9 +80,6 @@ macro_rules! guards {
                 forward! { $guard: fn lost_now(self: &Self) -> Option<Lost>; }
                 fn lost_lock(&self) -> Boxed<'_, Lost> {
                     Box::pin($guard::lost_lock(self))
-                }
-                fn run_boxed<'a>(&'a self, work: Boxed<'a, ()>) -> Boxed<'a, Result<(), Lost>> {
-                    Box::pin(self.run(work))
                 }
                 fn reenter_boxed(&self) -> Boxed<'_, Result<Box<dyn Guard>>> {
                     Box::pin(async { Ok(Box::new(self.reenter().await?) as Box<dyn Guard>) })
@@ -134,12 +111,6 @@ macro_rules! guards {
                 }
                 fn recalled(&self) -> Boxed<'_, ()> {
                     Box::pin($guard::recalled(self))
-                }
-                async fn run<F>(&self, work: F) -> Result<F::Output, Lost>
-                where
-                    F: Future<Output: Send> + Send,
-                {
-                    $guard::run(self, work).await
                 }
             }
 
@@ -183,18 +154,21 @@ fn show(shown: &mut fmt::DebugStruct<'_, '_>, guard: &dyn Guard, lost: Option<Lo
     };
 }
 
+macro_rules! of_boxed {
+    ($(fn $name:ident() -> $result:ty;)*) => {
+        $(
+            fn $name(&self) -> $result {
+                (**self).$name()
+            }
+        )*
+    };
+}
+
 impl sealed::Guard for Box<dyn Guard> {
-    fn lost_now(&self) -> Option<Lost> {
-        (**self).lost_now()
-    }
-    fn lost_lock(&self) -> Boxed<'_, Lost> {
-        (**self).lost_lock()
-    }
-    fn run_boxed<'a>(&'a self, work: Boxed<'a, ()>) -> Boxed<'a, Result<(), Lost>> {
-        (**self).run_boxed(work)
-    }
-    fn reenter_boxed(&self) -> Boxed<'_, Result<Box<dyn Guard>>> {
-        (**self).reenter_boxed()
+    of_boxed! {
+        fn lost_now() -> Option<Lost>;
+        fn lost_lock() -> Boxed<'_, Lost>;
+        fn reenter_boxed() -> Boxed<'_, Result<Box<dyn Guard>>>;
     }
     fn release_boxed(self: Box<Self>) -> Boxed<'static, Result<()>> {
         (*self).release_boxed()
@@ -205,44 +179,17 @@ impl sealed::Guard for Box<dyn Guard> {
 }
 
 impl Guard for Box<dyn Guard> {
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-    fn owner(&self) -> &Owner {
-        (**self).owner()
-    }
-    fn holder_id(&self) -> &str {
-        (**self).holder_id()
-    }
-    fn hold_count(&self) -> u32 {
-        (**self).hold_count()
-    }
-    fn fencing_token(&self) -> Option<FencingToken> {
-        (**self).fencing_token()
-    }
-    fn remaining(&self) -> Duration {
-        (**self).remaining()
-    }
-    fn is_lost(&self) -> bool {
-        (**self).is_lost()
-    }
-    fn lost(&self) -> Boxed<'_, LostReason> {
-        (**self).lost()
-    }
-    fn recalled(&self) -> Boxed<'_, ()> {
-        (**self).recalled()
-    }
-    fn loss(&self) -> Loss {
-        (**self).loss()
-    }
-    async fn run<F>(&self, work: F) -> Result<F::Output, Lost>
-    where
-        F: Future<Output: Send> + Send,
-    {
-        let mut done = None;
-        let work = Box::pin(async { done = Some(work.await) });
-        sealed::Guard::run_boxed(&**self, work).await?;
-        Ok(done.expect("work that was driven to its end has a result"))
+    of_boxed! {
+        fn name() -> &str;
+        fn owner() -> &Owner;
+        fn holder_id() -> &str;
+        fn hold_count() -> u32;
+        fn fencing_token() -> Option<FencingToken>;
+        fn remaining() -> Duration;
+        fn is_lost() -> bool;
+        fn lost() -> Boxed<'_, LostReason>;
+        fn recalled() -> Boxed<'_, ()>;
+        fn loss() -> Loss;
     }
     async fn reenter(&self) -> Result<Self> {
         sealed::Guard::reenter_boxed(&**self).await

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use crc16::{State, XMODEM};
 use redis::{RedisError, Value};
 
-use crate::conn::address::Address;
-use crate::conn::value::text;
+use crate::conn::address::{Address, AddressMap};
+use crate::conn::value::{field, text};
 
 /// The number of slots in every cluster.
 const SLOTS: u16 = 16384;
@@ -145,8 +145,15 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Parses the replies to `CLUSTER SLOTS` and, unless the node refused it, `CLUSTER INFO`.
-    pub(super) fn of(slots: &Value, info: Option<&Value>, asked: &Address) -> Option<Self> {
+    /// Parses the replies to `CLUSTER SLOTS` and, unless the node refused it, `CLUSTER INFO`. `map` translates the
+    /// addresses in them.
+    pub(super) fn of(
+        slots: &Value,
+        info: Option<&Value>,
+        asked: &Address,
+        map: &AddressMap,
+    ) -> Option<Self> {
+        let node = |value| Some(map.resolve(node(value, asked)?));
         let mut view = Self {
             is_ok: true,
             ..Self::default()
@@ -158,47 +165,28 @@ impl View {
             return None;
         }
         for range in ranges {
-            let Value::Array(range) = range else {
-                return None;
-            };
-            let [first, last, primary, replicas @ ..] = range.as_slice() else {
+            let [first, last, primary, replicas @ ..] = range.as_sequence()? else {
                 return None;
             };
             let named = [primary].into_iter().chain(replicas);
-            let named = named.filter_map(|named| Some((id(named)?, node(named, asked)?)));
+            let named = named.filter_map(|named| Some((id(named)?, node(named)?)));
             view.ids.extend(named);
-            let primary = node(primary, asked)?;
+            let primary = node(primary)?;
             view.ranges.push((slot(first)?, slot(last)?, primary));
-            let replicas = replicas.iter().filter_map(|replica| node(replica, asked));
+            let replicas = replicas.iter().filter_map(node);
             view.replicas.extend(replicas);
         }
         // Nodes may list equal maps in different orders.
         view.ranges.sort_unstable();
         view.replicas.sort_unstable();
         view.replicas.dedup();
-        if let Some(info) = info.and_then(text) {
-            let field = |name: &str| {
-                let mut lines = info.lines();
-                lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            };
-            view.is_ok = field("cluster_state").is_none_or(|state| state.trim() == "ok");
-            let epoch = field("cluster_current_epoch").and_then(|epoch| epoch.trim().parse().ok());
-            view.epoch = epoch.unwrap_or(0);
+        if let Some(info) = info {
+            view.is_ok = field(info, "cluster_state").is_none_or(|state| state == "ok");
+            let epoch = field(info, "cluster_current_epoch");
+            view.epoch = epoch.and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
         }
         view.is_ok &= !view.ranges.is_empty();
         Some(view)
-    }
-
-    /// Replaces announced addresses by the ones to use.
-    pub(super) fn with_addresses(mut self, resolve: impl Fn(Address) -> Address) -> Self {
-        let ranges = self.ranges.into_iter();
-        self.ranges = ranges.map(|(a, b, node)| (a, b, resolve(node))).collect();
-        self.replicas = self.replicas.into_iter().map(&resolve).collect();
-        self.replicas.sort_unstable();
-        for address in self.ids.values_mut() {
-            *address = resolve(address.clone());
-        }
-        self
     }
 
     /// The ids of the nodes at this address: several where one proxy stands for several nodes.
@@ -228,22 +216,13 @@ fn slot(value: &Value) -> Option<u16> {
 
 /// The id of a node, if it is given.
 fn id(node: &Value) -> Option<String> {
-    let Value::Array(fields) = node else {
-        return None;
-    };
-    let id = fields.get(2).and_then(text)?;
+    let id = node.as_sequence()?.get(2).and_then(text)?;
     (!id.is_empty()).then(|| id.to_owned())
 }
 
 /// Parses `[host, port, id, more]`.
 fn node(value: &Value, asked: &Address) -> Option<Address> {
-    let Value::Array(fields) = value else {
-        return None;
-    };
-    let [host, port, rest @ ..] = fields.as_slice() else {
-        return None;
-    };
-    let Value::Int(port) = port else {
+    let [host, Value::Int(port), rest @ ..] = value.as_sequence()? else {
         return None;
     };
     let more = rest.get(1);
@@ -262,19 +241,9 @@ fn node(value: &Value, asked: &Address) -> Option<Address> {
 
 /// The IP address among the additional fields, which are a map or a flat list.
 fn ip(more: &Value) -> Option<&str> {
-    let is_ip = |key: &Value| text(key) == Some("ip");
-    let ip = match more {
-        Value::Array(flat) => {
-            let mut pairs = flat.chunks_exact(2);
-            pairs.find(|pair| is_ip(&pair[0])).map(|pair| &pair[1])
-        }
-        Value::Map(pairs) => {
-            let pair = pairs.iter().find(|(key, _)| is_ip(key));
-            pair.map(|(_, ip)| ip)
-        }
-        _ => None,
-    };
-    ip.and_then(text).filter(|ip| !ip.is_empty())
+    let mut fields = more.as_map_iter()?;
+    let (_, ip) = fields.find(|(key, _)| text(key) == Some("ip"))?;
+    text(ip).filter(|ip| !ip.is_empty())
 }
 
 /// A node that replied, and its view.
@@ -326,19 +295,20 @@ fn of_seeds_that_agree(mut told: Vec<Told>, seeds: &[Address]) -> Vec<Told> {
 
 /// The error reply of a node when another one serves the slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Redirect {
-    /// This node now serves the slot.
-    Moved { slot: u16, to: Address },
-    /// The slot is migrating: the other node has to be asked, for this command only.
-    Ask { slot: u16, to: Address },
+pub(super) struct Redirect {
+    /// Whether the slot is migrating: the other node has to be asked, for this command only. Otherwise it now serves
+    /// the slot.
+    pub(super) asks: bool,
+    pub(super) slot: u16,
+    pub(super) to: Address,
 }
 
 impl Redirect {
     /// Parses a redirection from the node `asked`. A redirection without a host means the same host.
     pub(super) fn of(error: &RedisError, asked: &Address) -> Option<Self> {
-        let is_moved = match error.code()? {
-            "MOVED" => true,
-            "ASK" => false,
+        let asks = match error.code()? {
+            "MOVED" => false,
+            "ASK" => true,
             _ => return None,
         };
         let mut words = error.detail()?.split_ascii_whitespace();
@@ -353,11 +323,7 @@ impl Redirect {
             host: host.into(),
             port: port.parse().ok()?,
         };
-        Some(if is_moved {
-            Self::Moved { slot, to }
-        } else {
-            Self::Ask { slot, to }
-        })
+        Some(Self { asks, slot, to })
     }
 }
 

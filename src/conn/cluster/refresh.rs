@@ -34,7 +34,7 @@ use super::route::Router;
 use crate::conn::address::Address;
 use crate::conn::error_reply::is_temporary;
 use crate::conn::link::{Link, Purpose};
-use crate::conn::setup::{Setup, tcp_settings};
+use crate::conn::setup::Setup;
 use crate::conn::single::Nodes;
 use crate::conn::transport::{Channels, Fault, Lane};
 use crate::engine::clock::Tick;
@@ -214,38 +214,36 @@ pub(super) async fn discover(
 async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<View, Fault>) {
     let link = temporary_link(nodes, address);
     let limit = limit(nodes);
-    let mut info = redis::cmd("CLUSTER");
-    info.arg("INFO");
+    let info = redis::cmd("CLUSTER").arg("INFO").to_owned();
     let (slots, info) = join(slots(&link, limit), link.send(&info, limit)).await;
     let view = slots.and_then(|slots| {
-        let view = View::of(&slots, info.ok().as_ref(), address)
-            .ok_or("its reply to CLUSTER SLOTS is not a map of slots")
+        let map = &nodes.setup().address_map;
+        let view = match View::of(&slots, info.ok().as_ref(), address, map) {
+            None => Err("its reply to CLUSTER SLOTS is not a map of slots"),
             // The node may have been removed from its cluster.
-            .and_then(|view| {
-                if view.ranges.is_empty() {
-                    return Err("it knows no node that serves a slot: is the cluster created?");
-                }
-                Ok(view)
-            });
-        let view = view.map(|view| view.with_addresses(|announced| nodes.resolve(announced)));
+            Some(view) if view.ranges.is_empty() => {
+                Err("it knows no node that serves a slot: is the cluster created?")
+            }
+            Some(view) => Ok(view),
+        };
         view.map_err(|why| Fault::Unsent(format!("{address}: {why}").into()))
     });
     (address, view)
 }
 
 /// Asks one node only for its map.
-async fn slots(link: &Link, limit: Duration) -> Result<Value, Fault> {
-    let mut ask = redis::cmd("CLUSTER");
-    ask.arg("SLOTS");
-    link.send(&ask, limit).await
+async fn slots(link: &Arc<Link>, limit: Duration) -> Result<Value, Fault> {
+    link.send(redis::cmd("CLUSTER").arg("SLOTS"), limit).await
 }
 
 /// Decides as Redisson does: channels are sharded if the first node that is asked supports it.
 pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channels, Fault> {
-    let mut ask = redis::cmd("PUBSUB");
-    ask.arg("SHARDNUMSUB");
     let link = temporary_link(nodes, address);
-    match link.send(&ask, limit(nodes)).await {
+    let (ask, limit) = (
+        redis::cmd("PUBSUB").arg("SHARDNUMSUB").to_owned(),
+        limit(nodes),
+    );
+    match link.send(&ask, limit).await {
         Ok(_) => Ok(Channels::Sharded),
         Err(Fault::Answered(no)) if !is_temporary(&no) => Ok(Channels::Plain),
         // The answer is unknown, and messages on the wrong kind of channel would reach no subscriber.
@@ -259,23 +257,15 @@ fn limit(nodes: &Nodes) -> Duration {
 }
 
 /// A link for one question.
-fn temporary_link(nodes: &Nodes, address: &Address) -> Link {
-    let setup = nodes.setup();
-    let label = format!("lockset-map-{}", setup.client_id);
+fn temporary_link(nodes: &Nodes, address: &Address) -> Arc<Link> {
     let setup = Setup {
         // The end of this connection says nothing about the server.
         disconnected: Arc::default(),
-        ..setup.clone()
+        ..nodes.setup().clone()
     };
-    let info = nodes.info(address).set_tcp_settings(tcp_settings());
-    Link::new(
-        info,
-        label,
-        &setup,
-        nodes.at(address).reachability(),
-        &Arc::default(),
-        Purpose::Calls,
-    )
+    let (info, server) = (nodes.info(address), nodes.at(address));
+    let process = Arc::default();
+    Link::new(info, Purpose::Map, &setup, server.reachability(), &process)
 }
 
 /// The longest pause between two polls: doubled from [`PAUSE_FIRST`], plus up to a half.
@@ -324,9 +314,13 @@ impl MapPoller {
             return false;
         };
         match slots(node.server.link(Lane::Command), REPLY_TIMEOUT).await {
-            Ok(reply) => View::of(&reply, None, &node.address)
-                .map(|view| view.with_addresses(|announced| router.nodes.resolve(announced)))
-                .is_some_and(|view| self.is_new(node.address, view.ranges, &last.ranges)),
+            Ok(reply) => View::of(
+                &reply,
+                None,
+                &node.address,
+                &router.nodes.setup().address_map,
+            )
+            .is_some_and(|view| self.is_new(node.address, view.ranges, &last.ranges)),
             Err(Fault::Answered(_)) => false,
             Err(_) => true,
         }

@@ -16,11 +16,11 @@ use parking_lot::{Mutex, RwLock};
 use redis::{Cmd, RedisError, Value};
 
 use super::map::{Redirect, SlotMap, is_half_done, slot_of};
-use crate::conn::address::Address;
+use crate::conn::address::{Address, listed};
 use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
 use crate::conn::single::{Nodes, SingleServer};
-use crate::conn::transport::{Channels, Commands, Fault, Lane, Reason, Replies};
+use crate::conn::transport::{Channels, Commands, Fault, Lane, Reason, Replies, words};
 use crate::engine::hint::{Hint, Mark};
 
 /// The redirections that one command follows. Nodes that still contradict each other need more time.
@@ -68,14 +68,11 @@ impl PartialEq for Node {
 impl Router {
     /// A router without a map.
     pub(super) fn new(nodes: Nodes, seeds: Vec<Address>, channels: Channels) -> Self {
-        let mut names: Vec<String> = seeds.iter().map(Address::to_string).collect();
-        names.sort_unstable();
-        names.dedup();
         Self {
             refresh_wanted: Arc::clone(&nodes.setup().disconnected),
+            address: listed(&seeds),
             nodes,
             seeds,
-            address: names.join(","),
             channels,
             map: RwLock::new(SlotMap::empty()),
             served: Mutex::default(),
@@ -105,7 +102,7 @@ impl Router {
         })
     }
 
-    pub(super) fn link<'a>(&self, node: &'a Node, lane: Lane, subscribes: bool) -> &'a Link {
+    pub(super) fn link<'a>(&self, node: &'a Node, lane: Lane, subscribes: bool) -> &'a Arc<Link> {
         match (lane, self.channels) {
             (Lane::Push, Channels::Sharded) if !subscribes => node.server.behind_push(),
             _ => node.server.link(lane),
@@ -115,15 +112,9 @@ impl Router {
     /// Parses a redirection, with the address at which the node can be reached.
     fn redirect(&self, error: &RedisError, asked: &Address) -> Option<Redirect> {
         let redirect = Redirect::of(error, asked)?;
-        Some(match redirect {
-            Redirect::Moved { slot, to } => {
-                let to = self.nodes.resolve(to);
-                Redirect::Moved { slot, to }
-            }
-            Redirect::Ask { slot, to } => {
-                let to = self.nodes.resolve(to);
-                Redirect::Ask { slot, to }
-            }
+        Some(Redirect {
+            to: self.nodes.setup().address_map.resolve(redirect.to),
+            ..redirect
         })
     }
 
@@ -190,11 +181,11 @@ impl Router {
             };
             let replies = replies.inspect_err(|_| self.refresh_wanted.notify())?;
             match self.redirect_in(&replies, &node.address) {
-                Some(Redirect::Moved { slot: of, to }) if of == slot => {
-                    node = self.learn(slot, &to);
+                Some(moved) if !moved.asks && moved.slot == slot => {
+                    node = self.learn(&moved);
                 }
-                Some(Redirect::Ask { slot: of, to }) if of == slot || is_one => {
-                    (node, is_asking) = (self.node(&to), true);
+                Some(ask) if ask.asks && (ask.slot == slot || is_one) => {
+                    (node, is_asking) = (self.node(&ask.to), true);
                 }
                 // The reply belongs to another command: see `PushState`.
                 Some(_) if is_one => {
@@ -202,8 +193,8 @@ impl Router {
                     return Err(Fault::Unknown("the answer to another command".into()));
                 }
                 redirect => {
-                    if let Some(Redirect::Moved { slot, to }) = redirect {
-                        self.learn(slot, &to);
+                    if let Some(moved) = redirect.filter(|redirect| !redirect.asks) {
+                        self.learn(&moved);
                     } else if replies.errors().any(|error| is_temporary(&error)) {
                         self.refresh_wanted.notify();
                     }
@@ -215,9 +206,9 @@ impl Router {
     }
 
     /// Notes that a node serves a slot, and wants the rest of the map.
-    fn learn(&self, slot: u16, to: &Address) -> Node {
-        let node = self.node(to);
-        self.map.write().learn(slot, &node);
+    fn learn(&self, moved: &Redirect) -> Node {
+        let node = self.node(&moved.to);
+        self.map.write().learn(moved.slot, &node);
         self.refresh_wanted.notify();
         node
     }
@@ -232,7 +223,11 @@ impl Router {
 }
 
 /// Sends each command behind an `ASKING`.
-async fn asking(link: &Link, commands: Commands<'_>, limit: Duration) -> Result<Replies, Fault> {
+async fn asking(
+    link: &Arc<Link>,
+    commands: Commands<'_>,
+    limit: Duration,
+) -> Result<Replies, Fault> {
     let asking = redis::cmd("ASKING");
     let commands = commands.as_slice().iter();
     let pairs: Vec<&Cmd> = commands.flat_map(|command| [&asking, command]).collect();
@@ -263,13 +258,8 @@ fn too_many_redirections(slot: u16, last: &Node) -> Fault {
 }
 
 fn is_about_a_subscription(commands: &[&Cmd]) -> bool {
-    match commands
-        .first()
-        .and_then(|command| command.args_iter().next())
-    {
-        Some(redis::Arg::Simple(verb)) => verb.ends_with(b"SUBSCRIBE"),
-        _ => false,
-    }
+    let verb = commands.first().and_then(|command| words(command).next());
+    verb.is_some_and(|verb| verb.ends_with(b"SUBSCRIBE"))
 }
 
 /// Keeps attempts behind the subscriptions that they rely on, where the two take different connections.

@@ -11,100 +11,67 @@
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Debug;
-use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use futures_util::future::{join, select_ok};
+use futures_util::future::select_ok;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::SockRef;
-use redis::{Arg, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::server::Generation;
-use super::wire::{Carrier, Ended, SharedTick, Wire, WireParams, timed_out};
+use super::wire::{Carrier, Exchanged, SharedTick, Wire, WireParams, timed_out};
 use crate::conn::push::PushState;
-use crate::conn::setup::{FindScript, Network};
-use crate::conn::tls::Security;
-use crate::conn::transport::{Fault, Recipient, Replies};
-use crate::engine::clock::{Clock, Tick};
-use crate::engine::hint::Hint;
-
-/// The replies to a request. `None`: some reply is missing after its limit.
-pub(super) type Exchanged = Option<Result<Replies, RedisError>>;
+#[cfg(feature = "testing")]
+use crate::conn::setup::Network;
+use crate::conn::setup::{FindScript, Setup};
+use crate::conn::transport::{Recipient, words};
+use crate::engine::clock::Tick;
 
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: Socket,
-    made: Tick,
+    pub(super) made: Tick,
     /// Of the process behind it.
-    generation: Generation,
+    pub(super) generation: Generation,
     last_reply: SharedTick,
     /// The send time of the first abandoned call since the last reply.
     given_up: SharedTick,
-    scripts: LoadedScripts,
+    find_script: FindScript,
+    /// The loaded scripts, one bit for each.
+    loaded: AtomicU64,
     pub(super) push: Arc<PushState>,
-    /// Set once the link uses it.
-    user: OnceLock<Weak<dyn ConnectionUser>>,
-}
-
-/// The link that uses a connection.
-pub(super) trait ConnectionUser: Debug + Send + Sync {
-    /// Says what the end of a submitted request means.
-    fn outcome(
-        &self,
-        connection: &Arc<Connection>,
-        commands: usize,
-        is_awaited: bool,
-        exchanged: Exchanged,
-    ) -> Result<Replies, Fault>;
 }
 
 impl Connection {
     /// A connection made just now.
     pub(super) fn new(
         socket: Socket,
-        push: Arc<PushState>,
-        clock: Clock,
-        last_reply: SharedTick,
+        wire: WireParams,
         generation: Generation,
-        scripts: FindScript,
+        find_script: FindScript,
     ) -> Self {
         // A reply read at this instant must count as later.
-        let made = clock.now().before(Duration::from_nanos(1));
-        last_reply.set(made);
+        let made = wire.clock.now().before(Duration::from_nanos(1));
+        wire.last_reply.set(made);
         Self {
             socket,
             made,
             generation,
-            last_reply,
+            last_reply: wire.last_reply,
             given_up: SharedTick::default(),
-            scripts: LoadedScripts::new(scripts),
-            push,
-            user: OnceLock::new(),
+            find_script,
+            loaded: AtomicU64::new(0),
+            push: wire.push,
         }
-    }
-
-    /// Notes the link that uses it from now on.
-    pub(super) fn used_by(&self, user: Weak<dyn ConnectionUser>) {
-        // A connection is installed once.
-        let _ = self.user.set(user);
     }
 
     pub(super) fn last_reply_at(&self) -> Tick {
         self.last_reply.get()
-    }
-
-    pub(super) fn generation(&self) -> Generation {
-        self.generation
-    }
-
-    pub(super) fn made_at(&self) -> Tick {
-        self.made
     }
 
     /// Whether the server has replied to a call. Replies to the handshake do not count.
@@ -131,151 +98,44 @@ impl Connection {
     }
 
     /// Sends these in one request, behind the scripts that they need.
-    pub(super) async fn exchange(&self, commands: &[&Cmd], limit: Duration) -> Exchanged {
-        let wire = &self.socket.wire;
-        let loads = self.scripts.missing(commands);
-        let sent = wire.send(commands.iter().copied(), limit);
-        match loads {
-            None => sent.await,
-            // Boxed because it is rare and large.
-            Some(loads) => Box::pin(self.behind(loads, limit, sent)).await,
-        }
-    }
-
-    /// Sends these in one request behind the scripts that they need, and tells its end to `to`. If it needs a timer, if a
-    /// caller waits for it and it needs a script, or if the connection has ended, it sends nothing and returns false.
-    pub(super) fn submit(
-        self: &Arc<Self>,
+    pub(super) fn exchange(
+        &self,
         commands: &[&Cmd],
         limit: Duration,
+    ) -> impl Future<Output = Exchanged> + use<> {
+        let loads = self.missing_scripts(commands);
+        let sent = self.socket.wire.send(&loads.commands, commands, limit);
+        self.are_sent(&loads);
+        sent
+    }
+
+    /// Sends these in one request behind the scripts that they need, and tells its end to `to`. If it needs a timer,
+    /// or if the connection has ended, it sends nothing and returns false.
+    pub(super) fn submit(
+        &self,
+        commands: &[&Cmd],
+        limit: Duration,
+        over: Arc<dyn Carrier>,
         to: Arc<dyn Recipient>,
     ) -> bool {
         let wire = &self.socket.wire;
         if !wire.times(limit) {
             return false;
         }
-        let over = Arc::clone(self) as _;
-        let Some(loads) = self.scripts.missing(commands) else {
-            return wire.submit(commands.iter().copied(), over, to);
-        };
-        if to.is_awaited() {
-            // Where these replies are nonsense, `exchange` has the connection replaced.
-            return false;
-        }
-        let all: Vec<&Cmd> = loads
-            .commands
-            .iter()
-            .chain(commands.iter().copied())
-            .collect();
-        let loaded = loads.commands.len();
-        let is_sent = wire.submit(all.into_iter(), over, Arc::new(BehindLoads { loaded, to }));
+        let loads = self.missing_scripts(commands);
+        let is_sent = wire.submit(&loads.commands, commands, over, to);
         if is_sent {
-            self.scripts.are_sent(&loads);
+            self.are_sent(&loads);
         }
         is_sent
     }
 
-    /// Loads scripts, and sends a request behind them in the same write.
-    async fn behind(
-        &self,
-        loads: Loads,
-        limit: Duration,
-        sent: impl Future<Output = Exchanged>,
-    ) -> Exchanged {
-        let wire = &self.socket.wire;
-        let loading = async {
-            let replies = wire.send(loads.commands.iter(), limit).await?;
-            Some(replies.map(|replies| replies.values().iter().all(is_of_load)))
-        };
-        let sent = async {
-            self.scripts.are_sent(&loads);
-            sent.await
-        };
-        // Polled in this order.
-        match join(loading, sent).await {
-            (Some(Ok(false)), Some(_)) => {
-                Some(Err((ErrorKind::UnexpectedReturnType, NO_LOAD).into()))
-            }
-            (_, replies) => replies,
-        }
-    }
-}
-
-/// The recipient of commands behind this number of scripts that the same request loads.
-#[derive(Debug)]
-struct BehindLoads {
-    loaded: usize,
-    to: Arc<dyn Recipient>,
-}
-
-impl Recipient for BehindLoads {
-    fn received(self: Arc<Self>, outcome: Result<Replies, Fault>) {
-        let outcome = outcome.and_then(|replies| {
-            let replies = replies.values();
-            let (loads, replies) = replies.split_at(self.loaded.min(replies.len()));
-            if !loads.iter().all(is_of_load) {
-                return Err(Fault::Unknown(NO_LOAD.into()));
-            }
-            Ok(replies.iter().cloned().collect())
-        });
-        Arc::clone(&self.to).received(outcome);
-    }
-}
-
-const NO_LOAD: &str = "a reply to SCRIPT LOAD that is no text";
-
-/// Whether a server replies to `SCRIPT LOAD` like this. One that refuses it refuses the call, too, which is then
-/// repeated with the text of its script.
-fn is_of_load(reply: &Value) -> bool {
-    let is_text = matches!(reply, Value::BulkString(_) | Value::SimpleString(_));
-    is_text || matches!(reply, Value::ServerError(_))
-}
-
-impl Carrier for Connection {
-    fn outcome(
-        self: Arc<Self>,
-        commands: usize,
-        is_awaited: bool,
-        ended: Ended<Replies>,
-    ) -> Result<Replies, Fault> {
-        match self.user.get().and_then(Weak::upgrade) {
-            Some(user) => user.outcome(&self, commands, is_awaited, ended.outcome()),
-            None => Err(Fault::Unknown("the client has ended".into())),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct LoadedScripts {
-    find: FindScript,
-    /// One bit for each script.
-    loaded: AtomicU64,
-}
-
-/// The commands that load the scripts of one request.
-struct Loads {
-    commands: Vec<Cmd>,
-    scripts: u64,
-}
-
-impl LoadedScripts {
-    fn new(find: FindScript) -> Self {
-        Self {
-            find,
-            loaded: AtomicU64::new(0),
-        }
-    }
-
-    /// What has to be sent before `commands`; `None` if they run only loaded scripts, or none.
-    fn missing(&self, commands: &[&Cmd]) -> Option<Loads> {
+    /// The scripts to load before `commands`.
+    fn missing_scripts(&self, commands: &[&Cmd]) -> Loads {
         let loaded = self.loaded.load(Ordering::Acquire);
-        let mut loads = None;
+        let mut loads = Loads::default();
         for (script, text) in commands.iter().filter_map(|command| self.script(command)) {
             let script = 1 << script;
-            let loads = loads.get_or_insert_with(|| Loads {
-                commands: Vec::new(),
-                scripts: 0,
-            });
             if (loaded | loads.scripts) & script == 0 {
                 let mut load = redis::cmd("SCRIPT");
                 load.arg("LOAD").arg(text);
@@ -283,44 +143,30 @@ impl LoadedScripts {
                 loads.scripts |= script;
             }
         }
-        loads.filter(|loads| loads.scripts != 0)
+        loads
     }
 
     /// These have been handed over to the connection.
     fn are_sent(&self, loads: &Loads) {
-        self.loaded.fetch_or(loads.scripts, Ordering::AcqRel);
+        if loads.scripts != 0 {
+            self.loaded.fetch_or(loads.scripts, Ordering::AcqRel);
+        }
     }
 
     fn script(&self, command: &Cmd) -> Option<(u8, &'static str)> {
-        let mut args = command.args_iter();
-        match (args.next()?, args.next()?) {
-            (Arg::Simple(b"EVALSHA"), Arg::Simple(sha)) => (self.find)(sha),
+        let mut words = words(command);
+        match (words.next()?, words.next()?) {
+            (b"EVALSHA", sha) => (self.find_script)(sha),
             _ => None,
         }
     }
 }
 
-/// The settings of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DialParams<'a> {
-    pub(crate) info: &'a ConnectionInfo,
-    pub(crate) security: &'a Security,
-    /// The time for each step of connecting.
-    pub(crate) limit: Duration,
-    pub(crate) wire: &'a WireParams,
-    /// Given when the connection ends by itself.
-    pub(crate) disconnected: &'a Arc<Hint>,
-    pub(crate) network: &'a Network,
-}
-
-impl DialParams<'_> {
-    async fn connected<S>(
-        &self,
-        stream: impl Future<Output = Result<S, RedisError>>,
-    ) -> Result<S, RedisError> {
-        let connected = self.wire.clock.within(self.limit, stream).await;
-        connected.unwrap_or_else(|| Err(timed_out("connection", self.limit)))
-    }
+/// The commands that load the scripts of one request.
+#[derive(Default)]
+struct Loads {
+    commands: Vec<Cmd>,
+    scripts: u64,
 }
 
 /// A connection with the task behind it, which ends on drop.
@@ -331,35 +177,45 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Makes a connection, on which nothing was sent yet.
-    pub(crate) async fn connect(terms: DialParams<'_>) -> Result<Self, RedisError> {
-        let settings = terms.info.tcp_settings();
+    /// Makes a connection within `limit`, on which nothing was sent yet.
+    pub(crate) async fn connect(
+        info: &ConnectionInfo,
+        setup: &Setup,
+        limit: Duration,
+        wire: WireParams,
+    ) -> Result<Self, RedisError> {
+        let connected = Self::connect_to(info, setup, wire);
+        let connected = setup.clock.within(limit, connected).await;
+        connected.unwrap_or_else(|| Err(timed_out("connection", limit)))
+    }
+
+    async fn connect_to(
+        info: &ConnectionInfo,
+        setup: &Setup,
+        wire: WireParams,
+    ) -> Result<Self, RedisError> {
+        let settings = info.tcp_settings();
         #[cfg(feature = "testing")]
         if let (Network::Simulated(there), ConnectionAddr::Tcp(host, port)) =
-            (terms.network, terms.info.addr())
+            (&setup.network, info.addr())
         {
-            let stream = async { Ok(there.connect(host, *port).await?) };
-            let stream = terms.connected(stream).await?;
-            return Ok(Self::over(stream, terms));
+            let stream = there.connect(host, *port).await?;
+            return Ok(Self::over(stream, setup, wire));
         }
-        match terms.info.addr() {
+        match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
-                let stream = connect_tcp(host, *port, settings);
-                let stream = terms.connected(stream).await?;
-                Ok(Self::over(stream, terms))
+                let stream = connect_tcp(host, *port, settings).await?;
+                Ok(Self::over(stream, setup, wire))
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await?;
-                Ok(Self::over(stream, terms))
+                Ok(Self::over(stream, setup, wire))
             }
             ConnectionAddr::TcpTls { host, port, .. } => {
-                let secured = async {
-                    let stream = connect_tcp(host, *port, settings).await?;
-                    terms.security.secure(host, stream).await
-                };
-                let stream = terms.connected(secured).await?;
-                Ok(Self::over(stream, terms))
+                let stream = connect_tcp(host, *port, settings).await?;
+                let stream = setup.security.secure(host, stream).await?;
+                Ok(Self::over(stream, setup, wire))
             }
             other => {
                 let what = "no such kind of connection";
@@ -368,13 +224,13 @@ impl Socket {
         }
     }
 
-    fn over<S>(stream: S, terms: DialParams<'_>) -> Self
+    fn over<S>(stream: S, setup: &Setup, wire: WireParams) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (wire, driver) = Wire::new(stream, terms.wire.clone());
-        let disconnected = Arc::clone(terms.disconnected);
-        let driver = terms.network.spawn(async move {
+        let (wire, driver) = Wire::new(stream, wire);
+        let disconnected = Arc::clone(&setup.disconnected);
+        let driver = setup.network.spawn(async move {
             driver.await;
             disconnected.notify();
         });

@@ -5,51 +5,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
-use tokio::runtime::Handle;
 
-use super::connection::{Connection, DialParams, Socket};
+use super::connection::{Connection, Socket};
 use super::handshake::Handshake;
 use super::server::{Generation, Reachability, SharedProcess};
-use super::wire::{FirstBytes, Meaning, SharedTick, WireParams};
+use super::wire::{FirstBytes, Meaning, WireParams};
 use crate::conn::address::Address;
 use crate::conn::error_reply::{CHECK_TLS, USE_TLS, may_pass, tls_advice, without_arguments};
-use crate::conn::push::PushState;
-use crate::conn::setup::{FindScript, Network, Setup};
-use crate::conn::tls::Security;
-use crate::conn::transport::{EventHandler, Fault, Reason};
-use crate::engine::clock::Clock;
-use crate::engine::hint::Hint;
+use crate::conn::setup::{Setup, tcp_settings, with_pushes};
+use crate::conn::transport::{Fault, Lane, Reason};
 
 #[derive(Debug)]
 pub(super) struct Connector {
     info: ConnectionInfo,
+    purpose: Purpose,
+    pub(super) setup: Setup,
     /// The address of the server, for messages.
     pub(super) endpoint: Arc<str>,
-    pub(super) clock: Clock,
-    pub(super) network: Network,
-    /// The longest time for one step of connecting.
-    step_timeout: Duration,
-    /// Shared by all links to the server.
-    reachability: Arc<Reachability>,
-    events: Arc<dyn EventHandler>,
-    /// Whether the events receive messages, as on a push connection.
-    takes_messages: bool,
-    security: Security,
-    scripts: FindScript,
-    /// Given when a connection has ended by itself.
-    disconnected: Arc<Hint>,
-    handshake: Handshake,
-    /// `None` for a helper's connection that is not one of the client's lanes.
-    lane: Option<&'static str>,
+    pub(super) reachability: Arc<Reachability>,
+    pub(super) process: Arc<SharedProcess>,
+    pub(super) handshake: Handshake,
     /// Whether there was a connection before.
     has_connected: AtomicBool,
-    /// The client's runtime. Other runtimes may stand still at any time.
-    pub(super) runtime: Handle,
-    /// A connection without a reply for this long is silent.
-    silence: Duration,
-    /// Whether a call during a back-off fails at once with the last refusal, because callers of this link can use
-    /// another one.
-    repeats_refusals: bool,
 }
 
 /// The reason why a connection is no longer used.
@@ -59,60 +36,78 @@ pub(super) enum Ended {
     Closed,
     /// The connection broke, or is silent.
     Broken,
-    /// Its server takes no writes.
-    Demoted,
-    /// Another process answers at its address.
-    Replaced,
+    /// Its server takes no writes, or another process answers at its address.
+    Unfit,
 }
+
+/// A renewal waits at least this long for its reply, however short the lease.
+pub(crate) const RENEWAL_WAIT_MIN: Duration = Duration::from_millis(25);
 
 /// The purpose of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Calls of waiting callers.
-    Calls,
-    /// Renewals. With a short lease each has little time, because the next one has to follow.
-    Renewals,
-    /// Messages, which are reported, as are gaps.
-    Push,
+    /// The commands of this lane.
+    Lane(Lane),
     /// Commands that must follow a subscription, where subscriptions have a connection of their own.
     BehindPush,
+    /// One question about the map of a cluster.
+    Map,
+}
+
+impl Purpose {
+    /// Shown by `CLIENT LIST`, so that an operator can identify the connections.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Lane(Lane::Command) => "command",
+            Self::Lane(Lane::Renewal) => "renewal",
+            Self::Lane(Lane::Push) => "push",
+            Self::Lane(Lane::Confirm) => "confirm",
+            Self::BehindPush => "behind-push",
+            Self::Map => "map",
+        }
+    }
+
+    /// The name of its lane; `None` for a helper's connection that is not one of the client's lanes.
+    fn lane(self) -> Option<&'static str> {
+        match self {
+            Self::Lane(_) => Some(self.label()),
+            // Commands behind a subscription belong to the waiters for messages.
+            Self::BehindPush => Some("push"),
+            Self::Map => None,
+        }
+    }
 }
 
 impl Connector {
     pub(super) fn new(
         info: ConnectionInfo,
-        label: String,
+        purpose: Purpose,
         setup: &Setup,
         reachability: &Arc<Reachability>,
         process: &Arc<SharedProcess>,
-        purpose: Purpose,
     ) -> Self {
+        let label = format!("lockset-{}-{}", purpose.label(), setup.client_id);
+        let info = info.set_tcp_settings(tcp_settings());
         Self {
-            silence: setup.silence,
-            repeats_refusals: matches!(purpose, Purpose::Push | Purpose::BehindPush),
             endpoint: endpoint(info.addr()).into(),
-            info,
-            clock: setup.clock,
-            network: setup.network.clone(),
-            step_timeout: setup.step_timeout,
+            info: match purpose {
+                Purpose::Lane(Lane::Push) => with_pushes(info),
+                _ => info,
+            },
+            purpose,
+            setup: setup.clone(),
             reachability: Arc::clone(reachability),
-            events: Arc::clone(&setup.events),
-            takes_messages: purpose == Purpose::Push,
-            security: setup.security.clone(),
-            scripts: setup.scripts,
-            disconnected: Arc::clone(&setup.disconnected),
-            runtime: setup.runtime.clone(),
-            lane: lane(&label),
-            has_connected: AtomicBool::new(false),
+            process: Arc::clone(process),
             handshake: Handshake::new(label, setup, process),
+            has_connected: AtomicBool::new(false),
         }
     }
 
     /// Notes that a connection of this link is now in use. Reports it if it replaces another.
     pub(super) fn note_connected(&self) {
         let is_another = self.has_connected.swap(true, Ordering::AcqRel);
-        if let (true, Some(lane)) = (is_another, self.lane) {
-            self.events.reconnected(lane, &self.endpoint);
+        if let (true, Some(lane)) = (is_another, self.purpose.lane()) {
+            self.setup.events.reconnected(lane, &self.endpoint);
         }
     }
 
@@ -123,32 +118,14 @@ impl Connector {
         why.with_message(message)
     }
 
-    pub(super) fn earlier_commands_settled(&self) -> bool {
-        self.handshake.earlier_commands_settled()
-    }
-
-    pub(super) fn process(&self) -> &SharedProcess {
-        self.handshake.process()
-    }
-
     /// Whether another process has been met at its address since.
     pub(super) fn is_replaced(&self, connection: &Connection) -> bool {
-        self.process().is_earlier(connection.generation())
-    }
-
-    /// A connection without a reply for this long is silent.
-    pub(super) fn silence(&self) -> Duration {
-        self.silence
+        self.process.is_earlier(connection.generation)
     }
 
     /// Waits until an attempt may begin.
     pub(super) async fn wait_turn(&self) {
-        self.reachability.wait_turn(self.clock).await;
-    }
-
-    /// A server that was not in use is needed again.
-    pub(super) fn named_again(&self) {
-        self.reachability.named_again();
+        self.reachability.wait_turn(self.setup.clock).await;
     }
 
     /// Counts the end of a connection as a failed attempt if the connection answered no call.
@@ -157,69 +134,45 @@ impl Connector {
             Ended::Closed => {}
             Ended::Broken if connection.has_answered() => self.reachability.served(),
             // Where an address leads to several servers in turn, connections end whether or not they answer.
-            Ended::Broken | Ended::Demoted | Ended::Replaced => {
-                self.reachability.failed_after(connection.made_at())
-            }
+            Ended::Broken | Ended::Unfit => self.reachability.failed_after(connection.made),
         }
     }
 
-    /// Whether a call now fails with the last refusal.
+    /// Whether a call during a back-off fails at once with the last refusal, because the callers of this link can use
+    /// another one.
     pub(super) fn repeats_refusal(&self) -> bool {
-        self.repeats_refusals && self.reachability.is_backing_off(self.clock.now())
+        let has_another = matches!(
+            self.purpose,
+            Purpose::Lane(Lane::Push) | Purpose::BehindPush
+        );
+        has_another && self.reachability.is_backing_off(self.setup.clock.now())
     }
 
     pub(super) async fn connect(&self) -> Result<Connection, Fault> {
-        let first_bytes = FirstBytes::default();
-        let began = self.clock.now();
-        let events = self.takes_messages.then(|| Arc::clone(&self.events));
-        let push = Arc::new(PushState::new(events));
-        let last_reply = SharedTick::at(began);
-        let introduced = self.introduced(&push, &first_bytes, &last_reply);
-        match introduced.await {
+        let setup = &self.setup;
+        let began = setup.clock.now();
+        // Only a push connection takes messages.
+        let takes_messages = self.purpose == Purpose::Lane(Lane::Push);
+        let events = takes_messages.then(|| Arc::clone(&setup.events));
+        let wire = WireParams::new(&self.info, setup, events);
+        match self.introduced(&wire).await {
             Ok((socket, generation)) => {
-                self.reachability.succeeded(began.until(self.clock.now()));
-                Ok(Connection::new(
-                    socket,
-                    push,
-                    self.clock,
-                    last_reply,
-                    generation,
-                    self.scripts,
-                ))
+                let took = began.until(setup.clock.now());
+                self.reachability.succeeded(took);
+                Ok(Connection::new(socket, wire, generation, setup.scripts))
             }
             Err(error) => {
-                let fault = self.diagnose(without_arguments(error), &first_bytes);
-                self.reachability.failed(self.clock.now());
+                let fault = self.diagnose(without_arguments(error), &wire.first_bytes);
+                self.reachability.failed(setup.clock.now());
                 Err(fault)
             }
         }
     }
 
-    async fn introduced(
-        &self,
-        push: &Arc<PushState>,
-        first_bytes: &FirstBytes,
-        last_reply: &SharedTick,
-    ) -> Result<(Socket, Generation), RedisError> {
+    async fn introduced(&self, wire: &WireParams) -> Result<(Socket, Generation), RedisError> {
+        let limit = self.reachability.step_timeout(self.setup.step_timeout);
+        let socket = Socket::connect(&self.info, &self.setup, limit, wire.clone()).await?;
         let settings = self.info.redis_settings();
-        let limit = self.reachability.step_timeout(self.step_timeout);
-        let wire = WireParams {
-            clock: self.clock,
-            protocol: settings.protocol(),
-            silence: self.silence,
-            last_reply: last_reply.clone(),
-            push: Arc::clone(push),
-            first_bytes: first_bytes.clone(),
-        };
-        let terms = DialParams {
-            info: &self.info,
-            security: &self.security,
-            limit,
-            wire: &wire,
-            disconnected: &self.disconnected,
-            network: &self.network,
-        };
-        let socket = Socket::connect(terms).await?;
         let generation = self.handshake.run(&socket.wire, settings, limit).await?;
         Ok((socket, generation))
     }
@@ -261,24 +214,18 @@ fn endpoint(at: &ConnectionAddr) -> String {
     }
 }
 
-/// The lane in the name that a connection has at the server.
-fn lane(label: &str) -> Option<&'static str> {
-    let rest = label.strip_prefix("lockset-")?;
-    // Commands behind a subscription belong to the waiters for messages.
-    let rest = rest.strip_prefix("behind-").unwrap_or(rest);
-    let lanes = ["command", "renewal", "push", "confirm"];
-    lanes.into_iter().find(|lane| rest.starts_with(lane))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_lane_is_in_the_name() {
-        assert_eq!(lane("lockset-renewal-8f0c"), Some("renewal"));
-        assert_eq!(lane("lockset-behind-push-8f0c"), Some("push"));
-        assert_eq!(lane("lockset-sentinel-8f0c"), None);
-        assert_eq!(lane("other"), None);
+        for (purpose, label, lane) in [
+            (Purpose::Lane(Lane::Renewal), "renewal", Some("renewal")),
+            (Purpose::BehindPush, "behind-push", Some("push")),
+            (Purpose::Map, "map", None),
+        ] {
+            assert_eq!((purpose.label(), purpose.lane()), (label, lane));
+        }
     }
 }

@@ -1,31 +1,35 @@
-//! Makes the connection of a link, replaces it when it falls silent, and says what the end of a request over it means.
+//! A link: it makes its connection, replaces it when it falls silent, and says what the end of a request over it means.
 //!
 //! Invariants: there is one dial at a time, in its own task on the client's runtime. All callers wait for its result. A
-//! reply over a connection that is not used any longer counts for nothing, unless its caller waited for it.
+//! reply over a connection that is not used any longer counts for nothing, unless a task waits in `exchange` for it.
 
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::RedisError;
+use redis::{Cmd, ConnectionInfo, Value};
 use tokio::task::AbortHandle;
 
-use super::connection::{Connection, ConnectionUser, Exchanged};
-use super::connector::{Connector, Ended};
-use super::server::Sibling;
+use super::connection::Connection;
+use super::connector::{Connector, Ended, Purpose, RENEWAL_WAIT_MIN};
+use super::server::{Reachability, SharedProcess, Sibling};
+use super::wire::{Carrier, Exchanged};
 use crate::conn::error_reply::code;
-use crate::conn::transport::{Fault, Reason, Replies};
+use crate::conn::setup::Setup;
+use crate::conn::transport::{Commands, Fault, Lane, LinkState, Reason, Recipient, Replies, sent};
+use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 
+/// A link. The task that makes a connection ends with it.
 #[derive(Debug)]
-pub(super) struct Dialer {
-    connector: Connector,
+pub(crate) struct Link {
+    connector: Arc<Connector>,
     /// A connection without a reply for this long is silent, but not before a caller's limit ends. A shorter limit
     /// shows impatience, or, for renewals, a lack of time: the next renewal has to be answered before the lease ends.
     silence: Duration,
-    current: Mutex<Option<Arc<Connection>>>,
+    current: Mutex<Option<Arc<Used>>>,
     /// Whether the link must have no connection for now.
     is_retired: AtomicBool,
     is_dialing: AtomicBool,
@@ -36,10 +40,36 @@ pub(super) struct Dialer {
     task: Mutex<Option<AbortHandle>>,
 }
 
-impl Dialer {
-    pub(super) fn new(connector: Connector, silence: Duration) -> Self {
-        Self {
-            connector,
+/// A connection, and the link that uses it.
+#[derive(Debug)]
+struct Used {
+    connection: Connection,
+    link: Weak<Link>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get_mut() {
+            task.abort();
+        }
+    }
+}
+
+impl Link {
+    /// Makes a link. All links to a server share its `reachability` and `process`.
+    pub(crate) fn new(
+        info: ConnectionInfo,
+        purpose: Purpose,
+        setup: &Setup,
+        reachability: &Arc<Reachability>,
+        process: &Arc<SharedProcess>,
+    ) -> Arc<Self> {
+        let silence = match purpose {
+            Purpose::Lane(Lane::Renewal) => setup.silence.min(RENEWAL_WAIT_MIN),
+            _ => setup.silence,
+        };
+        let link = Arc::new(Self {
+            connector: Arc::new(Connector::new(info, purpose, setup, reachability, process)),
             silence,
             current: Mutex::default(),
             is_retired: AtomicBool::new(false),
@@ -47,77 +77,138 @@ impl Dialer {
             ended: Hint::default(),
             failure: Mutex::default(),
             task: Mutex::default(),
+        });
+        process.add(&link);
+        link
+    }
+
+    pub(crate) fn state(&self) -> LinkState {
+        let current = self.current();
+        LinkState {
+            endpoint: Arc::clone(&self.connector.endpoint),
+            earlier_commands_settled: self.connector.handshake.earlier_commands_settled(),
+            last_reply_at: current.map_or(Tick::ZERO, |used| used.connection.last_reply_at()),
+            process: self.connector.process.known(),
         }
     }
 
-    pub(super) fn connector(&self) -> &Connector {
-        &self.connector
+    /// Sends one command. An error reply is a fault.
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        command: &Cmd,
+        limit: Duration,
+    ) -> Result<Value, Fault> {
+        let command = Commands::One([command]);
+        self.exchange(command, limit).await?.one()
     }
 
-    pub(super) fn current(&self) -> Option<Arc<Connection>> {
+    /// Sends these back to back over one connection. Only the last may be about a subscription.
+    pub(crate) async fn exchange(
+        self: &Arc<Self>,
+        commands: Commands<'_>,
+        limit: Duration,
+    ) -> Result<Replies, Fault> {
+        let commands = commands.as_slice();
+        if commands.is_empty() {
+            return Ok(Replies::default());
+        }
+        let (used, remaining) = match self.current() {
+            Some(used) => (used, limit),
+            // Boxed because it is rare and large.
+            None => Box::pin(self.connected_within(limit)).await?,
+        };
+        sent::mark();
+        let exchanged = used.connection.exchange(commands, remaining).await;
+        self.outcome(&used, commands.len(), limit, remaining, exchanged)
+    }
+
+    /// Hands commands over to the connection, if it can take them at once, and tells their end to `to`.
+    pub(crate) fn submit(
+        &self,
+        commands: Commands<'_>,
+        limit: Duration,
+        to: Arc<dyn Recipient>,
+    ) -> bool {
+        self.current().is_some_and(|used| {
+            let over = Arc::clone(&used) as _;
+            used.connection.submit(commands.as_slice(), limit, over, to)
+        })
+    }
+
+    /// Whether its connection has, or may still have, a sharded channel that `which` accepts.
+    pub(crate) fn has_sharded(&self, which: impl Fn(&[u8]) -> bool) -> bool {
+        let current = self.current();
+        current.is_some_and(|used| used.connection.push.has_sharded(which))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.current().is_some()
+    }
+
+    fn current(&self) -> Option<Arc<Used>> {
         let mut current = self.current.lock();
-        current.take_if(|connection| connection.push.has_lost_subscription());
+        current.take_if(|used| used.connection.push.has_lost_subscription());
         current.clone()
     }
 
     /// Stops using a connection. The next command makes another.
-    fn replace(&self, dead: &Arc<Connection>, end: Ended) {
+    fn replace(&self, dead: &Arc<Used>, end: Ended) {
         let mut current = self.current.lock();
         if current.as_ref().is_some_and(|it| Arc::ptr_eq(it, dead)) {
             *current = None;
             drop(current);
-            self.connector.note_end(dead, end);
-            dead.push.report_gap();
+            self.connector.note_end(&dead.connection, end);
+            dead.connection.push.report_gap();
         }
     }
 
-    pub(super) fn close(&self) {
-        if let Some(connection) = self.current() {
-            self.replace(&connection, Ended::Closed);
+    /// Stops using the current connection, which closes when the commands in flight on it have ended.
+    pub(crate) fn close(&self) {
+        if let Some(used) = self.current() {
+            self.replace(&used, Ended::Closed);
         }
     }
 
-    pub(super) fn retire(&self) {
+    /// Closes the connection. No other is made until [`Self::reinstate`].
+    pub(crate) fn retire(&self) {
         self.is_retired.store(true, Ordering::Release);
         self.close();
     }
 
-    pub(super) fn reinstate(&self) {
+    pub(crate) fn reinstate(&self) {
         if self.is_retired.swap(false, Ordering::AcqRel) {
-            self.connector.named_again();
+            self.connector.reachability.named_again();
         }
     }
 
-    /// Ends the dial in progress.
-    pub(super) fn abort(&self) {
-        if let Some(task) = self.task.lock().take() {
-            task.abort();
-        }
+    /// Connects unless there is a connection.
+    pub(crate) async fn open(self: &Arc<Self>) -> Result<(), Fault> {
+        self.connected().await.map(drop)
     }
 
     /// A connection, and the rest of `limit` once there is one.
-    pub(super) async fn connected_within(
+    async fn connected_within(
         self: &Arc<Self>,
         limit: Duration,
-    ) -> Result<(Arc<Connection>, Duration), Fault> {
-        let clock = self.connector.clock;
+    ) -> Result<(Arc<Used>, Duration), Fault> {
+        let clock = self.connector.setup.clock;
         let end = clock.now().after(limit);
-        let connection = clock.within(limit, self.connected()).await;
-        let connection = connection.unwrap_or_else(|| {
+        let used = clock.within(limit, self.connected()).await;
+        let used = used.unwrap_or_else(|| {
             // The last failure is more useful than the news that the next dial has not ended.
             let failure = self.failure.lock().clone();
             let why = || Reason::timed_out(format!("no connection within {limit:?}"));
             Err(failure.unwrap_or_else(|| self.unsent(why())))
         });
-        Ok((connection?, clock.now().until(end)))
+        Ok((used?, clock.now().until(end)))
     }
 
     /// The current connection, or the result of the next dial.
-    pub(super) async fn connected(self: &Arc<Self>) -> Result<Arc<Connection>, Fault> {
+    async fn connected(self: &Arc<Self>) -> Result<Arc<Used>, Fault> {
         let ended = self.ended.mark();
         self.ensure_in_use()?;
-        if let Some(connection) = self.current() {
-            return Ok(connection);
+        if let Some(used) = self.current() {
+            return Ok(used);
         }
         if let Some(declined @ Fault::Declined(_)) = &*self.failure.lock()
             && self.connector.repeats_refusal()
@@ -126,8 +217,8 @@ impl Dialer {
         }
         self.start();
         self.ended.changed_since(ended).await;
-        if let Some(connection) = self.current() {
-            return Ok(connection);
+        if let Some(used) = self.current() {
+            return Ok(used);
         }
         let failure = self.failure.lock().clone();
         Err(failure.unwrap_or_else(|| self.unsent("the new connection was closed at once")))
@@ -140,21 +231,18 @@ impl Dialer {
             return;
         }
         let dial = Dial {
-            dialer: Arc::clone(self),
+            link: Arc::downgrade(self),
             result: Err(self.unsent("the runtime of the client has ended")),
         };
         // If the runtime is shutting down, this ends the dial at once.
-        let task = self.connector.network.task(dial.run());
-        let task = self.connector.runtime.spawn(task).abort_handle();
+        let setup = &self.connector.setup;
+        let task = setup.network.task(dial.run(Arc::clone(&self.connector)));
+        let task = setup.runtime.spawn(task).abort_handle();
         *self.task.lock() = Some(task);
     }
 
-    /// Makes a connection and installs it.
-    async fn dial(self: &Arc<Self>) -> Result<(), Fault> {
-        self.ensure_in_use()?;
-        let connection = Arc::new(self.connector.connect().await?);
-        let this = Arc::downgrade(self);
-        connection.used_by(this);
+    fn install(self: &Arc<Self>, connection: Connection) -> Result<(), Fault> {
+        let link = Arc::downgrade(self);
         let mut current = self.current.lock();
         // Checked under the lock, because the link may have been retired since.
         self.ensure_in_use()?;
@@ -162,7 +250,7 @@ impl Dialer {
         if self.connector.is_replaced(&connection) {
             return Err(self.unsent("another server was reached at this address"));
         }
-        *current = Some(connection);
+        *current = Some(Arc::new(Used { connection, link }));
         drop(current);
         self.connector.note_connected();
         Ok(())
@@ -176,48 +264,44 @@ impl Dialer {
     }
 
     /// Notes how a request of this number of commands ended that had `remaining` of its limit, and says what that means.
-    pub(super) fn ended(
+    fn outcome(
         &self,
-        connection: &Arc<Connection>,
+        used: &Arc<Used>,
         commands: usize,
         limit: Duration,
         remaining: Duration,
         exchanged: Exchanged,
     ) -> Result<Replies, Fault> {
         match exchanged {
-            Some(Ok(_)) if self.connector.is_replaced(connection) => {
-                // What an earlier process at the address did counts for nothing.
+            Some(Ok(_)) if self.connector.is_replaced(&used.connection) => {
+                // The reply of an earlier process at the address does not count.
                 Err(self.unknown("another server answers at this address by now"))
             }
             Some(Ok(replies)) => {
-                for error in replies.errors() {
-                    self.replace_if_demoted(connection, &error);
+                let is_demoted = |no| matches!(code(&no), Some("READONLY" | "MASTERDOWN"));
+                if replies.errors().any(is_demoted) {
+                    // The address may already lead to another server.
+                    self.replace(used, Ended::Unfit);
                 }
                 Ok(replies)
             }
             Some(Err(error)) => {
-                self.replace(connection, Ended::Broken);
+                self.replace(used, Ended::Broken);
                 Err(self.unknown(error))
             }
             None => {
-                let now = self.connector.clock.now();
-                let is_silent = connection.is_silent(now.before(limit), now, self.silence);
+                let now = self.connector.setup.clock.now();
+                let sent = now.before(limit);
+                let is_silent = used.connection.is_silent(sent, now, self.silence);
                 // It would delay what comes behind several commands. If it was made during this call, the call had
                 // less time, which proves nothing.
                 let is_overdue = commands > 1 && remaining == limit && limit >= self.silence;
                 if is_silent || is_overdue {
-                    self.replace(connection, Ended::Broken);
+                    self.replace(used, Ended::Broken);
                 }
                 let why = format!("no reply within {limit:?}");
                 Err(self.unknown(Reason::timed_out(why)))
             }
-        }
-    }
-
-    /// Stops using a connection to a demoted server. The address may already lead to another server.
-    fn replace_if_demoted(&self, connection: &Arc<Connection>, error: &RedisError) {
-        if matches!(code(error), Some("READONLY" | "MASTERDOWN")) {
-            self.replace(connection, Ended::Demoted);
         }
     }
 
@@ -230,61 +314,69 @@ impl Dialer {
     }
 }
 
-impl ConnectionUser for Dialer {
-    fn outcome(
-        &self,
-        connection: &Arc<Connection>,
-        commands: usize,
-        is_awaited: bool,
-        exchanged: Exchanged,
-    ) -> Result<Replies, Fault> {
-        let current = self.current();
-        let is_used = current.is_some_and(|current| Arc::ptr_eq(&current, connection));
+impl Carrier for Used {
+    fn outcome(self: Arc<Self>, commands: usize, exchanged: Exchanged) -> Result<Replies, Fault> {
+        let Some(link) = self.link.upgrade() else {
+            return Err(Fault::Unknown("the client has ended".into()));
+        };
+        let current = link.current();
+        let is_used = current.is_some_and(|current| Arc::ptr_eq(&current, &self));
         // The time that the wire gave it, also where this link calls a connection silent earlier.
-        let limit = self.connector.silence();
-        let outcome = self.ended(connection, commands, limit, limit, exchanged);
-        if outcome.is_ok() && !is_used && !is_awaited {
+        let limit = link.connector.setup.silence;
+        let outcome = link.outcome(&self, commands, limit, limit, exchanged);
+        if outcome.is_ok() && !is_used {
             // Another server may have its place by now.
-            return Err(self.unknown("its connection is not used any longer"));
+            return Err(link.unknown("its connection is not used any longer"));
         }
         outcome
     }
 }
 
-impl Sibling for Dialer {
+impl Sibling for Link {
     fn leave_earlier(&self) {
-        if let Some(connection) = self.current()
-            && self.connector.is_replaced(&connection)
+        if let Some(used) = self.current()
+            && self.connector.is_replaced(&used.connection)
         {
-            self.replace(&connection, Ended::Replaced);
+            self.replace(&used, Ended::Unfit);
         }
     }
 }
 
-/// One dial, which reports its result however it ends.
+/// One dial, which reports its result however it ends. It does not keep the link.
 struct Dial {
-    dialer: Arc<Dialer>,
+    link: Weak<Link>,
     result: Result<(), Fault>,
 }
 
 impl Dial {
-    async fn run(mut self) {
-        let dialer = &self.dialer;
+    async fn run(mut self, connector: Arc<Connector>) {
         // The previous dial may have connected just before this one began.
-        if dialer.current().is_none() {
-            dialer.connector.wait_turn().await;
-            self.result = dialer.dial().await;
+        if self.link.upgrade().is_some_and(|link| !link.is_open()) {
+            connector.wait_turn().await;
+            self.result = self.dial(&connector).await;
         } else {
             self.result = Ok(());
         }
+    }
+
+    /// Makes a connection and installs it.
+    async fn dial(&self, connector: &Connector) -> Result<(), Fault> {
+        if let Some(link) = self.link.upgrade() {
+            link.ensure_in_use()?;
+        }
+        let connection = connector.connect().await?;
+        let link = self.link.upgrade();
+        link.map_or(Ok(()), |link| link.install(connection))
     }
 }
 
 impl Drop for Dial {
     fn drop(&mut self) {
-        let result = mem::replace(&mut self.result, Ok(()));
-        *self.dialer.failure.lock() = result.err();
-        self.dialer.is_dialing.store(false, Ordering::Release);
-        self.dialer.ended.notify();
+        if let Some(link) = self.link.upgrade() {
+            let result = mem::replace(&mut self.result, Ok(()));
+            *link.failure.lock() = result.err();
+            link.is_dialing.store(false, Ordering::Release);
+            link.ended.notify();
+        }
     }
 }

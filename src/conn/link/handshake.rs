@@ -7,20 +7,21 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::join3;
 use parking_lot::Mutex;
 use redis::{Cmd, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError, ServerError, Value};
 
 use super::server::{Generation, SharedProcess};
-use super::wire::Wire;
-use crate::conn::error_reply::{code, is_out_of_connections, is_temporary, is_unknown_command};
+use super::wire::{SharedTick, Wire};
+use crate::conn::error_reply::{
+    code, is_no_cluster, is_out_of_connections, is_temporary, is_unknown_command,
+};
 use crate::conn::setup::Setup;
 use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX};
 use crate::conn::value::{Process, text};
-use crate::engine::clock::{Clock, Tick};
+use crate::engine::clock::Clock;
 
 /// The number of remembered connections to servers that the address no longer leads to.
 const ELSEWHERE_MAX: usize = 2;
@@ -38,7 +39,7 @@ pub(super) struct Handshake {
     /// The connections that may still have commands at the server; `None` for one that cannot be identified.
     earlier: Mutex<Vec<Option<Identity>>>,
     /// The time until which a command from an earlier connection may still arrive.
-    unsettled_until: AtomicU64,
+    unsettled_until: SharedTick,
 }
 
 /// The identity of a connection at the server.
@@ -60,16 +61,12 @@ impl Handshake {
             events: Arc::clone(&setup.events),
             process: Arc::clone(process),
             earlier: Mutex::default(),
-            unsettled_until: AtomicU64::new(Tick::ZERO.nanos()),
+            unsettled_until: SharedTick::default(),
         }
     }
 
     pub(super) fn earlier_commands_settled(&self) -> bool {
-        self.clock.now().nanos() >= self.unsettled_until.load(Ordering::Acquire)
-    }
-
-    pub(super) fn process(&self) -> &SharedProcess {
-        &self.process
+        self.clock.now() >= self.unsettled_until.get()
     }
 
     /// Introduces the connection in one write: logs in, selects the database, names the connection, asks for its
@@ -88,10 +85,6 @@ impl Handshake {
             command("CLIENT", &["INFO"]),
             command("INFO", &["server"]),
         ];
-        let db = settings.db();
-        if db != 0 {
-            commands.insert(0, command("SELECT", &[&db.to_string()]));
-        }
         commands.extend(earlier.iter().flatten().filter_map(Identity::kill));
         let expects_node = self.process.expects_node();
         if expects_node {
@@ -99,17 +92,19 @@ impl Handshake {
         }
         // Separate requests, because a server may end the connection after it has refused the first.
         let greeting = greeting(settings);
-        let greeted = wire.ask(greeting.as_slice(), limit);
-        let (greeted, replies) = join(greeted, wire.ask(&commands, limit)).await;
+        let select = Some(settings.db()).filter(|db| *db != 0);
+        let select = select.map(|db| command("SELECT", &[&db.to_string()]));
+        let (greeted, selected, replies) = join3(
+            wire.ask(greeting.as_slice(), limit),
+            wire.ask(select.as_slice(), limit),
+            wire.ask(&commands, limit),
+        )
+        .await;
         check_greeting(greeted?.first())?;
-        let mut replies = &replies?[..];
-        if db != 0 {
-            let (selected, rest) = replies.split_first().unwrap_or((&Value::Nil, &[]));
-            if let Value::ServerError(no) = selected {
-                return Err(no.clone().into());
-            }
-            replies = rest;
+        if let Some(Value::ServerError(no)) = selected?.first() {
+            return Err(no.clone().into());
         }
+        let replies = replies?;
         if expects_node {
             self.note_node(replies.last())?;
         }
@@ -132,7 +127,7 @@ impl Handshake {
     /// Checks the reply to `CLUSTER MYID`. A user without the right to ask has to accept any node.
     fn note_node(&self, reply: Option<&Value>) -> Result<(), RedisError> {
         match reply {
-            Some(Value::ServerError(no)) if no.details().is_some_and(is_no_cluster) => {
+            Some(Value::ServerError(no)) if is_no_cluster(&no.clone().into()) => {
                 self.process.met_node(None)
             }
             reply => match permitted(reply)?.and_then(text) {
@@ -182,7 +177,7 @@ impl Handshake {
         }
         if !is_settled {
             let until = self.clock.now().after(LATE_ARRIVAL_MAX);
-            self.unsettled_until.store(until.nanos(), Ordering::Release);
+            self.unsettled_until.set(until);
         }
         let mut earlier = self.earlier.lock();
         // A server that the address no longer leads to may be alive, and the address may lead to it again.
@@ -202,25 +197,17 @@ fn command(verb: &str, rest: &[&str]) -> Cmd {
     command
 }
 
-fn is_no_cluster(said: &str) -> bool {
-    said.contains("cluster support disabled")
-}
-
 /// A reply, or `None` if the user lacks the right to ask, which is acceptable. A temporary refusal fails the
 /// connection, so that it is made again. A missing authentication also fails it, because nothing works without that.
 fn permitted(reply: Option<&Value>) -> Result<Option<&Value>, RedisError> {
-    match reply {
-        Some(Value::ServerError(no)) => refused_for_good(no).map(|()| None),
-        reply => Ok(reply),
-    }
-}
-
-fn refused_for_good(no: &ServerError) -> Result<(), RedisError> {
+    let Some(Value::ServerError(no)) = reply else {
+        return Ok(reply);
+    };
     let error = RedisError::from(no.clone());
     if is_temporary(&error) || code(&error) == Some("NOAUTH") {
         return Err(error);
     }
-    Ok(())
+    Ok(None)
 }
 
 impl Identity {

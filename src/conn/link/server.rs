@@ -59,6 +59,12 @@ impl State {
         let doubled = PAUSE_FIRST * (1 << self.failures.saturating_sub(1).min(8));
         doubled.min(PAUSE_MAX).mul_f64(0.75 + fastrand::f64() / 2.0)
     }
+
+    /// Counts an attempt as failed, with the pause behind `at`.
+    fn fail(&mut self, at: Tick) {
+        self.failures = self.failures.saturating_add(1);
+        self.next = self.next.max(at.after(self.pause()));
+    }
 }
 
 impl Reachability {
@@ -130,15 +136,12 @@ impl Reachability {
     /// A connection made at `made` has ended without an answer to any call.
     pub(super) fn failed_after(&self, made: Tick) {
         let mut state = self.state.lock();
-        let failures = state.failures.max(state.failures_before);
-        state.failures = failures.saturating_add(1);
-        state.next = state.next.max(made.after(state.pause()));
+        state.failures = state.failures.max(state.failures_before);
+        state.fail(made);
     }
 
     pub(super) fn failed(&self, now: Tick) {
-        let mut state = self.state.lock();
-        state.failures = state.failures.saturating_add(1);
-        state.next = state.next.max(now.after(state.pause()));
+        self.state.lock().fail(now);
     }
 }
 
@@ -192,9 +195,9 @@ impl SharedProcess {
             // A question about replies on an earlier connection is answered for a later process from now on, which
             // errs on the safe side.
             let mut known = self.known.lock();
-            let run =
-                |process: &Option<Process>| process.as_ref().map(|one| Arc::clone(&one.run_id));
-            let is_another = known.is_some() && run(&known) != run(&process);
+            let stays =
+                |known: &Process| process.as_ref().is_some_and(|one| one.is_same_run(known));
+            let is_another = known.as_ref().is_some_and(|known| !stays(known));
             *known = process.map(|process| process.after(known.as_ref(), now));
             let more = u64::from(is_another);
             let generation = self.generation.fetch_add(more, Ordering::AcqRel) + more;

@@ -17,9 +17,9 @@ use super::reply::{View, believed, deposing};
 use super::sentinels::{Round, Sentinels};
 use super::{CurrentPrimary, Diagnosis};
 use crate::api::error::Error;
-use crate::conn::address::Address;
+use crate::conn::address::{Address, listed};
 use crate::conn::setup::{Network, Opening, Setup};
-use crate::conn::single::{Nodes, Role};
+use crate::conn::single::Nodes;
 use crate::conn::transport::{Commands, Fault, Lane, LinkState, Recipient, Replies, Transport};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Mark;
@@ -52,27 +52,30 @@ impl FollowedPrimary {
         setup: Setup,
         opening: Opening,
     ) -> Result<Self, Error> {
-        let mut shown: Vec<String> = sentinels.iter().map(Address::to_string).collect();
-        shown.sort_unstable();
-        shown.dedup();
         let db = model.redis_settings().db();
-        let address = format!("sentinel:{name}@{}/{db}", shown.join(","));
+        let address = format!("sentinel:{name}@{}/{db}", listed(&sentinels));
         let current = Arc::new(CurrentPrimary::unknown(Arc::clone(&setup.events)));
         let sentinels = Sentinels::new(sentinels, &name, sentinel_model, &setup);
-        let clock = setup.clock;
-        let limit = setup.reply_timeout;
         let network = setup.network.clone();
         let nodes = Nodes::new(model, setup);
-        let mut follower =
-            Follower::new(name, sentinels, nodes, Arc::clone(&current), clock, limit);
+        let mut follower = Follower {
+            name,
+            seen: sentinels.announced().mark(),
+            sentinels,
+            nodes,
+            current: Arc::clone(&current),
+            last: None,
+            is_doubted: false,
+            opening: None,
+        };
         if opening == Opening::Eager {
             follower.find().await?;
         }
         Ok(Self {
             address,
             current,
+            following: network.spawn(follower.follow()),
             network,
-            following: follower.start(),
         })
     }
 }
@@ -133,13 +136,8 @@ struct Follower {
     sentinels: Sentinels,
     nodes: Nodes,
     current: Arc<CurrentPrimary>,
-    clock: Clock,
-    /// The longest wait for a reply of one server.
-    limit: Duration,
-    /// The last view that was acted on, or that deposed the primary.
+    /// The last view that was acted on, or that deposed the primary. While there is a primary, it is the one of this.
     last: Option<View>,
-    /// Whether its primary is the current one. If not, there is no primary.
-    is_current: bool,
     /// Whether the current primary has to confirm its role.
     is_doubted: bool,
     /// A named server that was not yet open when another change was announced.
@@ -149,38 +147,15 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(
-        name: String,
-        sentinels: Sentinels,
-        nodes: Nodes,
-        current: Arc<CurrentPrimary>,
-        clock: Clock,
-        limit: Duration,
-    ) -> Self {
-        Self {
-            name,
-            seen: sentinels.announced().mark(),
-            sentinels,
-            nodes,
-            current,
-            clock,
-            limit,
-            last: None,
-            is_current: false,
-            is_doubted: false,
-            opening: None,
-        }
-    }
-
     /// Finds the primary for the first time.
     async fn find(&mut self) -> Result<(), Error> {
-        let until = self.clock.now().after(FIND_FOR);
+        let until = self.clock().now().after(FIND_FOR);
         let mut pause = PAUSE_FIRST;
         loop {
             let Err(diagnosis) = self.poll(true).await else {
                 return Ok(());
             };
-            if diagnosis.is_final || self.clock.now().after(pause) >= until {
+            if diagnosis.is_final || self.clock().now().after(pause) >= until {
                 return Err(Error::new(diagnosis.kind, "connect", diagnosis.why));
             }
             tokio::time::sleep(pause).await;
@@ -188,9 +163,13 @@ impl Follower {
         }
     }
 
-    fn start(self) -> AbortHandle {
-        let network = self.nodes.setup().network.clone();
-        network.spawn(self.follow())
+    fn clock(&self) -> Clock {
+        self.nodes.setup().clock
+    }
+
+    /// The longest wait for a reply of one server.
+    fn limit(&self) -> Duration {
+        self.nodes.setup().reply_timeout
     }
 
     async fn follow(mut self) {
@@ -198,7 +177,7 @@ impl Follower {
         let current = Arc::clone(&self.current);
         let mut doubted = current.doubted.mark();
         // Unless `find` was called before.
-        let mut is_settled = self.is_current || self.poll(true).await.is_ok();
+        let mut is_settled = self.current.is_known() || self.poll(true).await.is_ok();
         let mut pause = if is_settled {
             POLL_INTERVAL
         } else {
@@ -213,12 +192,12 @@ impl Follower {
                 () = current.doubted.changed_since(doubted), if is_settled => true,
                 () = tokio::time::sleep(pause) => false,
             };
-            self.clock.sleep_until(last_poll.after(PAUSE_FIRST)).await;
+            self.clock().sleep_until(last_poll.after(PAUSE_FIRST)).await;
             if is_woken {
                 // The first poll may come too early.
                 pause = PAUSE_FIRST;
             }
-            last_poll = self.clock.now();
+            last_poll = self.clock().now();
             let mark = current.doubted.mark();
             self.is_doubted |= mark != doubted;
             doubted = mark;
@@ -241,20 +220,20 @@ impl Follower {
                 self.switch_to(view).await
             }
             // The sentinels are down or outdated, which does not disqualify the primary.
-            None if self.is_current => self.confirm().await,
+            None if self.current.is_known() => self.confirm().await,
             None => Err(Diagnosis::no_primary(&self.name, &round)),
         };
         if let Err(diagnosis) = &polled
-            && !self.is_current
+            && !self.current.is_known()
         {
-            self.current.clear(diagnosis.why.clone());
+            self.current.set(Err(diagnosis.why.clone()));
         }
         polled
     }
 
     fn is_current(&self, address: &Address) -> bool {
         let last = self.last.as_ref();
-        self.is_current && last.is_some_and(|last| last.primary == *address)
+        self.current.is_known() && last.is_some_and(|last| last.primary == *address)
     }
 
     /// Keeps the current primary, which is named again.
@@ -278,12 +257,12 @@ impl Follower {
         let Some(view) = deposing(&round.views(), round.asked, last) else {
             return;
         };
-        if std::mem::take(&mut self.is_current) {
+        if self.current.is_known() {
             let why = format!(
                 "a failover from {} to {} is under way",
                 last.primary, view.primary
             );
-            self.current.clear(why);
+            self.current.set(Err(why));
         }
         // Sentinels that have not heard of the failover still name the old primary, and are not believed.
         self.last = Some(view);
@@ -305,16 +284,16 @@ impl Follower {
         };
         let address = &last.primary;
         let server = self.nodes.at(address);
-        let asked = self.unless_announced(server.role(self.limit)).await;
-        let role = asked.unwrap_or_else(|| Err(under_way()));
-        match role {
-            Ok(Role::Primary) => {
+        let asked = self.unless_announced(server.is_primary(self.limit())).await;
+        match asked.unwrap_or_else(|| Err(under_way())) {
+            Ok(true) => {
                 self.is_doubted = false;
                 Ok(())
             }
-            Ok(Role::Replica) => {
-                self.is_current = false;
-                Err(Diagnosis::demoted(&self.name, address))
+            Ok(false) => {
+                let diagnosis = Diagnosis::demoted(&self.name, address);
+                self.current.set(Err(diagnosis.why.clone()));
+                Err(diagnosis)
             }
             Err(fault) => Err(Diagnosis::unreachable(&self.name, address, fault)),
         }
@@ -324,15 +303,16 @@ impl Follower {
     async fn switch_to(&mut self, view: View) -> Result<(), Diagnosis> {
         let server = self.nodes.at(&view.primary);
         server.reinstate();
+        let limit = self.limit();
         let opening = async {
             server.open().await?;
-            server.role(self.limit).await
+            server.is_primary(limit).await
         };
         let mut opening = pin!(opening);
         let opened = match self.unless_announced(&mut opening).await {
             Some(opened) => Some(opened),
             // Sentinels also announce what they hear from others. A server that does not hang can reply in this time.
-            None => self.clock.within(PAUSE_FIRST, opening).await,
+            None => self.clock().within(PAUSE_FIRST, opening).await,
         };
         let Some(opened) = opened else {
             // It keeps opening, because the announcement may be about the same change.
@@ -344,13 +324,13 @@ impl Follower {
             ));
         };
         let diagnosis = match opened {
-            Ok(Role::Primary) => {
+            Ok(true) => {
                 self.current.switch_to(&server);
                 self.last = Some(view);
-                (self.is_current, self.is_doubted) = (true, false);
+                self.is_doubted = false;
                 return Ok(());
             }
-            Ok(Role::Replica) => Diagnosis::demoted(&self.name, &view.primary),
+            Ok(false) => Diagnosis::demoted(&self.name, &view.primary),
             Err(fault) => Diagnosis::unreachable(&self.name, &view.primary, fault),
         };
         server.retire();

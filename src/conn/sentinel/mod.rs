@@ -21,11 +21,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use redis::RedisError;
 
-use self::reply::SentinelAnswer;
+use self::reply::{Reply, SentinelAnswer};
 use self::sentinels::Round;
 use crate::api::error::Kind;
 use crate::conn::address::Address;
-use crate::conn::error_reply::{advice, code, describe, is_temporary, is_unknown_command};
+use crate::conn::error_reply::{advice, code, explained, is_temporary, is_unknown_command};
 use crate::conn::single::SingleServer;
 use crate::conn::transport::{EventHandler, Fault, Replies};
 use crate::engine::hint::{Hint, Mark};
@@ -61,6 +61,11 @@ impl CurrentPrimary {
         }
     }
 
+    /// Whether there is a primary.
+    fn is_known(&self) -> bool {
+        self.primary.lock().is_ok()
+    }
+
     /// Drives `work` at the primary of `mark`. The result counts only while that is the primary.
     async fn during(
         &self,
@@ -87,7 +92,7 @@ impl CurrentPrimary {
 
     /// Makes this server the primary.
     fn switch_to(&self, next: &Arc<SingleServer>) {
-        self.put(Ok(Arc::clone(next)));
+        self.set(Ok(Arc::clone(next)));
         self.changed();
     }
 
@@ -98,12 +103,8 @@ impl CurrentPrimary {
         self.events.moved();
     }
 
-    /// Removes the primary, for this reason.
-    fn clear(&self, why: String) {
-        self.put(Err(why));
-    }
-
-    fn put(&self, next: Result<Arc<SingleServer>, String>) {
+    /// Notes the primary, or the reason why there is none.
+    fn set(&self, next: Result<Arc<SingleServer>, String>) {
         let last = {
             let mut primary = self.primary.lock();
             let last = std::mem::replace(&mut *primary, next);
@@ -134,26 +135,26 @@ struct Diagnosis {
 impl Diagnosis {
     /// No sentinel names a primary.
     fn no_primary(name: &str, round: &Round) -> Self {
-        let outcomes = || {
-            round
-                .replies
-                .iter()
-                .map(|reply| (&reply.from, &reply.outcome))
-        };
-        let each = outcomes().map(|(from, outcome)| match outcome {
-            SentinelAnswer::Names(view) => format!("{from} names {}", view.primary),
-            SentinelAnswer::UnknownName => format!("{from} knows none"),
-            SentinelAnswer::Refused(error) => format!("{from} says {error}"),
-            SentinelAnswer::NoReply(why) => format!("{from}: {why}"),
-        });
-        let each = each.collect::<Vec<_>>().join(", ");
-        let is_named = outcomes().any(|(_, outcome)| matches!(outcome, SentinelAnswer::Names(_)));
-        let is_unknown =
-            outcomes().any(|(_, outcome)| matches!(outcome, SentinelAnswer::UnknownName));
-        let refusal = outcomes().find_map(|(_, outcome)| match outcome {
-            SentinelAnswer::Refused(error) => Some(error),
-            _ => None,
-        });
+        let (mut is_named, mut is_unknown, mut refusal) = (false, false, None);
+        let mut each = Vec::new();
+        for Reply { from, outcome, .. } in &round.replies {
+            each.push(match outcome {
+                SentinelAnswer::Names(view) => {
+                    is_named = true;
+                    format!("{from} names {}", view.primary)
+                }
+                SentinelAnswer::UnknownName => {
+                    is_unknown = true;
+                    format!("{from} knows none")
+                }
+                SentinelAnswer::Refused(error) => {
+                    refusal = refusal.or(Some(error));
+                    format!("{from} says {error}")
+                }
+                SentinelAnswer::NoReply(why) => format!("{from}: {why}"),
+            });
+        }
+        let each = each.join(", ");
         let (kind, hint) = match refusal {
             _ if round.is_of_several_deployments() => (
                 Kind::Invalid,
@@ -201,13 +202,10 @@ impl Diagnosis {
     fn unreachable(name: &str, address: &Address, fault: Fault) -> Self {
         match fault {
             Fault::Answered(error) | Fault::Declined(error) => {
-                let (kind, advice) = advice(&error);
+                let (kind, said) = explained(&error, &address.to_string());
                 Self {
                     kind,
-                    why: format!(
-                        "the primary of {name:?}: {}; {advice}",
-                        describe(&error, &address.to_string())
-                    ),
+                    why: format!("the primary of {name:?}: {said}"),
                     is_final: !is_temporary(&error),
                 }
             }

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use redis::{RedisError, Value, from_redis_value};
 
-use crate::conn::address::Address;
+use crate::conn::address::{Address, AddressMap};
 
 /// The reply of one sentinel.
 #[derive(Debug)]
@@ -61,7 +61,8 @@ impl Reply {
     /// The second reply has the address, because it changes as soon as a replica is promoted; the first changes only
     /// when all other replicas follow. The epoch is asked for before the address, so an address is never considered
     /// newer than it is.
-    pub(super) fn of(from: Address, replies: Vec<Value>) -> Self {
+    /// `map` translates the addresses.
+    pub(super) fn of(from: Address, replies: Vec<Value>, map: &AddressMap) -> Self {
         let Ok([primary, address, peers, id]) = <[Value; 4]>::try_from(replies) else {
             let why = "its answer is incomplete".to_owned();
             return Self::bare(from, SentinelAnswer::NoReply(why));
@@ -69,7 +70,7 @@ impl Reply {
         let outcome = match (address.extract_error(), primary.extract_error()) {
             (Ok(Value::Nil), _) => SentinelAnswer::UnknownName,
             (Err(no), _) | (_, Err(no)) => SentinelAnswer::Refused(no),
-            (Ok(address), Ok(primary)) => view(address, primary).map_or_else(
+            (Ok(address), Ok(primary)) => view(address, primary, map).map_or_else(
                 || SentinelAnswer::NoReply("its answer makes no sense".to_owned()),
                 SentinelAnswer::Names,
             ),
@@ -80,19 +81,8 @@ impl Reply {
             id: from_redis_value(id)
                 .ok()
                 .filter(|id: &String| !id.is_empty()),
-            peers: peers.extract_error().ok().map(peers_in),
+            peers: peers.extract_error().ok().map(|list| peers_in(list, map)),
         }
-    }
-
-    /// Replaces announced addresses by the ones to use.
-    pub(super) fn with_addresses(mut self, resolve: impl Fn(Address) -> Address) -> Self {
-        if let SentinelAnswer::Names(view) = &mut self.outcome {
-            view.primary = resolve(view.primary.clone());
-        }
-        for peer in self.peers.iter_mut().flatten() {
-            peer.address = resolve(peer.address.clone());
-        }
-        self
     }
 
     pub(super) fn view(&self) -> Option<&View> {
@@ -103,21 +93,21 @@ impl Reply {
     }
 }
 
-fn view(address: Value, primary: Value) -> Option<View> {
+fn view(address: Value, primary: Value, map: &AddressMap) -> Option<View> {
     let (host, port): (String, u16) = from_redis_value(address).ok()?;
     let primary: HashMap<String, Value> = from_redis_value(primary).ok()?;
     let epoch = primary.get("config-epoch")?.clone();
     Some(View {
-        primary: Address {
+        primary: map.resolve(Address {
             host: host.into(),
             port,
-        },
+        }),
         epoch: from_redis_value(epoch).ok()?,
     })
 }
 
 /// The peers in a list of descriptions. Peers without an address are left out.
-fn peers_in(list: Value) -> Vec<Peer> {
+fn peers_in(list: Value, map: &AddressMap) -> Vec<Peer> {
     let list: Vec<HashMap<String, Value>> = from_redis_value(list).unwrap_or_default();
     list.into_iter()
         .filter_map(|mut one| {
@@ -125,10 +115,10 @@ fn peers_in(list: Value) -> Vec<Peer> {
             let port: u16 = from_redis_value(one.remove("port")?).ok()?;
             let id = one.remove("runid").and_then(|id| from_redis_value(id).ok());
             (!host.is_empty() && port != 0).then(|| Peer {
-                address: Address {
+                address: map.resolve(Address {
                     host: host.into(),
                     port,
-                },
+                }),
                 id: id.filter(|id: &String| !id.is_empty()),
             })
         })
@@ -264,7 +254,7 @@ pub(super) struct View {
 pub(super) fn believed(views: &[&View], sentinels: usize, last: Option<&View>) -> Option<View> {
     let newest = views.iter().map(|view| view.epoch).max()?;
     let is_old = last.is_some_and(|last| newest < last.epoch);
-    if is_old && !is_shared_by_most(views, sentinels) {
+    if is_old && shared_by_most(views, sentinels).is_none() {
         return None;
     }
     let votes = |view: &View| views.iter().filter(|other| **other == view).count();
@@ -279,11 +269,6 @@ pub(super) fn believed(views: &[&View], sentinels: usize, last: Option<&View>) -
     best.map(|view| View::clone(view))
 }
 
-/// Whether a majority of all sentinels, including those without a reply, share one view.
-pub(super) fn is_shared_by_most(views: &[&View], sentinels: usize) -> bool {
-    shared_by_most(views, sentinels).is_some()
-}
-
 /// The view that deposes the primary of the `last` one, if there is any: it is later, names another primary, and is
 /// shared by most sentinels. A single sentinel may be wrong, and older views depose no primary.
 pub(super) fn deposing(views: &[&View], sentinels: usize, last: &View) -> Option<View> {
@@ -292,7 +277,8 @@ pub(super) fn deposing(views: &[&View], sentinels: usize, last: &View) -> Option
     deposes.then(|| shared.clone())
 }
 
-fn shared_by_most<'a>(views: &[&'a View], sentinels: usize) -> Option<&'a View> {
+/// The view that a majority of all sentinels share, including those without a reply.
+pub(super) fn shared_by_most<'a>(views: &[&'a View], sentinels: usize) -> Option<&'a View> {
     views.iter().copied().find(|view| {
         let votes = views.iter().filter(|other| *other == view).count();
         votes * 2 > sentinels

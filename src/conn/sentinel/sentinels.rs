@@ -10,20 +10,16 @@ use std::time::Duration;
 
 use futures_util::future::join3;
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
-use redis::{Cmd, ConnectionInfo, ProtocolVersion, RedisError, Value};
+use redis::{Cmd, ConnectionInfo, RedisError, Value};
 
 use super::reply::{
-    KnownSentinels, Peer, Reply, SentinelAnswer, View, is_shared_by_most, of_one_deployment,
+    KnownSentinels, Peer, Reply, SentinelAnswer, View, of_one_deployment, shared_by_most,
 };
-use crate::conn::address::{Address, AddressMap};
-use crate::conn::link::{
-    DialParams, FirstBytes, SharedTick, Socket, WireParams, check_greeting, greeting,
-};
-use crate::conn::push::PushState;
-use crate::conn::setup::{Network, Setup, tcp_settings};
-use crate::conn::tls::Security;
+use crate::conn::address::Address;
+use crate::conn::link::{Socket, WireParams, check_greeting, greeting};
+use crate::conn::setup::{Setup, tcp_settings, with_pushes};
 use crate::conn::transport::EventHandler;
-use crate::engine::clock::{Clock, Tick};
+use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 
 /// Announced by the sentinel that promoted a replica, and by each sentinel that has switched over to it.
@@ -47,13 +43,7 @@ pub(super) struct Sentinels {
 #[derive(Debug)]
 struct Settings {
     model: ConnectionInfo,
-    network: Network,
-    clock: Clock,
-    /// The longest waits for a sentinel that never replied, and for one that has.
-    limits: [Duration; 2],
-    label: String,
-    address_map: AddressMap,
-    security: Security,
+    setup: Setup,
     /// `SENTINEL` queries about one primary, and for the id of the sentinel.
     questions: [Cmd; 4],
     /// Given when a sentinel announces a change.
@@ -122,10 +112,10 @@ impl Round {
         settings: &Settings,
         mut is_urgent: bool,
     ) {
-        let grace_ends = settings.clock.now().after(GRACE);
+        let grace_ends = settings.setup.clock.now().after(GRACE);
         let mark = settings.announced.mark();
         loop {
-            let is_clear = is_urgent && is_shared_by_most(&self.views(), self.asked);
+            let is_clear = is_urgent && shared_by_most(&self.views(), self.asked).is_some();
             let until = if is_clear { grace_ends } else { Tick::NEVER };
             tokio::select! {
                 biased;
@@ -133,10 +123,9 @@ impl Round {
                     let Some(reply) = reply else {
                         return;
                     };
-                    let resolve = |announced| settings.address_map.resolve(announced);
-                    self.add(reply.with_addresses(resolve));
+                    self.add(reply);
                 }
-                () = settings.clock.sleep_until(until), if is_clear => return,
+                () = settings.setup.clock.sleep_until(until), if is_clear => return,
                 () = settings.announced.changed_since(mark), if !is_urgent => is_urgent = true,
             }
         }
@@ -245,7 +234,8 @@ impl Sentinel {
     }
 
     /// The time that it has for a reply. A peer may never be reachable from here.
-    fn limit(&self, [new, usual]: [Duration; 2]) -> Duration {
+    fn limit(&self, setup: &Setup) -> Duration {
+        let (new, usual) = (setup.step_timeout, setup.reply_timeout);
         match self.took {
             Some(took) => new.min(usual.max(took * 4)),
             None if self.is_seed => new,
@@ -254,13 +244,14 @@ impl Sentinel {
     }
 
     async fn poll(&mut self, settings: &Settings) -> Reply {
-        let clock = settings.clock;
-        let limit = self.limit(settings.limits);
+        let clock = settings.setup.clock;
+        let limit = self.limit(&settings.setup);
         let asked = clock.now();
         let outcome = match clock.within(limit, self.ask(settings)).await {
             Some(Ok(replies)) => {
                 self.took = Some(asked.until(clock.now()));
-                let reply = Reply::of(self.address.clone(), replies);
+                let map = &settings.setup.address_map;
+                let reply = Reply::of(self.address.clone(), replies, map);
                 self.id.clone_from(&reply.id);
                 return reply;
             }
@@ -277,66 +268,48 @@ impl Sentinel {
             Some(connection) => connection,
             none => none.insert(settings.connect(&self.address).await?),
         };
-        let limit = settings.limits[0];
+        let limit = settings.setup.step_timeout;
         connection.wire.ask(&settings.questions, limit).await
     }
 }
 
 impl Settings {
     fn new(primary: &str, model: ConnectionInfo, setup: &Setup) -> Self {
-        // Only RESP3 delivers messages on the connection that subscribed.
-        let redis = model.redis_settings().clone();
-        let redis = redis.set_protocol(ProtocolVersion::RESP3);
+        let announced = Arc::<Hint>::default();
         let ask = |verb: &str| {
             let mut question = redis::cmd("SENTINEL");
             question.arg(verb).arg(primary);
             question
         };
         Self {
-            model: model
-                .set_tcp_settings(tcp_settings())
-                .set_redis_settings(redis),
-            network: setup.network.clone(),
-            clock: setup.clock,
-            limits: [setup.step_timeout, setup.reply_timeout],
-            label: format!("lockset-sentinel-{}", setup.client_id),
-            address_map: setup.address_map.clone(),
-            security: setup.security.clone(),
+            model: with_pushes(model.set_tcp_settings(tcp_settings())),
+            setup: Setup {
+                events: Arc::new(Announcements(Arc::clone(&announced))),
+                silence: setup.step_timeout,
+                // The end of a connection to a sentinel says nothing about a server.
+                disconnected: Arc::default(),
+                ..setup.clone()
+            },
             questions: [
                 ask("MASTER"),
                 ask("GET-MASTER-ADDR-BY-NAME"),
                 ask("SENTINELS"),
                 redis::cmd("SENTINEL").arg("MYID").to_owned(),
             ],
-            announced: Arc::default(),
+            announced,
         }
     }
 
     async fn connect(&self, address: &Address) -> Result<Socket, RedisError> {
-        let there = address.connect_like(self.model.addr());
-        let info = self.model.clone().set_addr(there);
-        let limit = self.limits[0];
-        let announcements = Announcements(Arc::clone(&self.announced));
-        let wire = WireParams {
-            clock: self.clock,
-            protocol: info.redis_settings().protocol(),
-            silence: limit,
-            last_reply: SharedTick::default(),
-            push: Arc::new(PushState::new(Some(Arc::new(announcements)))),
-            first_bytes: FirstBytes::default(),
-        };
-        let terms = DialParams {
-            info: &info,
-            security: &self.security,
-            limit,
-            wire: &wire,
-            disconnected: &Arc::default(),
-            network: &self.network,
-        };
-        let socket = Socket::connect(terms).await?;
+        let info = address.with_settings_of(&self.model);
+        let setup = &self.setup;
+        let limit = setup.step_timeout;
+        let wire = WireParams::new(&info, setup, Some(Arc::clone(&setup.events)));
+        let socket = Socket::connect(&info, setup, limit, wire).await?;
         let greeting = greeting(info.redis_settings());
         let mut name = redis::cmd("CLIENT");
-        name.arg("SETNAME").arg(&self.label);
+        name.arg("SETNAME")
+            .arg(format!("lockset-sentinel-{}", setup.client_id));
         let subscribe = |channel| redis::cmd("SUBSCRIBE").arg(channel).to_owned();
         let [promoted, switched] = CHANNELS.map(subscribe);
         // A user may lack the right to one of these. That costs time only.

@@ -1,25 +1,12 @@
 //! Tests of the connections to one server that is slow.
 
-use futures_util::future::join;
 use redis::IntoConnectionInfo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime;
 
 use super::*;
-use crate::conn::transport::EventHandler;
-use crate::engine::clock::Clock;
 
 const REPLY: Duration = Duration::from_secs(1);
-
-#[derive(Debug)]
-struct Unheard;
-
-impl EventHandler for Unheard {
-    fn message(&self, _channel: &[u8], _message: &[u8]) {}
-    fn gap(&self) {}
-    fn moved(&self) {}
-}
 
 /// Refuses each command, the first `PING` after 0.6 s and the next after 0.9 s more.
 async fn serve(mut stream: TcpStream) {
@@ -49,30 +36,14 @@ async fn a_renewal_behind_a_slow_one_does_not_end_the_connection() {
             tokio::spawn(serve(stream));
         }
     });
-    let setup = Setup {
-        clock: Clock::System,
-        network: Network::System,
-        runtime: runtime::Handle::current(),
-        step_timeout: REPLY * 5,
-        reply_timeout: REPLY,
-        silence: REPLY,
-        client_id: "x".into(),
-        scripts: |_| None,
-        events: Arc::new(Unheard),
-        disconnected: Arc::default(),
-        address_map: Default::default(),
-        security: Default::default(),
-    };
+    let setup = Setup::sample(REPLY);
     let server = SingleServer::new(url.into_connection_info().unwrap(), &setup);
     server.open().await.unwrap();
     let ping = redis::cmd("PING");
-    let renew = || {
-        let sent = server.submitted(Lane::Renewal, Commands::One([&ping]), REPLY);
-        sent.expect("there is a connection")
-    };
+    let renew = || server.exchange(Lane::Renewal, "", Commands::One([&ping]), REPLY);
     let (first, second) = join(renew(), renew()).await;
     first.expect("in time");
     let late = format!("{:?}", second.unwrap_err());
     assert!(late.contains("no reply within 1s"), "{late}");
-    assert!(server.renewal.is_open());
+    assert!(server.link(Lane::Renewal).is_open());
 }

@@ -16,7 +16,7 @@ use crate::engine::hint::OwnersWaiter;
 use crate::engine::hold::bound::{Bound, Over};
 use crate::engine::hold::handoff::{Handoff, HandoffRequest};
 use crate::engine::hold::join::end_deferrals;
-use crate::engine::hold::local::{LocalLock, QueuePlace};
+use crate::engine::hold::local::QueuePlace;
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::reenter::{Entrance, LeaseSource, Reentry};
 use crate::engine::hold::{Hold, Share};
@@ -246,7 +246,6 @@ pub(crate) enum Turn<T> {
 /// enters it, and this task need not reach the head.
 pub(crate) async fn turn<T, E>(
     request: &LockRequest,
-    local: &Arc<LocalLock>,
     place: &QueuePlace<'_>,
     bound: &Bound,
     enter: impl Fn() -> E,
@@ -257,14 +256,14 @@ where
     if place.is_head() {
         return Ok(Turn::Head);
     }
-    request.core.watch_heads(local);
+    request.core.watch_heads(&request.local);
     tokio::select! {
         biased;
         () = place.turn() => Ok(Turn::Head),
         // Boxed: it is rare and large.
-        entered = async { Box::pin(another_gets_it(request, local, enter)).await },
+        entered = async { Box::pin(another_gets_it(request, enter)).await },
             if request.options.owner.is_some() => entered.map(Turn::Entered),
-        over = local.silence.until_over(request.core.clock, bound) => match over {
+        over = request.local.silence.until_over(request.core.clock, bound) => match over {
             Over::NotInTime => Ok(Turn::NotInTime),
             Over::Silent(why) => Ok(Turn::Silent(why)),
         },
@@ -272,25 +271,18 @@ where
 }
 
 /// Lists a call with an owner as a waiter of that: another task may get a hold that it can enter.
-pub(super) fn wait_for_owner<'a>(
-    request: &'a LockRequest,
-    local: &'a LocalLock,
-) -> Option<OwnersWaiter<'a>> {
+pub(super) fn wait_for_owner(request: &LockRequest) -> Option<OwnersWaiter<'_>> {
     let owner = request.options.owner.as_ref()?;
-    Some(local.rare().acquired_here.wait_as(owner))
+    Some(request.local.rare().acquired_here.wait_as(owner))
 }
 
 /// Waits until the owner gets the lock through another task, and enters that hold, from any place in the queue. Never
 /// resolves for a call without an owner.
-async fn another_gets_it<T, E>(
-    request: &LockRequest,
-    local: &LocalLock,
-    enter: impl Fn() -> E,
-) -> Result<T>
+async fn another_gets_it<T, E>(request: &LockRequest, enter: impl Fn() -> E) -> Result<T>
 where
     E: Future<Output = Result<Option<T>>>,
 {
-    let Some(waiter) = wait_for_owner(request, local) else {
+    let Some(waiter) = wait_for_owner(request) else {
         return std::future::pending().await;
     };
     let owner_waiters = waiter.hint();

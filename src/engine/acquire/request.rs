@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::api::error::{Error, Kind, Result};
+use crate::api::holder::HolderId;
 use crate::api::loss::LostReason;
 use crate::api::options::{LeasePolicy, Options, Replication};
 use crate::conn::Channels;
@@ -189,6 +190,7 @@ impl WaitLimit {
 }
 
 /// The result of an attempt, or of a wait.
+#[derive(Debug)]
 pub(crate) enum Attempted {
     /// One share of each lock, in the order of the requests. Dropping a share releases it.
     Granted(Few<Share>),
@@ -282,6 +284,9 @@ pub(crate) fn bound(requests: &[LockRequest], wait: WaitLimit, now: Tick) -> Bou
     Bound::new(now, wait.deadline(), give_up.unwrap_or_default(), timing)
 }
 
+/// One new holder id for each lock, with the number in it.
+pub(super) type Ids = Few<(u64, HolderId)>;
+
 /// The requests of one call, at least one.
 #[derive(Clone, Copy)]
 pub(super) struct Requests<'a> {
@@ -296,6 +301,12 @@ impl<'a> Requests<'a> {
 
     pub(super) fn operation(self) -> &'static str {
         self.all[0].operation
+    }
+
+    /// One new holder id for each lock.
+    pub(super) fn new_ids(self) -> Ids {
+        let locks = self.all.iter();
+        locks.map(|request| request.core.new_holder()).collect()
     }
 
     /// Whether this client has a sticky hold of one of the locks.

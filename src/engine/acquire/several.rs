@@ -4,9 +4,9 @@
 //! holds none of them while it waits. Other locks are taken one after another, in an order that all callers share. While
 //! the call waits for one of them, it holds the locks before it, for a bounded time.
 //!
-//! A single attempt is for a caller that asks several servers at once and can use an answer only for a short time, or for
-//! one that wants to know how long a refusal will last. Invariant: if its future is dropped, the attempt is undone like
-//! any other.
+//! A single attempt is for a caller that asks several servers at once and can use an answer only for a short time, or
+//! for one that wants to know how long a refusal will last. Invariant: if its future is dropped, the attempt is undone
+//! like any other.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::attempt::Attempt;
 use super::local::{entrance, is_owned};
 use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
 use super::wait::{all, one};
-use crate::api::error::Result;
+use crate::api::error::{Error, Result};
 use crate::api::options::{LeasePolicy, lease_for};
 use crate::conn::Lane;
 use crate::engine::Few;
@@ -209,15 +209,15 @@ impl Drop for Reversed {
     }
 }
 
-/// Asks once, for at most `limit`. Returns `None` if there is no answer in that time. The future owns everything it
-/// needs, so that another task may drive it to its end.
+/// Asks once, for at most `limit`: a share, or the rest of the holder's lease. Returns `None` if there is no answer in
+/// that time. The future owns everything it needs, so that another task may drive it to its end.
 ///
 /// If the connection breaks during the attempt, it is replaced and the server is asked once more. If no connection can
 /// be made, the call fails at once.
 pub(crate) async fn attempt_once(
     request: LockRequest,
     limit: Duration,
-) -> Result<Option<Attempted>> {
+) -> Result<Option<Result<Share, Option<Duration>>>> {
     request.ensure_open()?;
     let clock = request.core.clock;
     // The time for the replicas is added to the limit.
@@ -237,14 +237,17 @@ pub(crate) async fn attempt_once(
         let mut attempt = Attempt::single(requests);
         drop(requests.all[0].local.take_sticky());
         let now = requests.releases_sent(end, now).await;
-        let mut outcome = attempt.ask(now, 0, Lane::Command, budget).await;
-        if outcome.is_err() && attempt.is_in_doubt() {
-            let now = attempt.start_behind(end).await;
-            outcome = attempt.ask(now, 0, Lane::Command, budget).await;
+        let mut outcome = attempt.ask(None, now, 0, Lane::Command, budget).await;
+        // Replicas that did not confirm, and a server that refuses, have answered.
+        let is_broken = outcome.as_ref().is_err_and(Error::is_io);
+        if is_broken && attempt.is_unanswered() {
+            let now = attempt.undoing_sent(end).await;
+            outcome = attempt.ask(None, now, 0, Lane::Command, budget).await;
         }
         outcome
     };
-    clock.within(limit, asking).await.transpose()
+    let outcome = clock.within(limit, asking).await.transpose()?;
+    Ok(outcome.map(share_or_remaining))
 }
 
 /// Takes the lock if it is free, in one attempt and never by entering a hold again. Otherwise returns the rest of the
@@ -258,14 +261,17 @@ pub(crate) async fn one_or_remaining(
     let bound = bound(requests, WaitLimit::Never, began);
     let mut expired = ExpiredGrants::default();
     loop {
-        let mut shares = match all(requests, WaitLimit::Never, &bound).await? {
-            Attempted::Granted(shares) => shares,
-            Attempted::Refused { remaining, .. } => return Ok(Err(remaining.unwrap_or_default())),
-        };
-        if let Some(share) = shares.pop()
-            && !expired.must_retry(std::iter::once((request, &share)))?
-        {
-            return Ok(Ok(share));
+        match share_or_remaining(all(requests, WaitLimit::Never, &bound).await?) {
+            Ok(share) if expired.must_retry(std::iter::once((request, &share)))? => {}
+            outcome => return Ok(outcome.map_err(Option::unwrap_or_default)),
         }
+    }
+}
+
+/// The outcome of an attempt for a single lock: its share, or the rest of the holder's lease.
+fn share_or_remaining(attempted: Attempted) -> Result<Share, Option<Duration>> {
+    match attempted {
+        Attempted::Granted(mut shares) => shares.pop().ok_or(None),
+        Attempted::Refused { remaining, .. } => Err(remaining),
     }
 }

@@ -19,12 +19,18 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use super::{WaitLimit, one};
+use crate::api::handle::Handle;
 use crate::api::holder::Owner;
 use crate::client::Client;
 use crate::conn::{EventHandler, Lane};
+use crate::engine::clock::Tick;
+use crate::engine::counts::Mode;
 use crate::engine::hold::undo::QUEUE_MAX;
+use crate::reentrant::PROTOCOL;
 use crate::script::catalog::REENTRANT_ACQUIRE;
 use crate::testing::{Answer, Scripted, Sent, done, elsewhere, granted};
+use crate::watchdog::Leased;
 
 const LEASE: Duration = Duration::from_secs(30);
 const MS: Duration = Duration::from_millis(1);
@@ -137,12 +143,11 @@ async fn an_attempt_without_an_answer_is_repeated_as_it_is_and_then_undone() {
     assert!(error.is_io() && error.lock_name() == Some("x"));
     let sent = server.sent();
     let (first, rest) = sent.split_first().expect("an attempt");
+    // The undo is sent before the caller learns of the failure, and releases the same holder.
+    let (undo, rest) = rest.split_last().expect("an undo");
     assert!(rest.len() >= 5, "for a third of the lease: {}", rest.len());
     assert!(rest.iter().all(|again| again.words == first.words));
-    assert!(sent.last().unwrap().at < LEASE / 3 + MS * 1_000);
-    tokio::time::sleep(MS * 10).await;
-    // The undo releases the same holder.
-    let undo = server.sent().pop().unwrap();
+    assert!(undo.at < LEASE / 3 + MS * 1_000);
     assert_eq!(undo.lane, Lane::Command);
     assert_eq!(undo.script_args()[1], first.script_args()[1]);
     assert!(undo.is_release());
@@ -427,9 +432,9 @@ async fn a_release_whose_answer_was_lost_is_none_of_a_lost_lock() {
     );
 }
 
-/// Work that comes up after a shutdown is done too, while a handle still exists.
+/// A shutdown waits for the answer to an attempt whose call is not polled, and for its undoing.
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_is_dropped_after_a_shutdown_is_undone() {
+async fn an_attempt_that_is_not_polled_is_undone_by_a_shutdown() {
     let server = Scripted::new(|sent| match sent.is_release() {
         true => Answer::Value(done()),
         false => Answer::Late(MS * 500, granted()),
@@ -440,14 +445,75 @@ async fn an_attempt_that_is_dropped_after_a_shutdown_is_undone() {
     let first = tokio::time::timeout(MS * 10, &mut call).await;
     assert!(first.is_err(), "it was answered");
     client.clone().shutdown().await.unwrap();
-    let before = server.sent().len();
+    let sent = server.sent();
+    assert_eq!(sent.len(), 2);
+    assert!(sent[1].is_release());
+    assert_eq!(holder(&sent[0]), holder(&sent[1]));
     drop(call);
     tokio::time::sleep(MS * 10).await;
-    let sent = server.sent();
-    assert_eq!(sent.len(), before + 1);
-    assert!(sent.last().unwrap().is_release());
-    assert_eq!(holder(&sent[0]), holder(sent.last().unwrap()));
+    assert_eq!(server.sent().len(), 2, "nothing is left to undo");
     client.shutdown().await.unwrap();
+}
+
+/// The same for a call that waits for no lock, so that nothing but its attempt says that it is there.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_the_answer_to_a_single_attempt() {
+    let server = Scripted::new(|sent| match sent.is_release() {
+        true => Answer::Value(done()),
+        false => Answer::Late(MS * 500, granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let mut call = Box::pin(lock.try_lock());
+    assert!((&mut call).now_or_never().is_none());
+    client.clone().shutdown().await.unwrap();
+    let sent = server.sent();
+    assert_eq!(sent.len(), 2);
+    assert!(sent[1].is_release());
+    assert_eq!(holder(&sent[0]), holder(&sent[1]));
+    assert!(call.await.unwrap_err().is_closed());
+}
+
+/// A call may go on when its client was shut down meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_goes_on_after_a_shutdown_sends_nothing() {
+    let server = Scripted::new(|_| Answer::Value(granted()));
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    // It waits for a release of this client that is not sent.
+    let locals = &client.core().locals;
+    let local = locals.get_or_insert("reentrant", &"x".into());
+    local.begin_release();
+    let mut call = Box::pin(lock.try_lock());
+    assert!((&mut call).now_or_never().is_none());
+    client.clone().shutdown().await.unwrap();
+    assert!(call.await.unwrap_err().is_closed());
+    tokio::time::sleep(MS * 10).await;
+    assert!(server.sent().is_empty(), "{:?}", server.sent());
+}
+
+/// A hold that is lost between its grant and its guard is reported when it has a guard, once. Nobody had one that gets
+/// none.
+#[tokio::test(start_paused = true)]
+async fn a_loss_before_the_guard_is_reported_with_the_guard() {
+    let server = Scripted::new(|_| Answer::Value(granted()));
+    let client = Client::over(&server, LEASE);
+    let handle = Handle::new(&client, "x", &PROTOCOL, Mode::Exclusive);
+    let lost_share = async || {
+        let request = handle.request("lock").unwrap();
+        let taken = one(&request, WaitLimit::Never, server.clock().now()).await;
+        let share = taken.unwrap().expect("a free lock");
+        share.hold().revoked();
+        share
+    };
+    let losses = || client.stats().totals.losses.total();
+    let guarded = lost_share().await;
+    assert_eq!(losses(), 0);
+    let guarded = guarded.guarded(Tick::ZERO, Duration::ZERO);
+    assert_eq!((guarded.is_lost(), losses()), (true, 1));
+    drop(guarded);
+    drop(lost_share().await);
+    assert_eq!(losses(), 1);
 }
 
 /// A connection that is refused during its set-up carried no command, so there is nothing to undo.

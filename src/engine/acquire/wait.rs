@@ -103,7 +103,7 @@ async fn once(requests: Requests<'_>) -> Result<Attempted> {
     end_deferrals_for_readers(requests);
     let now = requests.releases_sent(budget.deadline, now).await;
     let mut attempt = Attempt::single(requests);
-    Box::pin(attempt.ask(now, 0, Lane::Command, budget)).await
+    Box::pin(attempt.ask(None, now, 0, Lane::Command, budget)).await
 }
 
 /// A call that waits for one lock after another, in the local queue of each and in its queue at the server.
@@ -123,8 +123,8 @@ struct WaitLoop<'a> {
     moves_in_a_row: u32,
     /// The silence of a lock that queues at the server, where each waiter asks for itself.
     own_silence: Silence,
-    /// Until when the call waits for the readers of this client before it asks.
-    readers_until: Option<Tick>,
+    /// Until when the call waits for the readers of this client before it asks. [`Tick::ZERO`] before it does.
+    readers_until: Tick,
     /// Whether the holders at the last refusal have been sent a recall.
     has_recalled: bool,
     /// Whether a failed subscription has been tried again since the last sleep.
@@ -152,13 +152,13 @@ impl<'a> WaitLoop<'a> {
         Self {
             attempt: Attempt::waiting(requests, requests.bound.deadline()),
             place: take_place(requests, 0),
-            waiter: Waiter::new(&requests.all[0], &requests.all[0].local),
+            waiter: Waiter::new(&requests.all[0]),
             at: 0,
             lane: Lane::Command,
             hints_in_a_row: 0,
             moves_in_a_row: 0,
             own_silence: Silence::default(),
-            readers_until: None,
+            readers_until: Tick::ZERO,
             has_recalled: false,
             has_retried: false,
             sleeps: 0,
@@ -237,7 +237,8 @@ impl<'a> WaitLoop<'a> {
         self.sleep(marks, remaining).await
     }
 
-    /// Goes on with the server's answer to the attempt. If this lock was refused, returns the rest of the holder's lease.
+    /// Goes on with the server's answer to the attempt. If this lock was refused, returns the rest of the holder's
+    /// lease.
     fn answered(
         &mut self,
         outcome: Attempted,
@@ -276,7 +277,7 @@ impl<'a> WaitLoop<'a> {
         };
         let (requests, at) = (self.requests(), self.at);
         let enter = || owned_or_joined(requests, at, Some(place));
-        match turn(self.request(), self.local(), place, requests.bound, enter).await? {
+        match turn(self.request(), place, requests.bound, enter).await? {
             Turn::Head => Ok(None),
             Turn::Entered(outcome) => Ok(Some(Step::Ended(outcome))),
             Turn::NotInTime => Ok(Some(Step::Ended(self.refused()))),
@@ -319,6 +320,8 @@ impl<'a> WaitLoop<'a> {
             return Ok(Some(Step::Ended(self.refused())));
         };
         self.count_wait();
+        // Its call may not have taken it yet.
+        self.requests().core().watch_heads(self.local());
         self.waiter.rest(marks, self.place.as_ref(), time);
         self.waiter.wait(marks, self.place.as_ref(), time).await;
         Ok(Some(Step::Again))
@@ -361,14 +364,15 @@ impl<'a> WaitLoop<'a> {
                 Err(error) => {
                     let began = std::mem::replace(&mut now, self.clock().now());
                     self.put_off_subscription(began, now, end, error.is_io());
-                    if self.attempt.is_in_doubt() {
-                        self.attempt.start_over();
-                    }
                 }
             }
         }
         let restore = self.attempt.plain(now);
-        self.ask_here(restore.as_ref(), now, end).await
+        let budget = self.requests().bound.call_budget_until(end);
+        let (at, lane) = (self.at, Lane::Command);
+        self.attempt
+            .ask(restore.as_ref(), now, at, lane, budget)
+            .await
     }
 
     /// Sleeps after a refusal until there is a reason to ask again, and chooses the lane. If the waiter does not listen
@@ -381,6 +385,7 @@ impl<'a> WaitLoop<'a> {
             return Ok(Step::Ended(self.refused()));
         };
         self.count_wait();
+        self.requests().core().watch_heads(self.local());
         if !std::mem::replace(&mut self.has_recalled, true) {
             recall_holder(
                 self.requests().core(),
@@ -456,7 +461,7 @@ impl<'a> WaitLoop<'a> {
         self.place = take_place(self.requests(), at);
         (self.has_recalled, self.has_retried) = (false, false);
         (self.at, self.lane) = (at, lane);
-        self.waiter = Waiter::new(self.request(), self.local());
+        self.waiter = Waiter::new(self.request());
         self.own_silence = Silence::default();
     }
 

@@ -8,7 +8,11 @@
 //! Invariant: a subscription is recorded before it is sent. When the last listener leaves, the watchdog task ends it,
 //! even if the call that subscribed was dropped.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -19,18 +23,18 @@ use super::local::wait_for_owner;
 use super::request::{Attempted, LockRequest};
 use crate::api::error::Result;
 use crate::api::holder::HolderId;
-use crate::conn::Lane;
+use crate::conn::{Lane, sent};
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark, OwnersWaiter};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::followers::{Follower, Handed, KeptPlace};
 use crate::engine::hold::handoff::HandoffRequest;
-use crate::engine::hold::local::{LocalLock, QueuePlace};
+use crate::engine::hold::local::QueuePlace;
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::recall::recall_holder;
 use crate::engine::hold::subscription::{GrantMessage, Subscription, SubscriptionState};
 use crate::engine::listen::{
-    LINGER, POLLS_BETWEEN_TRIES, subscribe, unsubscribe, unsubscribe_unused,
+    LINGER, Listener, POLLS_BETWEEN_TRIES, end_later, subscribe, unsubscribe,
 };
 use crate::script::CallBudget;
 
@@ -41,7 +45,6 @@ const REPLIES_FOR_A_PLACE: u32 = 3;
 /// Counts as a waiter until dropped.
 pub(crate) struct Waiter<'a> {
     request: &'a LockRequest,
-    local: &'a Arc<LocalLock>,
     /// The waiter's own subscription, if the lock queues at the server.
     own: Option<Arc<Subscription>>,
     /// For a call with an owner.
@@ -68,8 +71,8 @@ pub(crate) enum Woken {
 }
 
 impl<'a> Waiter<'a> {
-    pub(crate) fn new(request: &'a LockRequest, local: &'a Arc<LocalLock>) -> Self {
-        local.subscription.add_waiter();
+    pub(crate) fn new(request: &'a LockRequest) -> Self {
+        request.local.subscription.add_waiter();
         let own = match request.protocol.queue() {
             Queue::Local => None,
             Queue::Server => {
@@ -80,14 +83,15 @@ impl<'a> Waiter<'a> {
         };
         Self {
             request,
-            local,
             own,
-            owner_waiters: wait_for_owner(request, local),
+            owner_waiters: wait_for_owner(request),
         }
     }
 
     fn subscription(&self) -> &Arc<Subscription> {
-        self.own.as_ref().unwrap_or(&self.local.subscription)
+        self.own
+            .as_ref()
+            .unwrap_or(&self.request.local.subscription)
     }
 
     fn owner_waiters(&self) -> Option<&Hint> {
@@ -116,7 +120,7 @@ impl<'a> Waiter<'a> {
     /// Lists this waiter among those whose places are kept together. `None` if it queues in its client.
     pub(super) fn keep_place(&self, place: HolderId) -> Option<KeptPlace<'a>> {
         let waiter = Arc::clone(self.own.as_ref()?);
-        Some(self.local.rare().heartbeats.rest(place, waiter))
+        Some(self.request.local.rare().heartbeats.rest(place, waiter))
     }
 
     pub(crate) fn marks(&self) -> Marks {
@@ -222,16 +226,31 @@ impl<'a> Waiter<'a> {
         let mut again = true;
         loop {
             if self.is_listening(&channel) {
-                return attempt.ask(core.clock.now(), at, Lane::Push, budget).await;
+                let now = core.clock.now();
+                return attempt.ask(None, now, at, Lane::Push, budget).await;
             }
             let old = subscription.state.lock().channel.clone();
             if let Some(old) = old.filter(|old| *old != channel) {
                 // The attempt has a new holder id, so no waiter listens to the old channel again.
                 unsubscribe_meanwhile(core, route, old, subscription);
             }
-            // `join` polls the subscription first, and so sends it first.
-            let subscribed = subscribe(core, subscription, route, &channel, reply);
-            let asking = attempt.ask(core.clock.now(), at, Lane::Push, budget);
+            let is_sent = AtomicBool::new(false);
+            let subscribed = async {
+                let subscribing = pin!(subscribe(core, subscription, route, &channel, reply));
+                let is_confirmed = sent::track(&is_sent, subscribing).await;
+                is_sent.store(true, Ordering::Relaxed);
+                is_confirmed
+            };
+            // `join` polls the subscription first. The attempt has to be behind it, or it has failed.
+            let asking = async {
+                let behind = |_: &mut Context<'_>| match is_sent.load(Ordering::Relaxed) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                };
+                poll_fn(behind).await;
+                let now = core.clock.now();
+                attempt.ask(None, now, at, Lane::Push, budget).await
+            };
             match join(subscribed, asking).await {
                 // The subscription found the connection dead, and the attempt made a new connection: subscribe again.
                 (false, Ok(Attempted::Refused { .. })) if again => again = false,
@@ -267,10 +286,11 @@ impl Drop for Waiter<'_> {
                 None => LINGER,
                 Some(_) => Duration::ZERO,
             };
-            unsubscribe_later(self.request, self.local, subscription, linger);
+            let local = Some(Arc::clone(&self.request.local));
+            end_later(core, subscription, self.request.name.key(), local, linger);
         }
         if self.own.is_some() {
-            self.local.subscription.remove_waiter();
+            self.request.local.subscription.remove_waiter();
         }
         if core.is_closed() {
             core.locals.waiter_left.notify();
@@ -278,97 +298,40 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// Counts as a listener until dropped: a subscription of its client to the lock does not end.
+/// Listens to a lock for a call that waits elsewhere.
 pub(crate) struct Subscriber<'a> {
     request: &'a LockRequest,
-    local: &'a Arc<LocalLock>,
+    listener: Listener,
 }
 
 impl<'a> Subscriber<'a> {
     pub(crate) fn new(request: &'a LockRequest) -> Self {
-        let local = &request.local;
-        local.subscription.add_listener();
-        Self { request, local }
+        let listener = Listener::beside(&request.core, &request.local, &request.name);
+        Self { request, listener }
     }
 
     /// Gives `released` each time the lock may have become free. Never ends.
     pub(crate) async fn listen(&self, released: &Hint) {
-        let (core, local) = (&self.request.core, self.local);
+        let LockRequest {
+            core, local, name, ..
+        } = self.request;
         loop {
-            let mark = local.hint().mark();
+            let mark = self.listener.mark();
             if !core.is_closed() {
-                recall_holder(core, local, self.request.name.key());
+                recall_holder(core, local, name.key());
             }
-            if !core.is_closed() && self.subscribe().await {
+            if self.listener.subscribe().await {
                 // A message sent before the subscription began was missed.
                 released.notify();
             }
-            let until = core
-                .clock
-                .now()
-                .after(core.timing.poll_cap * POLLS_BETWEEN_TRIES);
+            let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
             tokio::select! {
                 biased;
                 () = local.hint().changed_since(mark) => released.notify(),
-                () = core.clock.sleep_until(until) => {}
+                () = core.clock.sleep_until(core.clock.now().after(pause)) => {}
             }
         }
     }
-
-    /// Subscribes if it is necessary. Returns whether it made a new subscription.
-    async fn subscribe(&self) -> bool {
-        let (core, subscription) = (&self.request.core, &self.local.subscription);
-        let reply = core.timing.reply;
-        if !subscription.may_subscribe(core.clock.now()) {
-            return false;
-        }
-        if subscription.state.lock().since == Some(core.locals.gaps()) {
-            return false;
-        }
-        let (route, channel) = (self.request.name.key(), self.request.name.lock_channel());
-        let is_subscribed = subscribe(core, subscription, route, &channel, reply).await;
-        if !is_subscribed {
-            subscription.retry_after(
-                core.clock
-                    .now()
-                    .after(core.timing.poll_cap * POLLS_BETWEEN_TRIES),
-            );
-        }
-        is_subscribed
-    }
-}
-
-impl Drop for Subscriber<'_> {
-    fn drop(&mut self) {
-        let subscription = &self.local.subscription;
-        if subscription.remove_listener() {
-            unsubscribe_later(self.request, self.local, subscription, LINGER);
-        }
-    }
-}
-
-/// Makes the watchdog task end the subscription after `linger`, if the caller was the last listener.
-fn unsubscribe_later(
-    request: &LockRequest,
-    local: &Arc<LocalLock>,
-    subscription: &Arc<Subscription>,
-    linger: Duration,
-) {
-    if !subscription.take_subscribed() {
-        return;
-    }
-    let (core, local) = (Arc::clone(&request.core), Arc::clone(local));
-    let (subscription, route) = (Arc::clone(subscription), Arc::clone(request.name.key()));
-    let work = async move {
-        if !linger.is_zero() {
-            tokio::time::sleep(linger).await;
-        }
-        let is_ours = |channel: &str| core.locals.ignore(channel, &subscription);
-        unsubscribe_unused(&core, &subscription, &route, is_ours).await;
-        // Kept for waiters that come in the pause, so that they find the subscription.
-        drop(local);
-    };
-    request.core.watchdog.drive(work.boxed());
 }
 
 /// Makes the watchdog task end a subscription that its waiter no longer needs, unless another waiter listens to the

@@ -1,11 +1,11 @@
 //! The state that all handles, guards and tasks of one client share.
 //!
 //! Invariants: it knows everything that a server may have and no guard holds, so closing the client leaves nothing
-//! behind. What the handles of one synchroniser share is kept alive by them alone; unused entries are removed when others
-//! are added.
+//! behind. What the handles of one synchroniser share is kept alive by them alone; unused entries are removed when
+//! others are added.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -31,6 +31,31 @@ use crate::observe::observer::Observed;
 use crate::script::{Call, CallBudget, Scripts};
 use crate::watchdog::Watchdog;
 
+/// Something that may have left anything at a server without a guard, and is no hold.
+pub(crate) trait AtClose: Send + Sync {
+    /// Withdraws that in the background: the client was closed, and its calls may never be polled again. It may have
+    /// ended before.
+    fn close(self: Arc<Self>);
+}
+
+/// Keeps an entry among what is closed with the client, until dropped.
+pub(crate) struct ClosedWith {
+    core: Arc<Core>,
+    number: u64,
+}
+
+impl fmt::Debug for ClosedWith {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClosedWith").finish_non_exhaustive()
+    }
+}
+
+impl Drop for ClosedWith {
+    fn drop(&mut self) {
+        self.core.at_close.lock().remove(&self.number);
+    }
+}
+
 pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) timing: Timing,
@@ -42,8 +67,12 @@ pub(crate) struct Core {
     pub(crate) shared: Shared,
     undo_queues: Arc<UndoQueues>,
     unguarded: AllUnguarded,
+    /// The entries that withdraw something when the client is closed, oldest first.
+    at_close: Mutex<BTreeMap<u64, Weak<dyn AtClose>>>,
     /// How many releases are under way of which the watchdog task does not know.
     releases: AtomicUsize,
+    /// As [`releases`](Self::releases), for requests that take locks.
+    asked: AtomicUsize,
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
@@ -83,7 +112,9 @@ impl Core {
             shared: Shared::default(),
             undo_queues: Arc::default(),
             unguarded: AllUnguarded::default(),
+            at_close: Mutex::default(),
             releases: AtomicUsize::new(0),
+            asked: AtomicUsize::new(0),
             id: id.into(),
             next_holder: AtomicU64::new(1),
             closed: AtomicBool::new(false),
@@ -156,7 +187,21 @@ impl Core {
 
     /// See [`release_begins`](Self::release_begins).
     pub(super) fn release_ended(&self) {
-        self.releases.fetch_sub(1, Ordering::SeqCst);
+        self.ended_in(&self.releases);
+    }
+
+    /// Counts a request that takes locks, until a connection has answered it, the watchdog task has it, or it is undone.
+    pub(crate) fn asking_begins(&self) {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// See [`asking_begins`](Self::asking_begins).
+    pub(crate) fn asking_ended(&self) {
+        self.ended_in(&self.asked);
+    }
+
+    fn ended_in(&self, under_way: &AtomicUsize) {
+        under_way.fetch_sub(1, Ordering::SeqCst);
         if self.is_closed() {
             self.locals.waiter_left.notify();
         }
@@ -173,6 +218,26 @@ impl Core {
         unguarded.release(self.channels().publish(), self.timing.token_retention)
     }
 
+    /// Has `entry` closed with the client. Nothing is left by an entry that asks only after this whether the client is
+    /// closed.
+    pub(crate) fn close_with(self: &Arc<Self>, entry: Weak<dyn AtClose>) -> ClosedWith {
+        let number = self.next_holder.fetch_add(1, Ordering::Relaxed);
+        self.at_close.lock().insert(number, entry);
+        ClosedWith {
+            core: Arc::clone(self),
+            number,
+        }
+    }
+
+    fn close_others(&self) {
+        // Called and dropped without the mutex, which the drop of an entry takes.
+        let entries: Vec<_> = {
+            let entries = self.at_close.lock();
+            entries.values().filter_map(Weak::upgrade).collect()
+        };
+        entries.into_iter().for_each(AtClose::close);
+    }
+
     /// Undoes what is left by futures that are no longer polled.
     fn undo_all_unguarded(&self) {
         for unguarded in self.unguarded.take() {
@@ -184,13 +249,25 @@ impl Core {
     }
 
     /// Watches the head of this local queue while waiters stand behind it. A head that does not take its turn in time
-    /// is passed over: its future may be left unpolled, for example in a branch of a `select!` in a loop, or in a
-    /// stream whose buffer is full.
+    /// is passed over, and a call that does not take what it was granted loses that: its future may be left unpolled,
+    /// for example in a branch of a `select!` in a loop, or in a stream whose buffer is full.
     pub(crate) fn watch_heads(&self, local: &Arc<LocalLock>) {
-        if local.lock().queue.begin_watch() {
+        let begins = {
+            let mut state = local.lock();
+            let is_untaken = state.grants.are_any_untaken();
+            state.queue.begin_watch(is_untaken)
+        };
+        if begins {
             self.watch(local, |local, now| {
                 let seen = local.hint().mark();
-                local.lock().queue.pass_over_missing(seen, now)
+                let mut state = local.lock();
+                let untaken = state.grants.untaken();
+                // Read under the mutex: a waiter that comes later finds that nobody watches.
+                let is_untaken = local.waiters() > 0 && !untaken.is_empty();
+                let handoffs = state.queue.pass_over_missing(is_untaken, seen, now);
+                drop(state);
+                untaken.iter().for_each(|call| call.miss());
+                handoffs
             });
         }
     }
@@ -274,8 +351,8 @@ impl Core {
         .await
     }
 
-    /// Resolves when no caller waits for a lock, so that everything they leave behind is noted here. Waits no longer than
-    /// the time of one reply, because the callers may not be polled.
+    /// Resolves when no caller waits for a lock, so that everything they leave behind is noted here. Waits no longer
+    /// than the time of one reply, because the callers may not be polled.
     async fn callers_gone(&self) {
         let gone = async {
             loop {
@@ -309,18 +386,20 @@ impl Core {
         }
         self.callers_gone().await;
         self.undo_all_unguarded();
+        self.close_others();
         let done = async {
             // Wait also for the releases that begin during the wait.
             loop {
                 let mark = self.locals.waiter_left.mark();
                 self.watchdog.drain().await;
-                // Read before what is pending: a release goes from a connection to the watchdog task, never back.
-                let under_way = self.releases.load(Ordering::SeqCst);
+                // Read before what is pending: a request goes from a connection to the watchdog task, never back.
+                let under_way =
+                    [&self.releases, &self.asked].map(|count| count.load(Ordering::SeqCst));
                 if self.watchdog.is_gone() {
                     return;
                 }
                 match (self.watchdog.pending(), under_way) {
-                    (0, 0) => return,
+                    (0, [0, 0]) => return,
                     (0, _) => self.locals.waiter_left.changed_since(mark).await,
                     _ => {}
                 }

@@ -3,15 +3,17 @@
 //! Plain values between [`HoldState`](super::state::HoldState) and everything around it.
 
 use std::ops::Range;
+use std::sync::Weak;
 use std::time::Duration;
 
+use super::handoff::GrantedCall;
 use super::share_lease::ShareLease;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
 use crate::api::loss::LostReason;
 use crate::api::options::{LeasePolicy, Replication};
 use crate::engine::clock::Tick;
-use crate::engine::counts::{Counts, Mode};
+use crate::engine::counts::Mode;
 use crate::engine::hint::Mark;
 use crate::observe::group::Group;
 
@@ -35,6 +37,8 @@ pub(crate) struct NewHold {
     pub(crate) group: Group,
     /// Whether other readers of this client may join it.
     pub(crate) is_joinable: bool,
+    /// The call that it is granted to, if that does not know it yet.
+    pub(crate) call: Option<Weak<dyn GrantedCall>>,
 }
 
 /// The fencing token of the owner of a hold, and tokens for its next owners.
@@ -88,10 +92,9 @@ pub(super) enum Event {
     /// Another reader of this client joins it, or is handed a share that it has yet to take.
     Joined {
         owner: Owner,
+        lease: Duration,
         is_claimed: bool,
     },
-    /// Its writer passes it on to readers of this client, and the server hears of it later.
-    DowngradeDeferred(DeferredDowngrade),
     /// The downgrade is due: others cannot be kept out any longer, or a waiter elsewhere asks.
     DowngradeDue,
     /// A guard of this owner releases its share, and asks to keep the hold at the server until `kept_until`.
@@ -114,22 +117,16 @@ pub(super) enum Event {
         before: ShareLease,
         after: ShareLease,
     },
-    /// The request that sets these counts is sent.
-    CountsSent(Counts),
+    /// The request after which the server has the hold in this mode, or not at all, is sent.
+    ChangeSent(Option<Mode>),
     /// The server has answered a request that changes the hold.
     Answered(Answered),
-    /// The server's counts are unknown: an operation was interrupted.
-    CountsInDoubt,
     /// A request that was sent then and has no answer may have released it.
     MayBeReleased {
         sent: Tick,
     },
     /// The server may have lost it.
     Doubted,
-    /// A renewal is decided on.
-    RenewalBegun {
-        lease: Duration,
-    },
     /// The server confirmed a renewal.
     Renewed {
         sent: Tick,
@@ -137,15 +134,10 @@ pub(super) enum Event {
     },
     /// Its owner has one more share.
     Entered(Entered),
-    /// A request for another lease is about to be sent. It is executed by `until` or never.
+    /// A request for this lease is about to be sent. It is executed by `until` or never.
     LeaseSent {
         lease: Duration,
         until: Tick,
-    },
-    /// That request was answered. If it was sent more than once, it may be executed once more.
-    LeaseAnswered {
-        lease: Duration,
-        is_repeated: bool,
     },
     /// Another task of this client has it now.
     HandedOff(NextOwner),
@@ -166,17 +158,8 @@ pub(super) struct NextOwner {
     pub(super) after: ShareLease,
     /// Its place in the queue at the server, which the hold takes with it.
     pub(super) place: Option<HolderId>,
-}
-
-/// A write hold that readers take over, before the server hears of the downgrade.
-#[derive(Clone, Debug)]
-pub(super) struct DeferredDowngrade {
-    /// The owner of the first reader.
-    pub(super) first: Owner,
-    /// The lease of all readers.
-    pub(super) lease: Duration,
-    pub(super) give_up: Duration,
-    pub(super) until: Tick,
+    /// For a reader that takes over a write hold: until when the downgrade is deferred.
+    pub(super) reads_until: Option<Tick>,
 }
 
 /// One more share of an owner.
@@ -202,20 +185,17 @@ pub(super) enum ServerChange {
 }
 
 impl ServerChange {
-    /// What the server counts of this hold afterwards.
-    pub(super) fn counts(self) -> Counts {
-        match self {
-            Self::Downgrade => Counts::one(Mode::Shared),
-            _ => Counts::NONE,
-        }
+    /// The mode that the server has afterwards. `None` if it does not have the hold.
+    pub(super) fn mode(self) -> Option<Mode> {
+        (self == Self::Downgrade).then_some(Mode::Shared)
     }
 }
 
 /// The server's answer to a request that changes a hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answered {
-    /// The counts that were asked for.
-    pub(super) counts: Counts,
+    /// The mode that was asked for.
+    pub(super) mode: Option<Mode>,
     /// Whether the server had the hold.
     pub(super) is_found: bool,
     /// How many connections received the message of the release, if there was one.

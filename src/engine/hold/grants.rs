@@ -1,8 +1,8 @@
 //! The grants that one client has of one lock: the state of each hold, and which of them are live.
 //!
-//! Invariants: a hold keeps its slot for as long as anything refers to it, so a slot is never used for two. The list of
-//! live grants is in the order of the grants, and says what is known of each without a look at its state: a lock may have
-//! thousands of readers in one client.
+//! Invariants: a hold keeps its slot for as long as anything refers to it, so a slot is never used for two. The list
+//! of live grants is in the order of the grants, and says what is known of each without a look at its state: a lock
+//! may have thousands of readers in one client.
 
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use slab::Slab;
 
 use super::event::NewHold;
-use super::handoff::LocalHold;
+use super::handoff::{GrantedCall, LocalHold};
 use super::state::HoldState;
 use crate::api::holder::Owner;
 use crate::api::options::Replication;
@@ -43,6 +43,8 @@ impl Slot {
 pub(crate) struct Grants {
     all: Slab<Grant>,
     live: Few<Live>,
+    /// How many have calls that have no guard yet.
+    untaken: usize,
 }
 
 #[derive(Debug)]
@@ -50,6 +52,8 @@ pub(crate) struct Grants {
 pub(crate) struct Grant {
     pub(super) state: HoldState,
     hold: Weak<dyn LocalHold>,
+    /// The call that it was granted to, until that has a guard.
+    call: Option<Weak<dyn GrantedCall>>,
     /// When the granted request was sent.
     pub(super) requested: Tick,
     /// Whether the server handed it over. It was then granted later than `requested`, at a time that this client does
@@ -99,6 +103,7 @@ impl Default for Grants {
         Self {
             all: Slab::new(),
             live: Few::new(),
+            untaken: 0,
         }
     }
 }
@@ -122,6 +127,7 @@ impl Grant {
         Self {
             state,
             hold,
+            call: new.call.clone(),
             requested: new.sent,
             is_handover: new.handover.is_some(),
             replication: new.replication,
@@ -144,6 +150,7 @@ impl Grants {
             // Most locks have one.
             self.all.reserve_exact(1);
         }
+        self.untaken += usize::from(grant.call.is_some());
         let slot = Slot::new(self.all.insert(grant));
         self.live.push(Live { slot, has });
         slot
@@ -151,20 +158,39 @@ impl Grants {
 
     /// Takes a grant that has ended off the list. True if no other is left.
     pub(super) fn retire(&mut self, slot: Slot) -> bool {
+        self.taken(slot);
         self.live.retain(|live| live.slot != slot);
         self.live.is_empty()
     }
 
+    /// Its call has a guard, or the grant has ended.
+    pub(super) fn taken(&mut self, slot: Slot) {
+        let call = self[slot].call.take();
+        self.untaken -= usize::from(call.is_some());
+    }
+
+    /// Whether some have calls that have no guard yet.
+    pub(super) fn are_any_untaken(&self) -> bool {
+        self.untaken > 0
+    }
+
+    /// The calls that may not have taken what they were granted.
+    pub(super) fn untaken(&self) -> Vec<Arc<dyn GrantedCall>> {
+        let live = self.live.iter().filter(|_| self.untaken > 0);
+        let calls = live.filter_map(|live| self[live.slot].call.as_ref()?.upgrade());
+        calls.collect()
+    }
+
     /// Removes a grant. Nothing refers to it any more.
     pub(super) fn remove(&mut self, slot: Slot) -> Grant {
-        let grant = self.all.remove(slot.key());
-        if grant.state.is_held() {
+        if self[slot].state.is_held() {
             // Otherwise it was taken off the list when it ended.
             self.retire(slot);
         }
+        let grant = self.all.remove(slot.key());
         if self.all.is_empty() && self.all.capacity() > KEPT_MAX {
             // Frees the memory that a peak needed.
-            (self.all, self.live) = (Slab::new(), Few::new());
+            *self = Self::default();
         }
         grant
     }
@@ -180,14 +206,21 @@ impl Grants {
         }
     }
 
+    /// Whether none is live.
     pub(super) fn is_empty(&self) -> bool {
         self.live.is_empty()
+    }
+
+    /// Whether any is live, or ended and still referred to.
+    pub(super) fn are_any_kept(&self) -> bool {
+        !self.all.is_empty()
     }
 
     /// A valid grant of `owner`. An exclusive one if there is one.
     pub(super) fn of_owner(&self, owner: &Owner, now: Tick) -> Option<Slot> {
         let theirs = self.those(|has| has.may_be_of(owner));
-        let theirs = theirs.filter(|(_, state)| state.is_valid(now) && state.is_of(owner));
+        let theirs = theirs
+            .filter(|(_, state)| state.is_taken() && state.is_valid(now) && state.is_of(owner));
         let found = theirs.max_by_key(|(_, state)| state.is_exclusive())?;
         Some(found.0)
     }
@@ -215,8 +248,8 @@ impl Grants {
     }
 
     /// The grants that exclude this one, in this mode. The one that was requested later was granted later, but the
-    /// answers may arrive in either order. If either was handed over, the order is unknown: the one that was just learned
-    /// of counts, provided that the server agrees. The flag says whether the server has to be asked.
+    /// answers may arrive in either order. If either was handed over, the order is unknown: the one that was just
+    /// learned of counts, provided that the server agrees. The flag says whether the server has to be asked.
     pub(super) fn contradicted(&self, this: Slot, mode: Mode) -> (Few<Contradicted>, bool) {
         let new = &self[this];
         let others = self.those(|has| mode == Mode::Exclusive || *has == Has::Writer);
@@ -296,6 +329,15 @@ mod tests {
         (0..count).map(add_one).collect()
     }
 
+    /// The calls have guards of them.
+    fn taken(grants: &mut Grants, all: &[(Slot, Owner)]) {
+        let sticky = Duration::ZERO;
+        for (slot, _) in all {
+            let state = &mut grants[*slot].state;
+            state.apply(at(0), Event::GuardMade { sticky });
+        }
+    }
+
     fn seen(grants: &Grants, owner: &Owner) -> usize {
         grants.those(|has| has.may_be_of(owner)).count()
     }
@@ -310,6 +352,12 @@ mod tests {
         assert_eq!(grants.writers().count(), 0);
         assert!(grants.contradicted(readers[0].0, Mode::Shared).0.is_empty());
         assert_eq!(seen(&grants, &readers[5].1), 1);
+        assert_eq!(
+            grants.of_owner(&readers[5].1, at(20)),
+            None,
+            "not taken yet"
+        );
+        taken(&mut grants, &readers);
         assert_eq!(grants.of_owner(&readers[5].1, at(20)), Some(readers[5].0));
         // A hold that others have joined may be of any owner.
         grants.joined(readers[1].0);
@@ -322,6 +370,7 @@ mod tests {
     fn a_writer_may_be_of_any_owner_and_contradicts_all() {
         let mut grants = Grants::default();
         let writers = add(&mut grants, 1, Mode::Exclusive);
+        taken(&mut grants, &writers);
         let (writer, owner) = &writers[0];
         grants.joined(*writer);
         assert!(grants.exclusive_until(at(1)).is_some());

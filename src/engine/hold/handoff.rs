@@ -35,6 +35,12 @@ pub(crate) trait LocalHold: Any + Debug + Send + Sync {
     fn give_back(self: Arc<Self>, owner: Owner, mode: Mode, lease: ShareLease);
 }
 
+/// A call that was granted holds, and may not know it yet.
+pub(crate) trait GrantedCall: Debug + Send + Sync {
+    /// The call has not taken its holds at a check. If that was so a reply time ago, they are released, or passed on.
+    fn miss(&self);
+}
+
 /// Downcasts the hold to its type.
 pub(super) fn known<T: LocalHold>(hold: Arc<dyn LocalHold>) -> Option<Arc<T>> {
     let hold: Arc<dyn Any + Send + Sync> = hold;

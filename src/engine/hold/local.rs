@@ -4,7 +4,7 @@
 //! Invariant: none of this is authoritative. The scripts decide.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -72,8 +72,6 @@ pub(crate) struct LocalLock {
     pub(crate) silence: Silence,
     /// Its hint wakes the waiters of this client.
     pub(crate) subscription: Arc<Subscription>,
-    /// The number of handles that keep it for their next call.
-    kept: AtomicUsize,
     /// The command that notifies others that the lock is free, if a plain command can.
     pub(super) tell: OnceLock<Option<Arc<Cmd>>>,
     /// Made by the first task that needs it.
@@ -94,33 +92,6 @@ pub(crate) struct Rare {
     pub(crate) heartbeats: Heartbeats,
     /// Signalled when a waiter, here or elsewhere, begins to wait for the lock.
     pub(crate) wanted: Hint,
-}
-
-/// A handle's reference to its lock between two calls. It does not count as a use of the lock.
-#[derive(Debug)]
-pub(crate) struct CachedLock(Arc<LocalLock>);
-
-impl CachedLock {
-    pub(crate) fn new(local: Arc<LocalLock>) -> Self {
-        local.kept.fetch_add(1, Ordering::AcqRel);
-        Self(local)
-    }
-
-    pub(crate) fn get(&self) -> &Arc<LocalLock> {
-        &self.0
-    }
-}
-
-impl Clone for CachedLock {
-    fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.0))
-    }
-}
-
-impl Drop for CachedLock {
-    fn drop(&mut self) {
-        self.0.kept.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 impl Locals {
@@ -156,7 +127,6 @@ impl Locals {
                 .as_ref()
                 .map(|other| Arc::clone(&other.subscription))
                 .unwrap_or_default(),
-            kept: AtomicUsize::new(0),
             tell: OnceLock::new(),
             rare: OnceLock::new(),
             busy_until: AtomicU64::default(),
@@ -179,11 +149,10 @@ impl Locals {
         all
     }
 
-    /// All locks except the ones that a handle only keeps for its next call. For display, not for decisions: a handle
-    /// that is cloned or dropped at this moment may hide a lock.
+    /// All locks that this client holds, waits for, or is still releasing.
     pub(crate) fn in_use(&self) -> Vec<Arc<LocalLock>> {
         let mut all = self.all();
-        all.retain(|local| Arc::strong_count(local) > 1 + local.kept.load(Ordering::Acquire));
+        all.retain(|local| local.waiters() > 0 || local.lock().is_in_use());
         all
     }
 
@@ -212,13 +181,13 @@ impl Locals {
     /// Counts one more listener of a channel. All of them share one subscription.
     pub(crate) fn add_listener(&self, channel: &str) -> Arc<Subscription> {
         let entry = self.channels.entry(channel.into()).or_default();
-        // Counted under the lock of the map: `forget_listener` sees the listener or removes the entry before.
+        // Counted under the lock of the map: `forget` sees the listener or removes the entry before.
         entry.add_listener();
         Arc::clone(&entry)
     }
 
     /// Removes the subscription of a channel if it has no listener. Returns whether it was removed.
-    pub(crate) fn forget_listener(&self, channel: &str, this: &Arc<Subscription>) -> bool {
+    pub(crate) fn forget(&self, channel: &str, this: &Arc<Subscription>) -> bool {
         let removed = self.channels.remove_if(channel, |_, subscription| {
             Arc::ptr_eq(subscription, this) && !subscription.is_used()
         });

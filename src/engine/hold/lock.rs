@@ -1,11 +1,11 @@
-//! The state of one lock in one client: its grants, the tasks that wait for it, and the turn of the client. A plain value,
-//! without a clock, a server or a mutex of its own.
+//! The state of one lock in one client: its grants, the tasks that wait for it, and the turn of the client. A plain
+//! value, without a clock, a server or a mutex of its own.
 //!
-//! A share that ends goes to the next task of this client where that is possible, or stays with the client, or ends at the
-//! server as well. Invariants: the state of a hold is changed by its events alone. A hand-off changes nothing at the server,
-//! never uses a token twice, and stays within the turn of this client, for the sake of others. A hold passes on only while
-//! nothing changes it. No reader joins a hold that is being released, and no owner writes under a hold that readers took
-//! over. A hold stays with its client only if no task of it waits at that moment.
+//! A share that ends goes to the next task of this client where that is possible, or stays with the client, or ends at
+//! the server as well. Invariants: the state of a hold is changed by its events alone. A hand-off changes nothing at
+//! the server, never uses a token twice, and stays within the turn of this client, for the sake of others. A hold
+//! passes on only while nothing changes it. No reader joins a hold that is being released, and no owner writes under a
+//! hold that readers took over. A hold stays with its client only if no task of it waits at that moment.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::event::{DeferredDowngrade, Effects, Event, NewHold, NextOwner, ReleaseStep};
+use super::event::{Effects, Event, NewHold, NextOwner, ReleaseStep};
 use super::grants::{Contradicted, Grant, Grants, Slot};
 use super::handoff::{Handoff, HandoffRequest, LocalHold, ReaderClass};
 use super::locked::Wakes;
@@ -173,7 +173,11 @@ impl LockState {
             let own = u64::from(seen.is_listening);
             self.turns.note_others(receivers.saturating_sub(own));
         }
+        let is_taken = matches!(event, Event::GuardMade { .. });
         let effects = self.grants[slot].state.apply(now, event);
+        if is_taken {
+            self.grants.taken(slot);
+        }
         match effects.release {
             Some(ReleaseStep::Decided(mode)) => {
                 self.unsent_releases += 1;
@@ -200,8 +204,13 @@ impl LockState {
         self.grants.remove(slot)
     }
 
-    /// Begins to ask for a call that finds the lock without a hold and without another waiter. Others are not considered:
-    /// false if some are known to listen, or if a release is still to be sent.
+    /// Whether this client has anything of the lock, or is still releasing it.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.grants.are_any_kept() || self.unsent_releases > 0
+    }
+
+    /// Begins to ask for a call that finds the lock without a hold and without another waiter. Others are not
+    /// considered: false if some are known to listen, or if a release is still to be sent.
     pub(crate) fn begin_free(&mut self, place: u64, now: Tick) -> bool {
         self.grants.is_empty()
             && self.sticky.is_none()
@@ -212,8 +221,8 @@ impl LockState {
 }
 
 impl LockState {
-    /// Passes a share on to the next task, or to readers that wait, or leaves it to the client. `None` if its hold has to
-    /// end.
+    /// Passes a share on to the next task, or to readers that wait, or leaves it to the client. `None` if its hold has
+    /// to end.
     pub(super) fn pass_on(&mut self, now: Tick, passing: &Passing) -> Option<Passed> {
         if !self.queue.has_waiter_blocked_by(Mode::Exclusive) {
             return self.leave_to_client(now, passing);
@@ -239,7 +248,8 @@ impl LockState {
         is_passed.then_some(Passed::On(owner))
     }
 
-    /// Hands a share to a task that came while the hold was without a guard. Its span is the bound for the sake of others.
+    /// Hands a share to a task that came while the hold was without a guard. Its span is the bound for the sake of
+    /// others.
     pub(super) fn hand_to(
         &mut self,
         now: Tick,
@@ -284,8 +294,8 @@ impl LockState {
             .hand_to_cohort(|terms| admit(grants, now, slot, terms));
     }
 
-    /// Passes a writer's share on to the readers at the head of the queue. At the server the hold remains a write hold for
-    /// now, which excludes more than readers need.
+    /// Passes a writer's share on to the readers at the head of the queue. At the server the hold remains a write hold
+    /// for now, which excludes more than readers need.
     fn pass_to_readers(&mut self, now: Tick, passing: &Passing) -> Option<Passed> {
         if passing.mode != Mode::Exclusive || !passing.is_open {
             return None;
@@ -310,13 +320,16 @@ impl LockState {
                 && state.can_pass_to_readers(now, passing.lease, terms.lease);
             let until = can_pass.then(|| turns.try_defer_downgrade(now))??;
             let first = Owner::new();
-            let deferred = DeferredDowngrade {
-                first: first.clone(),
-                lease: terms.lease,
+            let next = NextOwner {
+                owner: first.clone(),
+                fenced: false,
                 give_up: terms.give_up,
-                until,
+                before: passing.lease,
+                after: passing.lease,
+                place: None,
+                reads_until: Some(until),
             };
-            let effects = state.apply(now, Event::DowngradeDeferred(deferred));
+            let effects = state.apply(now, Event::HandedOff(next));
             passed = Some(effects.check_at);
             Some(Handoff::new(hold, first, Mode::Shared, passing.lease))
         });
@@ -375,6 +388,7 @@ fn hand_off(
         before: passing.lease,
         after,
         place,
+        reads_until: None,
     };
     let effects = grant.state.apply(now, Event::HandedOff(next));
     debug_assert_eq!(effects, Effects::default());
@@ -399,6 +413,7 @@ fn enter_beside(
     let owner = Owner::new();
     let joined = Event::Joined {
         owner: owner.clone(),
+        lease: terms.lease,
         is_claimed,
     };
     let effects = grant.state.apply(now, joined);

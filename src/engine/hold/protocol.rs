@@ -58,7 +58,24 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         kept_as: &str,
         remaining: Duration,
         publish: &str,
-    ) -> Call;
+    ) -> Call {
+        self.keep_call(holder.name)
+            .arg(holder.id)
+            .arg(kept_as)
+            .arg(millis(remaining))
+            .arg(self.releases(holder.name))
+            .arg(publish)
+    }
+
+    /// The script of [`keep`](Self::keep), with its keys.
+    fn keep_call(&self, name: &LockName) -> Call {
+        Call::new(&catalog::KEEP, name.key(), &[name.key()])
+    }
+
+    /// The channel of the lock's releases.
+    fn releases(&self, name: &LockName) -> String {
+        name.lock_channel()
+    }
 
     /// As [`acquire`](Self::acquire), as one part of a script for many locks. A member that needs only a few words
     /// has the lease `plain_lease`.
@@ -72,12 +89,9 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// As [`release`](Self::release), as one part of a script for many locks.
     fn release_as_member<'a>(&self, holder: &HolderRef<'a>) -> Part<'a>;
 
-    /// Releases all that this holder has, on behalf of an operator. Looks first whether there is a lock at all.
-    fn evict(&self, holder: &HolderRef<'_>, publish: &str) -> Call;
-
-    /// Frees the lock from any holder in this mode. The key of the tokens is named only if the lock is `fenced`, because
-    /// the user may have no right to it.
-    fn force(&self, name: &LockName, forced: &Forced) -> Call;
+    /// Frees the lock from any holder in this mode, or releases all that one holder has. The key of the tokens is named
+    /// only if the lock is `fenced`, because the user may have no right to it.
+    fn force(&self, name: &LockName, forced: &Forced<'_>) -> Call;
 
     /// Asks which holder has it.
     fn inspect(&self, name: &LockName) -> Call {
@@ -95,7 +109,9 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     }
 
     /// The channel on which this holder learns that another attempt may succeed.
-    fn channel(&self, name: &LockName, holder: &str) -> String;
+    fn channel(&self, name: &LockName, _holder: &str) -> String {
+        self.releases(name)
+    }
 
     /// Where waiters queue: in their client, or at the server.
     fn queue(&self) -> Queue {
@@ -151,7 +167,9 @@ pub(crate) struct HolderRef<'a> {
 
 /// The terms of a forced unlock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Forced {
+pub(crate) struct Forced<'a> {
+    /// The only holder whose holds are released, in any mode. `None` frees the lock from any holder in `mode`.
+    pub(crate) holder: Option<&'a str>,
     /// How waiters are notified: `PUBLISH` or `SPUBLISH`.
     pub(crate) publish: &'static str,
     pub(crate) mode: Mode,

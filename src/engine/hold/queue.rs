@@ -232,17 +232,23 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
         self.places.len() > self.heads as usize
     }
 
-    /// True if waiters stand behind the head and no task watches it: the caller has to begin.
-    pub(crate) fn begin_watch(&mut self) -> bool {
-        let is_needed = self.has_more() && !self.is_watched;
+    /// True if no task watches the queue though it has to be watched: waiters stand behind the head, or wait for what a
+    /// call has not taken. The caller has to begin.
+    pub(crate) fn begin_watch(&mut self, is_untaken: bool) -> bool {
+        let is_needed = (is_untaken || self.has_more()) && !self.is_watched;
         self.is_watched |= is_needed;
         is_needed
     }
 
     /// Passes over the heads that do not come, and returns the values that they had been handed. `seen` marks the
-    /// hints that they may have seen by now. `None` if no waiter stands behind them: the watch is over.
-    pub(crate) fn pass_over_missing(&mut self, seen: Mark, now: Tick) -> Option<Vec<T>> {
-        if !self.has_more() {
+    /// hints that they may have seen by now. `None` if no waiter needs that: the watch is over.
+    pub(crate) fn pass_over_missing(
+        &mut self,
+        is_untaken: bool,
+        seen: Mark,
+        now: Tick,
+    ) -> Option<Vec<T>> {
+        if !is_untaken && !self.has_more() {
             self.is_watched = false;
             return None;
         }

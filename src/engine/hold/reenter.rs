@@ -209,8 +209,6 @@ impl Hold {
             self.apply(Event::Lost(LostReason::Revoked));
             return Ok(None);
         }
-        let is_repeated = answer.repeated;
-        self.apply(Event::LeaseAnswered { lease, is_repeated });
         Ok(Some(answer))
     }
 
@@ -234,7 +232,7 @@ impl Hold {
 
     /// Raises the server's counter of fencing tokens to at least `token`, which is the token of this hold from now
     /// on. Used for tokens that other servers gave for the lock.
-    pub(super) async fn raise_token(
+    pub(crate) async fn raise_token(
         &self,
         token: FencingToken,
         operation: &'static str,
@@ -275,13 +273,8 @@ impl Entrance {
         agreed.or_else(|| self.hold.token_of(&self.reentry.owner))
     }
 
-    /// As [`Hold::raise_token`].
-    pub(crate) async fn raise_token(
-        &self,
-        token: FencingToken,
-        operation: &'static str,
-    ) -> Result<()> {
-        self.hold.raise_token(token, operation).await
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
     }
 
     /// Adds the share. `None` if the hold has changed meanwhile.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
+use super::core::Core;
 use super::event::{Answered, Event, ServerChange};
 use super::facts::ask_why;
 use super::settling::{Settling, settle_later};
@@ -61,7 +62,7 @@ impl Hold {
     fn is_beside(&self, other: &Self) -> bool {
         let ends = |hold: &Self| {
             let state = hold.state();
-            state.target_counts().is_none() && state.places().is_empty()
+            state.target().is_none() && state.places().is_empty()
         };
         let (key, others_key) = (self.name.key(), other.name.key());
         self.core.is_beside(key, &other.core, others_key) && ends(self) && ends(other)
@@ -98,7 +99,7 @@ impl Hold {
             (Released::Done { receivers }, _) => Some(receivers),
         };
         let answered = Answered {
-            counts: asked.counts(),
+            mode: asked.mode(),
             is_found: released != Released::NotHeld,
             receivers,
             first_sent,
@@ -116,15 +117,12 @@ impl Hold {
 /// Releases shares and waits for the servers to agree.
 pub(super) async fn release_all(now: Tick, shares: Few<RawShare>) -> Result<()> {
     const OPERATION: &str = "release";
-    // Also for shares of which the server need not hear.
-    let alive = shares.first().map_or(Ok(()), |share| {
-        let alive = share.hold.core.ensure_alive(OPERATION);
-        alive.map_err(|error| error.of_lock(share.hold.name()))
+    // A release that needs no command is refused, too, if the client has ended.
+    let alive = shares.iter().try_for_each(|RawShare { hold, .. }| {
+        let alive = hold.core.ensure_alive(OPERATION);
+        alive.map_err(|error| error.of_lock(hold.name()))
     });
-    let Some(core) = shares.first().map(|share| Arc::clone(&share.hold.core)) else {
-        return Ok(());
-    };
-    core.release_begins();
+    let counted = CountedRelease::begin(&shares);
     let Ended {
         to_settle,
         lost,
@@ -134,7 +132,7 @@ pub(super) async fn release_all(now: Tick, shares: Few<RawShare>) -> Result<()> 
     let begin = |holds| Settling::begin(holds, OPERATION, now);
     // All are begun before the first of them is awaited.
     let mut begun: Few<_> = by_server(to_settle).into_iter().map(begin).collect();
-    core.release_ended();
+    drop(counted);
     let settled = match begun.len() {
         // The others check that themselves.
         0 => alive,
@@ -157,14 +155,33 @@ async fn all_confirmed(holds: Vec<Arc<Hold>>) -> Result<()> {
 
 /// Releases shares without waiting.
 pub(super) fn release_all_later(now: Tick, shares: Few<RawShare>) {
-    let Some(core) = shares.first().map(|share| Arc::clone(&share.hold.core)) else {
-        return;
-    };
-    core.release_begins();
+    let _counted = CountedRelease::begin(&shares);
     for holds in by_server(end_all(shares, now).to_settle) {
         settle_later(holds, now);
     }
-    core.release_ended();
+}
+
+/// A release counts at each of its clients from before a share ends until it is handed over, so that no shutdown in
+/// between misses it.
+struct CountedRelease(Few<Arc<Core>>);
+
+impl CountedRelease {
+    fn begin(shares: &[RawShare]) -> Self {
+        let mut cores: Few<Arc<Core>> = Few::new();
+        for RawShare { hold, .. } in shares {
+            if !cores.iter().any(|known| Arc::ptr_eq(known, &hold.core)) {
+                hold.core.release_begins();
+                cores.push(Arc::clone(&hold.core));
+            }
+        }
+        Self(cores)
+    }
+}
+
+impl Drop for CountedRelease {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|core| core.release_ended());
+    }
 }
 
 /// The result of ending several shares.

@@ -1,10 +1,11 @@
 //! Settling: the server is asked to release or downgrade one hold, or several together, until it agrees.
 //!
 //! The server counts one hold for all guards, in the strongest of their modes. Invariants: no caller's future drives
-//! this. A release that needs nothing else is handed over to the connection, and the connection's task applies the reply.
-//! The watchdog task drives everything else, and a release without a clear reply, until the server agrees or the lease is
-//! over. So a caller that leaves, or is not polled, stops nothing. What to ask for is decided by
-//! [`HoldState::needed_change`](super::state::HoldState::needed_change), and what the answer means by the state as well.
+//! this. A release that needs nothing else is handed over to the connection, and the connection's task applies the
+//! reply. The watchdog task drives everything else, and a release without a clear reply, until the server agrees or
+//! the lease is over. So a caller that leaves, or is not polled, stops nothing.
+//! [`HoldState::needed_change`](super::state::HoldState::needed_change) decides what to ask for, and the state decides
+//! what the answer means.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -24,7 +25,6 @@ use crate::api::loss::LostReason;
 use crate::conn::{Fault, Lane, Recipient, Replies};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
-use crate::engine::counts::Counts;
 use crate::engine::hint::Arrival;
 use crate::script::reply::{self, Released};
 use crate::script::{Call, CallBudget, Executed, Failure, on_first_poll};
@@ -130,13 +130,13 @@ impl Settling {
         let all = || release_all_call(&self.holds);
         let (scripts, to) = (&core.scripts, Arc::clone(self) as Arc<dyn Recipient>);
         core.release_begins();
-        let is_sent = scripts.submit_releases(Lane::Command, &calls, all, core.timing.reply, to);
+        let is_sent = scripts.submit_releases(&calls, all, core.timing.reply, to);
         if !is_sent {
             core.release_ended();
             return false;
         }
         for hold in &self.holds {
-            hold.apply(Event::CountsSent(Counts::NONE));
+            hold.apply(Event::ChangeSent(None));
         }
         true
     }
@@ -176,7 +176,7 @@ impl Recipient for Settling {
     fn received(self: Arc<Self>, outcome: Result<Replies, Fault>) {
         let core = Arc::clone(&self.holds[0].core);
         let scripts = &core.scripts;
-        let released = scripts.released(Lane::Command, self.began, outcome, self.holds.len());
+        let released = scripts.released(self.began, outcome, self.holds.len());
         let is_over = self.end_if(released);
         self.end_operations(self.holds.len());
         if !is_over {
@@ -280,9 +280,6 @@ async fn finish(settling: Unfinished) {
         settling
             .end
             .put(lost.and_then(|lost| settling.outcome(lost)));
-        for hold in &open {
-            hold.apply(Event::CountsInDoubt);
-        }
     }
     join_all(open.into_iter().map(settle_at_last)).await;
 }
@@ -305,8 +302,8 @@ async fn settle_at_last(hold: &Arc<Hold>) {
             settled = settle(hold, budget.retrying_refusals(), RELEASE).await;
         }
     }
-    let counts = hold.state().target_counts();
-    hold.apply(Event::CountsSent(counts));
+    let target = hold.state().target();
+    hold.apply(Event::ChangeSent(target));
     if settled.is_err() {
         hold.leave_places();
     }
@@ -333,12 +330,12 @@ async fn settle(
         if is_timed {
             window.deadline = budget.deadline.min(sent.after(budget.reply_timeout));
         }
-        let run = pin!(core.scripts.run_at(sent, lane, &call, window));
+        let run = pin!(core.scripts.run_behind(None, sent, lane, &call, window));
         let on_its_way = || {
-            hold.apply(Event::CountsSent(change.counts()));
+            hold.apply(Event::ChangeSent(change.mode()));
         };
         let in_doubt = || {
-            if change.counts().is_none() {
+            if change.mode().is_none() {
                 hold.apply(Event::MayBeReleased { sent });
             }
         };

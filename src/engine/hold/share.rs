@@ -37,6 +37,8 @@ pub(crate) struct Share {
     timer: Option<HoldTimer>,
     /// When this client learned that it has the share; zero if that was not noted.
     since: Tick,
+    /// Whether it is the first share of a hold that others may enter when it has a guard.
+    is_first: bool,
 }
 
 impl Share {
@@ -49,7 +51,8 @@ impl Share {
         new: NewHold,
     ) -> Self {
         let now = core.clock.now();
-        let share = Self::of(Hold::granted(core, local, protocol, name, new, now));
+        let mut share = Self::of(Hold::granted(core, local, protocol, name, new, now));
+        share.is_first = true;
         share.noted_at(now)
     }
 
@@ -85,7 +88,7 @@ impl Share {
         }
     }
 
-    /// One more share of a hold that is ready for it. `None` if the hold has changed meanwhile.
+    /// One more share of a hold that is ready for it. Returns `None` if the hold has changed meanwhile.
     pub(crate) fn entered(entrance: Entrance) -> Result<Option<Self>> {
         Ok(entrance.enter()?.map(Self::of))
     }
@@ -98,6 +101,7 @@ impl Share {
             span: HoldSpan::default(),
             timer: None,
             since: Tick::ZERO,
+            is_first: false,
         }
     }
 
@@ -119,7 +123,7 @@ impl Share {
             self.hold().listen_for_recalls();
         }
         self.keep_until(kept_until);
-        self.hold().apply(Event::GuardMade { sticky });
+        self.make_guard(sticky);
         self.begin_span();
         self
     }
@@ -133,15 +137,22 @@ impl Share {
 
     /// Begins the `tracing` span of the guard. Call it without any mutex held, because a subscriber may call the
     /// guard's methods.
-    pub(crate) fn begin_span(&mut self) {
+    fn begin_span(&mut self) {
         self.span = HoldSpan::begin(|| self.name(), || self.holder_id(), || self.fencing_token());
     }
 
-    /// As [`Self::guarded`], for a share whose span has begun.
-    pub(crate) fn counted(self) -> Self {
-        let sticky = Duration::ZERO;
-        self.hold().apply(Event::GuardMade { sticky });
-        self
+    fn make_guard(&mut self, sticky: Duration) {
+        let lost = self.hold().apply(Event::GuardMade { sticky }).refused;
+        if std::mem::take(&mut self.is_first) {
+            let RawShare {
+                hold, owner, mode, ..
+            } = self.raw();
+            if let Some(reason) = lost {
+                // Nobody had it then.
+                hold.note_loss(reason);
+            }
+            hold.open_to_others(owner, *mode);
+        }
     }
 
     /// Starts the timer of the share that a call got.
@@ -331,15 +342,6 @@ impl Share {
         let is_held = hold.loss_at(now).is_none() && self.lease().loss_at(now).is_none();
         self.since = now;
         is_held
-    }
-
-    /// See [`Hold::raise_token`].
-    pub(crate) async fn raise_token(
-        &self,
-        token: FencingToken,
-        operation: &'static str,
-    ) -> Result<()> {
-        self.hold().raise_token(token, operation).await
     }
 }
 

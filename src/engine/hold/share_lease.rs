@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::api::loss::LostReason;
 use crate::api::options::{LeasePolicy, lease_for, margin};
+use crate::engine::Few;
 use crate::engine::clock::Tick;
 
 /// The local deadline of a lease that was requested at `sent`.
@@ -51,7 +52,7 @@ impl ShareLease {
     }
 
     /// The lease that renewals ask for, if there are any.
-    pub(super) fn renewed(self) -> Option<Duration> {
+    pub(crate) fn renewed(self) -> Option<Duration> {
         match self {
             Self::Renewed(lease) | Self::RenewedUntil { lease, .. } => Some(lease),
             Self::Until(_) => None,
@@ -72,34 +73,37 @@ pub(super) fn lease_until(lease: Duration, now: Tick, end: Tick) -> Duration {
     lease.min(lease_for(now.until(end)))
 }
 
-/// The leases of all shares. The last lease stays here when its share goes, because the hold is over then.
+/// The leases of all shares, each with the number of shares that have it. The last lease stays here when its share goes,
+/// because the hold is over then.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct ShareLeases {
-    first: ShareLease,
-    /// Most holds have one share.
-    others: Vec<ShareLease>,
-}
+pub(super) struct ShareLeases(Few<(ShareLease, u32)>);
 
 impl ShareLeases {
     pub(super) fn of(first: ShareLease) -> Self {
-        Self {
-            first,
-            others: Vec::new(),
-        }
+        Self(Few::from_buf([(first, 1)]))
     }
 
     pub(super) fn add(&mut self, lease: ShareLease) {
-        self.others.push(lease);
+        match self.0.iter_mut().find(|(other, _)| *other == lease) {
+            Some((_, shares)) => *shares += 1,
+            None => self.0.push((lease, 1)),
+        }
     }
 
     pub(super) fn remove(&mut self, lease: ShareLease) {
-        if let Some(at) = self.others.iter().position(|other| *other == lease) {
-            self.others.swap_remove(at);
-        } else if self.first == lease
-            && let Some(other) = self.others.pop()
-        {
-            self.first = other;
+        let Some(at) = self.0.iter().position(|(other, _)| *other == lease) else {
+            return;
+        };
+        if self.0[at].1 > 1 {
+            self.0[at].1 -= 1;
+        } else if self.0.len() > 1 {
+            self.0.swap_remove(at);
         }
+    }
+
+    /// Whether a share has this lease.
+    pub(super) fn has(&self, lease: ShareLease) -> bool {
+        self.all().any(|other| other == lease)
     }
 
     /// The longest lease that has to be renewed, if any has to be.
@@ -119,7 +123,7 @@ impl ShareLeases {
     }
 
     fn all(&self) -> impl Iterator<Item = ShareLease> {
-        std::iter::once(self.first).chain(self.others.iter().copied())
+        self.0.iter().map(|(lease, _)| *lease)
     }
 }
 

@@ -1,8 +1,8 @@
 //! One hold at the server and what belongs to it: the shell around its [`HoldState`], which the lock keeps.
 //!
-//! It locks the state of the lock, applies an event, and carries out the effects. The guards of one owner on one lock share
-//! a hold. Invariants: only events change the state. Effects are carried out without the mutex. A hold keeps its place in
-//! the state of its lock for as long as anything refers to it.
+//! It locks the state of the lock, applies an event, and carries out the effects. The guards of one owner on one lock
+//! share a hold. Invariants: only events change the state. Effects are carried out without the mutex. A hold keeps its
+//! place in the state of its lock for as long as anything refers to it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock, Weak};
@@ -161,9 +161,6 @@ impl Hold {
             }
         }
         hold.carry_out(contradictions.own);
-        if new.is_joinable && !core.is_closed() {
-            local.lock().admit_waiting(core.clock.now(), hold.slot);
-        }
         // The server that granted it may have been replaced since, and the check of all holds that followed came too
         // early for this hold.
         if contradictions.is_in_doubt || core.locals.moved.mark() != new.moved {
@@ -185,7 +182,6 @@ impl Hold {
         if new.mode == Mode::Shared {
             self.local.subscription.note_read();
         }
-        self.local.wake_waiters_of(&new.owner);
         if self.protocol.queue() == Queue::Server {
             self.local.rare().followers.enter(&new.holder);
         }
@@ -194,6 +190,15 @@ impl Hold {
         if !self.state().is_held() {
             // It ended before it was listed everywhere.
             self.leave_lists();
+        }
+    }
+
+    /// Lets other tasks of its owner enter it, and readers join it, now that its call has a guard.
+    pub(super) fn open_to_others(&self, owner: &Owner, mode: Mode) {
+        self.local.wake_waiters_of(owner);
+        if mode == Mode::Shared && !self.core.is_closed() {
+            let now = self.core.clock.now();
+            self.local.lock().admit_waiting(now, self.slot);
         }
     }
 
@@ -253,7 +258,9 @@ impl Hold {
         if let Some(reason) = effects.lost() {
             self.end_at_server(reason);
             self.end_stay();
-            self.note_loss(reason);
+            if self.state().is_taken() {
+                self.note_loss(reason);
+            }
             let loss_listeners = std::mem::take(&mut *self.loss_listeners.lock());
             for group in loss_listeners.iter().filter_map(Weak::upgrade) {
                 group.member_lost(reason);
@@ -447,7 +454,7 @@ impl Leased for Hold {
                 // The deadline counts even while a renewal is on its way.
                 let others = state.downgrade_due().min(state.stays_until());
                 let deadline = state.deadline().min(others);
-                self.apply_to(state, now, Event::RenewalBegun { lease });
+                self.apply_to(state, now, Event::LeaseSent { lease, until: now });
                 Due::Renew {
                     request: RenewalRequest {
                         script: self.protocol.renewal(),

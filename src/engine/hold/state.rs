@@ -61,7 +61,7 @@ impl HoldState {
     pub(super) fn new(now: Tick, new: &NewHold) -> (Self, ShareLease) {
         let (lease, share) = HoldLease::granted(now, new);
         let readers = if new.is_joinable {
-            Readers::open(now, new.policy.lease())
+            Readers::open(now)
         } else {
             Readers::default()
         };
@@ -72,7 +72,7 @@ impl HoldState {
             counts: HoldCounts::granted(new.mode),
             lease,
             give_up: new.give_up,
-            claim: Claim::pending(false),
+            claim: Claim::granted(),
             kept_until: Tick::ZERO,
             sticky: StickySpan::default(),
             readers,
@@ -96,23 +96,20 @@ impl HoldState {
             }
             Event::Lost(reason) => return self.lose(reason, Tick::ZERO),
             Event::GuardMade { sticky } => {
-                self.sticky.ask(sticky);
-                effects.check_at = self.claim();
-                self.claim.stage = Stage::Guarded;
+                effects.check_at = self.make_guard(now, sticky);
+                effects.refused = self.loss();
             }
             Event::LeftToClient { before, after, end } => {
                 effects.check_at = Some(self.leave_to_client(before, after, end));
             }
             Event::StayOver => self.claim.stage = Stage::Claimed,
             Event::Recalled => self.sticky.recall(),
-            Event::Joined { owner, is_claimed } => {
-                self.join(owner, is_claimed);
-                if is_claimed {
-                    effects.check_at = self.claim();
-                }
-            }
-            Event::DowngradeDeferred(deferred) => {
-                effects.check_at = self.defer_downgrade(deferred);
+            Event::Joined {
+                owner,
+                lease,
+                is_claimed,
+            } => {
+                effects.check_at = self.join(owner, lease, is_claimed);
             }
             Event::DowngradeDue => return self.end_deferral(),
             Event::ShareReleased {
@@ -133,22 +130,16 @@ impl HoldState {
                 self.put_off_check();
                 return Effects::check(self.next_check());
             }
-            Event::CountsSent(counts) => effects.release = self.counts.sent(counts),
+            Event::ChangeSent(mode) => effects.release = self.counts.sent(mode),
             Event::Answered(answered) => return self.answered(now, answered),
-            Event::CountsInDoubt => self.counts.at_server = None,
             Event::MayBeReleased { sent } => {
                 self.counts.maybe_released.get_or_insert(sent);
             }
             Event::Doubted => self.lease.doubted_since = Some(now.tick()),
-            Event::RenewalBegun { lease } => self.lease.at_server.note_sent(now.tick(), lease),
             Event::Renewed { sent, lease } => return self.renewed(now.tick(), sent, lease),
             Event::Entered(entered) => return self.add_share(now.tick(), entered),
-            Event::LeaseSent { lease, until } => self.lease.at_server.note_sent_until(until, lease),
-            Event::LeaseAnswered { lease, is_repeated } => {
-                let at_server = &mut self.lease.at_server;
-                at_server.note_answered(now.tick(), lease, is_repeated);
-            }
-            Event::HandedOff(next) => self.change_owner(next),
+            Event::LeaseSent { lease, until } => self.lease.note_sent(until, lease),
+            Event::HandedOff(next) => effects.check_at = self.change_owner(next),
             Event::HandoffAccepted(mode) => {
                 effects.check_at = self.accept_handoff(now.tick(), mode)
             }
@@ -205,54 +196,51 @@ impl HoldState {
         mode: Mode,
         ends: Option<(&Owner, ShareLease)>,
     ) -> Effects {
-        let before = self.target_counts();
+        let before = self.target();
+        self.counts.alive = self.counts.alive.lowered(mode);
+        if let (Mode::Shared, Some((owner, _))) = (mode, ends) {
+            self.readers.leave(owner);
+        }
         let mut effects = Effects {
-            is_local: !self.lower_counts(mode, ends),
+            refused: self.loss(),
             ..Effects::default()
         };
-        effects.refused = self.loss();
         if effects.refused.is_some() {
             return effects;
         }
-        if effects.is_local {
-            effects.is_in_doubt = self.is_doubted();
-            return effects;
-        }
-        match ends {
-            Some((_, lease)) => self.lease.remove(lease),
-            None => self.counts.alive = self.counts.alive.raised(Mode::Shared),
+        if ends.is_none() {
+            self.counts.alive = self.counts.alive.raised(Mode::Shared);
         }
         effects.ended = self.end_without_shares();
         if effects.ended == Some(Phase::Forgotten) {
             return effects;
         }
-        let is_over = effects.ended.is_some();
-        let was = if before.exclusive > 0 {
-            Mode::Exclusive
-        } else {
-            Mode::Shared
-        };
-        if is_over || (was == Mode::Exclusive && !self.is_exclusive()) {
+        if let Some(before) = before.filter(|before| self.target() != Some(*before)) {
             // Others may get in.
-            effects.release = self.counts.decide_release(was);
+            effects.release = self.counts.decide_release(before);
+        } else {
+            effects.is_local = true;
+            effects.is_in_doubt = self.is_doubted();
         }
-        if is_over {
+        if effects.ended.is_some() {
             if self.kept_until != Tick::ZERO {
                 self.kept_until = self.kept_after(now.tick());
             }
-        } else {
-            effects.is_local = self.is_settled();
-            effects.is_in_doubt = effects.is_local && self.is_doubted();
-            // It may have been renewed for the sake of this share.
-            self.put_off_check();
-            effects.check_at = Some(self.next_check());
+        } else if let Some((_, lease)) = ends {
+            self.lease.remove(lease);
+            if !self.lease.shares.has(lease) {
+                // It may have been renewed for the sake of this share.
+                self.put_off_check();
+                effects.check_at = Some(self.next_check());
+            }
         }
         effects
     }
 
     fn forget_share(&mut self, owner: &Owner, mode: Mode, lease: ShareLease) -> Effects {
-        if !self.is_counted_of_forgotten(owner, mode, lease) {
-            return Effects::default();
+        if mode == Mode::Shared {
+            self.readers.close();
+            self.readers.leave(owner);
         }
         self.lease.remove(lease);
         self.counts.forget(mode);
@@ -264,13 +252,13 @@ impl HoldState {
 
     /// The change at the server that its shares need.
     pub(super) fn needed_change(&self, now: Tick) -> ServerChange {
-        let target = self.target_counts();
+        let target = self.target();
         if self.is_settled() {
             ServerChange::Nothing
         } else if target.is_none() || self.is_kept() {
             self.kept_for(now)
                 .map_or(ServerChange::Release, ServerChange::Keep)
-        } else if target.exclusive > 0 {
+        } else if target == Some(Mode::Exclusive) {
             ServerChange::Nothing
         } else {
             ServerChange::Downgrade
@@ -281,13 +269,13 @@ impl HoldState {
     /// has no answer, has ended it as far as anyone can tell: a holder id is used for one hold only.
     fn answered(&mut self, now: impl Now, answered: Answered) -> Effects {
         let Answered {
-            counts,
+            mode,
             is_found,
             mut first_sent,
             mut is_repeated,
             ..
         } = answered;
-        let ends = counts.is_none();
+        let ends = mode.is_none();
         if ends && let Some(sent) = self.counts.maybe_released {
             first_sent = sent.min(first_sent);
             is_repeated = true;
@@ -301,7 +289,7 @@ impl HoldState {
         };
         let lost = match missing {
             None => {
-                self.counts.at_server = Some(counts);
+                self.counts.at_server = mode;
                 Effects::default()
             }
             Some(_) if ends => Effects::default(),
@@ -408,7 +396,7 @@ impl HoldState {
     }
 
     pub(super) fn is_exclusive(&self) -> bool {
-        self.target_counts().exclusive > 0
+        self.target() == Some(Mode::Exclusive)
     }
 
     /// Whether the server may have lost it, as far as this client knows.
@@ -416,12 +404,12 @@ impl HoldState {
         self.lease.doubted_since.is_some()
     }
 
-    /// The counts that the server should have: one, in the strongest mode of all shares.
-    pub(super) fn target_counts(&self) -> Counts {
+    /// Returns the mode that the server should have. `None` if it should not have the hold.
+    pub(super) fn target(&self) -> Option<Mode> {
         self.counts.target()
     }
 
-    /// Whether the server is known to have the target counts.
+    /// Whether the server is known to have it so.
     pub(super) fn is_settled(&self) -> bool {
         self.counts.is_settled()
     }
@@ -444,7 +432,7 @@ impl HoldState {
 
     /// No lease that was ever requested lasts longer at the server.
     pub(super) fn server_end(&self) -> Tick {
-        self.lease.at_server.end()
+        self.lease.server_end
     }
 
     /// The places at the server that end with it.
@@ -458,7 +446,7 @@ impl HoldState {
     }
 
     pub(super) fn lease(&self) -> Duration {
-        self.lease.at_server.longest()
+        self.lease.longest
     }
 
     pub(super) fn give_up(&self) -> Duration {

@@ -20,7 +20,7 @@ pub(super) const HANDOFFS_ONCE_MIN: u32 = 7;
 /// The longest time for hand-offs in a row near the server.
 const HANDOFFS_TIME_MAX: Duration = Duration::from_millis(5);
 
-/// The same limit far from the server: one round trip, up to this.
+/// Far from the server, that limit is one round trip. It is never longer than this.
 const HANDOFFS_TRIP_MAX: Duration = Duration::from_millis(50);
 
 /// The hand-offs in a row of one lock within this client: how many, and since when.
@@ -81,6 +81,9 @@ const SILENCE_MIN: Duration = Duration::from_millis(2);
 /// Between two messages, another client receives the first, asks, is answered and releases: two round trips, plus its
 /// work under the lock. The third is for clients that are further away.
 const TRIPS_BETWEEN_MESSAGES: u32 = 3;
+
+/// The longest trip that is noted. A longer one is no distance: the call was not polled, or the server stood still.
+const TRIP_MAX: Duration = Duration::from_millis(250);
 
 /// Readers elsewhere are excluded for no longer than this for the sake of this client's readers, even where a turn
 /// lasts longer because the server is far away.
@@ -241,6 +244,7 @@ impl Turns {
 
     /// Notes how long a waiter of this client waited for an answer.
     pub(crate) fn note_trip(&mut self, trip: Duration) {
+        let trip = trip.min(TRIP_MAX);
         let known = if self.trip.is_zero() { trip } else { self.trip };
         // A longer trip may have included time in a queue.
         self.trip = trip.min((known * 7 + trip) / 8);

@@ -7,9 +7,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::Value;
 
+use crate::api::handle::Handle;
+use crate::api::options::Replication;
 use crate::client::Client;
 use crate::conn::Lane;
-use crate::reentrant::ReentrantLock;
+use crate::engine::acquire::attempt_once;
+use crate::engine::counts::Mode;
+use crate::reentrant::{PROTOCOL, ReentrantLock};
 use crate::script::catalog;
 use crate::testing::{Answer, Scripted, Sent, done, each, granted};
 
@@ -53,6 +57,41 @@ fn attempts(server: &Scripted, name: &str) -> Vec<(bool, String)> {
         }
     }
     all
+}
+
+/// Too few replicas are an answer: a `Redlock`'s server is not asked for another.
+#[tokio::test(start_paused = true)]
+async fn too_few_replicas_are_asked_for_once() {
+    let server = Scripted::new(|sent| healthy(sent, 0));
+    let client = Client::over(&server, LEASE);
+    let mut handle = Handle::new(&client, "x", &PROTOCOL, Mode::Exclusive);
+    handle.options_mut().replication = Some(Replication {
+        count: 1,
+        within: WITHIN,
+    });
+    let asked = attempt_once(handle.request("lock").unwrap(), WITHIN).await;
+    assert!(asked.unwrap_err().is_not_replicated());
+    let (holds, releases): (Vec<_>, Vec<_>) = attempts(&server, "x")
+        .into_iter()
+        .partition(|(is_release, _)| !is_release);
+    assert_eq!((holds.len(), releases.len()), (1, 1));
+}
+
+/// The next call of this client goes behind the undoing of one that was dropped while it waited for replicas.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_dropped_is_undone_before_the_next() {
+    let server = Scripted::new(|sent| match sent.is("WAIT") {
+        true => Answer::Late(MS * 500, Value::Int(1)),
+        false => healthy(sent, 1),
+    });
+    let client = Client::over(&server, LEASE);
+    let dropped = tokio::time::timeout(MS * 100, lock(&client, "x").lock()).await;
+    assert!(dropped.is_err(), "it waits for replicas");
+    let guard = client.lock("x").try_lock().await.unwrap();
+    let [first, second] = ["test:1", "test:2"].map(str::to_owned);
+    let expected = [(false, first.clone()), (true, first), (false, second)];
+    assert_eq!(attempts(&server, "x"), expected);
+    drop(guard);
 }
 
 #[tokio::test(start_paused = true)]

@@ -57,12 +57,15 @@ impl Fixture {
         let lease = i64::try_from(letter.lease.as_millis()).unwrap();
         assert!(near(lease, 3_000), "{lease}");
         assert_eq!(self.held_by().await, [waiter, "1"]);
-        let left = until - self.now().await;
+        // The script read its time and then began the lease, which a busy machine does a few milliseconds later: so it
+        // may end after the place by these, but it is no longer than what was left of the place.
+        let now = self.now().await;
+        assert!(until - lease <= now, "{lease} until {until} at {now}");
         let pttl = self.pttl_of(LOCK).await;
-        // Both values are read a moment apart.
+        let left = until - now;
         assert!(
-            (left - 1_000..=left + 5).contains(&pttl),
-            "{pttl} of {left}"
+            (left - 1_000..=lease).contains(&pttl),
+            "{pttl} of {lease}, {left}"
         );
         let queue = self.queue().await;
         assert!(!queue.contains(&waiter.to_owned()), "{queue:?}");
@@ -88,7 +91,6 @@ async fn a_release_makes_the_next_one_the_holder_and_says_so() {
 
     // A refusal says how long the lock is still held. The new holder asks, learns that it has the lock, and gets its
     // full lease.
-    // lease.
     let asked = fixture.fair_try(U9).await;
     assert!(elsewhere(&asked, 3_000), "{asked:?}");
     fixture.fair_holds(U1).await;

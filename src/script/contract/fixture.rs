@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use lockset_testkit::{Server, within};
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{RedisError, RedisResult, Value};
+use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::script::catalog;
 
@@ -75,6 +75,17 @@ impl Fixture {
     pub(super) async fn refused(&mut self, name: &str, keys: &[&str], args: &[&str]) -> RedisError {
         let reply = eval(&mut self.connection, name, keys, args).await;
         reply.expect_err(name)
+    }
+
+    /// Runs these in one transaction, so that no time passes between them, however busy the machine is.
+    pub(super) async fn at_once<const N: usize>(&mut self, commands: [Cmd; N]) -> [Value; N] {
+        let mut transaction = redis::pipe();
+        transaction.atomic();
+        for command in commands {
+            transaction.add_command(command);
+        }
+        let replies: Vec<Value> = transaction.query_async(&mut self.connection).await.unwrap();
+        replies.try_into().expect("a reply to each")
     }
 
     pub(super) async fn ask<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
@@ -178,9 +189,13 @@ async fn eval(
     keys: &[&str],
     args: &[&str],
 ) -> RedisResult<Value> {
+    script(name, keys, args).query_async(connection).await
+}
+
+pub(super) fn script(name: &str, keys: &[&str], args: &[&str]) -> Cmd {
     let listed = catalog::ALL.iter().find(|(listed, _)| *listed == name);
     let (_, script) = listed.expect("a script of this name");
     let mut eval = redis::cmd("EVAL");
     eval.arg(script.text()).arg(keys.len()).arg(keys).arg(args);
-    eval.query_async(connection).await
+    eval
 }

@@ -28,7 +28,7 @@ impl Fixture {
         let keys = [&[COUNTER], &IN_USE[..]].concat();
         let args = [&HOUR_US.to_string(), "NUMSUB", CHANNEL];
         let reply = self.run("purge_token", &keys, &args).await;
-        reply::int(Some(&reply)).unwrap()
+        reply::int(&reply).unwrap()
     }
 }
 

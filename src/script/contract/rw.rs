@@ -1,10 +1,12 @@
 //! The read-write lock: its trace, the leases of readers and writers, and the order between them.
 
-use redis::Value;
+use std::collections::HashSet;
+
+use redis::{Cmd, Value};
 
 use super::fixture::{
     DONE, Fixture, HELD, Keys, NOT_HELD, U1, U1_WRITE, U2, U3, U3_WRITE, U4, U5, U6, U9, UNKNOWN,
-    elsewhere, list, near,
+    elsewhere, list, near, script,
 };
 use crate::conn::error_reply::code;
 use crate::engine::counts::Mode;
@@ -17,6 +19,14 @@ pub(super) const KEYS: [&str; 2] = ["W", WAITING];
 
 pub(super) fn lease_of(holder: &str, hold: u32) -> String {
     format!("{{W}}:{holder}:rwlock_timeout:{hold}")
+}
+
+fn try_write(holder: &str) -> Cmd {
+    script("write_acquire", &KEYS, &[holder, "30000", "0", "0"])
+}
+
+fn rw_release(holder: &str) -> Cmd {
+    script("rw_release", &KEYS, &release_args(holder))
 }
 
 pub(super) fn release_args(holder: &str) -> [&str; 3] {
@@ -365,16 +375,25 @@ async fn readers_and_writers_take_turns() {
     assert_eq!(fixture.keys().await[WAITING], [U3, U4, U6]);
     assert_eq!(fixture.rw_release(U6).await, DONE, "it stops waiting");
     fixture.messages(&mut subscriber).await;
-    fixture.rw_release(U2).await;
-    assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
-    assert_eq!(fixture.keys().await[WAITING], ["done", U3, U4, "turn"]);
     // The free lock is kept for a moment for the reader that waited, and for no other caller.
-    assert_eq!(fixture.read(U5, "30000").await, UNKNOWN, "a new reader");
-    match fixture.write(U4).await {
+    let [_, waiting, new, writer, waited] = fixture
+        .at_once([
+            rw_release(U2),
+            Cmd::zrange(WAITING, 0, -1),
+            script("read_acquire", &KEYS, &[U5, "30000", "0", "0", "0"]),
+            script("write_acquire", &KEYS, &[U4, "30000", "0", "3000"]),
+            script("read_acquire", &KEYS, &[U3, "30000", "0", "3000", "0"]),
+        ])
+        .await;
+    assert_eq!(fixture.messages(&mut subscriber).await, all_told(CHANNEL));
+    let waiting: HashSet<String> = redis::from_redis_value(waiting).unwrap();
+    assert_eq!(waiting, ["done", U3, U4, "turn"].map(str::to_owned).into());
+    assert_eq!(new, UNKNOWN, "a new reader");
+    match writer {
         Value::Int(left) => assert!((1..=100).contains(&left), "{left}"),
         other => panic!("{other:?}"),
     }
-    assert_eq!(fixture.read_waiting(U3, "30000", "3000").await, HELD);
+    assert_eq!(waited, HELD);
     assert_eq!(fixture.keys().await[WAITING], ["done", U4]);
     assert!(elsewhere(&fixture.write(U4).await, 30_000));
     assert!(elsewhere(&fixture.read(U5, "30000").await, 30_000));
@@ -434,8 +453,8 @@ async fn a_turn_that_nobody_takes_ends() {
     let mut fixture = Fixture::new().await;
     fixture.write(U1).await;
     fixture.read_waiting(U2, "30000", "3000").await;
-    fixture.rw_release(U1).await;
-    assert!(matches!(fixture.try_write(U3).await, Value::Int(1..=100)));
+    let [_, kept] = fixture.at_once([rw_release(U1), try_write(U3)]).await;
+    assert!(matches!(kept, Value::Int(1..=100)), "{kept:?}");
     // Simulates the end of that moment.
     fixture.make(&["ZINCRBY", WAITING, "-101", "done"]).await;
     assert_eq!(fixture.try_write(U3).await, HELD);

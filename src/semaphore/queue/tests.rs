@@ -11,9 +11,9 @@ fn at(ms: u64) -> Tick {
 fn terms(permits: u32) -> Terms {
     Terms {
         permits,
-        lease: Duration::from_secs(30),
+        declared: 0,
+        policy: LeasePolicy::Renewed(Duration::from_secs(30)),
         is_fair: false,
-        may_be_handed_off: true,
     }
 }
 
@@ -23,6 +23,7 @@ fn call(queue: &mut Queue, id: u64, permits: u32, deadline: Tick) -> Vec<Action>
         id,
         terms: terms(permits),
         deadline,
+        give_up: GIVE_UP,
     };
     queue.call(at(1), request, &mut out);
     out
@@ -35,6 +36,10 @@ fn on(queue: &mut Queue, now: Tick, event: Event) -> Vec<Action> {
 }
 
 const SOON: Duration = Duration::from_millis(100);
+
+const GIVE_UP: Duration = Duration::from_secs(10);
+
+const SILENT: Option<Duration> = Some(GIVE_UP);
 
 /// A queue of waiting requests for these numbers of permits. The server has refused the first.
 fn contended(permits: &[u32]) -> Queue {
@@ -134,7 +139,6 @@ fn fair_permits_are_never_handed_off() {
     let mut queue = Queue::default();
     let fair = Terms {
         is_fair: true,
-        may_be_handed_off: false,
         ..terms(1)
     };
     assert_eq!(
@@ -147,8 +151,13 @@ fn call_fair(queue: &mut Queue, id: u64) -> Vec<Action> {
     let mut out = Vec::new();
     let request = Request {
         id,
-        terms: Terms::of(1, LeasePolicy::Renewed(SOON), true),
+        terms: Terms {
+            policy: LeasePolicy::Renewed(SOON),
+            is_fair: true,
+            ..terms(1)
+        },
         deadline: Tick::NEVER,
+        give_up: GIVE_UP,
     };
     queue.call(at(1), request, &mut out);
     out
@@ -255,7 +264,8 @@ fn when_the_server_is_silent_all_that_waited_learn_it() {
     on(&mut queue, at(2), Event::Woken);
     let late = call(&mut queue, 2, 1, Tick::NEVER);
     assert_eq!(late, []);
-    let failed = on(&mut queue, at(3), Event::Failed { ask: 1, all: true });
+    let silence = SILENT;
+    let failed = on(&mut queue, at(3), Event::Failed { ask: 1, silence });
     assert_eq!(
         failed,
         [
@@ -264,8 +274,23 @@ fn when_the_server_is_silent_all_that_waited_learn_it() {
             Action::Ask { ask: 2, request: 2 }
         ]
     );
-    let one = on(&mut queue, at(3), Event::Failed { ask: 2, all: false });
+    let silence = None;
+    let one = on(&mut queue, at(3), Event::Failed { ask: 2, silence });
     assert_eq!(one, [Action::Fail { request: 2 }]);
+}
+
+#[test]
+fn a_request_that_goes_on_for_longer_does_not_fail_with_the_first() {
+    let mut queue = contended(&[1, 1]);
+    on(&mut queue, at(2), Event::Woken);
+    let silence = Some(GIVE_UP / 2);
+    assert_eq!(
+        on(&mut queue, at(3), Event::Failed { ask: 1, silence }),
+        [
+            Action::Fail { request: 0 },
+            Action::Ask { ask: 2, request: 1 }
+        ]
+    );
 }
 
 /// A server with permits and its two clients: one with the queue, and another that takes and returns permits.
@@ -360,6 +385,7 @@ impl World {
                     } else {
                         at(*deadline)
                     },
+                    give_up: GIVE_UP,
                 };
                 next.open.push(next.calls);
                 next.calls += 1;
@@ -380,7 +406,8 @@ impl World {
             });
             step(&|next| {
                 next.asks.remove(0);
-                next.apply(Event::Failed { ask, all: true }, None);
+                let silence = SILENT;
+                next.apply(Event::Failed { ask, silence }, None);
             });
         }
         for request in self.open.clone() {

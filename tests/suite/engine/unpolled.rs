@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use lockset::Client;
-use lockset_testkit::{Server, unique_name, within};
+use lockset_testkit::{Server, eventually, unique_name, within};
 use tokio::task::JoinHandle;
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
@@ -106,6 +106,23 @@ async fn an_untaken_grant_ends_with_its_lease<P: Primitive>() {
     nothing_left(&server).await;
 }
 
+/// A grant that its caller does not take goes to the callers behind it long before the end of its lease.
+async fn an_untaken_grant_is_taken_back<P: Primitive>() {
+    let server = Server::start();
+    let ours = patient_client(&server.url()).await;
+    let name = unique_name("lock");
+    let first = left_alone::<P>(&ours, &name, Duration::ZERO).await;
+    eventually(SOON, "it is granted, and not polled", async || {
+        ours.stats().holds > 0
+    })
+    .await;
+    all_get_it(behind::<P>(&ours, &name)).await;
+    // The first caller has kept its claim.
+    within(SOON, first).await.unwrap().release().await.unwrap();
+    idle(&ours).await;
+    nothing_left(&server).await;
+}
+
 /// The first caller that needed a connection is gone when the connection could be made.
 async fn a_connection_is_made_for_the_others<P: Primitive>() {
     let server = Server::start();
@@ -154,6 +171,7 @@ for_every_primitive! {"current_thread":
     a_free_lock_is_available_to_later_callers
     the_lock_passes_to_later_callers
     an_untaken_grant_ends_with_its_lease
+    an_untaken_grant_is_taken_back
     a_connection_is_made_for_the_others
     a_shutdown_reaches_later_callers
 }

@@ -10,8 +10,8 @@ use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 use crate::engine::cancellation::poll_times;
 use crate::failures::process::{Process, started_for};
 use crate::support::{
-    BY_MESSAGE, LEASE, SLACK, SOON, ask, client, command, idle, listening, patient_client,
-    took_less,
+    BY_MESSAGE, LEASE, SLACK, SOON, ask, client, client_with_lease, command, idle, listening,
+    patient_client, took_less,
 };
 
 struct Scene {
@@ -322,4 +322,20 @@ async fn bad_input_is_named() {
     .await;
     command(&scene.server, &["HSET", &key, "a", "b"]).await;
     assert!(scene.barrier(2).wait().await.unwrap_err().is_wrong_type());
+}
+
+/// A party of a client with the shortest lease is alive for as long as it is polled.
+#[tokio::test]
+async fn a_party_with_the_shortest_lease_waits() {
+    let scene = Scene::new().await;
+    let ours = client_with_lease(&scene.server.url(), Duration::from_millis(50)).await;
+    for round in 0..40_u32 {
+        let barrier = ours.barrier(&scene.name, 2);
+        let waiting = lockset_testkit::spawn(async move { barrier.wait().await });
+        tokio::time::sleep(Duration::from_millis(100 + u64::from(round % 10) * 5)).await;
+        let other = scene.theirs.barrier(&scene.name, 2);
+        let came = tokio::time::timeout(SOON, other.wait()).await;
+        assert!(came.unwrap().unwrap(), "round {round}");
+        assert!(!within(SOON, waiting).await.unwrap().unwrap());
+    }
 }

@@ -382,3 +382,13 @@ async fn many_count_and_many_wait() {
     let mut admin = scene.server.admin().await;
     assert_eq!(ask::<u64>(&mut admin, &["EXISTS", &scene.name]).await, 0);
 }
+
+/// Redisson leaves a count of 0 or less.
+#[tokio::test]
+async fn a_latch_at_zero_was_open_before_it_is_deleted() {
+    let scene = Scene::new().await;
+    command(&scene.server, &["SET", &scene.name, "0"]).await;
+    assert_eq!(scene.latch.count().await.unwrap(), 0);
+    assert!(!scene.latch.delete().await.unwrap(), "it was open");
+    assert!(scene.server.keys().await.is_empty());
+}

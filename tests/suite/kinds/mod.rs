@@ -6,6 +6,7 @@ mod election;
 mod fair;
 mod fenced;
 mod latch;
+mod left_at_shutdown;
 mod multilock;
 mod once;
 mod plain_semaphore;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use lockset::{Client, LostReason, Semaphore};
+use lockset::{Backoff, Client, LostReason, Semaphore};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
 use crate::engine::cancellation::poll_times;
@@ -522,6 +522,34 @@ async fn lost_replies_and_cut_connections_change_no_number() {
     scene.all_are_free(2).await;
 }
 
+/// One client has waiters of both kinds: only those that are not polled need messages, whoever came first.
+#[tokio::test]
+async fn beside_a_polled_waiter_another_one_listens() {
+    let scene = Scene::new().await;
+    let held = scene.of(&scene.ours, 1).acquire().await.unwrap();
+    let polled = scene.of(&scene.theirs, 1).polled(Duration::from_millis(10));
+    scene.server.reset_stats().await;
+    let polled = lockset_testkit::spawn(async move { polled.acquire().await });
+    eventually(SOON, "it waits", async || {
+        let calls = scene.server.commandstats().await;
+        calls.get("evalsha").is_some_and(|calls| *calls >= 3)
+    })
+    .await;
+    assert!(scene.server.pubsub_channels().await.is_empty());
+    let other = scene.of(&scene.theirs, 1);
+    let other = lockset_testkit::spawn(async move { other.acquire().await });
+    eventually(SOON, "the other listens", async || {
+        !scene.server.pubsub_channels().await.is_empty()
+    })
+    .await;
+    held.release().await.unwrap();
+    for waiting in [polled, other] {
+        let guard = within(SOON, waiting).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+    scene.all_are_free(1).await;
+}
+
 #[tokio::test]
 async fn without_messages_a_polled_waiter_gets_its_permit() {
     let scene = Scene::new().await;
@@ -543,5 +571,85 @@ async fn without_messages_a_polled_waiter_gets_its_permit() {
         .release()
         .await
         .unwrap();
+    scene.all_are_free(1).await;
+}
+
+/// 1, 2, 4 .. 64 ms, and then 64 ms each: some 20 in a second.
+#[tokio::test]
+async fn the_pauses_of_a_polled_waiter_for_permits_grow() {
+    let scene = Scene::new().await;
+    let held = scene.of(&scene.ours, 1).acquire().await.unwrap();
+    let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(64));
+    let waiter = scene.of(&scene.theirs, 1).polled(backoff);
+    scene.server.reset_stats().await;
+    assert!(waiter.try_acquire_for(SECOND).await.unwrap().is_none());
+    let calls = scene.server.commandstats().await;
+    let asked = calls.get("evalsha").copied().unwrap_or_default();
+    assert!((10..50).contains(&asked), "it asked {asked} times");
+    held.release().await.unwrap();
+}
+
+/// Permits of its own client are not handed off to it.
+#[tokio::test]
+async fn a_waiter_that_declares_another_number_fails_too() {
+    let scene = Scene::new().await;
+    let semaphore = scene.of(&scene.ours, 1);
+    let held = semaphore.acquire().await.unwrap();
+    let waiting = lockset_testkit::spawn(async move { semaphore.acquire().await });
+    listening(&scene.server).await;
+    let other = scene.of(&scene.ours, 7);
+    let mut other = Box::pin(async move { other.acquire().await });
+    assert!((&mut other).now_or_never().is_none());
+    held.release().await.unwrap();
+    let next = within(SOON, waiting).await.unwrap().unwrap();
+    next.release().await.unwrap();
+    let error = within(SOON, other).await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    scene.all_are_free(1).await;
+}
+
+/// The first waits for a moment only, and fails when no answer comes to its last question. The other goes on for longer
+/// without an answer.
+#[tokio::test]
+async fn a_waiter_outlasts_an_outage_that_ends_the_call_before_it() {
+    let scene = Scene::new().await;
+    let held = scene.of(&scene.ours, 1).acquire().await.unwrap();
+    let proxy = Proxy::start(scene.server.addr()).await;
+    let behind = patient_client(&proxy.url()).await;
+    let [first, second] = [(); 2].map(|()| scene.of(&behind, 1));
+    let first = lockset_testkit::spawn(async move { first.try_acquire_for(SECOND / 2).await });
+    listening(&scene.server).await;
+    let second = lockset_testkit::spawn(async move { second.acquire().await });
+    proxy.hold_replies();
+    let error = within(SOON, first).await.unwrap().unwrap_err();
+    assert!(error.is_io(), "{error}");
+    proxy.pass();
+    held.release().await.unwrap();
+    let guard = within(SOON, second).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    idle(&behind).await;
+    scene.all_are_free(1).await;
+}
+
+/// The question of the first, which goes on for longer, has no answer either.
+#[tokio::test]
+async fn a_waiter_gives_up_before_the_call_before_it() {
+    let scene = Scene::new().await;
+    let held = scene.of(&scene.ours, 1).acquire().await.unwrap();
+    let proxy = Proxy::start(scene.server.addr()).await;
+    let behind = patient_client(&proxy.url()).await;
+    let first = scene.of(&behind, 1);
+    let first = lockset_testkit::spawn(async move { first.acquire().await });
+    listening(&scene.server).await;
+    let second = scene.of(&behind, 1).give_up_after(SECOND / 2);
+    let second = lockset_testkit::spawn(async move { second.acquire().await });
+    proxy.hold_replies();
+    let error = within(SECOND * 5, second).await.unwrap().unwrap_err();
+    assert!(error.is_io(), "{error}");
+    proxy.pass();
+    held.release().await.unwrap();
+    let guard = within(SOON, first).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    idle(&behind).await;
     scene.all_are_free(1).await;
 }

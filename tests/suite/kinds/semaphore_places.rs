@@ -1,13 +1,13 @@
 //! Places in the queue of a fair semaphore: taken in the order of arrival, and left at once.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lockset::{Client, Semaphore, SemaphoreGuard};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinHandle;
 
-use crate::support::{BY_MESSAGE, SOON, ask, idle, patient_client, took_less};
+use crate::support::{BY_MESSAGE, SOON, ask, client_with_lease, idle, patient_client, took_less};
 
 struct Scene {
     server: Server,
@@ -140,4 +140,40 @@ async fn a_caller_that_gets_the_permit_of_another_leaves_its_place() {
     scene.has_places(0).await;
     guard.release().await.unwrap();
     drop(scene.server);
+}
+
+/// A client with a short lease asks more often than others, and its places are kept for less time.
+#[tokio::test]
+async fn a_waiter_with_a_short_heartbeat_ends_no_place_of_another() {
+    let scene = Scene::new().await;
+    let held = scene.of(&scene.ours).acquire().await.unwrap();
+    let first = scene.waits(&scene.theirs);
+    scene.has_places(1).await;
+    scene.polled().await;
+    let hasty = client_with_lease(&scene.server.url(), Duration::from_millis(300)).await;
+    let wait = Duration::from_millis(20);
+    assert!(
+        scene
+            .of(&hasty)
+            .try_acquire_for(wait)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let [queue, alive] =
+        ["queue", "alive"].map(|key| format!("lockset_sem_{key}:{{{}}}", scene.name));
+    let mut admin = scene.admin.clone();
+    let (seconds, micros): (u64, u64) = ask(&mut admin, &["TIME"]).await;
+    let place: Vec<(String, u64)> =
+        ask(&mut admin, &["ZRANGE", &alive, "0", "0", "WITHSCORES"]).await;
+    let kept_for = place[0].1 - (seconds * 1_000 + micros / 1_000);
+    for key in [&queue, &alive] {
+        let left: u64 = ask(&mut admin, &["PTTL", key]).await;
+        assert!(
+            left >= kept_for,
+            "{key} for {left} ms, a place in it for {kept_for} ms"
+        );
+    }
+    held.release().await.unwrap();
+    gets(first).await.release().await.unwrap();
 }

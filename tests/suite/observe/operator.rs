@@ -247,6 +247,31 @@ async fn a_client_announces_itself_at_once_when_asked() {
     nothing_left(&server).await;
 }
 
+/// Permits are no locks, but what has them is known all the same.
+#[tokio::test]
+async fn a_client_that_has_nothing_but_a_permit_announces_itself() {
+    let server = Server::start();
+    let client = announcing(&server.url()).await;
+    let permit = client
+        .semaphore("seats")
+        .permits(2)
+        .acquire()
+        .await
+        .unwrap();
+    let watcher = patient_client(&server.url()).await;
+    eventually(SOON, "it is announced", async || {
+        let found = Survey::new(&watcher).inspect("seats").await.unwrap();
+        let holder = found.unwrap().lock.holders.remove(0);
+        let announced = holder.client.and_then(|client| client.announced.clone());
+        announced.is_some_and(|of| of.pid == std::process::id())
+    })
+    .await;
+    permit.release().await.unwrap();
+    client.shutdown().await.unwrap();
+    let keys = server.keys().await;
+    assert_eq!(keys, ["seats"], "the number of permits");
+}
+
 /// A client that uses no lock writes nothing, and a client without the right to write still works.
 #[tokio::test]
 async fn nothing_is_announced_without_a_lock_or_without_the_right() {

@@ -1,7 +1,8 @@
 //! Looks at the server once a second, and sends samples.
 //!
-//! Invariant: it stays within its share of the server's time. After each look it pauses until the look's time
-//! is this share of the whole. A whole round trip counts as the server's time, so the real share is smaller.
+//! Invariant: looking for locks stays within its share of the server's time. After each look for them it pauses until
+//! the look's time is this share of the whole. A whole round trip counts as the server's time, so the real share is
+//! smaller.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -43,13 +44,12 @@ pub(super) struct Sampler {
     /// The names in it.
     known: HashSet<String>,
     clients: Vec<Arc<ClientInfo>>,
-    server: (String, u64, Duration),
 }
 
 /// When each kind of look is due.
 struct Due {
     contended: Instant,
-    server: Instant,
+    clients: Instant,
 }
 
 impl Sampler {
@@ -69,7 +69,6 @@ impl Sampler {
             others: VecDeque::new(),
             known: HashSet::new(),
             clients: Vec::new(),
-            server: (String::new(), 0, Duration::ZERO),
         }
     }
 
@@ -77,7 +76,7 @@ impl Sampler {
     pub(super) async fn run(mut self) {
         let mut due = Due {
             contended: self.began,
-            server: self.began,
+            clients: self.began,
         };
         let (found, mut news) = mpsc::channel(64);
         let scan = tokio::spawn(scan(self.survey.clone(), found));
@@ -113,10 +112,12 @@ impl Sampler {
             locks.extend(self.survey.contended().await?);
             due.contended = began + began.elapsed().div_f64(self.share);
         }
-        if Instant::now() >= due.server {
-            self.server().await?;
-            due.server = Instant::now() + EVERY * 10;
+        if Instant::now() >= due.clients {
+            self.clients = self.survey.clients().await.unwrap_or_default();
+            due.clients = Instant::now() + EVERY * 10;
         }
+        // In every look, so that a server that has gone away is noticed although no locks are in sight.
+        let load = self.survey.load().await?;
         let wanted = self.wanted.borrow().clone();
         let looked_for = self.names(&wanted, &locks);
         let names: Vec<&str> = looked_for.iter().map(String::as_str).collect();
@@ -138,9 +139,9 @@ impl Sampler {
             at: self.began.elapsed(),
             locks: seen,
             looked_for,
-            server: self.server.0.clone(),
-            ops_per_second: self.server.1,
-            round_trip: self.server.2,
+            server: load.address,
+            ops_per_second: load.commands_per_second,
+            round_trip: load.round_trip,
             clients: self.clients.len(),
             detail: detail.map(|found| described(&found)),
             trouble: None,
@@ -163,13 +164,6 @@ impl Sampler {
             }
         }
         names
-    }
-
-    async fn server(&mut self) -> Result<(), lockset::Error> {
-        self.clients = self.survey.clients().await.unwrap_or_default();
-        let load = self.survey.load().await?;
-        self.server = (load.address, load.commands_per_second, load.round_trip);
-        Ok(())
     }
 
     fn seen(&self, lock: &LockInfo) -> Seen {

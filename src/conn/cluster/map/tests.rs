@@ -130,7 +130,7 @@ mod views {
         #[test]
         fn whatever_a_node_says_is_a_map_or_none(slots in replies(), info in any::<Option<String>>()) {
             let info = info.map(Value::SimpleString);
-            let Some(view) = View::of(&slots, info.as_ref(), &at("seed", 1)) else {
+            let Some(view) = seen(&slots, info.as_ref()) else {
                 return Ok(());
             };
             let Value::Array(said) = &slots else { unreachable!() };
@@ -150,9 +150,8 @@ mod views {
     fn no_map_has_more_ranges_than_there_are_slots() {
         let range = reply(&["*3", ":0", ":1", "*2", "$1", "h", ":7000"]);
         let of = |ranges| Value::Array(vec![range.clone(); ranges]);
-        let seed = at("seed", 1);
-        assert!(View::of(&of(SLOTS.into()), None, &seed).is_some());
-        assert_eq!(View::of(&of(usize::from(SLOTS) + 1), None, &seed), None);
+        assert!(seen(&of(SLOTS.into()), None).is_some());
+        assert_eq!(seen(&of(usize::from(SLOTS) + 1), None), None);
     }
 
     fn at(host: &str, port: u16) -> Address {
@@ -160,6 +159,11 @@ mod views {
             host: host.into(),
             port,
         }
+    }
+
+    /// The view of a node at `seed:1`.
+    fn seen(slots: &Value, info: Option<&Value>) -> Option<View> {
+        View::of(slots, info, &at("seed", 1), &AddressMap::default())
     }
 
     fn reply(lines: &[&str]) -> Value {
@@ -203,7 +207,7 @@ mod views {
             "$2",
             "cc",
         ]);
-        let view = View::of(&slots, Some(&info("ok", 7)), &at("seed", 1)).unwrap();
+        let view = seen(&slots, Some(&info("ok", 7))).unwrap();
         assert_eq!(
             view,
             View {
@@ -245,7 +249,7 @@ mod views {
         ] {
             let mut lines = vec!["*1", "*3", ":0", ":16383"];
             lines.extend(unnamed);
-            let view = View::of(&reply(&lines), None, &at("seed", 1)).unwrap();
+            let view = seen(&reply(&lines), None).unwrap();
             assert_eq!(view.ids, BTreeMap::new());
         }
     }
@@ -261,14 +265,14 @@ mod views {
             let mut lines = vec!["*1", "*3", ":0", ":16383", "*4"];
             lines.extend(host);
             lines.extend([":7000", "$2", "aa", "*2", "$2", "ip", "$8", "10.0.0.1"]);
-            let view = View::of(&reply(&lines), None, &at("seed", 1)).unwrap();
+            let view = seen(&reply(&lines), None).unwrap();
             assert_eq!(view.ranges, [(0, 16383, at(expected, 7000))]);
             assert!(view.is_ok, "a node that does not say how the cluster is");
         }
         let unnamed = reply(&[
             "*1", "*3", ":0", ":16383", "*3", "$1", "?", ":7000", "$2", "aa",
         ]);
-        let view = View::of(&unnamed, None, &at("seed", 1)).unwrap();
+        let view = seen(&unnamed, None).unwrap();
         assert_eq!(view.ranges, [(0, 16383, at("seed", 7000))]);
         // In RESP3 the additional fields are a map.
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
@@ -282,14 +286,11 @@ mod views {
 
     #[test]
     fn primaries_and_replicas_are_used_at_the_addresses_that_they_are_given() {
-        let view = View {
-            ranges: vec![(0, 5460, at("a", 1)), (5461, 16383, at("b", 2))],
-            replicas: vec![at("b", 3), at("a", 4)],
-            ids: [("x".to_owned(), at("a", 1))].into(),
-            is_ok: true,
-            epoch: 7,
-        };
-        let outside = |inside: Address| at("outside", 9000 - inside.port);
+        let slots = reply(&[
+            "*2", "*4", ":0", ":5460", "*3", "$1", "a", ":1", "$1", "x", "*2", "$1", "b", ":3",
+            "*4", ":5461", ":16383", "*2", "$1", "b", ":2", "*2", "$1", "a", ":4",
+        ]);
+        let outside = AddressMap::of(|_, port| Some(("outside".to_owned(), 9000 - port)));
         let expected = View {
             ranges: vec![
                 (0, 5460, at("outside", 8999)),
@@ -297,9 +298,11 @@ mod views {
             ],
             replicas: vec![at("outside", 8996), at("outside", 8997)],
             ids: [("x".to_owned(), at("outside", 8999))].into(),
-            ..view.clone()
+            is_ok: true,
+            epoch: 7,
         };
-        assert_eq!(view.with_addresses(outside), expected);
+        let view = View::of(&slots, Some(&info("ok", 7)), &at("seed", 1), &outside);
+        assert_eq!(view, Some(expected));
     }
 
     #[test]
@@ -309,11 +312,11 @@ mod views {
         ]);
         let view = |state, epoch| {
             let info = info(state, epoch);
-            View::of(&slots, Some(&info), &at("seed", 1)).unwrap()
+            seen(&slots, Some(&info)).unwrap()
         };
         assert!(view("ok", 3).rank() > view("ok", 2).rank());
         assert!(view("ok", 1).rank() > view("fail", 9).rank());
-        let nothing = View::of(&reply(&["*0"]), Some(&info("ok", 9)), &at("seed", 1)).unwrap();
+        let nothing = seen(&reply(&["*0"]), Some(&info("ok", 9))).unwrap();
         assert!(!nothing.is_ok, "nobody serves any slot");
     }
 
@@ -326,7 +329,7 @@ mod views {
             &["*1", "*3", ":0", ":1", "+x"],
             &["*1", "*3", ":0", ":70000", "*3", "$1", "h", ":1", "$1", "a"],
         ] {
-            assert_eq!(View::of(&reply(odd), None, &at("seed", 1)), None, "{odd:?}");
+            assert_eq!(seen(&reply(odd), None), None, "{odd:?}");
         }
     }
 }
@@ -440,9 +443,10 @@ mod redirections {
 
     #[test]
     fn redirections_are_read() {
+        let (slot, asks) = (3999, false);
         let moved = |host, port| {
             let to = at(host, port);
-            Some(Redirect::Moved { slot: 3999, to })
+            Some(Redirect { asks, slot, to })
         };
         for (line, expected) in [
             ("MOVED 3999 127.0.0.1:6381", moved("127.0.0.1", 6381)),
@@ -452,8 +456,9 @@ mod redirections {
             ("MOVED 3999 ?:6381", moved("asked", 6381)),
             (
                 "ASK 3999 127.0.0.1:6381",
-                Some(Redirect::Ask {
-                    slot: 3999,
+                Some(Redirect {
+                    asks: true,
+                    slot,
                     to: at("127.0.0.1", 6381),
                 }),
             ),

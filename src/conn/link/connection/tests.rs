@@ -4,14 +4,17 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use redis::{IntoConnectionInfo, ProtocolVersion};
+use redis::{IntoConnectionInfo, ProtocolVersion, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use futures_util::future::join;
+
 use super::*;
 use crate::conn::link::wire::{FirstBytes, SharedTick};
 use crate::conn::push::PushState;
+use crate::conn::transport::{Fault, Replies};
 use crate::engine::clock::Clock;
 
 const BOUND: Duration = Duration::from_secs(20);
@@ -21,24 +24,19 @@ fn info(url: &str) -> ConnectionInfo {
     info.set_tcp_settings(crate::conn::setup::tcp_settings())
 }
 
-async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
-    let wire = WireParams {
+fn wire(silence: Duration) -> WireParams {
+    WireParams {
         clock: Clock::System,
         protocol: ProtocolVersion::RESP2,
-        silence: BOUND,
+        silence,
         last_reply: SharedTick::default(),
         push: Arc::new(PushState::new(None)),
         first_bytes: FirstBytes::default(),
-    };
-    let terms = DialParams {
-        info,
-        security: &Security::default(),
-        limit: BOUND,
-        wire: &wire,
-        disconnected: &Arc::default(),
-        network: &Network::System,
-    };
-    Socket::connect(terms).await
+    }
+}
+
+async fn connect(info: &ConnectionInfo) -> Result<Socket, RedisError> {
+    Socket::connect(info, &Setup::sample(BOUND), BOUND, wire(BOUND)).await
 }
 
 #[tokio::test]
@@ -85,41 +83,19 @@ async fn a_unix_socket_that_is_not_there_refuses() {
 }
 
 /// A connection, and the time of its last reply.
-async fn connected(listener: &TcpListener) -> (Socket, Arc<PushState>, SharedTick) {
-    let url = format!("redis://{}", listener.local_addr().unwrap());
-    let info = url.into_connection_info().unwrap();
-    let push = Arc::new(PushState::new(None));
-    let last_reply = SharedTick::default();
-    let wire = WireParams {
-        clock: Clock::System,
-        protocol: ProtocolVersion::RESP2,
-        silence: Duration::from_secs(5),
-        last_reply: last_reply.clone(),
-        push: Arc::clone(&push),
-        first_bytes: FirstBytes::default(),
+async fn connected(listener: &TcpListener) -> (Connection, SharedTick) {
+    let limit = Duration::from_secs(5);
+    let wire = wire(limit);
+    let last_reply = wire.last_reply.clone();
+    let info = info(&format!("redis://{}", listener.local_addr().unwrap()));
+    let socket = Socket::connect(&info, &Setup::sample(limit), limit, wire.clone()).await;
+    let script = |sha: &[u8]| match sha {
+        b"known" => Some((3, "return 1")),
+        b"second" => Some((4, "return 2")),
+        _ => None,
     };
-    let terms = DialParams {
-        info: &info,
-        security: &Default::default(),
-        limit: Duration::from_secs(5),
-        wire: &wire,
-        disconnected: &Arc::default(),
-        network: &Network::System,
-    };
-    let socket = Socket::connect(terms).await.unwrap();
-    (socket, push, last_reply)
-}
-
-fn connection(socket: Socket, push: Arc<PushState>, last_reply: SharedTick) -> Connection {
-    let script = |sha: &[u8]| (sha == b"known").then_some((3, "return 1"));
-    Connection::new(
-        socket,
-        push,
-        Clock::System,
-        last_reply,
-        Generation::default(),
-        script,
-    )
+    let connection = Connection::new(socket.unwrap(), wire, Generation::default(), script);
+    (connection, last_reply)
 }
 
 /// Passes the ends on to the test.
@@ -136,14 +112,8 @@ impl Recipient for Told {
 #[derive(Debug)]
 struct Uses;
 
-impl ConnectionUser for Uses {
-    fn outcome(
-        &self,
-        _connection: &Arc<Connection>,
-        commands: usize,
-        _is_awaited: bool,
-        exchanged: Exchanged,
-    ) -> Result<Replies, Fault> {
+impl Carrier for Uses {
+    fn outcome(self: Arc<Self>, commands: usize, exchanged: Exchanged) -> Result<Replies, Fault> {
         assert!(commands == 1 || commands == 2, "with its script");
         let exchanged = exchanged.ok_or_else(|| Fault::Unknown("silent".into()))?;
         exchanged.map_err(|why| Fault::Unknown(why.into()))
@@ -153,19 +123,19 @@ impl ConnectionUser for Uses {
 #[tokio::test]
 async fn the_end_of_a_request_is_told_once_whatever_it_is() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (socket, push, last_reply) = connected(&listener).await;
+    let (connection, _) = connected(&listener).await;
     let (mut server, _) = listener.accept().await.unwrap();
-    let connection = Arc::new(connection(socket, push, last_reply));
-    let user: Arc<dyn ConnectionUser> = Arc::new(Uses);
-    connection.used_by(Arc::downgrade(&user));
     let (ping, limit) = (redis::cmd("PING"), Duration::from_secs(5));
-    let mut known = redis::cmd("EVALSHA");
-    known.arg("known").arg(0);
+    let [known, second] = ["known", "second"].map(|sha| {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(sha).arg(0);
+        call
+    });
     let (told, mut ends) = mpsc::unbounded_channel();
     let told = Arc::new(Told(told));
     let submit = |command: &Cmd, limit| {
         let to = Arc::clone(&told) as Arc<dyn Recipient>;
-        connection.submit(&[command], limit, to)
+        connection.submit(&[command], limit, Arc::new(Uses), to)
     };
     assert!(!submit(&ping, limit / 2), "needs a timer");
 
@@ -176,9 +146,8 @@ async fn the_end_of_a_request_is_told_once_whatever_it_is() {
     assert!(submit(&known, limit), "behind its script");
     server.write_all(b"$5\r\nknown\r\n:7\r\n").await.unwrap();
     assert_eq!(next().await.unwrap().values(), [Value::Int(7)]);
-    let to = Arc::clone(&told) as Arc<dyn Recipient>;
-    let behind = Arc::new(BehindLoads { loaded: 1, to });
-    behind.received(Ok([1, 7].map(Value::Int).into_iter().collect()));
+    assert!(submit(&second, limit), "behind another script");
+    server.write_all(b":1\r\n:7\r\n").await.unwrap();
     assert!(
         matches!(next().await, Err(Fault::Unknown(_))),
         "no script is loaded"
@@ -193,7 +162,6 @@ async fn the_end_of_a_request_is_told_once_whatever_it_is() {
     drop(server);
     assert!(matches!(next().await, Err(Fault::Unknown(_))));
     assert!(!submit(&ping, limit), "the connection has ended");
-    drop(user);
     drop((connection, told));
     assert!(ends.recv().await.is_none(), "nothing is told twice");
 }
@@ -201,9 +169,8 @@ async fn the_end_of_a_request_is_told_once_whatever_it_is() {
 #[tokio::test]
 async fn a_reply_that_nobody_waits_for_any_more_says_that_the_server_is_alive() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (socket, push, last_reply) = connected(&listener).await;
+    let (connection, _) = connected(&listener).await;
     let (mut server, _) = listener.accept().await.unwrap();
-    let connection = connection(socket, push, last_reply);
     let ping = redis::cmd("PING");
     let limit = Duration::from_millis(10);
     assert!(connection.exchange(&[&ping], limit).await.is_none());
@@ -222,9 +189,8 @@ async fn a_reply_that_nobody_waits_for_any_more_says_that_the_server_is_alive() 
 #[tokio::test]
 async fn a_script_is_loaded_in_the_write_of_its_first_call() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (socket, push, last_reply) = connected(&listener).await;
+    let (connection, _) = connected(&listener).await;
     let (mut server, _) = listener.accept().await.unwrap();
-    let connection = connection(socket, push, last_reply);
     let [known, other] = ["known", "other"].map(|sha| {
         let mut call = redis::cmd("EVALSHA");
         call.arg(sha).arg(0);
@@ -258,8 +224,7 @@ async fn a_script_is_loaded_in_the_write_of_its_first_call() {
 async fn of_those_who_gave_up_the_one_that_was_sent_first_tells_of_a_silence() {
     const SILENCE: Duration = Duration::from_secs(1);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (socket, push, last_reply) = connected(&listener).await;
-    let connection = connection(socket, push, last_reply.clone());
+    let (connection, last_reply) = connected(&listener).await;
     last_reply.set(Tick::ZERO);
     let at = |millis| Tick::ZERO.after(Duration::from_millis(millis));
     let is_silent = |sent, now| connection.is_silent(at(sent), at(now), SILENCE);

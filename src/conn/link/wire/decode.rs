@@ -2,7 +2,7 @@
 //!
 //! The few forms that our commands are answered with are parsed here. The client library parses all others, so every
 //! reply has the value that it would have there. Invariants: the result does not depend on how a connection splits a
-//! reply. The search for the end looks at each byte once, so a long reply costs no more in many parts. A reply is
+//! reply. No byte is searched twice, so a long reply costs the same in many parts. A reply is
 //! parsed once, when it is complete. An excess is refused when it is announced or reached, and nothing is kept of it.
 
 #[cfg(test)]
@@ -16,35 +16,15 @@ use smallvec::SmallVec;
 /// The state of a reply that has partly arrived.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    framing: Framing,
-    /// The number of its bytes that have been looked at.
-    seen: usize,
-}
-
-impl Decoder {
-    pub(super) fn new(protocol: ProtocolVersion) -> Self {
-        Self {
-            framing: Framing::new(protocol),
-            seen: 0,
-        }
-    }
-
-    /// The first reply in `bytes` and its length; `None` if it is not complete yet. The next `bytes` must then begin
-    /// with these.
-    pub(super) fn first(&mut self, bytes: &[u8]) -> Result<Option<(Value, usize)>, RedisError> {
-        if self.seen == 0
-            && let Some(short) = short(bytes)
-        {
-            return Ok(Some(short));
-        }
-        let end = self.framing.read(&bytes[self.seen..]);
-        let Some(end) = end.map_err(|why| (ErrorKind::Parse, why))? else {
-            self.seen = bytes.len();
-            return Ok(None);
-        };
-        let length = mem::take(&mut self.seen) + end.at;
-        Ok(Some((value(&bytes[..length])?, length)))
-    }
+    protocol: ProtocolVersion,
+    /// The bytes of its complete parts.
+    at: usize,
+    /// How many bytes behind them were searched for the end of a line.
+    searched: usize,
+    /// The number of missing parts at each depth.
+    missing: SmallVec<[u64; 4]>,
+    /// Its parts that were announced.
+    parts: u64,
 }
 
 /// The first reply, if it has one of the most frequent forms, which need no state.
@@ -117,159 +97,112 @@ const REPLY_MAX: usize = 16 * 1024 * 1024;
 /// cluster that is cut into ten thousand ranges.
 const PARTS_MAX: u64 = 1 << 17;
 
-/// The kind and a number, with the end of the line.
-const HEAD_MAX: usize = 24;
-
 const TOO_LONG: &str = "a reply that is longer than any of ours";
 const UNREADABLE: &str = "a reply that cannot be read";
 
-/// The state of a reply that has partly arrived.
-#[derive(Debug)]
-struct Framing {
-    protocol: ProtocolVersion,
-    /// The number of missing parts at each depth.
-    missing: SmallVec<[u64; 4]>,
-    /// The missing bytes of a text, with the end of its line.
-    text: usize,
-    /// The bytes of a line without its end so far, its first bytes, and its last byte.
-    line: usize,
-    head: [u8; HEAD_MAX],
-    last: u8,
-    /// The bytes of the reply that have arrived, and its parts that were announced.
-    length: usize,
-    parts: u64,
-    is_push: bool,
-}
-
-/// The end of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct End {
-    /// The number of bytes that belong to it.
-    at: usize,
-    /// Whether it may have arrived without a request.
-    is_push: bool,
-}
-
-impl Framing {
-    fn new(protocol: ProtocolVersion) -> Self {
+impl Decoder {
+    pub(super) fn new(protocol: ProtocolVersion) -> Self {
         Self {
             protocol,
+            at: 0,
+            searched: 0,
             missing: SmallVec::new(),
-            text: 0,
-            line: 0,
-            head: [0; HEAD_MAX],
-            last: 0,
-            length: 0,
             parts: 0,
-            is_push: false,
         }
     }
 
-    /// Reads until a reply ends; `None` if it is not complete yet. An error is the reason for a refusal, and nothing
-    /// may be read after it.
-    fn read(&mut self, bytes: &[u8]) -> Result<Option<End>, &'static str> {
-        let mut at = 0;
-        while at < bytes.len() {
-            let rest = &bytes[at..];
-            let (taken, is_part_over) = match self.text {
-                0 => self.read_line(rest)?,
-                missing => {
-                    let taken = missing.min(rest.len());
-                    self.text -= taken;
-                    (taken, taken == missing)
-                }
-            };
-            at += taken;
-            self.length += taken;
-            if self.length > REPLY_MAX {
+    /// The first reply in `bytes` and its length; `None` if it is not complete yet. The next `bytes` must then begin
+    /// with these.
+    pub(super) fn first(&mut self, bytes: &[u8]) -> Result<Option<(Value, usize)>, RedisError> {
+        if self.at == 0
+            && self.searched == 0
+            && let Some(short) = short(bytes)
+        {
+            return Ok(Some(short));
+        }
+        match self.end(bytes).map_err(|why| (ErrorKind::Parse, why))? {
+            Some(end) => Ok(Some((value(&bytes[..end])?, end))),
+            None => Ok(None),
+        }
+    }
+
+    /// The length of the first reply; `None` if it is not complete yet. An error is the reason for a refusal, and
+    /// nothing may be read after it.
+    fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+        while let Some((length, is_part)) = self.part(&bytes[self.at..])? {
+            self.at += length;
+            if self.at > REPLY_MAX {
                 return Err(TOO_LONG);
             }
-            if is_part_over && self.is_last_part() {
-                (self.length, self.parts) = (0, 0);
-                let is_push = mem::take(&mut self.is_push);
-                return Ok(Some(End { at, is_push }));
+            if is_part && self.is_last_part() {
+                self.parts = 0;
+                return Ok(Some(mem::take(&mut self.at)));
             }
         }
         Ok(None)
     }
 
-    /// The number of bytes that belong to the line, and whether it is a complete part.
-    fn read_line(&mut self, bytes: &[u8]) -> Result<(usize, bool), &'static str> {
-        let bytes = &bytes[..bytes.len().min(LINE_MAX - self.line)];
-        let newline = bytes.iter().position(|byte| *byte == b'\n');
+    /// The length of the next line, with the text that it announces, and whether that is a part. Otherwise parts follow
+    /// it. `None` if it is not complete yet.
+    fn part(&mut self, bytes: &[u8]) -> Result<Option<(usize, bool)>, &'static str> {
+        let line = &bytes[..bytes.len().min(LINE_MAX)];
+        let newline = line[self.searched..].iter().position(|byte| *byte == b'\n');
         let Some(newline) = newline else {
-            self.keep(bytes);
-            return if self.line < LINE_MAX {
-                Ok((bytes.len(), false))
+            self.searched = line.len();
+            return if line.len() < LINE_MAX {
+                Ok(None)
             } else {
                 Err(TOO_LONG)
             };
         };
-        let end = &bytes[..=newline];
-        let before = match (newline, self.line) {
-            (0, 0) => None,
-            (0, _) => Some(self.last),
-            (at, _) => Some(end[at - 1]),
-        };
-        if before != Some(b'\r') {
+        let line = &line[..=self.searched + newline];
+        if !line.ends_with(b"\r\n") {
             return Err(UNREADABLE);
         }
-        let is_over = if self.line == 0 {
-            self.begin_part(end)?
-        } else {
-            self.keep(end);
-            let (head, length) = (self.head, mem::take(&mut self.line));
-            self.begin_part(&head[..length.min(HEAD_MAX)])?
-        };
-        Ok((end.len(), is_over))
-    }
-
-    fn keep(&mut self, bytes: &[u8]) {
-        if let Some(room) = self.head.get_mut(self.line..) {
-            let kept = room.len().min(bytes.len());
-            room[..kept].copy_from_slice(&bytes[..kept]);
+        self.searched = 0;
+        let (text, is_part) = self.begin_part(line)?;
+        let length = line.len() + text;
+        if length <= bytes.len() {
+            return Ok(Some((length, is_part)));
         }
-        self.line += bytes.len();
-        self.last = bytes.last().copied().unwrap_or(self.last);
+        if self.at + bytes.len() > REPLY_MAX {
+            return Err(TOO_LONG);
+        }
+        Ok(None)
     }
 
-    /// Begins a part with its first line, whose end may be missing if the line is long. Returns whether the line is
-    /// all of it.
-    fn begin_part(&mut self, line: &[u8]) -> Result<bool, &'static str> {
+    /// Reads the first line of a part. Returns the bytes of the text that follows it, and whether nothing else does.
+    fn begin_part(&mut self, line: &[u8]) -> Result<(usize, bool), &'static str> {
         let is_resp2 = self.protocol == ProtocolVersion::RESP2;
-        match line.first() {
-            Some(b'+' | b'-' | b':') => Ok(true),
-            Some(b'$') if line == b"$-1\r\n" => Ok(true),
-            Some(b'$') => self.begin_text(line),
-            Some(b'*') if line == b"*-1\r\n" => Ok(true),
-            Some(b'*') => self.begin_parts(count_of(line)?),
+        match line[0] {
+            b'+' | b'-' | b':' => Ok((0, true)),
+            b'$' | b'*' if line[1..] == *b"-1\r\n" => Ok((0, true)),
+            b'$' => self.begin_text(line),
+            b'*' => self.begin_parts(count_of(line)?),
             _ if is_resp2 => Err(UNREADABLE),
-            Some(b'_' | b',' | b'#' | b'(') => Ok(true),
-            Some(b'!' | b'=') => self.begin_text(line),
-            Some(b'~') => self.begin_parts(count_of(line)?),
-            Some(b'%') => self.begin_parts(count_of(line)?.saturating_mul(2)),
+            b'_' | b',' | b'#' | b'(' => Ok((0, true)),
+            b'!' | b'=' => self.begin_text(line),
+            b'~' => self.begin_parts(count_of(line)?),
+            b'%' => self.begin_parts(count_of(line)?.saturating_mul(2)),
             // The attributes, and the value that they are about.
-            Some(b'|') => self.begin_parts(count_of(line)?.saturating_mul(2).saturating_add(1)),
-            Some(b'>') if self.missing.is_empty() => {
-                self.is_push = true;
-                self.begin_parts(count_of(line)?)
-            }
+            b'|' => self.begin_parts(count_of(line)?.saturating_mul(2).saturating_add(1)),
+            b'>' if self.missing.is_empty() => self.begin_parts(count_of(line)?),
             _ => Err(UNREADABLE),
         }
     }
 
-    fn begin_text(&mut self, line: &[u8]) -> Result<bool, &'static str> {
+    /// A text, with the end of its line.
+    fn begin_text(&self, line: &[u8]) -> Result<(usize, bool), &'static str> {
         let size = usize::try_from(count_of(line)?).unwrap_or(usize::MAX);
-        if size > REPLY_MAX - self.length {
+        if size > REPLY_MAX - self.at {
             return Err(TOO_LONG);
         }
-        self.text = size + 2;
-        Ok(false)
+        Ok((size + 2, true))
     }
 
-    fn begin_parts(&mut self, count: u64) -> Result<bool, &'static str> {
+    fn begin_parts(&mut self, count: u64) -> Result<(usize, bool), &'static str> {
         if count == 0 {
-            return Ok(true);
+            return Ok((0, true));
         }
         self.parts = self.parts.saturating_add(count);
         if self.parts > PARTS_MAX {
@@ -279,7 +212,7 @@ impl Framing {
             return Err(UNREADABLE);
         }
         self.missing.push(count);
-        Ok(false)
+        Ok((0, false))
     }
 
     /// Ends a part. Returns whether the reply has ended as well.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use std::{io, mem};
 
 use parking_lot::Mutex;
-use redis::{ErrorKind, ProtocolVersion, PushInfo, RedisError, Value};
+use redis::{ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
@@ -23,6 +23,8 @@ use super::decode::Decoder;
 use super::unanswered::{NewlyEnded, Shared};
 use crate::conn::link::pace::{LATE, few_in_flight, portion_of};
 use crate::conn::push::PushState;
+use crate::conn::setup::Setup;
+use crate::conn::transport::EventHandler;
 use crate::engine::clock::{Clock, Tick};
 
 /// Bytes of the largest read.
@@ -49,15 +51,30 @@ pub(crate) struct WireParams {
     pub(crate) first_bytes: FirstBytes,
 }
 
+impl WireParams {
+    /// For a connection with these settings. `events`: takes messages, if it is a connection for them.
+    pub(crate) fn new(
+        info: &ConnectionInfo,
+        setup: &Setup,
+        events: Option<Arc<dyn EventHandler>>,
+    ) -> Self {
+        Self {
+            clock: setup.clock,
+            protocol: info.redis_settings().protocol(),
+            silence: setup.silence,
+            last_reply: SharedTick::default(),
+            push: Arc::new(PushState::new(events)),
+            first_bytes: FirstBytes::default(),
+        }
+    }
+}
+
 pub(super) struct Driver<S> {
     stream: S,
     shared: Arc<Shared>,
-    clock: Clock,
-    silence: Duration,
-    last_reply: SharedTick,
-    push: Arc<PushState>,
-    /// `None` once they are complete.
-    first_bytes: Option<FirstBytes>,
+    params: WireParams,
+    /// Whether more of the first bytes are needed.
+    records_first: bool,
     /// With fewer commands in flight, everything available is read.
     few: usize,
     outgoing: Buffer,
@@ -106,19 +123,16 @@ enum Read {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Makes a driver. Must be called on the runtime that will run it.
-    pub(super) fn new(stream: S, shared: Arc<Shared>, terms: WireParams) -> Self {
+    pub(super) fn new(stream: S, shared: Arc<Shared>, params: WireParams) -> Self {
         Self {
             stream,
             shared,
-            clock: terms.clock,
-            silence: terms.silence,
-            last_reply: terms.last_reply,
-            push: terms.push,
-            first_bytes: Some(terms.first_bytes),
+            records_first: true,
             few: few_in_flight(),
             outgoing: Buffer::default(),
             incoming: Buffer::default(),
-            decoder: Decoder::new(terms.protocol),
+            decoder: Decoder::new(params.protocol),
+            params,
             space: vec![0; READ_MAX].into(),
             yielded_at: None,
             timer: None,
@@ -128,7 +142,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     }
 
     fn turn(&mut self, context: &mut Context<'_>) -> Result<(), RedisError> {
-        let now = self.clock.now();
+        let now = self.params.clock.now();
         let in_flight = self.take_commands(now, context);
         let written = self.write(context);
         // After a failed write too, because the server may have said why it ended the connection.
@@ -156,7 +170,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 let state = &mut *state;
                 self.outgoing.bytes.append(&mut state.bytes);
             }
-            state.unanswered.sent(now.after(self.silence));
+            state.unanswered.sent(now.after(self.params.silence));
         }
         match &mut state.driver {
             Some(waker) => waker.clone_from(context.waker()),
@@ -213,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         let mut space = ReadBuf::new(&mut self.space);
         let polled = Pin::new(&mut self.stream).poll_read(context, &mut space);
         let read = space.filled();
-        self.first_bytes.take_if(|first| first.record(read));
+        self.records_first = self.records_first && !self.params.first_bytes.record(read);
         let Buffer { bytes, used } = &mut self.incoming;
         if *used > 0 {
             bytes.drain(..mem::take(used));
@@ -255,11 +269,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             }
         }
         if replies > 0 {
-            self.last_reply.set(now);
+            self.params.last_reply.set(now);
         }
         // Without the mutex, because a message wakes others. Before the callers, who may ask what is subscribed.
         for (info, is_asked) in self.pushed.drain(..) {
-            let received = self.push.receive(&info, is_asked);
+            let received = self.params.push.receive(&info, is_asked);
             passed = passed.and(received);
         }
         self.ended.tell();
@@ -293,7 +307,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
             Ok(()) => Poll::Pending,
             Err(why) => {
                 self.end(why);
-                self.push.report_gap();
+                self.params.push.report_gap();
                 Poll::Ready(())
             }
         }
@@ -331,10 +345,6 @@ fn unasked() -> RedisError {
 pub(crate) struct SharedTick(Arc<AtomicU64>);
 
 impl SharedTick {
-    pub(crate) fn at(now: Tick) -> Self {
-        Self(Arc::new(AtomicU64::new(now.nanos())))
-    }
-
     pub(crate) fn set(&self, now: Tick) {
         self.0.store(now.nanos(), Ordering::Relaxed);
     }

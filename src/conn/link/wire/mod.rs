@@ -24,16 +24,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Arg, Cmd, ProtocolVersion, RedisError, Value};
+use redis::{Cmd, ProtocolVersion, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{self, Handle};
 
 use self::driver::Driver;
 
 pub(crate) use self::driver::{FirstBytes, Meaning, SharedTick, WireParams};
-pub(super) use self::unanswered::{Carrier, Ended};
+pub(super) use self::unanswered::{Carrier, Exchanged};
 use self::unanswered::{Confirmation, Shared, To};
-use crate::conn::transport::{Recipient, Replies};
+use crate::conn::transport::{Recipient, Replies, words};
 use crate::engine::clock::Clock;
 use crate::engine::hint::Arrival;
 
@@ -70,28 +70,33 @@ impl Wire {
         (wire, driver)
     }
 
-    /// Sends these in one request and waits for the last reply; `None` if it does not arrive within `limit`. Only the
-    /// last may be about a subscription. Cancel safe: the commands stay sent, and their replies are skipped.
-    pub(super) async fn send<'a>(
+    /// Sends these in one request, behind `loads`, which load scripts, and waits for the last reply; `None` if it does
+    /// not arrive within `limit`. Only the last may be about a subscription. They are handed over at once. Cancel safe:
+    /// their replies are skipped.
+    pub(super) fn send(
         &self,
-        commands: impl ExactSizeIterator<Item = &'a Cmd>,
+        loads: &[Cmd],
+        commands: &[&Cmd],
         limit: Duration,
-    ) -> Option<Result<Replies, RedisError>> {
+    ) -> impl Future<Output = Exchanged> + use<> {
         // Otherwise the caller needs a timer of its own.
         let on_the_wire = self.times(limit) && self.is_here();
-        let arrival = Arc::<Arrival<Ended<Replies>>>::default();
+        let arrival = Arc::<Arrival<Exchanged>>::default();
         let to = To::Caller(Arc::clone(&arrival));
-        if let Err(why) = self.add(commands, on_the_wire, to) {
-            return Some(Err(why));
+        let added = self.add(loads, commands, on_the_wire, to);
+        let clock = self.clock;
+        async move {
+            if let Err(why) = added {
+                return Some(Err(why));
+            }
+            let ended = poll_fn(|context| arrival.poll(context));
+            if on_the_wire {
+                ended.await
+            } else {
+                // Boxed because few calls need a timer.
+                Box::pin(clock.within(limit, ended)).await.flatten()
+            }
         }
-        let ended = poll_fn(|context| arrival.poll(context));
-        let ended = if on_the_wire {
-            ended.await
-        } else {
-            // Boxed because few calls need a timer.
-            Box::pin(self.clock.within(limit, ended)).await?
-        };
-        ended.outcome()
     }
 
     /// Sends these in one request, and returns their replies, errors among them.
@@ -103,50 +108,54 @@ impl Wire {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        let replies = self.send(commands.iter(), limit).await;
+        let commands: Vec<&Cmd> = commands.iter().collect();
+        let replies = self.send(&[], &commands, limit).await;
         let replies = replies.unwrap_or_else(|| Err(timed_out("answer", limit)));
         replies.map(Replies::all)
     }
 
     /// Sends these in one request, and tells its end to `to`. If the connection has ended, it sends nothing and returns
     /// false.
-    pub(super) fn submit<'a>(
+    pub(super) fn submit(
         &self,
-        commands: impl ExactSizeIterator<Item = &'a Cmd>,
+        loads: &[Cmd],
+        commands: &[&Cmd],
         over: Arc<dyn Carrier>,
         to: Arc<dyn Recipient>,
     ) -> bool {
         let to = To::Recipient {
             over,
             to,
-            commands: commands.len(),
+            commands: loads.len() + commands.len(),
         };
-        self.add(commands, true, to).is_ok()
+        self.add(loads, commands, true, to).is_ok()
     }
 
     /// Adds a request to the table, and hands its commands to the driver.
-    fn add<'a>(
+    fn add(
         &self,
-        commands: impl ExactSizeIterator<Item = &'a Cmd>,
+        loads: &[Cmd],
+        commands: &[&Cmd],
         proves_silence: bool,
         to: To,
     ) -> Result<(), RedisError> {
+        let confirmation = commands.last().filter(|_| self.takes_pushes);
+        let confirmation = confirmation.and_then(|last| Confirmation::of(last));
         let driver = {
             let mut state = self.shared.lock();
             if let Some(why) = state.unanswered.ended() {
                 return Err(why.clone());
             }
-            let (count, mut last) = (commands.len(), None);
-            for command in commands {
+            for command in loads.iter().chain(commands.iter().copied()) {
                 encode(command, &mut state.bytes);
-                last = Some(command);
             }
-            let confirmation = last
-                .filter(|_| self.takes_pushes)
-                .and_then(Confirmation::of);
-            state
-                .unanswered
-                .push(count, proves_silence, to, confirmation);
+            state.unanswered.push(
+                loads.len(),
+                commands.len(),
+                proves_silence,
+                to,
+                confirmation,
+            );
             state.driver.take()
         };
         if let Some(driver) = driver {
@@ -186,21 +195,14 @@ fn encode(command: &Cmd, bytes: &mut Vec<u8>) {
         command.write_packed_command(bytes);
         return;
     }
-    let words = command.args_iter();
-    let sizes = words.clone().map(|word| COUNT_BYTES + simple(word).len());
+    let words = words(command);
+    let sizes = words.clone().map(|word| COUNT_BYTES + word.len());
     bytes.reserve(COUNT_BYTES + sizes.sum::<usize>());
     count(b'*', words.len(), bytes);
-    for word in words.map(simple) {
+    for word in words {
         count(b'$', word.len(), bytes);
         bytes.extend_from_slice(word);
         bytes.extend_from_slice(END);
-    }
-}
-
-fn simple(word: Arg<&[u8]>) -> &[u8] {
-    match word {
-        Arg::Simple(word) => word,
-        _ => b"",
     }
 }
 

@@ -22,7 +22,7 @@ fn terms(silence: Duration) -> WireParams {
         clock: Clock::System,
         protocol: ProtocolVersion::RESP3,
         silence,
-        last_reply: SharedTick::at(Tick::ZERO),
+        last_reply: SharedTick::default(),
         push: Arc::new(PushState::new(None)),
         first_bytes: FirstBytes::default(),
     }
@@ -52,7 +52,7 @@ impl Fixture {
     async fn ask(&self, word: &str, limit: Duration) -> Option<Result<Vec<Value>, RedisError>> {
         let command = redis::cmd(word);
         let commands = [&command];
-        let replies = self.wire.send(commands.into_iter(), limit).await;
+        let replies = self.wire.send(&[], &commands, limit).await;
         replies.map(|replies| replies.map(Replies::all))
     }
 
@@ -93,7 +93,7 @@ async fn replies_come_in_the_order_of_the_commands() {
     let command = redis::cmd("PING");
     let ask = |limit| {
         let one = [&command];
-        fixture.wire.send(one.into_iter(), limit)
+        fixture.wire.send(&[], &one, limit)
     };
     let (a, b, c, ()) = tokio::join!(ask(SILENCE), ask(LONG), ask(SILENCE), server);
     assert_eq!(a.unwrap().unwrap().all(), int(1));
@@ -114,7 +114,7 @@ async fn the_reply_to_one_who_left_is_given_to_nobody() {
     let wire = &fixture.wire;
     let command = redis::cmd("B");
     let one = [&command];
-    let mut waits = pin!(wire.send(one.into_iter(), LONG));
+    let mut waits = pin!(wire.send(&[], &one, LONG));
     poll_once(&mut waits);
     let (a, b) = (redis::cmd("A"), redis::cmd("B"));
     let mut read = vec![0; a.get_packed_command().len() + b.get_packed_command().len()];
@@ -130,7 +130,7 @@ async fn two_commands_of_one_request_are_answered_together() {
         wire, mut server, ..
     } = fixture;
     let commands = [redis::cmd("A"), redis::cmd("B")];
-    let mut waits = pin!(wire.send(commands.iter(), SILENCE));
+    let mut waits = pin!(wire.send(&[], &commands.each_ref(), SILENCE));
     poll_once(&mut waits);
     server.write_all(b":1\r\n-ERR no\r\n").await.unwrap();
     let replies = waits.await.unwrap().unwrap().all();
@@ -190,7 +190,7 @@ async fn the_end_of_a_connection_is_told_to_all() {
             ..
         } = Fixture::new();
         let command = redis::cmd("A");
-        let ask = || wire.send([&command].into_iter(), LONG);
+        let ask = || wire.send(&[], &[&command], LONG);
         let end = async {
             let mut read = vec![0; 4096];
             let _ = server.read(&mut read).await.unwrap();
@@ -258,7 +258,7 @@ async fn of_many_each_gets_its_own_answer() {
                     let mut echo = redis::cmd("ECHO");
                     echo.arg(number);
                     let one = [&echo];
-                    let mut asking = pin!(wire.send(one.into_iter(), LONG));
+                    let mut asking = pin!(wire.send(&[], &one, LONG));
                     if number.is_multiple_of(7) {
                         // This caller leaves.
                         poll_once(&mut asking);
@@ -300,7 +300,7 @@ async fn a_push_confirms_its_own_command_alone() {
             wire, mut server, ..
         } = Fixture::new();
         let commands = [redis::cmd("A"), subscribe(verb, "a")];
-        let mut waits = pin!(wire.send(commands.iter(), LONG));
+        let mut waits = pin!(wire.send(&[], &commands.each_ref(), LONG));
         poll_once(&mut waits);
         // A message, the end of another subscription, and a confirmation that comes before the first reply.
         let other = [
@@ -335,10 +335,10 @@ async fn a_late_confirmation_is_not_taken_for_another() {
         [subscribe("SUNSUBSCRIBE", "a")],
     );
     {
-        let mut left = pin!(wire.send(first.iter(), LONG));
+        let mut left = pin!(wire.send(&[], &first.each_ref(), LONG));
         poll_once(&mut left);
     }
-    let mut waits = pin!(wire.send(second.iter(), LONG));
+    let mut waits = pin!(wire.send(&[], &second.each_ref(), LONG));
     poll_once(&mut waits);
     server
         .write_all(pushed("ssubscribe", "a").as_bytes())
@@ -364,7 +364,7 @@ async fn a_subscription_is_answered_by_its_push_or_an_error() {
             wire, mut server, ..
         } = Fixture::new();
         let commands = [subscribe("SUBSCRIBE", "a")];
-        let mut waits = pin!(wire.send(commands.iter(), LONG));
+        let mut waits = pin!(wire.send(&[], &commands.each_ref(), LONG));
         poll_once(&mut waits);
         server.write_all(said.as_bytes()).await.unwrap();
         assert_eq!(waits.await.unwrap().is_ok(), is_reply, "{said}");

@@ -12,13 +12,16 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
-use redis::{Arg, Cmd, PushInfo, PushKind, RedisError, Value};
+use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisError, Value};
 
-use crate::conn::transport::{Fault, Recipient, Replies};
+use crate::conn::transport::{Fault, Recipient, Replies, words};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Arrival;
 
 pub(super) type Shared = Mutex<WireState>;
+
+/// The replies to a request, or why its connection broke. `None`: some reply is missing after its time.
+pub(crate) type Exchanged = Option<Result<Replies, RedisError>>;
 
 #[derive(Debug, Default)]
 pub(super) struct WireState {
@@ -36,6 +39,8 @@ struct Request {
     to: Option<To>,
     /// Commands without a reply.
     missing: usize,
+    /// The first of them, which load scripts. Their replies are dropped.
+    loads: usize,
     replies: Replies,
     /// Whether a missing answer shows that the connection is silent.
     proves_silence: bool,
@@ -45,10 +50,10 @@ struct Request {
     confirmation: Option<Box<Confirmation>>,
 }
 
-/// Who is told the end of a request.
+/// The receiver of the end of a request.
 #[derive(Debug)]
 pub(super) enum To {
-    Caller(Arc<Arrival<Ended<Replies>>>),
+    Caller(Arc<Arrival<Exchanged>>),
     Recipient {
         over: Arc<dyn Carrier>,
         to: Arc<dyn Recipient>,
@@ -57,11 +62,11 @@ pub(super) enum To {
 }
 
 impl To {
-    fn tell(self, ended: Ended<Replies>) {
+    fn tell(self, ended: Exchanged) {
         match self {
             Self::Caller(caller) => caller.put(ended),
             Self::Recipient { over, to, commands } => {
-                let outcome = over.outcome(commands, to.is_awaited(), ended);
+                let outcome = over.outcome(commands, ended);
                 to.received(outcome);
             }
         }
@@ -70,21 +75,16 @@ impl To {
 
 /// The connection of a request. It knows what the end of the request means.
 pub(crate) trait Carrier: Debug + Send + Sync {
-    /// A request of this number of commands has ended; `is_awaited` as of its [`Recipient`].
-    fn outcome(
-        self: Arc<Self>,
-        commands: usize,
-        is_awaited: bool,
-        ended: Ended<Replies>,
-    ) -> Result<Replies, Fault>;
+    /// A request of this number of commands has ended.
+    fn outcome(self: Arc<Self>, commands: usize, ended: Exchanged) -> Result<Replies, Fault>;
 }
 
 /// The requests that have ended, and were not told so yet. Kept for its capacity.
 #[derive(Debug, Default)]
-pub(super) struct NewlyEnded(VecDeque<(To, Ended<Replies>)>);
+pub(super) struct NewlyEnded(VecDeque<(To, Exchanged)>);
 
 impl NewlyEnded {
-    fn add(&mut self, to: Option<To>, ended: Ended<Replies>) {
+    fn add(&mut self, to: Option<To>, ended: Exchanged) {
         self.0.extend(to.map(|to| (to, ended)));
     }
 
@@ -106,10 +106,7 @@ pub(super) struct Confirmation {
 impl Confirmation {
     /// `None` for a command with an ordinary reply.
     pub(super) fn of(command: &Cmd) -> Option<Box<Self>> {
-        let mut words = command.args_iter().filter_map(|word| match word {
-            Arg::Simple(word) => Some(word),
-            _ => None,
-        });
+        let mut words = words(command);
         let kind = match words.next()? {
             b"SUBSCRIBE" => PushKind::Subscribe,
             b"UNSUBSCRIBE" => PushKind::Unsubscribe,
@@ -128,26 +125,6 @@ impl Confirmation {
     }
 }
 
-/// The result of a request.
-#[derive(Debug)]
-pub(crate) enum Ended<T> {
-    /// The value read from the replies.
-    Answered(T),
-    Silent,
-    Broken(RedisError),
-}
-
-impl<T> Ended<T> {
-    /// The value or why the connection is broken; `None` if it is silent.
-    pub(crate) fn outcome(self) -> Option<Result<T, RedisError>> {
-        match self {
-            Self::Answered(value) => Some(Ok(value)),
-            Self::Silent => None,
-            Self::Broken(why) => Some(Err(why)),
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Unanswered {
     /// In the order of their commands.
@@ -160,9 +137,10 @@ pub(super) struct Unanswered {
 }
 
 impl Unanswered {
-    /// Adds a request of this many commands to the end of the order.
+    /// Adds a request of this many commands, behind others that load scripts, to the end of the order.
     pub(super) fn push(
         &mut self,
+        loads: usize,
         commands: usize,
         proves_silence: bool,
         to: To,
@@ -170,7 +148,8 @@ impl Unanswered {
     ) {
         self.requests.push_back(Request {
             to: Some(to),
-            missing: commands,
+            missing: loads + commands,
+            loads,
             replies: Replies::default(),
             proves_silence,
             silent_at: Tick::NEVER,
@@ -219,15 +198,22 @@ impl Unanswered {
 
     fn answer(&mut self, value: Value, ended: &mut NewlyEnded) -> Option<bool> {
         let request = self.requests.front_mut()?;
-        request.replies.add(value);
         request.missing -= 1;
+        if request.loads == 0 {
+            request.replies.add(value);
+        } else {
+            request.loads -= 1;
+            if !is_of_load(&value) {
+                ended.add(request.to.take(), Some(Err(no_load())));
+            }
+        }
         if request.missing > 0 {
             return Some(false);
         }
         let Request { to, replies, .. } = self.requests.pop_front()?;
         self.silent = self.silent.saturating_sub(1);
         self.fresh = self.fresh.min(self.requests.len());
-        ended.add(to, Ended::Answered(replies));
+        ended.add(to, Some(Ok(replies)));
         Some(true)
     }
 
@@ -244,7 +230,7 @@ impl Unanswered {
             }
             self.silent += 1;
             if is_timed {
-                ended.add(request.to.take(), Ended::Silent);
+                ended.add(request.to.take(), None);
             }
         }
         None
@@ -253,7 +239,7 @@ impl Unanswered {
     /// Ends the connection: no further reply will arrive.
     pub(super) fn end(&mut self, why: RedisError, ended: &mut NewlyEnded) {
         for request in self.requests.drain(..) {
-            ended.add(request.to, Ended::Broken(why.clone()));
+            ended.add(request.to, Some(Err(why.clone())));
         }
         (self.silent, self.fresh) = (0, 0);
         self.end.get_or_insert(why);
@@ -262,4 +248,16 @@ impl Unanswered {
     pub(super) fn ended(&self) -> Option<&RedisError> {
         self.end.as_ref()
     }
+}
+
+/// Whether a server replies to `SCRIPT LOAD` like this. One that refuses it refuses the call, too, which is then
+/// repeated with the text of its script.
+fn is_of_load(reply: &Value) -> bool {
+    let is_text = matches!(reply, Value::BulkString(_) | Value::SimpleString(_));
+    is_text || matches!(reply, Value::ServerError(_))
+}
+
+fn no_load() -> RedisError {
+    let what = "a reply to SCRIPT LOAD that is no text";
+    (ErrorKind::UnexpectedReturnType, what).into()
 }

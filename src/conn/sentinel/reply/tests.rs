@@ -4,7 +4,7 @@ mod replies {
     use super::super::*;
 
     fn outcome(replies: Vec<Value>) -> SentinelAnswer {
-        Reply::of(address(1), replies).outcome
+        Reply::of(address(1), replies, &AddressMap::default()).outcome
     }
 
     fn address(port: u16) -> Address {
@@ -34,7 +34,11 @@ mod replies {
             map(&[("ip", "10.0.0.1"), ("port", "0")]),
             map(&[("name", "x")]),
         ]);
-        let reply = Reply::of(address(1), vec![primary, address_now, peers, text("me")]);
+        let reply = Reply::of(
+            address(1),
+            vec![primary, address_now, peers, text("me")],
+            &AddressMap::default(),
+        );
         let expected = View {
             primary: address(2),
             epoch: 7,
@@ -53,7 +57,7 @@ mod replies {
         let no = |line: &str| redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         let unknown = no("ERR No such master with that name");
         let replies = vec![unknown.clone(), Value::Nil, unknown, text("me")];
-        let reply = Reply::of(address(1), replies);
+        let reply = Reply::of(address(1), replies, &AddressMap::default());
         assert!(reply.view().is_none() && matches!(reply.outcome, SentinelAnswer::UnknownName));
         let denied = no("NOAUTH Authentication required.");
         let replies = vec![denied; 4];
@@ -321,11 +325,12 @@ mod views {
     #[test]
     fn a_majority_is_more_than_half_with_one_view() {
         let (one, other) = (view(1, 5), view(2, 5));
-        assert!(is_shared_by_most(&[&one, &one], 3));
-        assert!(!is_shared_by_most(&[&one, &other], 3));
-        assert!(!is_shared_by_most(&[&one, &one], 4));
-        assert!(!is_shared_by_most(&[], 0));
-        assert!(is_shared_by_most(&[&one; 3], 5) && !is_shared_by_most(&[&one], 2));
+        let is_shared = |views: &[&View], all| shared_by_most(views, all).is_some();
+        assert!(is_shared(&[&one, &one], 3));
+        assert!(!is_shared(&[&one, &other], 3));
+        assert!(!is_shared(&[&one, &one], 4));
+        assert!(!is_shared(&[], 0));
+        assert!(is_shared(&[&one; 3], 5) && !is_shared(&[&one], 2));
     }
 
     #[test]

@@ -156,3 +156,32 @@ async fn who_could_not_wait_for_a_subscription_twice_leaves_it_alone() {
     let asked = wait_with_little_patience(None).await;
     assert_eq!(asked, [Duration::ZERO, MS * 40]);
 }
+
+/// How long a call was not polled says nothing about how far away the server is. Others that listen may not come, so a
+/// client that has had its turn waits for them by that.
+#[tokio::test(start_paused = true)]
+async fn who_comes_late_to_its_refusal_does_not_back_off_for_that_long() {
+    let asked = AtomicUsize::new(0);
+    let server = Scripted::new(move |sent| match sent.is("EVALSHA") {
+        // Another client listens.
+        true if sent.is_release() => Answer::Value(redis::Value::Int(1)),
+        true if asked.fetch_add(1, Ordering::Relaxed) == 0 => {
+            Answer::Late(MS * 10, elsewhere(25_000))
+        }
+        true => Answer::Value(granted()),
+        false => Answer::Value(redis::Value::Nil),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let mut call = Box::pin(lock.lock());
+    assert!((&mut call).now_or_never().is_none());
+    tokio::time::sleep(LEASE * 2).await;
+    call.await.unwrap().release().await.unwrap();
+    for _ in 0..3 {
+        let began = server.clock().now();
+        lock.lock().await.unwrap().release().await.unwrap();
+        let took = began.until(server.clock().now());
+        assert!(took < LEASE / 30, "the lock was free for {took:?}");
+        tokio::time::sleep(MS * 60).await;
+    }
+}

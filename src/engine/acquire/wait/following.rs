@@ -59,8 +59,8 @@ impl<'a> WaitLoop<'a> {
             && !self.waiter.is_listening(&self.attempt.channel(self.at))
     }
 
-    /// Lists this waiter, which rests now, among the waiters whose places one script keeps. Not if it has to ask to learn
-    /// of its turn.
+    /// Lists this waiter, which rests now, among the waiters whose places one script keeps. Not if it has to ask to
+    /// learn of its turn.
     pub(super) fn keep_place(&self, following: Option<&Following<'_>>) -> Option<KeptPlace<'a>> {
         let [request] = self.requests().all else {
             return None;
@@ -92,6 +92,8 @@ impl<'a> WaitLoop<'a> {
         if now >= deadline || self.asked_at.after(ASKS_EVERY) <= now {
             return None;
         }
+        // It does not ask, so it does not learn of another task here that does not take the lock.
+        self.requests().core().watch_heads(self.local());
         // A heartbeat may get no answer before it asks, and its place is kept for longer than that.
         Some(kept.sent.after(self.poll_cap() * 2).min(deadline))
     }

@@ -6,9 +6,6 @@
 use super::{Step, WaitLoop};
 use crate::api::error::Result;
 use crate::conn::Lane;
-use crate::engine::acquire::request::Attempted;
-use crate::engine::clock::Tick;
-use crate::script::Restore;
 
 impl WaitLoop<'_> {
     /// Takes the lock if it is free.
@@ -25,29 +22,13 @@ impl WaitLoop<'_> {
         let marks = self.waiter.marks();
         let end = self.begin_asking(now)?;
         self.asked_at = now;
-        let outcome = self.ask_here(Some(&restore), now, end).await?;
+        let budget = self.requests().bound.call_budget_until(end);
+        let asking = (self.attempt).ask(Some(&restore), now, self.at, Lane::Command, budget);
+        let outcome = asking.await?;
         let remaining = match self.answered(outcome, false) {
             Ok(step) => return Ok(step),
             Err(remaining) => remaining,
         };
         self.sleep(marks, remaining).await
-    }
-
-    /// Asks on the command lane until `end`. If there is a plain command, it is tried first.
-    pub(super) async fn ask_here(
-        &mut self,
-        restore: Option<&Restore>,
-        mut now: Tick,
-        end: Tick,
-    ) -> Result<Attempted> {
-        let budget = self.requests().bound.call_budget_until(end);
-        if let Some(restore) = restore {
-            if let Some(outcome) = self.attempt.ask_plainly(restore, now, &budget).await? {
-                return Ok(outcome);
-            }
-            now = self.clock().now();
-        }
-        // Boxed, because most calls need no script.
-        Box::pin(self.attempt.ask(now, self.at, Lane::Command, budget)).await
     }
 }

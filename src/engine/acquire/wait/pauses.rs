@@ -79,11 +79,10 @@ impl WaitLoop<'_> {
             return None;
         }
         let now = self.clock().now();
-        let until = match self.readers_until {
-            Some(until) => until,
-            None => self.half_of_rest(now).min(now.after(READERS_FOR)),
-        };
-        self.readers_until = Some(until);
+        if self.readers_until == Tick::ZERO {
+            self.readers_until = self.half_of_rest(now).min(now.after(READERS_FOR));
+        }
+        let until = self.readers_until;
         if now >= until {
             return None;
         }

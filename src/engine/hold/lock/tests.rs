@@ -1,11 +1,11 @@
 //! The life of one lock in one client, explored to its end.
 //!
-//! The states are the engine's own [`LockState`]: its holds, its queue and its turns, not a model of them. Around it: the
-//! lock at the server, a rival of another client, the guards and the tasks that wait, the requests that are under way, and
-//! faults: a connection that breaks before or after a command is executed, an operator who takes a hold away, a doubt
-//! whether the server still has it. A step is one call of a task, one command at the server, one reply, one fault, or some
-//! time. All orders of steps are tried, within bounds on their number. The steps follow `settle.rs`, `settling.rs` and
-//! `transfer.rs`.
+//! The states are the engine's own [`LockState`]: its holds, its queue and its turns, not a model of them. Around it:
+//! the lock at the server, a rival of another client, the guards and the tasks that wait, the requests that are under
+//! way, and faults: a connection that breaks before or after a command is executed, an operator who takes a hold away,
+//! a doubt whether the server still has it. A step is one call of a task, one command at the server, one reply, one
+//! fault, or some time. All orders of steps are tried, within bounds on their number. The steps follow `settle.rs`,
+//! `settling.rs` and `transfer.rs`.
 
 use std::any::Any;
 use std::hash::{Hash, Hasher};
@@ -16,7 +16,6 @@ use stateright::{Checker, Expectation, Model, Property};
 
 use super::*;
 use crate::api::options::{LeasePolicy, Options};
-use crate::engine::counts::Counts;
 use crate::engine::hold::event::{Answered, Entered, NextStep, Phase, ServerChange, Tokens};
 use crate::engine::hold::state::tests::new_hold;
 
@@ -44,6 +43,8 @@ struct Limits {
     places: usize,
     kept_for: Duration,
     sticky: Duration,
+    /// Whether a call may learn of its grant later.
+    is_late: bool,
     tried: &'static [Tried],
 }
 
@@ -105,6 +106,8 @@ struct Held {
     undo: Option<ServerChange>,
     /// Releases that were decided on and not sent.
     unsent: i8,
+    /// Whether the call that it was granted to knows of it, or has left.
+    is_known: bool,
     is_evicted: bool,
     has_broken: bool,
 }
@@ -150,6 +153,8 @@ struct World {
 enum Step {
     Time,
     Grant,
+    /// A call learns of its grant.
+    Learn(usize),
     RivalTakes,
     RivalLeaves,
     Evict(usize),
@@ -362,6 +367,7 @@ const LEFT: &str = "nothing is left of a hold without shares";
 const KEPT: &str = "the lock is not free before the minimum time of a hold is over";
 const UNSENT: &str = "each release that is decided on is sent once";
 const SOMEBODY: &str = "each hold has somebody who ends it";
+const ALONE: &str = "nobody shares a hold with a call that does not know of it";
 
 struct Explored {
     limits: Limits,
@@ -405,6 +411,7 @@ impl Explored {
             give_up: GIVE_UP,
             tokens: Tokens::granted(None, 0),
             is_joinable: mode == Mode::Shared,
+            call: None,
             ..new_hold(self.limits.policy, mode)
         };
         let hold: Weak<Numbered> = Arc::downgrade(&self.holds[usize::from(id)]);
@@ -424,6 +431,7 @@ impl Explored {
             renewal: None,
             undo: None,
             unsent: 0,
+            is_known: false,
             is_evicted: false,
             has_broken: false,
         });
@@ -437,11 +445,9 @@ impl Explored {
             let is_false = is_false && !world.held[other].is_evicted;
             world.break_promise(FALSE_LOSS, is_false);
         }
-        if new.is_joinable {
-            world.lock.admit_waiting(now, slot);
+        if !self.limits.is_late {
+            let _learned = self.learn(world, usize::from(id));
         }
-        let sticky = self.limits.sticky;
-        world.apply(usize::from(id), Event::GuardMade { sticky });
         let end = now.after(self.limits.policy.lease());
         world.server.push(AtServer {
             id: Some(id),
@@ -449,6 +455,19 @@ impl Explored {
             end,
             is_kept: false,
         });
+    }
+
+    /// A call learns of its grant, as `Share::make_guard` does.
+    fn learn(&self, world: &mut World, at: usize) -> Option<()> {
+        let held = &mut world.held[at];
+        (!std::mem::replace(&mut held.is_known, true) && !held.guards.is_empty()).then_some(())?;
+        let (slot, mode) = (held.slot, held.guards[0].mode);
+        let sticky = self.limits.sticky;
+        world.apply(at, Event::GuardMade { sticky });
+        if mode == Mode::Shared {
+            world.lock.admit_waiting(world.now, slot);
+        }
+        Some(())
     }
 
     /// A task takes a share that was handed on.
@@ -463,7 +482,7 @@ impl Explored {
 
     fn request(&self) -> HandoffRequest {
         HandoffRequest {
-            options: Options::new().into(),
+            options: Options::default().into(),
             policy: self.limits.policy,
         }
     }
@@ -472,6 +491,8 @@ impl Explored {
     fn call(&self, world: &mut World, what: Tried, at: usize, guard: usize) -> Option<()> {
         let now = world.now;
         let Guard { mode, lease, .. } = world.held[at].guards[guard];
+        let needs_guard = matches!(what, Tried::Enter | Tried::Downgrade | Tried::Forget);
+        (world.held[at].is_known || !needs_guard).then_some(())?;
         match what {
             Tried::Enter => {
                 let owner = world.held[at].guards[guard].owner.clone();
@@ -551,7 +572,7 @@ impl Explored {
         let is_found = change.found == Some(true);
         let (is_evicted, has_broken) = (held.is_evicted, held.has_broken);
         let answered = Answered {
-            counts: change.what.counts(),
+            mode: change.what.mode(),
             is_found,
             receivers: None,
             first_sent: change.sent,
@@ -633,6 +654,7 @@ impl Explored {
                 is_next.then_some(())?;
                 self.grant(world);
             }
+            Step::Learn(at) => self.learn(world, at)?,
             Step::RivalTakes => {
                 let mode = Mode::Exclusive;
                 (self.limits.tried.contains(&Tried::Rival) && world.is_free_for(mode))
@@ -682,6 +704,7 @@ impl Explored {
             }
             Step::Release(at, guard) => {
                 let guard = world.held[at].guards.remove(guard);
+                world.held[at].is_known = true;
                 world.end(at, guard);
             }
             Step::Caller(what, at, guard) => {
@@ -715,7 +738,7 @@ impl Explored {
                 } else {
                     let slot = world.held[at].slot;
                     assert!(world.lock.grants[slot].state.begin_change());
-                    world.apply(at, Event::CountsSent(what.counts()));
+                    world.apply(at, Event::ChangeSent(what.mode()));
                     world.held[at].change = Some(Request {
                         what,
                         sent: now,
@@ -741,12 +764,11 @@ impl Explored {
                 held.has_broken = true;
                 (change.found, change.is_repeated) = (None, true);
                 if !is_sent_again {
-                    let (sent, counts) = (change.sent, change.what.counts());
+                    let (sent, mode) = (change.sent, change.what.mode());
                     held.change = None;
-                    if counts.is_none() {
+                    if mode.is_none() {
                         world.apply(at, Event::MayBeReleased { sent });
                     }
-                    world.apply(at, Event::CountsInDoubt);
                     world.end_operation(at);
                 }
             }
@@ -755,7 +777,7 @@ impl Explored {
                 let NextStep::Renew { lease, .. } = world.state(at).next_step(now) else {
                     return None;
                 };
-                world.apply(at, Event::RenewalBegun { lease });
+                world.apply(at, Event::LeaseSent { lease, until: now });
                 world.held[at].renewal = Some(Request {
                     what: lease,
                     sent: now,
@@ -818,6 +840,7 @@ impl Model for Explored {
         steps.extend(places.flat_map(|place| [Step::Come(place), Step::Leave(place)]));
         for (at, held) in world.held.iter().enumerate() {
             steps.extend([Step::Evict(at), Step::Doubt(at), Step::ClockRead(at)]);
+            steps.push(Step::Learn(at));
             steps.extend([Step::EndDeferral(at), Step::Ask(at), Step::Undo(at)]);
             steps.extend([Step::ChangeDone(at), Step::ChangeAnswered(at)]);
             steps.extend([false, true].map(|again| Step::ChangeBroken(at, again)));
@@ -854,6 +877,7 @@ impl Model for Explored {
             always(KEPT, |_, world| all(world, is_kept)),
             always(UNSENT, |_, world| world.held.iter().all(is_sent_once)),
             always(SOMEBODY, |_, world| all(world, is_somebodys)),
+            always(ALONE, |_, world| all(world, is_alone_until_known)),
         ]
     }
 }
@@ -881,16 +905,16 @@ fn is_backed(world: &World, at: usize) -> bool {
     at_server(world, at).is_some_and(|one| one.mode <= mode)
 }
 
-/// While no request is under way, the server has the counts that are known.
+/// While no request is under way, the server has the hold in the mode that is known.
 fn is_known(world: &World, at: usize) -> bool {
     let (held, state) = (&world.held[at], world.state(at));
     if !state.is_settled() || !held.is_idle() || held.is_evicted {
         return true;
     }
     match at_server(world, at) {
-        Some(one) => state.target_counts() == Counts::one(one.mode),
+        Some(one) => state.target() == Some(one.mode),
         // Its lease may have ended.
-        None => state.target_counts().is_none() || !world.is_valid(at),
+        None => state.target().is_none() || !world.is_valid(at),
     }
 }
 
@@ -918,6 +942,11 @@ fn is_kept(world: &World, at: usize) -> bool {
 fn is_somebodys(world: &World, at: usize) -> bool {
     let has_nobody = world.held[at].guards.is_empty() && untaken(world, at) == 0;
     !has_nobody || !world.state(at).is_held()
+}
+
+fn is_alone_until_known(world: &World, at: usize) -> bool {
+    let held = &world.held[at];
+    held.is_known || held.guards.len() + untaken(world, at) <= 1
 }
 
 fn is_sent_once(held: &Held) -> bool {
@@ -964,6 +993,7 @@ const WRITER: Limits = Limits {
     places: 1,
     kept_for: Duration::ZERO,
     sticky: Duration::ZERO,
+    is_late: false,
     tried: &[],
 };
 
@@ -1089,7 +1119,7 @@ fn readers_that_join() {
         ..WRITER
     };
     explore(
-        42_898,
+        38_715,
         Limits {
             steps: 2,
             evictions: 1,
@@ -1098,12 +1128,39 @@ fn readers_that_join() {
     );
 }
 
+/// What it was granted may be taken back before.
+#[test]
+fn a_call_that_learns_of_its_grant_late() {
+    let tried = &[Tried::Wait, Tried::WaitToRead, Tried::Join];
+    for (first, states) in [(Mode::Exclusive, 20_090), (Mode::Shared, 6_353)] {
+        let limits = Limits {
+            first,
+            tried,
+            is_late: true,
+            ..WRITER
+        };
+        let (guards, steps, calls, places) = (3, 1, 3, 2);
+        let breaks = 0;
+        explore(
+            states,
+            Limits {
+                guards,
+                steps,
+                calls,
+                places,
+                breaks,
+                ..limits
+            },
+        );
+    }
+}
+
 #[test]
 fn a_writer_that_passes_its_hold_to_readers() {
     use Tried::{Downgrade, Join, Recall, Wait, WaitToRead};
     let tried = &[WaitToRead, Join, Downgrade, Wait, Recall];
     explore(
-        73_389,
+        73_962,
         Limits {
             tried,
             steps: 1,

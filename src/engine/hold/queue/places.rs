@@ -9,7 +9,7 @@ use std::mem;
 use std::task::{Context, Waker};
 
 use crate::engine::clock::Tick;
-use crate::engine::hint::Mark;
+use crate::engine::hint::{Mark, set_waker};
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
@@ -120,10 +120,7 @@ impl<R, T, J> Entry<R, T, J> {
 
     /// Notes the waker of its task.
     pub(super) fn wait(&mut self, context: &Context<'_>) {
-        match &mut self.waiting {
-            Some(waiting) => waiting.clone_from(context.waker()),
-            none => *none = Some(context.waker().clone()),
-        }
+        set_waker(&mut self.waiting, context);
     }
 
     /// Checks on one head. True if it has been missing for long enough.

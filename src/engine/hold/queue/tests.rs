@@ -144,7 +144,7 @@ fn skip(queue: &Queue) -> Vec<Share> {
     let looks = (0..MISSED_MAX).map(|_| {
         queue
             .lock()
-            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .pass_over_missing(false, Hint::default().mark(), Tick::ZERO)
     });
     looks.flatten().flatten().collect()
 }
@@ -321,7 +321,7 @@ fn who_leaves_a_cohort_is_followed_by_the_next() {
     let look = || {
         queue
             .lock()
-            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .pass_over_missing(false, Hint::default().mark(), Tick::ZERO)
     };
     c.rest(Hint::default().mark(), Tick::ZERO);
     assert_eq!((look(), look()), (Some(vec![]), Some(vec![])));
@@ -415,21 +415,21 @@ fn one_that_does_not_come_is_passed_over() {
     assert!(
         queue
             .lock()
-            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .pass_over_missing(false, Hint::default().mark(), Tick::ZERO)
             .is_some()
     );
     assert!(is_head(&first), "it has come");
     assert!(
         queue
             .lock()
-            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .pass_over_missing(false, Hint::default().mark(), Tick::ZERO)
             .is_some()
     );
     assert!(!is_head(&second), "once is not enough");
     assert!(
         queue
             .lock()
-            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .pass_over_missing(false, Hint::default().mark(), Tick::ZERO)
             .is_some()
     );
     assert!(is_head(&second));
@@ -461,16 +461,31 @@ fn one_that_need_not_come_is_let_be() {
     for is_told in [true, false] {
         first.rest(hint.mark(), late);
         for _ in 0..10 {
-            assert!(queue.lock().pass_over_missing(hint.mark(), soon).is_some());
+            assert!(
+                queue
+                    .lock()
+                    .pass_over_missing(false, hint.mark(), soon)
+                    .is_some()
+            );
         }
         assert!(!second.is_head());
         if is_told {
             hint.notify();
         }
         let now = if is_told { soon } else { late };
-        assert!(queue.lock().pass_over_missing(hint.mark(), now).is_some());
+        assert!(
+            queue
+                .lock()
+                .pass_over_missing(false, hint.mark(), now)
+                .is_some()
+        );
         assert!(!second.is_head());
-        assert!(queue.lock().pass_over_missing(hint.mark(), now).is_some());
+        assert!(
+            queue
+                .lock()
+                .pass_over_missing(false, hint.mark(), now)
+                .is_some()
+        );
         assert!(second.is_head());
         assert!(!first.is_head());
         assert!(skip(&queue).is_empty());
@@ -482,18 +497,21 @@ fn one_that_need_not_come_is_let_be() {
 fn those_behind_are_looked_after_once() {
     let queue = Queue::default();
     let first = queue.push(Mode::Exclusive, None);
-    assert!(!queue.lock().begin_watch(), "none waits");
+    assert!(!queue.lock().begin_watch(false), "none waits");
     let second = queue.push(Mode::Exclusive, None);
-    assert!(queue.lock().begin_watch() && !queue.lock().begin_watch());
+    assert!(queue.lock().begin_watch(false) && !queue.lock().begin_watch(false));
     drop(first);
     assert!(
         queue
             .lock()
-            .pass_over_missing(Hint::default().mark(), Tick::ZERO)
+            .pass_over_missing(false, Hint::default().mark(), Tick::ZERO)
             .is_none()
     );
     let third = queue.push(Mode::Exclusive, None);
-    assert!(queue.lock().begin_watch(), "the previous watch has ended");
+    assert!(
+        queue.lock().begin_watch(false),
+        "the previous watch has ended"
+    );
     drop((second, third));
 }
 
@@ -544,7 +562,7 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     let (local, guard) = held(&client).await;
     let holder = guard.owner().clone();
     let request = HandoffRequest {
-        options: Options::new().into(),
+        options: Options::default().into(),
         policy: LeasePolicy::Renewed(LEASE),
     };
     let mut places: Vec<_> = (0..4)

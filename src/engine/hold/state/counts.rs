@@ -1,8 +1,9 @@
 //! The shares of one hold as counts, in this client and at the server, and whether the task that the hold is for has
 //! taken it.
 //!
-//! Invariants: the server counts one hold for all shares, alive or forgotten, in the strongest of their modes. A hold
-//! that no task has taken is not renewed. A hold without a guard ends with its client.
+//! Invariants: the server counts one hold for all shares, alive or forgotten, in the strongest of their modes, or as a
+//! writer while a downgrade is deferred. A hold that no task has taken is not renewed. A hold without a guard ends with
+//! its client.
 
 use crate::engine::clock::Tick;
 use crate::engine::counts::{Counts, Mode};
@@ -12,13 +13,17 @@ use crate::engine::hold::event::ReleaseStep;
 pub(super) struct HoldCounts {
     /// The shares of live guards.
     pub(super) alive: Counts,
-    /// The shares that were forgotten. They are never released.
-    pub(super) forgotten: Counts,
-    /// The counts that the server is known to have: one in one mode, or none. `None` if they are in doubt.
-    pub(super) at_server: Option<Counts>,
+    /// The strongest mode of the shares that were forgotten. They are never released.
+    pub(super) forgotten: Option<Mode>,
+    /// Whether a writer has passed the hold on to readers, and the server still counts the writer.
+    pub(super) is_downgrade_deferred: bool,
+    /// The server had the hold in this mode, or did not have it, when it last gave a clear answer. A request without a
+    /// clear answer only makes the mode weaker, and is repeated.
+    pub(super) at_server: Option<Mode>,
     /// Whether a release was decided on and is not sent yet.
     pub(super) is_release_unsent: bool,
-    /// When a request that releases the hold was sent, if it may have been executed and has no answer: the first of them.
+    /// When a request that releases the hold was sent, if it may have been executed and has no answer: the first of
+    /// them.
     pub(super) maybe_released: Option<Tick>,
 }
 
@@ -27,52 +32,48 @@ impl HoldCounts {
     pub(super) fn granted(mode: Mode) -> Self {
         Self {
             alive: Counts::one(mode),
-            forgotten: Counts::NONE,
-            at_server: Some(Counts::one(mode)),
+            forgotten: None,
+            is_downgrade_deferred: false,
+            at_server: Some(mode),
             is_release_unsent: false,
             maybe_released: None,
         }
     }
 
-    /// The counts that the server should have: one, in the strongest mode of all shares.
-    pub(super) fn target(&self) -> Counts {
-        self.alive.plus(self.forgotten).at_server()
+    /// Returns the strongest mode of all shares, which the server should have. `None` if it should not have the hold.
+    pub(super) fn target(&self) -> Option<Mode> {
+        let strongest = self.alive.strongest().into_iter().chain(self.forgotten);
+        let strongest = strongest.min()?;
+        Some(if self.is_downgrade_deferred {
+            Mode::Exclusive
+        } else {
+            strongest
+        })
     }
 
-    /// Whether the server is known to have the target counts.
+    /// Whether the server is known to have it in that mode, or not at all.
     pub(super) fn is_settled(&self) -> bool {
-        self.at_server == Some(self.target())
+        self.at_server == self.target()
     }
 
-    /// Whether there is only one exclusive share, and the server is known to count it.
+    /// Whether there is only one share, and the server is known to count it as a writer.
     pub(super) fn is_one_writer(&self) -> bool {
-        let one = Counts::one(Mode::Exclusive);
-        self.alive == one
+        self.alive.exclusive + self.alive.shared == 1
             && self.forgotten.is_none()
-            && self.at_server == Some(one)
+            && self.target() == Some(Mode::Exclusive)
+            && self.is_settled()
             && !self.is_release_unsent
     }
 
-    /// The mode in which the server counts the last share of this mode. It counts readers as a writer while the
-    /// downgrade is deferred.
-    fn counted_as(&self, mode: Mode) -> Mode {
-        match mode {
-            Mode::Shared if self.alive.shared == 0 => Mode::Exclusive,
-            mode => mode,
-        }
+    /// Its only share is in this mode from now on. The server goes on to count a writer.
+    pub(super) fn pass_on(&mut self, mode: Mode) {
+        self.alive = Counts::one(mode);
+        self.is_downgrade_deferred = mode == Mode::Shared;
     }
 
-    /// Removes a share, and returns its mode at the server.
-    pub(super) fn lower(&mut self, mode: Mode) -> Mode {
-        let mode = self.counted_as(mode);
-        self.alive = self.alive.lowered(mode);
-        mode
-    }
-
-    /// Forgets a share that the server counts.
     pub(super) fn forget(&mut self, mode: Mode) {
-        let mode = self.lower(mode);
-        self.forgotten = self.forgotten.raised(mode);
+        self.alive = self.alive.lowered(mode);
+        self.forgotten = self.forgotten.into_iter().chain([mode]).min();
     }
 
     /// The release of a hold in this mode is decided on. `None` if an earlier one is still to be sent.
@@ -81,9 +82,10 @@ impl HoldCounts {
         is_first.then_some(ReleaseStep::Decided(mode))
     }
 
-    /// The request that sets these counts is sent. If they are the counts of a decided release, the release is sent.
-    pub(super) fn sent(&mut self, counts: Counts) -> Option<ReleaseStep> {
-        let is_sent = self.is_release_unsent && self.target() == counts;
+    /// The request after which the server has the hold in this mode is sent. If a release to this mode was decided on, it
+    /// is sent.
+    pub(super) fn sent(&mut self, mode: Option<Mode>) -> Option<ReleaseStep> {
+        let is_sent = self.is_release_unsent && self.target() == mode;
         self.is_release_unsent &= !is_sent;
         is_sent.then_some(ReleaseStep::Sent)
     }
@@ -99,6 +101,8 @@ pub(super) struct Claim {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
+    /// It was granted to a call that has no guard yet. As [`Unclaimed`](Self::Unclaimed), and no other enters it.
+    Granted,
     /// It belongs to a call that has not returned, or was handed off to a task that has not taken it yet. Neither may
     /// ever be polled again, so no renewal is sent for it.
     Unclaimed,
@@ -111,17 +115,29 @@ pub(super) enum Stage {
 }
 
 impl Claim {
-    /// The claim of a task that has yet to take the hold.
-    pub(super) fn pending(is_check_put_off: bool) -> Self {
+    /// The claim of a call that was granted the hold.
+    pub(super) fn granted() -> Self {
+        Self {
+            stage: Stage::Granted,
+            is_check_put_off: false,
+        }
+    }
+
+    /// The claim of a task that the hold was handed off to.
+    pub(super) fn handed_off(is_check_put_off: bool) -> Self {
         Self {
             stage: Stage::Unclaimed,
             is_check_put_off,
         }
     }
 
+    pub(super) fn is_pending(&self) -> bool {
+        matches!(self.stage, Stage::Granted | Stage::Unclaimed)
+    }
+
     /// A task has taken the hold.
     pub(super) fn begin(&mut self) {
-        if self.stage == Stage::Unclaimed {
+        if self.is_pending() {
             self.stage = Stage::Claimed;
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! Invariants: a lease counts only if its grant arrives before the local deadline. The deadline is counted from before
 //! the request was sent, and never lies beyond the end of the longest share. No requested lease, answered or not, lasts
-//! longer at the server than [`ServerLease`] says, what late requests may still do included. A hold stays with its client
+//! longer at the server than `server_end`, what late requests may still do included. A hold stays with its client
 //! for one span at most. The span begins when the hold is first without a guard, and it never begins again. So without a
 //! recall the lock is released after one span at most, however often the client uses the hold in between. A recall ends
 //! the span for good.
@@ -25,8 +25,10 @@ pub(super) const RENEWED_TOGETHER: u32 = 32;
 pub(super) struct HoldLease {
     /// The local deadline.
     pub(super) deadline: Tick,
-    /// How long the server may have the hold.
-    pub(super) at_server: ServerLease,
+    /// No lease that was ever requested lasts longer at the server.
+    pub(super) server_end: Tick,
+    /// The longest lease that was ever requested.
+    pub(super) longest: Duration,
     /// The leases of live guards.
     pub(super) shares: ShareLeases,
     /// If the hold was handed over and has not had its full lease yet. Boxed: few holds are.
@@ -58,7 +60,8 @@ impl HoldLease {
         let lease = Self {
             deadline: deadline.min(share.end()),
             // All requests so far were executed by now.
-            at_server: ServerLease::granted(now, longest, given),
+            server_end: now.after(given),
+            longest,
             shares: ShareLeases::of(share),
             handover: new
                 .handover
@@ -78,6 +81,12 @@ impl HoldLease {
         true
     }
 
+    /// A lease of this length is requested. The server sets it by `until` or never.
+    pub(super) fn note_sent(&mut self, until: Tick, lease: Duration) {
+        self.server_end = self.server_end.max(until.after(lease));
+        self.longest = self.longest.max(lease);
+    }
+
     pub(super) fn add(&mut self, share: ShareLease) {
         self.shares.add(share);
         self.keep_to_shares();
@@ -89,8 +98,10 @@ impl HoldLease {
     }
 
     pub(super) fn replace(&mut self, before: ShareLease, after: ShareLease) {
-        self.shares.add(after);
-        self.remove(before);
+        if before != after {
+            self.shares.add(after);
+            self.remove(before);
+        }
     }
 
     /// Limits the deadline to the end of the longest share. The server may have it for longer.
@@ -133,58 +144,6 @@ impl HoldLease {
             lease / 6
         };
         NextStep::Renew { lease, wait }
-    }
-}
-
-#[derive(Clone, Debug, Hash)]
-pub(super) struct ServerLease {
-    /// The longest of all leases that were answered.
-    longest: Duration,
-    /// No answered lease lasts longer, and no lease of a renewal.
-    deadline: Tick,
-    /// No requested lease without an answer lasts longer.
-    late: Tick,
-    /// `late` before the present operation.
-    late_before: Tick,
-}
-
-impl ServerLease {
-    /// For a hold whose requests were all answered by now: the longest of them, and the last.
-    pub(super) fn granted(now: Tick, longest: Duration, given: Duration) -> Self {
-        Self {
-            longest,
-            deadline: now.after(given),
-            late: Tick::ZERO,
-            late_before: Tick::ZERO,
-        }
-    }
-
-    pub(super) fn longest(&self) -> Duration {
-        self.longest
-    }
-
-    pub(super) fn end(&self) -> Tick {
-        self.deadline.max(self.late)
-    }
-
-    /// A lease of this length is requested now.
-    pub(super) fn note_sent(&mut self, now: Tick, lease: Duration) {
-        self.deadline = self.deadline.max(now.after(lease));
-    }
-
-    /// A lease is requested that the server may set as late as `until`.
-    pub(super) fn note_sent_until(&mut self, until: Tick, lease: Duration) {
-        self.late_before = self.late;
-        self.late = self.late.max(until.after(lease));
-    }
-
-    /// The lease was set by now. If it was requested only once, it cannot be set again.
-    pub(super) fn note_answered(&mut self, now: Tick, lease: Duration, is_repeated: bool) {
-        self.longest = self.longest.max(lease);
-        if !is_repeated {
-            self.late = self.late_before;
-            self.note_sent(now, lease);
-        }
     }
 }
 

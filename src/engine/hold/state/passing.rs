@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::HoldState;
 use super::counts::{Claim, Stage};
-use super::readers::{Leave, Readers};
+use super::readers::Readers;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
 use crate::api::options::LeasePolicy;
-use crate::engine::clock::Tick;
+use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::Mode;
-use crate::engine::hold::event::{DeferredDowngrade, Effects, NextOwner, Phase};
+use crate::engine::hold::event::{Effects, NextOwner, Phase};
 use crate::engine::hold::share_lease::ShareLease;
 
 impl HoldState {
@@ -46,13 +46,13 @@ impl HoldState {
         (is_writers && has_token).then_some((end, after))
     }
 
-    /// Whether the hold is one exclusive share, the server is known to have it, nothing changes that, and it can end now.
+    /// Whether the hold is one exclusive share, the server is known to have it, nothing changes that, and it can end
+    /// now.
     pub(super) fn is_one_certain_share(&self, now: Tick) -> bool {
         self.is_valid(now)
             && !self.is_changing
             && self.counts.is_one_writer()
             && !self.is_doubted()
-            && self.readers.uncounted() == 0
             && now >= self.kept_until
     }
 
@@ -79,16 +79,37 @@ impl HoldState {
         }
     }
 
-    pub(super) fn change_owner(&mut self, next: NextOwner) {
+    /// Another task of this client has it now. A reader may take over a write hold: the server hears of the downgrade later.
+    /// Returns when the watchdog has to check the hold, if that has changed.
+    pub(super) fn change_owner(&mut self, next: NextOwner) -> Option<Tick> {
         self.sticky.pass_on();
         self.lease.replace(next.before, next.after);
         // The watchdog might not check it before the end that it had.
-        self.claim = Claim::pending(next.before != next.after);
-        self.owner = next.owner;
+        self.claim = Claim::handed_off(next.before != next.after);
         self.places.extend(next.place);
-        self.readers = Readers::default();
         self.give_up = next.give_up;
         self.tokens.pass_on(next.fenced);
+        self.owner = next.owner;
+        let Some(until) = next.reads_until else {
+            self.counts.pass_on(Mode::Exclusive);
+            self.readers = Readers::default();
+            return None;
+        };
+        self.counts.pass_on(Mode::Shared);
+        self.readers = Readers::after_writer(self.owner.clone(), until);
+        let before = self.downgrade_due.replace(until);
+        (before != Some(until)).then(|| self.next_check())
+    }
+
+    /// Its owner has a guard. Returns when the watchdog has to check the hold, if it has put that off.
+    pub(super) fn make_guard(&mut self, now: impl Now, sticky: Duration) -> Option<Tick> {
+        self.sticky.ask(sticky);
+        if !self.is_taken() && self.readers.are_open() {
+            self.readers.opened(now.tick());
+        }
+        let check_at = self.claim();
+        self.claim.stage = Stage::Guarded;
+        check_at
     }
 
     /// The next task has taken the hold. Returns when the watchdog has to check it, if that has changed.
@@ -115,12 +136,21 @@ impl HoldState {
     }
 
     pub(in crate::engine::hold) fn has_guard(&self) -> bool {
-        self.claim.stage == Stage::Guarded && !self.readers.are_unclaimed()
+        self.claim.stage == Stage::Guarded && !self.are_readers_unclaimed()
     }
 
     /// Whether it belongs to tasks that have not taken it yet.
     pub(super) fn is_unclaimed(&self) -> bool {
-        self.claim.stage == Stage::Unclaimed || self.readers.are_unclaimed()
+        self.claim.is_pending() || self.are_readers_unclaimed()
+    }
+
+    fn are_readers_unclaimed(&self) -> bool {
+        self.readers.are_unclaimed(self.counts.alive.shared)
+    }
+
+    /// Whether the call that it was granted to has, or had, a guard of it.
+    pub(in crate::engine::hold) fn is_taken(&self) -> bool {
+        self.claim.stage != Stage::Granted
     }
 
     /// Whether its guard asks for the hold to stay with the client.
@@ -134,36 +164,39 @@ impl HoldState {
 }
 
 impl HoldState {
-    /// Whether a reader that wants this lease may join now. The server is known to count at least one share of the
-    /// hold and goes on to do so, no waiter elsewhere wants it, and at least half of its lease is left.
+    /// Whether a reader that wants this lease may join now. The server is known to have the hold, a share of it has this
+    /// lease, no waiter elsewhere wants it, and at least half of its lease is left.
     pub(in crate::engine::hold) fn can_be_joined(
         &self,
         now: Tick,
         lease: Duration,
         give_up: Duration,
     ) -> bool {
-        self.readers.takes(now, lease)
+        self.readers.may_join(now)
+            && self.lease.shares.has(ShareLease::Renewed(lease))
             && self.is_held()
+            && self.is_taken()
             && !self.is_written()
             && self.lease.has_half_left(now, lease)
-            && self
-                .counts
-                .at_server
-                .is_some_and(|counts| !counts.is_none())
+            && self.counts.at_server.is_some()
             && !self.is_doubted()
             && !self.is_recalled()
             && self.tokens.current.is_none()
             && self.give_up == give_up
     }
 
-    pub(super) fn join(&mut self, owner: Owner, is_claimed: bool) {
+    /// Adds a reader. Returns when the watchdog has to check the hold, if it has put that off.
+    pub(super) fn join(&mut self, owner: Owner, lease: Duration, is_claimed: bool) -> Option<Tick> {
         let (first, shares) = (&self.owner, self.counts.alive.shared);
         self.readers.join(owner, is_claimed, first, shares);
+        self.counts.alive = self.counts.alive.raised(Mode::Shared);
+        self.lease.add(ShareLease::Renewed(lease));
+        is_claimed.then(|| self.claim()).flatten()
     }
 
     /// Whether its owner may write.
     pub(in crate::engine::hold) fn is_written(&self) -> bool {
-        self.is_exclusive() && !self.readers.is_counted_as_writer()
+        self.is_exclusive() && !self.counts.is_downgrade_deferred
     }
 
     /// Whether a writer can pass this share on to readers that want this lease.
@@ -196,20 +229,6 @@ impl HoldState {
         is_long_enough && !self.is_doubted()
     }
 
-    /// A writer passes the hold on to readers, and the server hears of it later. Returns when the watchdog has to
-    /// check the hold, if that has changed.
-    pub(super) fn defer_downgrade(&mut self, deferred: DeferredDowngrade) -> Option<Tick> {
-        self.readers =
-            Readers::after_writer(deferred.first.clone(), deferred.until, deferred.lease);
-        self.owner = deferred.first;
-        self.claim.stage = Stage::Unclaimed;
-        self.give_up = deferred.give_up;
-        self.tokens.current = None;
-        self.sticky.pass_on();
-        let before = self.downgrade_due.replace(deferred.until);
-        (before != Some(deferred.until)).then(|| self.next_check())
-    }
-
     /// Until when its downgrade may be deferred. `Tick::NEVER` if it is not deferred.
     pub(in crate::engine::hold) fn downgrade_due(&self) -> Tick {
         self.downgrade_due.unwrap_or(Tick::NEVER)
@@ -221,7 +240,7 @@ impl HoldState {
     }
 
     pub(in crate::engine::hold) fn is_downgrade_deferred(&self) -> bool {
-        self.is_held() && self.readers.is_counted_as_writer()
+        self.is_held() && self.counts.is_downgrade_deferred
     }
 
     /// Ends the deferral: the readers now have a read hold, and the server has yet to be asked for the downgrade.
@@ -232,36 +251,9 @@ impl HoldState {
         if !self.is_downgrade_deferred() {
             return effects;
         }
-        self.readers.count_as_reader();
-        self.counts.alive = self.counts.alive.lowered(Mode::Exclusive);
-        self.counts.alive = self.counts.alive.raised(Mode::Shared);
+        self.counts.is_downgrade_deferred = false;
         effects.release = self.counts.decide_release(Mode::Exclusive);
         effects
-    }
-
-    /// Removes one share. True if the server counts it.
-    pub(super) fn lower_counts(&mut self, mode: Mode, ends: Option<(&Owner, ShareLease)>) -> bool {
-        if let (Mode::Shared, Some((owner, lease))) = (mode, ends)
-            && self.readers.leave(owner, lease) == Leave::Uncounted
-        {
-            return false;
-        }
-        self.counts.lower(mode);
-        if self.counts.alive.is_none() && self.readers.is_one_left() {
-            // The last reader takes the place of the share that was forgotten.
-            self.counts.forgotten = self.counts.forgotten.raised(Mode::Shared);
-        }
-        true
-    }
-
-    /// Forgets a share, which is never released. True if the server counts it.
-    pub(super) fn is_counted_of_forgotten(
-        &mut self,
-        owner: &Owner,
-        mode: Mode,
-        lease: ShareLease,
-    ) -> bool {
-        mode == Mode::Exclusive || self.readers.forget(owner, lease) == Leave::Counted
     }
 
     /// Whether this owner has a share of it.

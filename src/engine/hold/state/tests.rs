@@ -7,7 +7,7 @@ use super::*;
 use crate::api::holder::HolderId;
 use crate::api::options::LeasePolicy;
 use crate::engine::hint::Hint;
-use crate::engine::hold::event::{DeferredDowngrade, NextOwner, ReleaseStep};
+use crate::engine::hold::event::{NextOwner, ReleaseStep};
 use crate::engine::hold::share_lease::local_deadline;
 use crate::engine::hold::state::readers::JOINS_MAX;
 use crate::observe::group::Group;
@@ -56,6 +56,7 @@ pub(in crate::engine::hold) fn new_hold(policy: LeasePolicy, mode: Mode) -> NewH
         give_up: REPLY,
         group: Group::NONE,
         is_joinable: false,
+        call: None,
     }
 }
 
@@ -125,10 +126,10 @@ fn forgotten_by(owner: &Owner, mode: Mode) -> Event {
     }
 }
 
-/// The server has these counts.
-fn settled(counts: Counts) -> Event {
+/// The server has it in this mode, or not at all.
+fn settled(mode: Option<Mode>) -> Event {
     Event::Answered(Answered {
-        counts,
+        mode,
         is_found: true,
         receivers: None,
         first_sent: secs(101),
@@ -371,11 +372,6 @@ fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
             until,
         };
         state.apply(secs(101), asked);
-        let answered = Event::LeaseAnswered {
-            lease: longer,
-            is_repeated: false,
-        };
-        state.apply(now, answered);
         let again = Entered {
             owner: state.owner().clone(),
             mode: Mode::Exclusive,
@@ -415,27 +411,32 @@ fn a_hold_is_kept_for_what_was_forgotten() {
     state.apply(secs(101), granted);
     let left = state.apply(secs(102), forgotten(Mode::Exclusive));
     assert!(left.ended.is_none());
-    assert_eq!(state.target_counts(), ONE);
+    assert_eq!(state.target(), Some(Mode::Exclusive));
     let effects = state.apply(secs(103), released(Mode::Exclusive));
     assert!(effects.ended.is_some() && !is_released(&effects, &state));
     assert_eq!(effects.release, None, "nothing releases it");
 }
 
 #[test]
-fn a_release_is_sent_once_and_only_with_the_last_counts() {
+fn a_release_is_sent_once_and_only_with_the_last_mode() {
     let mut state = held();
     let granted = reentry(secs(101), &state, Mode::Shared);
     state.apply(secs(101), granted);
     state.apply(secs(102), released(Mode::Exclusive));
-    let reader = state.target_counts();
-    assert_eq!(state.apply(secs(102), Event::CountsSent(ONE)).release, None);
+    let reader = state.target();
+    assert_eq!(
+        state
+            .apply(secs(102), Event::ChangeSent(Some(Mode::Exclusive)))
+            .release,
+        None
+    );
     state.apply(secs(103), released(Mode::Shared));
     assert_eq!(
-        state.apply(secs(103), Event::CountsSent(reader)).release,
+        state.apply(secs(103), Event::ChangeSent(reader)).release,
         None,
-        "these counts are outdated"
+        "this mode is outdated"
     );
-    let none = Event::CountsSent(Counts::NONE);
+    let none = Event::ChangeSent(None);
     let sent = state.apply(secs(103), none.clone()).release;
     assert_eq!(sent, Some(ReleaseStep::Sent));
     assert_eq!(state.apply(secs(103), none).release, None);
@@ -575,6 +576,7 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
             before,
             after,
             place: None,
+            reads_until: None,
         }),
     );
     assert_eq!(state.deadline(), secs(120), "the maximum of the next guard");
@@ -603,6 +605,7 @@ fn a_hand_off_that_changes_the_end_of_a_hold_brings_its_renewal_forward() {
         before,
         after: ShareLease::of(policy, now, now),
         place: None,
+        reads_until: None,
     };
     state.apply(now, Event::HandedOff(next));
     let accepted = state.apply(now, Event::HandoffAccepted(Mode::Exclusive));
@@ -726,6 +729,11 @@ fn joined() -> (HoldState, Owner, Owner) {
     };
     let (mut state, _) = HoldState::new(secs(100), &new);
     let (first, other) = (state.owner().clone(), Owner::new());
+    assert!(
+        !state.can_be_joined(secs(100), LEASE, REPLY),
+        "not taken yet"
+    );
+    state.apply(secs(100), guarded());
     assert!(state.can_be_joined(secs(100), LEASE, REPLY));
     state.apply(secs(100), joins(&other));
     (state, first, other)
@@ -734,6 +742,7 @@ fn joined() -> (HoldState, Owner, Owner) {
 fn joins(owner: &Owner) -> Event {
     Event::Joined {
         owner: owner.clone(),
+        lease: LEASE,
         is_claimed: true,
     }
 }
@@ -750,6 +759,7 @@ fn a_hold_of_readers_that_have_not_come_is_not_renewed() {
     let (first, owner) = (state.owner().clone(), Owner::new());
     let handed = Event::Joined {
         owner,
+        lease: LEASE,
         is_claimed: false,
     };
     state.apply(secs(100), handed);
@@ -762,11 +772,14 @@ fn a_hold_of_readers_that_have_not_come_is_not_renewed() {
 }
 
 fn deferred(first: &Owner, until: Tick) -> Event {
-    Event::DowngradeDeferred(DeferredDowngrade {
-        first: first.clone(),
-        lease: LEASE,
+    Event::HandedOff(NextOwner {
+        owner: first.clone(),
+        fenced: false,
         give_up: REPLY,
-        until,
+        before: renewed(),
+        after: renewed(),
+        place: None,
+        reads_until: Some(until),
     })
 }
 
@@ -805,7 +818,7 @@ fn a_write_hold_that_readers_have_is_read() {
     let mut released = state;
     let last = released.apply(secs(100), released_by(&other, Mode::Shared));
     assert!(last.ended.is_some() && is_released(&last, &released));
-    assert_eq!(released.target_counts(), Counts::NONE);
+    assert_eq!(released.target(), None);
 }
 
 /// The next writer has it as the first writer had.
@@ -822,6 +835,7 @@ fn a_deferred_downgrade_is_none_if_a_writer_is_next() {
             before: renewed(),
             after: renewed(),
             place: None,
+            reads_until: None,
         }),
     );
     state.apply(secs(100), Event::HandoffAccepted(Mode::Exclusive));
@@ -836,7 +850,7 @@ fn a_deferred_downgrade_is_none_if_a_writer_is_next() {
         Effects::default()
     );
     assert!(!state.is_downgrade_due(at(100_006)) && state.is_written());
-    assert_eq!(state.target_counts(), Counts::one(Mode::Exclusive));
+    assert_eq!(state.target(), Some(Mode::Exclusive));
 }
 
 #[test]
@@ -850,16 +864,16 @@ fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
         ..Effects::default()
     };
     assert_eq!(over, decided);
-    let counts = Counts::one(Mode::Shared);
-    assert_eq!((state.target_counts(), state.is_settled()), (counts, false));
+    let mode = Some(Mode::Shared);
+    assert_eq!((state.target(), state.is_settled()), (mode, false));
     assert!(!state.is_exclusive() && !state.is_downgrade_deferred());
     assert_eq!(
         state.apply(at(100_006), Event::DowngradeDue),
         Effects::default()
     );
-    let sent = state.apply(at(100_006), Event::CountsSent(counts));
+    let sent = state.apply(at(100_006), Event::ChangeSent(mode));
     assert_eq!(sent.release, Some(ReleaseStep::Sent));
-    state.apply(at(100_007), settled(counts));
+    state.apply(at(100_007), settled(mode));
     assert!(state.is_settled());
     assert!(
         state
@@ -880,8 +894,6 @@ fn readers_join_while_the_server_is_told_that_they_read() {
     let (mut state, _) = read_by_write_hold();
     state.apply(at(100_001), Event::DowngradeDue);
     assert!(state.can_be_joined(at(100_002), LEASE, REPLY));
-    state.apply(at(100_002), Event::CountsInDoubt);
-    assert!(!state.can_be_joined(at(100_002), LEASE, REPLY));
 }
 
 #[test]
@@ -889,7 +901,6 @@ fn a_hold_that_is_not_certain_goes_to_no_reader() {
     let cases = [
         ("recalled", Event::Recalled),
         ("doubted", Event::Doubted),
-        ("in doubt", Event::CountsInDoubt),
         ("lost", Event::Lost(LostReason::Revoked)),
     ];
     let new = new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive);
@@ -945,10 +956,9 @@ fn a_hold_is_renewed_for_readers_that_have_come() {
 #[test]
 fn a_hold_that_is_not_certain_takes_no_readers() {
     let soon = secs(100);
-    let cases: [(&str, Vec<Event>); 7] = [
+    let cases: [(&str, Vec<Event>); 6] = [
         ("recalled", vec![Event::Recalled]),
         ("doubted", vec![Event::Doubted]),
-        ("in doubt", vec![Event::CountsInDoubt]),
         ("lost", vec![Event::Lost(LostReason::Revoked)]),
         (
             "released",
@@ -981,9 +991,45 @@ fn a_hold_that_is_not_certain_takes_no_readers() {
             tokens: unfenced(),
             ..new_hold(LeasePolicy::Renewed(LEASE), mode)
         };
-        let (state, _) = HoldState::new(soon, &new);
+        let (mut state, _) = HoldState::new(soon, &new);
+        state.apply(soon, guarded());
         assert!(!state.can_be_joined(soon, LEASE, REPLY), "{mode:?}");
     }
+}
+
+/// The share that is left may end before the share of a reader that joins.
+#[test]
+fn nobody_joins_when_no_share_with_its_lease_is_left() {
+    let (mut state, first, other) = joined();
+    let share = ShareLease::Renewed(LEASE * 2);
+    let entered = Entered {
+        owner: other.clone(),
+        mode: Mode::Shared,
+        share,
+        granted: Some((secs(100), LEASE * 2)),
+        token: None,
+    };
+    assert!(state.apply(secs(100), Event::Entered(entered)).is_accepted);
+    for owner in [first, other] {
+        assert!(state.can_be_joined(secs(100), LEASE, REPLY), "one has it");
+        state.apply(secs(100), released_by(&owner, Mode::Shared));
+    }
+    assert!(state.is_held() && !state.can_be_joined(secs(100), LEASE, REPLY));
+}
+
+/// The call may learn of its grant late.
+#[test]
+fn readers_join_from_the_guard_on() {
+    let new = NewHold {
+        is_joinable: true,
+        tokens: unfenced(),
+        ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Shared)
+    };
+    let (mut state, _) = HoldState::new(secs(100), &new);
+    state.apply(at(100_020), guarded());
+    assert!(state.can_be_joined(at(100_020), LEASE, REPLY));
+    state.apply(at(100_024), guarded());
+    assert!(!state.can_be_joined(at(100_025), LEASE, REPLY), "once");
 }
 
 /// Half of the lease is over when the answer comes.
@@ -994,10 +1040,11 @@ fn a_hold_with_little_left_takes_no_readers() {
         tokens: unfenced(),
         ..new_hold(LeasePolicy::Renewed(LEASE), Mode::Shared)
     };
-    let (state, _) = HoldState::new(secs(115), &new);
-    assert!(!state.can_be_joined(secs(115), LEASE, REPLY));
-    let (state, _) = HoldState::new(secs(114), &new);
-    assert!(state.can_be_joined(secs(114), LEASE, REPLY));
+    for (now, can_join) in [(secs(115), false), (secs(114), true)] {
+        let (mut state, _) = HoldState::new(now, &new);
+        state.apply(now, guarded());
+        assert_eq!(state.can_be_joined(now, LEASE, REPLY), can_join);
+    }
 }
 
 #[test]
@@ -1055,7 +1102,7 @@ fn one_that_is_forgotten_stays_at_the_server_when_the_others_have_gone() {
     let over = state.apply(secs(102), released_by(&other, Mode::Shared));
     assert!(over.ended.is_some() && !is_released(&over, &state) && over.release.is_none());
     assert!(state.is_settled(), "it is what the server has");
-    assert_eq!(state.target_counts(), Counts::one(Mode::Shared));
+    assert_eq!(state.target(), Some(Mode::Shared));
 }
 
 #[test]
@@ -1093,20 +1140,13 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
 #[test]
 fn a_request_without_an_answer_lasts_at_the_server() {
     let (lease, until) = (LEASE * 2, secs(110));
-    let answered = |is_repeated| Event::LeaseAnswered { lease, is_repeated };
-    for (event, end) in [
-        (Some(answered(false)), secs(162)),
-        (Some(answered(true)), secs(170)),
-        (None, secs(170)),
-    ] {
-        let mut state = held();
-        state.apply(secs(101), Event::LeaseSent { lease, until });
-        assert_eq!(state.server_end(), secs(170));
-        if let Some(event) = &event {
-            state.apply(secs(102), event.clone());
-        }
-        assert_eq!(state.server_end(), end, "{event:?}");
-    }
+    let mut state = held();
+    assert_eq!(state.server_end(), secs(130));
+    state.apply(secs(101), Event::LeaseSent { lease, until });
+    assert_eq!(state.server_end(), secs(170));
+    let until = secs(102);
+    state.apply(until, Event::LeaseSent { lease, until });
+    assert_eq!(state.server_end(), secs(170));
 }
 
 #[test]
@@ -1127,7 +1167,6 @@ fn only_what_is_certain_is_handed_off() {
     assert!(!offer(&state, secs(116), same, false), "half of it is over");
     for event in [
         Event::Doubted,
-        Event::CountsInDoubt,
         Event::Lost(LostReason::Revoked),
         reentry(secs(101), &state, Mode::Exclusive),
         Event::ShareDowngraded,
@@ -1137,12 +1176,11 @@ fn only_what_is_certain_is_handed_off() {
         state.apply(secs(101), event.clone());
         assert!(!offer(&state, secs(101), same, false), "{event:?}");
     }
-    // The server's counts are known again: exactly one share, or none.
-    for (counts, offered) in [(Counts::one(Mode::Exclusive), true), (Counts::NONE, false)] {
+    // The server has said that it has exactly one share, or none.
+    for (mode, offered) in [(Some(Mode::Exclusive), true), (None, false)] {
         let mut state = held();
-        state.apply(secs(101), Event::CountsInDoubt);
-        state.apply(secs(101), settled(counts));
-        assert_eq!(offer(&state, secs(101), same, false), offered, "{counts:?}");
+        state.apply(secs(101), settled(mode));
+        assert_eq!(offer(&state, secs(101), same, false), offered, "{mode:?}");
     }
 }
 
@@ -1160,6 +1198,7 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
             before: renewed(),
             after: renewed(),
             place: None,
+            reads_until: None,
         })
     };
     state.apply(secs(101), handed_off(true));
@@ -1217,7 +1256,6 @@ fn only_one_certain_renewed_share_is_left_to_the_client() {
     assert_eq!(left(&|_| {}), Some((secs(111), renewed())));
     assert_eq!(event(Event::Recalled), None);
     assert_eq!(event(Event::Doubted), None);
-    assert_eq!(event(Event::CountsInDoubt), None);
     assert_eq!(event(Event::Lost(LostReason::Revoked)), None);
     let kept = left(&|state: &mut HoldState| state.kept_until = secs(105));
     assert_eq!(kept, None, "it is kept for longer");
@@ -1282,16 +1320,15 @@ struct Model {
     now: Tick,
     /// The shares of live guards.
     shares: Vec<(Owner, Mode, ShareLease)>,
-    /// How many of them the server does not count, because they joined.
-    joined: u32,
     joins: u32,
     /// Whether readers have a write hold, and until when more may join.
     is_downgrade_deferred: bool,
     joined_until: Tick,
     /// How many shares were handed to tasks that have not come.
     unclaimed: usize,
-    is_one_left: bool,
-    forgotten: Counts,
+    /// Whether a reader was forgotten: no other joins.
+    is_closed: bool,
+    forgotten: Option<Mode>,
     /// The end of the longest lease that the server has granted.
     granted_until: Tick,
     /// The last renewal that was sent.
@@ -1316,13 +1353,12 @@ impl Model {
             shares: vec![(state.owner().clone(), mode, renewed())],
             state,
             now: secs(100),
-            joined: 0,
             joins: 0,
             is_downgrade_deferred: false,
             joined_until: at(100_005),
             unclaimed: 0,
-            is_one_left: false,
-            forgotten: Counts::NONE,
+            is_closed: false,
+            forgotten: None,
             renewal: None,
             unsent: 0,
             overs: 0,
@@ -1335,13 +1371,6 @@ impl Model {
         let count = u64::try_from(self.shares.len()).unwrap();
         let at = usize::try_from(number.checked_rem(count)?).unwrap();
         Some(self.shares.swap_remove(at))
-    }
-
-    /// Whether the server does not count this share. Joined shares go first.
-    fn is_uncounted(&mut self, mode: Mode, lease: ShareLease) -> bool {
-        let is_uncounted = mode == Mode::Shared && lease == renewed() && self.joined > 0;
-        self.joined -= u32::from(is_uncounted);
-        is_uncounted
     }
 
     fn grant(&mut self, sent: Tick, lease: Duration) {
@@ -1357,9 +1386,8 @@ impl Model {
             0 => Event::ClockRead,
             1 => Event::Lost(LostReason::Revoked),
             2 => Event::Doubted,
-            3 => Event::CountsInDoubt,
-            4 => settled(self.state.target_counts()),
-            5 => Event::CountsSent(self.state.target_counts()),
+            4 => settled(self.state.target()),
+            5 => Event::ChangeSent(self.state.target()),
             // A task that has not come takes its share before it releases it.
             6..=9 if self.unclaimed > 0 && self.unclaimed == self.shares.len() => {
                 self.unclaimed -= 1;
@@ -1368,10 +1396,6 @@ impl Model {
             9 if self.state.is_downgrade_deferred() => self.downgrade_due(),
             6..=8 => {
                 let (owner, mode, lease) = self.end_one(number)?;
-                let is_uncounted = self.is_uncounted(mode, lease);
-                if !is_uncounted && self.shares.is_empty() && self.is_one_left {
-                    self.forgotten = self.forgotten.raised(Mode::Shared);
-                }
                 let kept_until = match number % 3 {
                     0 => self.now.after(Duration::from_millis(number % 20_000)),
                     _ => Tick::ZERO,
@@ -1385,14 +1409,8 @@ impl Model {
             }
             9 => {
                 let (owner, mode, lease) = self.end_one(number)?;
-                if self.is_uncounted(mode, lease) {
-                    self.is_one_left = true;
-                } else {
-                    // A lost hold with a deferred downgrade: there is nothing for the server to hear of.
-                    let is_writer = self.state.counts().shared == 0;
-                    let mode = if is_writer { Mode::Exclusive } else { mode };
-                    self.forgotten = self.forgotten.raised(mode);
-                }
+                self.is_closed |= mode == Mode::Shared;
+                self.forgotten = self.forgotten.into_iter().chain([mode]).min();
                 Event::ShareForgotten { owner, mode, lease }
             }
             10 => {
@@ -1411,7 +1429,8 @@ impl Model {
                     return None;
                 };
                 self.renewal = Some((self.now, lease));
-                Event::RenewalBegun { lease }
+                let until = self.now;
+                Event::LeaseSent { lease, until }
             }
             14..=16 => {
                 let (sent, lease) = self.renewal.take()?;
@@ -1435,9 +1454,6 @@ impl Model {
                 if !is_local {
                     let until = self.now;
                     self.state.apply(sent, Event::LeaseSent { lease, until });
-                    let is_repeated = number.is_multiple_of(3);
-                    let answered = Event::LeaseAnswered { lease, is_repeated };
-                    self.state.apply(self.now, answered);
                     self.grant(sent, lease);
                 }
                 // Somebody who has a share; who only reads is not let write.
@@ -1484,6 +1500,7 @@ impl Model {
                     before,
                     after,
                     place: None,
+                    reads_until: None,
                 })
             }
             22 | 23 => Event::GuardMade {
@@ -1506,15 +1523,18 @@ impl Model {
                 }
                 assert!(self.state.is_held() && self.state.counts.at_server.is_some());
                 assert!(self.now < self.joined_until, "so long after its grant");
-                assert!(self.joins < JOINS_MAX && !self.is_one_left);
+                assert!(self.joins < JOINS_MAX && !self.is_closed);
                 assert!(self.shares.iter().all(|(_, mode, _)| *mode == Mode::Shared));
                 let owner = Owner::new();
                 self.shares.push((owner.clone(), Mode::Shared, renewed()));
-                self.joined += 1;
                 self.joins += 1;
                 let is_claimed = number.is_multiple_of(3);
                 self.unclaimed += usize::from(!is_claimed);
-                Event::Joined { owner, is_claimed }
+                Event::Joined {
+                    owner,
+                    lease: LEASE,
+                    is_claimed,
+                }
             }
             30 | 31 => {
                 let (_, _, share) = self.shares.first()?;
@@ -1546,6 +1566,7 @@ impl Model {
 
     fn step(&mut self, (millis, kind, number): Step) {
         self.now = self.now.after(Duration::from_millis(millis));
+        let target = self.state.target();
         let Some(event) = self.event(kind, number) else {
             return;
         };
@@ -1557,6 +1578,11 @@ impl Model {
             // It has a new owner, which is no task's.
             self.shares[0].0 = self.state.owner().clone();
         }
+        let after = self.state.target();
+        assert!(
+            after.is_none() || target.is_some() && after >= target,
+            "the server never has to have more: {what}"
+        );
         self.check(before, deadline, effects, &what);
     }
 
@@ -1578,18 +1604,13 @@ impl Model {
         assert_eq!(self.losses, u32::from(is_lost), "told once: {what}");
         // Shares.
         let modes = self.shares.iter().map(|(_, mode, _)| *mode);
-        let all = modes.fold(Counts::NONE, Counts::raised);
-        let of_writer = u32::from(self.is_downgrade_deferred && all.shared > 0);
-        let counts = Counts {
-            exclusive: all.exclusive + of_writer,
-            shared: all.shared - self.joined - of_writer,
-        };
+        let counts = modes.fold(Counts::NONE, Counts::raised);
         assert_eq!(state.counts(), counts, "{what}");
         assert!(
-            !self.is_downgrade_deferred || all.exclusive == 0,
+            !self.is_downgrade_deferred || counts.exclusive == 0,
             "a writer among readers: {what}"
         );
-        assert!(all.exclusive == 0 || state.is_written(), "{what}");
+        assert!(counts.exclusive == 0 || state.is_written(), "{what}");
         if self.unclaimed > 0 && self.unclaimed == self.shares.len() && !state.is_doubted() {
             assert_eq!(state.next_check_of_lease(), state.deadline(), "{what}");
         }
@@ -1608,8 +1629,12 @@ impl Model {
                 "{what}"
             );
         }
-        let target = counts.plus(self.forgotten).at_server();
-        assert_eq!(state.target_counts(), target, "{what}");
+        let strongest = counts.strongest().into_iter().chain(self.forgotten).min();
+        let target = match strongest {
+            Some(Mode::Shared) if self.is_downgrade_deferred => Some(Mode::Exclusive),
+            strongest => strongest,
+        };
+        assert_eq!(state.target(), target, "{what}");
         assert!(
             !state.is_held() || !counts.is_none(),
             "it has no holder: {what}"

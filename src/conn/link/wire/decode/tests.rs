@@ -6,12 +6,33 @@ mod ends {
 
     use super::super::*;
 
-    fn resp2(bytes: &[u8]) -> Result<Option<End>, &'static str> {
-        Framing::new(ProtocolVersion::RESP2).read(bytes)
+    fn resp2(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+        Decoder::new(ProtocolVersion::RESP2).end(bytes)
     }
 
-    fn resp3(bytes: &[u8]) -> Result<Option<End>, &'static str> {
-        Framing::new(ProtocolVersion::RESP3).read(bytes)
+    fn resp3(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
+        Decoder::new(ProtocolVersion::RESP3).end(bytes)
+    }
+
+    /// A reply that arrives in parts.
+    struct Arriving {
+        decoder: Decoder,
+        bytes: Vec<u8>,
+    }
+
+    impl Arriving {
+        fn new(protocol: ProtocolVersion) -> Self {
+            Self {
+                decoder: Decoder::new(protocol),
+                bytes: Vec::new(),
+            }
+        }
+
+        /// The length of the reply, if this part ends it.
+        fn read(&mut self, part: &[u8]) -> Result<Option<usize>, &'static str> {
+            self.bytes.extend(part);
+            self.decoder.end(&self.bytes)
+        }
     }
 
     fn text(kind: char, words: &[u8]) -> Vec<u8> {
@@ -70,14 +91,12 @@ mod ends {
             let read: Result<Value, _> = redis::parse_redis_value(&reply);
             prop_assert!(read.is_ok(), "{:?}", String::from_utf8_lossy(&reply));
             let longer = [&*reply, &[more]].concat();
-            let end = End { at: reply.len(), is_push: false };
-            prop_assert_eq!(resp3(&longer), Ok(Some(end)));
+            prop_assert_eq!(resp3(&longer), Ok(Some(reply.len())));
             prop_assert_eq!(resp3(&reply[..reply.len() - 1]), Ok(None));
             let (first, rest) = longer.split_at(cut.index(reply.len()));
-            let mut framing = Framing::new(ProtocolVersion::RESP3);
-            prop_assert_eq!(framing.read(first), Ok(None));
-            let end = End { at: reply.len() - first.len(), is_push: false };
-            prop_assert_eq!(framing.read(rest), Ok(Some(end)));
+            let mut arriving = Arriving::new(ProtocolVersion::RESP3);
+            prop_assert_eq!(arriving.read(first), Ok(None));
+            prop_assert_eq!(arriving.read(rest), Ok(Some(reply.len())));
         }
 
         /// The result does not depend on the size of the parts.
@@ -90,18 +109,12 @@ mod ends {
             cut in 1..9usize,
         ) {
             let whole = resp3(&bytes);
-            let mut framing = Framing::new(ProtocolVersion::RESP3);
-            let mut at = 0;
+            let mut arriving = Arriving::new(ProtocolVersion::RESP3);
             let mut read = Ok(None);
             for part in bytes.chunks(cut) {
-                read = framing.read(part);
-                match &mut read {
-                    Ok(None) => at += part.len(),
-                    Ok(Some(end)) => {
-                        end.at += at;
-                        break;
-                    }
-                    Err(_) => break,
+                read = arriving.read(part);
+                if read != Ok(None) {
+                    break;
                 }
             }
             prop_assert_eq!(read, whole);
@@ -111,11 +124,10 @@ mod ends {
     #[test]
     fn pushes_are_told_from_replies() {
         let push = b">2\r\n+message\r\n:1\r\n";
-        let end = resp3(push).unwrap().unwrap();
-        assert!(end.is_push && end.at == push.len());
-        let mut framing = Framing::new(ProtocolVersion::RESP3);
-        assert!(framing.read(push).unwrap().unwrap().is_push);
-        assert!(!framing.read(b":1\r\n").unwrap().unwrap().is_push);
+        let mut decoder = Decoder::new(ProtocolVersion::RESP3);
+        let (value, length) = decoder.first(push).unwrap().unwrap();
+        assert!(matches!(value, Value::Push { .. }) && length == push.len());
+        assert_eq!(decoder.first(b":1\r\n").unwrap(), Some((Value::Int(1), 4)));
         assert_eq!(resp2(push), Err(UNREADABLE));
         assert_eq!(resp3(b"*1\r\n>1\r\n"), Err(UNREADABLE), "a push is no part");
     }
@@ -163,14 +175,14 @@ mod ends {
         // The limit includes the bytes around the text.
         let chunk = vec![b'x'; 1 << 20];
         for (size, ends) in [(16_777_203, true), (16_777_204, false)] {
-            let mut framing = Framing::new(ProtocolVersion::RESP2);
+            let mut arriving = Arriving::new(ProtocolVersion::RESP2);
             let head = format!("${size}\r\n");
-            assert_eq!(framing.read(head.as_bytes()), Ok(None));
+            assert_eq!(arriving.read(head.as_bytes()), Ok(None));
             let mut left = size + 2;
             let last = loop {
                 let part = &chunk[..chunk.len().min(left)];
                 left -= part.len();
-                let read = framing.read(part);
+                let read = arriving.read(part);
                 if left == 0 {
                     break read;
                 }
@@ -187,10 +199,10 @@ mod ends {
                 true => Ok(Some(length)),
                 false => Err(TOO_LONG),
             };
-            assert_eq!(resp2(&line).map(|end| end.map(|end| end.at)), expected);
-            let mut framing = Framing::new(ProtocolVersion::RESP2);
-            assert_eq!(framing.read(&line[..40_000]), Ok(None));
-            assert_eq!(framing.read(&line[40_000..]).is_ok(), ends);
+            assert_eq!(resp2(&line), expected);
+            let mut arriving = Arriving::new(ProtocolVersion::RESP2);
+            assert_eq!(arriving.read(&line[..40_000]), Ok(None));
+            assert_eq!(arriving.read(&line[40_000..]).is_ok(), ends);
         }
     }
 
@@ -198,11 +210,11 @@ mod ends {
     #[test]
     fn what_becomes_too_long_is_refused_in_time() {
         let item = text('$', &[b'x'; 60_000]);
-        let mut framing = Framing::new(ProtocolVersion::RESP2);
-        assert_eq!(framing.read(b"*125000\r\n"), Ok(None));
+        let mut arriving = Arriving::new(ProtocolVersion::RESP2);
+        assert_eq!(arriving.read(b"*125000\r\n"), Ok(None));
         let mut come = 0;
         let refused = loop {
-            match framing.read(&item) {
+            match arriving.read(&item) {
                 Ok(end) => assert_eq!(end, None),
                 Err(why) => break why,
             }
@@ -226,8 +238,8 @@ mod ends {
             b"$1234567890123456789012345\r\n",
         ] {
             assert_eq!(resp3(bytes), Err(UNREADABLE), "{bytes:?}");
-            let mut framing = Framing::new(ProtocolVersion::RESP3);
-            let ended = bytes.iter().find_map(|byte| framing.read(&[*byte]).err());
+            let mut arriving = Arriving::new(ProtocolVersion::RESP3);
+            let ended = bytes.iter().find_map(|byte| arriving.read(&[*byte]).err());
             assert_eq!(ended, Some(UNREADABLE), "{bytes:?}");
         }
         let deep = b"*1\r\n".repeat(DEPTH_MAX + 1);

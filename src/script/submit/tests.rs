@@ -43,10 +43,10 @@ async fn release_by(
         Call::new(&catalog::MULTI_RELEASE, &"a".into(), &[])
     });
     let (told, mut ends) = mpsc::unbounded_channel();
-    let (lane, sent) = (Lane::Command, server.clock().now());
-    assert!(scripts.submit_releases(lane, &calls, all, LIMIT, Arc::new(Told(told))));
+    let sent = server.clock().now();
+    assert!(scripts.submit_releases(&calls, all, LIMIT, Arc::new(Told(told))));
     let outcome = ends.recv().await.unwrap();
-    let released = scripts.released(lane, sent, outcome, 3);
+    let released = scripts.released(sent, outcome, 3);
     released.map(|each| each.to_vec())
 }
 

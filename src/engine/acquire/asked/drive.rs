@@ -1,0 +1,204 @@
+//! A command that the watchdog's task drives: there is no connection for it now, its first reply was unclear, or
+//! replicas have to confirm its grant.
+//!
+//! Invariants: nothing is sent for a caller that has left, except the undoing of what was sent before. This client has
+//! no hold of a grant until the replicas that were asked for have confirmed it.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::{Asked, End, Stage, Terms};
+use crate::api::error::{Error, Kind};
+use crate::api::fencing::FencingToken;
+use crate::api::options::Replication;
+use crate::conn::error_reply::describe;
+use crate::conn::sent;
+use crate::engine::acquire::grant::Grant;
+use crate::engine::acquire::request::Attempted;
+use crate::engine::clock::Tick;
+use crate::engine::hint::set_waker;
+use crate::engine::hold::local_deadline;
+use crate::engine::replicas::{Confirmation, Verdict};
+use crate::script::reply::AcquiredAll;
+use crate::script::{Earlier, RETRY_PAUSE_FIRST};
+
+/// Drives a command. If the task ends first, the caller gets an error.
+struct Driver(Option<Arc<Asked>>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(asked) = self.0.take() {
+            let requests = asked.requests();
+            let error = Error::orphaned(requests.operation());
+            let error = error.at(requests.core().scripts.transport.address());
+            let end = asked.undone(Err(requests.of_locks(error)));
+            asked.end(end);
+        }
+    }
+}
+
+impl Driver {
+    async fn run(mut self, earlier: Option<Earlier>) {
+        let Some(asked) = self.0.clone() else {
+            return;
+        };
+        let was_sent = AtomicBool::new(earlier.as_ref().is_some_and(Earlier::may_be_executed));
+        let end = {
+            let asking = pin!(asked.ask(&was_sent, earlier));
+            let mut asking = pin!(sent::track(&was_sent, asking));
+            let ask = |context: &mut Context<'_>| match asked.has_left(context) {
+                true => Poll::Ready(None),
+                false => asking.as_mut().poll(context).map(Some),
+            };
+            poll_fn(ask).await
+        };
+        self.0 = None;
+        match end {
+            Some(end) => asked.end(end),
+            // One that still waits for a connection is never executed.
+            None => asked.undo_unless_answered(was_sent.into_inner(), false),
+        }
+    }
+}
+
+impl Asked {
+    /// Has the watchdog's task go on, after a send that failed so.
+    pub(super) fn drive(self: &Arc<Self>, earlier: Option<Earlier>) {
+        {
+            let mut progress = self.progress.lock();
+            if let Stage::Left = progress.stage {
+                drop(progress);
+                let may_arrive = earlier.is_some_and(|earlier| earlier.may_be_executed());
+                return self.undo_unless_answered(may_arrive, false);
+            }
+            progress.stage = Stage::Driven;
+        }
+        let driver = Driver(Some(Arc::clone(self)));
+        let watchdog = &self.requests().core().watchdog;
+        watchdog.begin(driver.run(earlier).boxed());
+    }
+
+    /// Whether the caller has left. If not, it wakes the driving task when it leaves.
+    fn has_left(&self, context: &Context<'_>) -> bool {
+        let mut progress = self.progress.lock();
+        if let Stage::Left = progress.stage {
+            return true;
+        }
+        set_waker(&mut progress.driver, context);
+        false
+    }
+
+    async fn ask(self: &Arc<Self>, was_sent: &AtomicBool, earlier: Option<Earlier>) -> End {
+        let Terms { lane, budget, .. } = self.terms;
+        let requests = self.requests();
+        let core = requests.core();
+        if earlier.as_ref().is_some_and(Earlier::is_temporary) {
+            tokio::time::sleep(RETRY_PAUSE_FIRST.mul_f64(fastrand::f64())).await;
+        }
+        let (call, now) = (self.call(), core.clock.now());
+        let run = core.scripts.run_behind(earlier, now, lane, &call, budget);
+        let answer = match core.while_open(pin!(run)).await {
+            None if was_sent.load(Ordering::Relaxed) => return self.undone(Err(requests.closed())),
+            None => return End::new(Err(requests.closed())),
+            Some(Err(failure)) => return self.failed(failure),
+            Some(Ok(answer)) => answer,
+        };
+        let transport = &core.scripts.transport;
+        if answer.repeated && !transport.earlier_commands_settled(lane, call.route()) {
+            return self.undone(None);
+        }
+        match (requests.replication(), self.read_value(&answer.value)) {
+            (Some(replication), Ok(AcquiredAll::Held { tokens })) => {
+                let grant = self.grant(answer.sent);
+                self.confirmed(replication, grant, &tokens).await
+            }
+            (_, read) => self.read(answer.sent, read, answer.repeated),
+        }
+    }
+
+    /// Waits until the replicas have the grant. If its lease has ended before, the attempt counts as refused.
+    async fn confirmed(
+        self: &Arc<Self>,
+        replication: Replication,
+        grant: Grant,
+        tokens: &[Option<FencingToken>],
+    ) -> End {
+        let requests = self.requests();
+        let core = requests.core();
+        let leases = requests.all.iter().map(|each| each.policy.lease());
+        let ends = leases.map(|lease| local_deadline(grant.sent, lease));
+        let end = ends.min().unwrap_or(Tick::ZERO);
+        let holds = self.requests.iter().zip(&self.ids);
+        let holds = holds.map(|(request, (_, holder))| Confirmation {
+            script: request.protocol.renewal(),
+            key: request.name.key().clone(),
+            holder: *holder,
+            until: grant.sent.after(request.policy.lease()),
+        });
+        let refused = || self.undone(Ok(Attempted::refused(self.terms.at, Some(Duration::ZERO))));
+        let closing = core.closing.mark();
+        if core.is_closed() {
+            return self.given_back(requests.closed()).await;
+        }
+        let confirming = core
+            .replicas
+            .confirm(&core.watchdog, holds.collect(), replication);
+        let verdict = tokio::select! {
+            biased;
+            verdict = confirming => verdict,
+            () = core.closing.changed_since(closing) => {
+                return self.given_back(requests.closed()).await;
+            }
+            () = core.clock.sleep_until(end) => return refused(),
+        };
+        let error =
+            |kind, message| requests.of_locks(Error::new(kind, requests.operation(), message));
+        let at = || core.scripts.transport.endpoint(requests.all[0].name.key());
+        match verdict {
+            Ok(Verdict::Confirmed) if core.clock.now() < end => self.granted(grant, tokens),
+            Ok(Verdict::Confirmed | Verdict::Gone) => refused(),
+            Ok(Verdict::TooFew(replicas)) => {
+                let Replication { count, within } = replication;
+                let message = format!(
+                    "{replicas} of {count} replicas confirmed within {within:?}; the lock was \
+                     released; check the replicas of {} and their links, ask for fewer, or allow more time",
+                    at()
+                );
+                self.given_back(error(Kind::NotReplicated, message)).await
+            }
+            Ok(Verdict::Denied(denied)) => {
+                let message = format!(
+                    "{}; waiting for replicas needs the right +wait; the lock was released",
+                    describe(&denied, &at())
+                );
+                let error = error(Kind::Denied, message).caused_by(denied);
+                self.given_back(error).await
+            }
+            // Waiting for its undoing could take long, because the server may be silent.
+            Err(failure) => {
+                let error = failure.into_error(requests.operation());
+                self.undone(Err(requests.of_locks(error)))
+            }
+        }
+    }
+
+    /// Releases a grant that is not handed out, and waits until the server has done so.
+    async fn given_back(&self, error: Error) -> End {
+        let Terms { lane, budget, .. } = self.terms;
+        let scripts = &self.requests().core().scripts;
+        let released = scripts.run(lane, &self.holders().release(), budget).await;
+        match released {
+            Ok(_) => End {
+                is_undone: true,
+                ..End::new(Err(error))
+            },
+            Err(_) => self.undone(Err(error)),
+        }
+    }
+}
