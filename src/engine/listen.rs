@@ -93,16 +93,15 @@ pub(crate) fn end_later(
 
 /// Ends the subscription if it has no listener.
 async fn unsubscribe_unused(core: &Core, subscription: &Arc<Subscription>, route: &str) {
-    let channel = subscription.state.lock().channel.clone();
-    let channel = channel.unwrap_or_default();
+    let Some(channel) = subscription.state.lock().channel.clone() else {
+        return;
+    };
     let end = |state: &mut SubscriptionState| {
-        // In this order: a waiter that leaves after the check finds the mark, and ends the subscription.
-        subscription.mark_subscribed();
-        if subscription.is_used() || !subscription.take_subscribed() {
-            return false;
-        }
-        let old = std::mem::take(state);
-        old.channel.as_ref() == Some(&channel) && core.locals.forget(&channel, subscription)
+        let ended = subscription.end_unused(|| core.locals.forget(&channel, subscription));
+        ended.is_some_and(|was_listed| {
+            *state = SubscriptionState::default();
+            was_listed
+        })
     };
     in_order(subscription, end, unsubscribe(core, route, &channel)).await;
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
 use redis::Cmd;
 
@@ -186,12 +187,16 @@ impl Locals {
         Arc::clone(&entry)
     }
 
-    /// Removes the subscription of a channel if it has no listener. Returns whether it was removed.
-    pub(crate) fn forget(&self, channel: &str, this: &Arc<Subscription>) -> bool {
-        let removed = self.channels.remove_if(channel, |_, subscription| {
-            Arc::ptr_eq(subscription, this) && !subscription.is_used()
-        });
-        removed.is_some()
+    /// Removes the subscription of a channel. Returns whether it was there, or `None` if it has a listener.
+    pub(crate) fn forget(&self, channel: &str, this: &Arc<Subscription>) -> Option<bool> {
+        match self.channels.entry(channel.into()) {
+            _ if this.is_used() => None,
+            Entry::Occupied(entry) if Arc::ptr_eq(entry.get(), this) => {
+                entry.remove();
+                Some(true)
+            }
+            _ => Some(false),
+        }
     }
 
     /// Ends the subscription, if this one still listens on the channel. Returns whether it did.

@@ -148,6 +148,21 @@ impl Subscription {
         self.is_subscribed.swap(false, Ordering::SeqCst)
     }
 
+    /// Ends an unused subscription: `forget` removes it from the client's list, or returns `None` if it is used by then.
+    /// Returns what `forget` does, or `None` if the subscription stays. Who listens then ends it by the mark.
+    pub(crate) fn end_unused(&self, mut forget: impl FnMut() -> Option<bool>) -> Option<bool> {
+        loop {
+            // In this order: who leaves after the check finds the mark.
+            self.mark_subscribed();
+            if self.is_used() || !self.take_subscribed() {
+                return None;
+            }
+            if let Some(was_listed) = forget() {
+                return Some(was_listed);
+            }
+        }
+    }
+
     pub(crate) fn is_subscribed(&self) -> bool {
         self.is_subscribed.load(Ordering::Relaxed)
     }
@@ -242,6 +257,27 @@ impl Recalls {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// It comes after the check, before the subscription is off the list, and has nothing to subscribe to.
+    #[test]
+    fn a_listener_that_comes_at_the_end_finds_the_mark() {
+        let subscription = Subscription::default();
+        let mut tries = 0;
+        let ended = subscription.end_unused(|| {
+            tries += 1;
+            subscription.add_waiter();
+            None
+        });
+        assert_eq!((ended, tries), (None, 1));
+        assert!(subscription.remove_waiter() && subscription.take_subscribed());
+        // One that has left again by the next check has left the end to the caller.
+        let ended = subscription.end_unused(|| {
+            tries += 1;
+            (tries > 2).then_some(true)
+        });
+        assert_eq!((ended, tries), (Some(true), 3));
+        assert!(!subscription.is_subscribed());
+    }
 
     #[test]
     fn what_is_for_redisson_wakes_nobody() {
