@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::api::error::{Error, Result};
 use crate::api::guard::guard_methods;
-use crate::api::handle::{Handle, holder_methods, option_methods, verb_methods};
+use crate::api::handle::Handle;
+use crate::api::verbs::{holder_methods, option_methods, verb_methods};
 use crate::client::Client;
 use crate::engine::hold::Share;
 use crate::fair::FairLock;

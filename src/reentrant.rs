@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::api::error::Result;
 use crate::api::guard::guard_methods;
-use crate::api::handle::{Handle, holder_methods, option_methods, sticky_methods, verb_methods};
+use crate::api::handle::Handle;
+use crate::api::verbs::{holder_methods, option_methods, sticky_methods, verb_methods};
 use crate::client::Client;
 use crate::engine::counts::Mode;
 use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol};

@@ -10,8 +10,9 @@ use redis::Value;
 
 use crate::api::error::Result;
 use crate::api::guard::guard_methods;
-use crate::api::handle::{Handle, holder_methods, option_methods, sticky_methods, verb_methods};
+use crate::api::handle::Handle;
 use crate::api::holder::Holder;
+use crate::api::verbs::{holder_methods, option_methods, sticky_methods, verb_methods};
 use crate::client::Client;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;

@@ -16,3 +16,4 @@ pub(crate) mod loss;
 pub(crate) mod options;
 mod ping;
 pub(crate) mod traits;
+pub(crate) mod verbs;

@@ -5,6 +5,7 @@
 //! right before the call. Only the duration of the call may differ. After each call the simulated server takes over the
 //! real one's keys, so that such differences do not add up.
 
+mod arguments;
 mod calls;
 mod compare;
 mod deployed;
@@ -159,7 +160,7 @@ fn conform(calls: usize, seed: u64) {
     let mut draw = fastrand::Rng::with_seed(seed);
     // These channels have a listener, the others have none.
     let mut subscribed = listener.as_pubsub();
-    for channel in calls::HEARD {
+    for channel in arguments::HEARD {
         subscribed.subscribe(*channel).expect("a subscription");
         let words: Words = [b"SUBSCRIBE", channel.as_bytes()].into_iter().collect();
         let node = both.simulated.take().expect("given");
