@@ -12,8 +12,9 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining, held_by
   local now = server_ms()
   local score = tonumber(redis.call('ZSCORE', q.timeouts, holder))
   local length, scores = redis.call('LLEN', q.queue), redis.call('ZCARD', q.timeouts)
-  -- If there are more scores than places, a place was removed: perhaps this one.
-  local is_queued = score and (scores <= length or redis.call('LPOS', q.queue, holder))
+  -- If there are more scores than places, a place was removed: perhaps this one. A user without the right to look goes
+  -- to the end.
+  local is_queued = score and (scores <= length or tonumber(redis.pcall('LPOS', q.queue, holder)))
   local places, before, was_here, ahead = 2, 0, false, nil
   if not is_queued then
     places = length + 1

@@ -359,6 +359,10 @@ impl<'a> WaitLoop<'a> {
                 Ok(outcome) => return Ok(outcome),
                 // The lock was granted, and the other lane would get the same result.
                 Err(error) if error.is_not_replicated() => return Err(error),
+                // The script began, and the other lane would hide the error: it goes on from what the script has done.
+                Err(error) if error.is_denied() && self.attempt.is_unanswered() => {
+                    return Err(error);
+                }
                 // A subscription helps, but is not necessary: go on without it. If the error concerns the lock, the
                 // other lane reports it too.
                 Err(error) => {

@@ -131,6 +131,27 @@ async fn the_place_of_a_waiter() {
     assert_eq!(fixture.keys().await, before, "it changes nothing");
 }
 
+/// After Redisson has removed a place, each waiter looks whether its own is left.
+#[tokio::test]
+async fn who_may_not_look_for_its_place_takes_one_at_the_end() {
+    let mut fixture = Fixture::new().await;
+    for holder in [U0, U1, U2, U3] {
+        fixture.fair(holder).await;
+    }
+    fixture.make(&["LREM", QUEUE, "1", U2]).await;
+    let mut user = fixture.user("-lpos").await;
+    let asked = user.run("fair_acquire", &KEYS, &ask_args(U1, WAKE)).await;
+    assert!(matches!(asked.unwrap(), Value::Array(_)), "it has a place");
+    assert_eq!(fixture.queue().await, [U3, U1]);
+    fixture.fair(U3).await;
+    assert_eq!(
+        fixture.queue().await,
+        [U3, U1],
+        "who may look keeps its place"
+    );
+    fixture.a_score_for_each_in_the_queue().await;
+}
+
 /// One call keeps the places of many waiters, and says who has to ask.
 #[tokio::test]
 async fn heartbeats_of_many_waiters() {

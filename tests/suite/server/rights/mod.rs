@@ -179,11 +179,8 @@ async fn each_is_needed(kind: Kind, needed: &Rights, taken: &Rights) {
             let stalls = Stalls::watch();
             tries += 1;
             match ends(&server, kind, &rest).await {
-                // Who was to wait may have come too late, or its place may have ended before a script looked at it.
+                // A waiter may have come too late, or its place may have ended before a script looked at it.
                 Ok(()) if stalls.longest() >= STALL_MIN && tries < 6 => {}
-                // A waiter that fails on the connection for messages asks once more on the other one, and may find the
-                // lock free under its new holder id. Whether that meets the release is a matter of milliseconds.
-                Ok(()) if tries < 3 => {}
                 done => return (right.clone(), done),
             }
         }

@@ -80,7 +80,7 @@ impl<'a, W: World> Desk<'a, W> {
     async fn of_all<P: Primitive>(&self, name: &str) -> Done {
         let (ours, theirs) = (self.client().await?, self.client().await?);
         let lock = P::of(&ours, name).lease(RENEWED_LEASE);
-        // What a release needs is named by its error.
+        // The error of a release names the right that it needs.
         lock.lock().await?.release().await?;
         let guard = lock.lock().await?;
         guard.reenter().await?.release().await?;
