@@ -1,4 +1,4 @@
-//! The times in which the machine does not let this process run.
+//! Notes the times when the machine does not let this process run.
 //!
 //! A thread notes them: it sleeps for a moment again and again, and sees when it wakes up much later. So a bound on
 //! what the library takes need not contain what a busy machine takes.

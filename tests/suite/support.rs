@@ -33,7 +33,7 @@ pub(crate) const BY_MESSAGE: Duration = Duration::from_millis(900);
 /// The extra time that a busy machine may take.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
-/// Asserts that less than `bound` has passed, without the times in which the machine did not let this process run.
+/// Asserts that less than `bound` has passed. The times when the machine did not let this process run do not count.
 #[track_caller]
 pub(crate) fn took_less(since: Instant, bound: Duration) {
     took_less_until(Instant::now(), since, bound);

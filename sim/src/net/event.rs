@@ -42,7 +42,7 @@ pub(super) enum What {
     Bytes(WireId, Vec<u8>),
     /// A `WAIT` with this number has had its time.
     WaitEnds(WireId, u64),
-    /// What was late on a connection, this way, is late no longer.
+    /// The late bytes of a connection, this way, are late no longer.
     InTime(WireId, Direction),
     /// From one server to another.
     Between(usize, usize, Between),

@@ -102,7 +102,7 @@ impl State {
         Some((what.wire()?, what.direction()?))
     }
 
-    /// What was late on a connection, this way, arrives now.
+    /// The late bytes of a connection, this way, arrive now.
     pub(super) fn in_time(&mut self, late: (WireId, Direction)) {
         self.late.remove(&late);
         let is_late = |event: &Event| {

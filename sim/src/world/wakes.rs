@@ -8,8 +8,7 @@ use tokio::time::Instant;
 use super::plan::LEASE;
 use crate::store::Store;
 
-/// A lock may be free for this long while a client waits for it: some round trips, and the 100 ms for which it is kept
-/// for readers. A waiter asks by itself every sixth of a lease.
+/// A lock may be free for this long while a client waits for it: some round trips, and the 100 ms of readers. A waiter asks by itself every sixth of a lease.
 const FREE_MAX: Duration = Duration::from_millis(200);
 
 /// A waiter asks by itself as often at least.

@@ -94,7 +94,7 @@ impl Wake for Stops {
     }
 }
 
-/// A caller on another runtime than that of its client, which leaves in the moment in which it begins to listen.
+/// A caller on another runtime than that of its client leaves just as it begins to listen.
 #[test]
 fn a_caller_of_another_runtime_leaves_no_subscription() {
     let runtime = || {

@@ -87,7 +87,7 @@ impl Drop for Mark {
     }
 }
 
-/// The options with which the tasks of a crowd acquire.
+/// The options of the calls of a crowd.
 fn on_terms<L: Primitive>(lock: L, nth: usize) -> L {
     match nth % 6 {
         3 => lock.fixed_lease(LEASE * 10),

@@ -1,4 +1,4 @@
-//! What the checks note of permits.
+//! The checks' notes about permits.
 
 use lockset::LostReason;
 

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use super::{Scene, done, wait_for};
 use crate::support::{SOON, idle, nothing_left, patient_client};
 
-/// The clients in the order in which they had the lock.
+/// The clients in the order of their grants.
 type Turns = Arc<Mutex<Vec<usize>>>;
 
 async fn turn(lock: FairLock, client: usize, turns: Turns) {
