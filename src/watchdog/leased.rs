@@ -101,18 +101,17 @@ pub(super) struct Shared {
 impl Shared {
     /// Wakes all tasks that sleep until a deadline.
     pub(super) fn wake_all(&self) {
-        let schedule = self.schedule.lock();
-        for lease in schedule.items().filter_map(Weak::upgrade) {
-            lease.wake();
-        }
+        self.all().iter().for_each(|lease| lease.wake());
     }
 
     /// Tells the holds that the task has ended.
     pub(super) fn orphan_all(&self) {
+        self.all().iter().for_each(|lease| lease.orphaned());
+    }
+
+    fn all(&self) -> Vec<Arc<dyn Leased>> {
         let schedule = self.schedule.lock();
-        let all: Vec<_> = schedule.items().filter_map(Weak::upgrade).collect();
-        drop(schedule);
-        all.iter().for_each(|lease| lease.orphaned());
+        schedule.items().filter_map(Weak::upgrade).collect()
     }
 
     /// Makes every hold due now.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::asked::{Asked, End, Terms};
 use super::grant::{Grant, Holders, ServerPlace};
 use super::request::{Attempted, Ids, Requests};
-use crate::api::error::Result;
+use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
 use crate::conn::Lane;
 use crate::engine::Few;
@@ -86,6 +86,12 @@ impl<'a> Attempt<'a> {
     /// Whether the last command may have been executed, and got no clear answer. It is undone already.
     pub(super) fn is_unanswered(&self) -> bool {
         self.is_unanswered
+    }
+
+    /// Whether another lane would give no better answer than this error: the lock was granted, or its script began
+    /// without a right that it needs. Another attempt could go on from what that has done, and hide the error.
+    pub(super) fn is_final(&self, error: &Error) -> bool {
+        error.is_not_replicated() || (error.is_denied() && self.is_unanswered)
     }
 
     /// Undoes the attempt at the server in the background, and goes on under new holder ids.

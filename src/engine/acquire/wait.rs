@@ -357,12 +357,7 @@ impl<'a> WaitLoop<'a> {
             // Boxed again: it is rare and large.
             match Box::pin(asking).await {
                 Ok(outcome) => return Ok(outcome),
-                // The lock was granted, and the other lane would get the same result.
-                Err(error) if error.is_not_replicated() => return Err(error),
-                // The script began, and the other lane would hide the error: it goes on from what the script has done.
-                Err(error) if error.is_denied() && self.attempt.is_unanswered() => {
-                    return Err(error);
-                }
+                Err(error) if self.attempt.is_final(&error) => return Err(error),
                 // A subscription helps, but is not necessary: go on without it. If the error concerns the lock, the
                 // other lane reports it too.
                 Err(error) => {

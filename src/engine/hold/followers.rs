@@ -7,9 +7,9 @@
 //!
 //! Invariants: a waiter is listed only while it rests with a place that the server keeps. While it asks, it is handed
 //! nothing. A handed-off value is taken out by its task, or dropped with its entry or when its task does not come, and
-//! never under the mutex. What a waiter learns of its place is the time until which it is kept, together with the time at
-//! which that was requested, as from a request of its own. Without an answer it asks by itself in time. A waiter that
-//! does not take its answers, because it is not polled, loses its place.
+//! never under the mutex. No task is woken under it. What a waiter learns of its place is the time until which it is
+//! kept, together with the time at which that was requested, as from a request of its own. Without an answer it asks by
+//! itself in time. A waiter that does not take its answers, because it is not polled, loses its place.
 
 use std::mem;
 use std::sync::Arc;
@@ -82,12 +82,15 @@ impl Followers {
 
     /// Notes that a place or hold ends. Its follower asks behind the command that ends it.
     pub(crate) fn leave(&self, id: &HolderId) {
-        let mut state = self.0.lock();
-        state.here.remove(id);
-        if let Some(next) = state.behind.get(id)
-            && !next.is_listening
-        {
-            next.waiter.hint.notify();
+        let woken = {
+            let mut state = self.0.lock();
+            state.here.remove(id);
+            let next = state.behind.get(id);
+            let next = next.filter(|next| !next.is_listening);
+            next.map(|next| Arc::clone(&next.waiter))
+        };
+        if let Some(waiter) = woken {
+            waiter.hint.notify();
         }
     }
 
@@ -123,8 +126,10 @@ impl Followers {
             return false;
         };
         next.handed = Handed::Lock { handoff, missed: 0 };
-        next.waiter.hint.notify();
+        let woken = Arc::clone(&next.waiter);
         state.here.remove(ahead);
+        drop(state);
+        woken.hint.notify();
         true
     }
 
