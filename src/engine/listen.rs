@@ -19,8 +19,9 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local::LocalLock;
-use crate::engine::hold::subscription::{Subscription, SubscriptionState};
+use crate::engine::hold::subscription::{ENDED, Subscription, SubscriptionState};
 use crate::engine::keys::LockName;
+use crate::script::on_first_poll;
 
 /// How long a shared subscription outlives its last listener. Without this, a caller that waits in a loop would subscribe
 /// each time, and a lock that several processes fight over would be subscribed to for each grant.
@@ -48,10 +49,8 @@ pub(crate) async fn subscribe(
             return false;
         }
         core.locals.listen(channel, subscription);
-        *state = SubscriptionState {
-            channel: Some(channel.to_owned()),
-            since: None,
-        };
+        state.channel = Some(channel.to_owned());
+        state.since = None;
         true
     };
     let transport = &core.scripts.transport;
@@ -59,7 +58,7 @@ pub(crate) async fn subscribe(
     let is_confirmed = matches!(in_order(subscription, begin, send).await, Some(Ok(_)));
     if is_confirmed {
         let mut state = subscription.state.lock();
-        if state.channel.as_deref() == Some(channel) {
+        if state.channel.as_deref() == Some(channel) && state.since != Some(ENDED) {
             state.since = Some(gaps);
         }
     }
@@ -97,13 +96,18 @@ async fn unsubscribe_unused(core: &Core, subscription: &Arc<Subscription>, route
         return;
     };
     let end = |state: &mut SubscriptionState| {
-        let ended = subscription.end_unused(|| core.locals.forget(&channel, subscription));
-        ended.is_some_and(|was_listed| {
-            *state = SubscriptionState::default();
-            was_listed
-        })
+        let is_unused = subscription.end_unused(|| true);
+        if is_unused {
+            state.since = Some(ENDED);
+        }
+        is_unused && core.locals.leads_to(&channel, subscription)
     };
-    in_order(subscription, end, unsubscribe(core, route, &channel)).await;
+    // Forgotten behind the command: who comes before that finds this subscription, and subscribes behind it as well.
+    let sent = pin!(unsubscribe(core, route, &channel));
+    let sent = on_first_poll(sent, || {
+        subscription.end_unused(|| core.locals.forget(&channel, subscription));
+    });
+    in_order(subscription, end, sent).await;
 }
 
 /// Ends the subscription to this channel at the server.
@@ -236,20 +240,14 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let Channel {
-            core,
-            route,
-            name,
-            subscription,
-            local,
-        } = &*self.0;
+        let (core, route, subscription) = (&self.0.core, &self.0.route, &self.0.subscription);
         if !subscription.remove_listener() {
             return;
         }
-        let is_ending = end_later(core, subscription, route, local.clone(), LINGER);
+        let is_ending = end_later(core, subscription, route, self.0.local.clone(), LINGER);
         // With a channel, its end is under way, and forgets it.
         if !is_ending && subscription.state.lock().channel.is_none() {
-            core.locals.forget(name, subscription);
+            core.locals.forget(&self.0.name, subscription);
         }
     }
 }
@@ -267,13 +265,8 @@ impl Channel {
         if core.is_closed() {
             return;
         }
-        let subscribed = subscribe(
-            core,
-            subscription,
-            &self.route,
-            &self.name,
-            core.timing.reply,
-        );
+        let (route, name) = (&self.route, &self.name);
+        let subscribed = subscribe(core, subscription, route, name, core.timing.reply);
         let is_subscribed = tokio::select! {
             biased;
             is_subscribed = subscribed => is_subscribed,
@@ -283,5 +276,48 @@ impl Channel {
             let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
             subscription.retry_after(core.clock.now().after(pause));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use redis::Value;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::engine::hold::local::Locals;
+    use crate::testing::{Answer, Scripted};
+
+    /// Under a subscription of its own, its command could come before the one that ends the other.
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_at_the_end_of_a_subscription_shares_it() {
+        type Came = (Arc<Locals>, OnceLock<Arc<Subscription>>);
+        let came: Arc<OnceLock<Came>> = Arc::default();
+        let comes = Arc::clone(&came);
+        let server = Scripted::new(move |sent| {
+            if sent.is("UNSUBSCRIBE")
+                && let Some((locals, came)) = comes.get()
+            {
+                came.get_or_init(|| locals.add_listener("x"));
+            }
+            Answer::Value(Value::Okay)
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let core = client.core();
+        let came = came.get_or_init(|| (Arc::clone(&core.locals), OnceLock::new()));
+        let listener = Listener::new(core, &"x".into(), "x");
+        assert!(listener.subscribe().await);
+        let first = Arc::clone(&listener.0.subscription);
+        drop(listener);
+        tokio::time::sleep(LINGER * 2).await;
+        assert!(Arc::ptr_eq(came.1.get().expect("it came"), &first));
+        // It does not hear anything yet, and who leaves last ends it.
+        assert_eq!(first.state.lock().since, Some(ENDED));
+        assert!(first.remove_listener());
+        assert!(end_later(core, &first, &"x".into(), None, LINGER));
+        tokio::time::sleep(LINGER * 2).await;
+        assert_eq!(core.locals.channels(), 0);
     }
 }

@@ -9,7 +9,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use dashmap::DashMap;
-use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
 use redis::Cmd;
 
@@ -118,16 +117,14 @@ impl Locals {
             return local;
         }
         let other = entry[other].upgrade();
+        let shared = other.as_ref().map(|other| &other.subscription);
         let local = Arc::new(LocalLock {
             number: self.made.fetch_add(1, Ordering::Relaxed),
             id,
             has_braces,
             locals: Arc::clone(self),
             silence: Silence::default(),
-            subscription: other
-                .as_ref()
-                .map(|other| Arc::clone(&other.subscription))
-                .unwrap_or_default(),
+            subscription: shared.map(Arc::clone).unwrap_or_default(),
             tell: OnceLock::new(),
             rare: OnceLock::new(),
             busy_until: AtomicU64::default(),
@@ -164,10 +161,8 @@ impl Locals {
         // Locks with one channel count together.
         subscriptions.sort_unstable_by_key(|subscription| Arc::as_ptr(subscription));
         subscriptions.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        subscriptions
-            .iter()
-            .map(|subscription| subscription.waiters())
-            .sum()
+        let waiters = subscriptions.iter().map(|shared| shared.waiters());
+        waiters.sum()
     }
 
     pub(crate) fn gaps(&self) -> u64 {
@@ -187,24 +182,22 @@ impl Locals {
         Arc::clone(&entry)
     }
 
-    /// Removes the subscription of a channel. Returns whether it was there, or `None` if it has a listener.
-    pub(crate) fn forget(&self, channel: &str, this: &Arc<Subscription>) -> Option<bool> {
-        match self.channels.entry(channel.into()) {
-            _ if this.is_used() => None,
-            Entry::Occupied(entry) if Arc::ptr_eq(entry.get(), this) => {
-                entry.remove();
-                Some(true)
-            }
-            _ => Some(false),
-        }
+    /// Whether the messages of a channel go to this subscription.
+    pub(crate) fn leads_to(&self, channel: &str, this: &Arc<Subscription>) -> bool {
+        let listed = self.channels.get(channel);
+        listed.is_some_and(|listed| Arc::ptr_eq(&listed, this))
+    }
+
+    /// Removes the subscription of a channel, unless it has a listener. False if it stays.
+    pub(crate) fn forget(&self, channel: &str, this: &Arc<Subscription>) -> bool {
+        let is_unused = |_: &_, listed: &_| Arc::ptr_eq(listed, this) && !this.is_used();
+        self.channels.remove_if(channel, is_unused).is_some() || !self.leads_to(channel, this)
     }
 
     /// Ends the subscription, if this one still listens on the channel. Returns whether it did.
     pub(crate) fn ignore(&self, channel: &str, this: &Arc<Subscription>) -> bool {
-        let removed = self
-            .channels
-            .remove_if(channel, |_, subscription| Arc::ptr_eq(subscription, this));
-        removed.is_some()
+        let is_this = |_: &_, listed: &_| Arc::ptr_eq(listed, this);
+        self.channels.remove_if(channel, is_this).is_some()
     }
 
     pub(crate) fn channels(&self) -> usize {

@@ -63,10 +63,13 @@ impl Drop for Subscribing {
     }
 }
 
+/// In the place of a number of gaps: the subscription was ended.
+pub(crate) const ENDED: u64 = u64::MAX;
+
 /// Whether the server sends us the messages of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SubscriptionState {
-    /// The channel that was requested and not ended.
+    /// The channel that was requested.
     pub(crate) channel: Option<String>,
     /// Confirmed after this many gaps; the next gap ended it. `None` until it is confirmed.
     pub(crate) since: Option<u64>,
@@ -148,17 +151,17 @@ impl Subscription {
         self.is_subscribed.swap(false, Ordering::SeqCst)
     }
 
-    /// Ends an unused subscription: `forget` removes it from the client's list, or returns `None` if it is used by then.
-    /// Returns what `forget` does, or `None` if the subscription stays. Who listens then ends it by the mark.
-    pub(crate) fn end_unused(&self, mut forget: impl FnMut() -> Option<bool>) -> Option<bool> {
+    /// Ends an unused subscription: `forget` removes it from the client's list, or returns false if it is used by then.
+    /// False if the subscription stays. Who listens then ends it by the mark.
+    pub(crate) fn end_unused(&self, mut forget: impl FnMut() -> bool) -> bool {
         loop {
             // In this order: who leaves after the check finds the mark.
             self.mark_subscribed();
             if self.is_used() || !self.take_subscribed() {
-                return None;
+                return false;
             }
-            if let Some(was_listed) = forget() {
-                return Some(was_listed);
+            if forget() {
+                return true;
             }
         }
     }
@@ -266,16 +269,16 @@ mod tests {
         let ended = subscription.end_unused(|| {
             tries += 1;
             subscription.add_waiter();
-            None
+            false
         });
-        assert_eq!((ended, tries), (None, 1));
+        assert_eq!((ended, tries), (false, 1));
         assert!(subscription.remove_waiter() && subscription.take_subscribed());
         // One that has left again by the next check has left the end to the caller.
         let ended = subscription.end_unused(|| {
             tries += 1;
-            (tries > 2).then_some(true)
+            tries > 2
         });
-        assert_eq!((ended, tries), (Some(true), 3));
+        assert_eq!((ended, tries), (true, 3));
         assert!(!subscription.is_subscribed());
     }
 
