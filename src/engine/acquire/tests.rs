@@ -15,9 +15,11 @@ mod rw;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 
 use super::{WaitLimit, one};
 use crate::api::handle::Handle;
@@ -27,6 +29,7 @@ use crate::conn::{EventHandler, Lane};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::undo::QUEUE_MAX;
+use crate::engine::hold::{Share, SharedHold};
 use crate::reentrant::PROTOCOL;
 use crate::script::catalog::REENTRANT_ACQUIRE;
 use crate::testing::{Answer, Scripted, Sent, done, elsewhere, granted};
@@ -514,6 +517,39 @@ async fn a_loss_before_the_guard_is_reported_with_the_guard() {
     drop(guarded);
     drop(lost_share().await);
     assert_eq!(losses(), 1);
+}
+
+/// Makes a guard of the share when it is woken.
+struct MakesGuard(Mutex<Option<Share>>, Mutex<Option<Share>>);
+
+impl Wake for MakesGuard {
+    fn wake(self: Arc<Self>) {
+        let share = self.0.lock().take();
+        let guarded = share.map(|share| share.guarded(Tick::ZERO, Duration::ZERO));
+        *self.1.lock() = guarded;
+    }
+}
+
+/// The guard is made after the loss, and before others hear of it.
+#[tokio::test(start_paused = true)]
+async fn a_loss_beside_the_making_of_a_guard_is_reported_once() {
+    let server = Scripted::new(|_| Answer::Value(granted()));
+    let client = Client::over(&server, LEASE);
+    let handle = Handle::new(&client, "x", &PROTOCOL, Mode::Exclusive);
+    let request = handle.request("lock").unwrap();
+    let taken = one(&request, WaitLimit::Never, server.clock().now()).await;
+    let share = taken.unwrap().expect("a free lock");
+    let (hold, lease) = (Arc::clone(share.hold()), share.lease());
+    let made = Arc::new(MakesGuard(Mutex::new(Some(share)), Mutex::default()));
+    let waker = Waker::from(Arc::clone(&made));
+    let mut lost = Box::pin(hold.lost(lease));
+    assert!(
+        lost.poll_unpin(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    hold.revoked();
+    assert!(made.1.lock().take().expect("it was woken").is_lost());
+    assert_eq!(client.stats().totals.losses.total(), 1);
 }
 
 /// A connection that is refused during its set-up carried no command, so there is nothing to undo.

@@ -240,6 +240,8 @@ pub(super) struct Effects {
     pub(super) release: Option<ReleaseStep>,
     /// The hold has ended in this phase: it is neither renewed nor entered from now on.
     pub(super) ended: Option<Phase>,
+    /// The call that it was granted to had, or has had, a guard of it when it was lost.
+    pub(super) was_taken: bool,
     /// Its deadline has moved.
     pub(super) wakes_guards: bool,
     /// When the watchdog has to check it next.

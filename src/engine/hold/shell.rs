@@ -258,7 +258,7 @@ impl Hold {
         if let Some(reason) = effects.lost() {
             self.end_at_server(reason);
             self.end_stay();
-            if self.state().is_taken() {
+            if effects.was_taken {
                 self.note_loss(reason);
             }
             let loss_listeners = std::mem::take(&mut *self.loss_listeners.lock());

@@ -172,6 +172,7 @@ impl HoldState {
         self.kept_until = kept_until;
         Effects {
             ended: Some(self.phase),
+            was_taken: self.is_taken(),
             ..Effects::default()
         }
     }
