@@ -349,3 +349,32 @@ fn otherwise(wanted: &Wanted, total: i64) -> Error {
     };
     Error::invalid(wanted.operation, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::testing::{Answer, Scripted};
+
+    /// It sleeps while an attempt is under way, and no message comes after that.
+    #[tokio::test(start_paused = true)]
+    async fn the_watch_ends_with_the_last_call() {
+        let server = Scripted::new(|sent| match sent.words.get(1) {
+            Some(word) if word == catalog::SEMAPHORE_ACQUIRE.sha() => {
+                let refused = Value::Array(vec![Value::Int(0), Value::Int(30_000)]);
+                Answer::Late(MS * 50, refused)
+            }
+            _ => Answer::Value(Value::Okay),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let core = Arc::downgrade(client.core());
+        let waiting = async move { client.semaphore("x").acquire().await };
+        let waited = tokio::time::timeout(MS * 75, waiting).await;
+        assert!(waited.is_err(), "refused once, and asks again");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(server.sent().len(), 4, "two attempts, and a subscription");
+        assert_eq!(core.strong_count(), 0, "the client is gone");
+    }
+}

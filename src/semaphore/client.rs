@@ -274,7 +274,9 @@ impl ClientSemaphore {
         let (wake_at, is_contended) = (state.queue.wake_at(), state.queue.is_contended());
         let was_contended = std::mem::replace(&mut state.is_contended, is_contended);
         let replans = state.planned.is_some_and(|(at, listens)| {
-            wake_at.is_some_and(|sooner| sooner < at) || !listens && state.listens()
+            // Without a time, it has nothing left to wait for.
+            let is_sooner = wake_at.map_or(at == Tick::NEVER, |sooner| sooner < at);
+            is_sooner || !listens && state.listens()
         });
         let begins_watch = wake_at.is_some() && state.planned.is_none();
         if begins_watch {
