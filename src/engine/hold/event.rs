@@ -139,6 +139,11 @@ pub(super) enum Event {
         lease: Duration,
         until: Tick,
     },
+    /// The request for another lease was answered, and was sent once. `before` is until when the server had the hold at
+    /// most, before that request.
+    LeaseAnswered {
+        before: Tick,
+    },
     /// Another task of this client has it now.
     HandedOff(NextOwner),
     /// The next task has taken the hold, or a reader the share that it was handed.

@@ -197,7 +197,8 @@ impl Hold {
         if self.expire_if_due().is_some() || !self.state().is_held() {
             return Ok(None);
         }
-        let until = budget.deadline.min(self.state().server_end());
+        let before = self.state().server_end();
+        let until = budget.deadline.min(before);
         self.apply(Event::LeaseSent { lease, until });
         // A renewal, because an acquire that arrived late would take a free lock.
         let key = self.name.key();
@@ -208,6 +209,9 @@ impl Hold {
         if reply::renewed(&answer.value, 1)? != [true] {
             self.apply(Event::Lost(LostReason::Revoked));
             return Ok(None);
+        }
+        if !answer.repeated {
+            self.apply(Event::LeaseAnswered { before });
         }
         Ok(Some(answer))
     }

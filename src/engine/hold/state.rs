@@ -139,6 +139,7 @@ impl HoldState {
             Event::Renewed { sent, lease } => return self.renewed(now.tick(), sent, lease),
             Event::Entered(entered) => return self.add_share(now.tick(), entered),
             Event::LeaseSent { lease, until } => self.lease.note_sent(until, lease),
+            Event::LeaseAnswered { before } => self.lease.note_answered(now.tick(), before),
             Event::HandedOff(next) => effects.check_at = self.change_owner(next),
             Event::HandoffAccepted(mode) => {
                 effects.check_at = self.accept_handoff(now.tick(), mode)

@@ -1,12 +1,14 @@
 //! Tests releases beside a shutdown, and of several holds.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::{LEASE, MS};
+use crate::api::holder::Owner;
 use crate::client::Client;
 use crate::multilock::MultiLock;
 use crate::script::{NativePath, catalog};
-use crate::testing::{Answer, Scripted, granted};
+use crate::testing::{Answer, Scripted, each, granted};
 
 /// The connection returns just when the client shuts down. The release that waits for it is the only one: another would
 /// find no hold.
@@ -179,4 +181,31 @@ async fn a_shutdown_waits_for_the_release_of_a_guard_that_it_ends() {
         assert!(began.until(server.clock().now()) >= MS * 10);
         ends.await.unwrap();
     }
+}
+
+/// Each entry asks for a lease. All have their answers, so nothing can still lengthen it.
+#[tokio::test(start_paused = true)]
+async fn a_release_without_an_answer_ends_with_the_lease_however_often_the_lock_was_entered() {
+    let is_silent = Arc::new(AtomicBool::new(false));
+    let silent = Arc::clone(&is_silent);
+    let server = Scripted::new(move |sent| match sent.words.get(1) {
+        _ if silent.load(Ordering::SeqCst) => Answer::Silence,
+        Some(word) if word == catalog::RENEW.sha() => Answer::Value(each(1, 1)),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x").owner(&Owner::new()).fixed_lease(LEASE);
+    let lock = lock.give_up_after(LEASE * 100);
+    let mut guards = Vec::new();
+    for _ in 0..5 {
+        guards.push(lock.lock().await.unwrap());
+        tokio::time::sleep(MS * 100).await;
+    }
+    is_silent.store(true, Ordering::SeqCst);
+    let last = guards.pop().expect("the last guard");
+    drop(guards);
+    let began = server.clock().now();
+    assert!(last.release().await.unwrap_err().is_io());
+    let waited = began.until(server.clock().now());
+    assert!(waited <= LEASE, "{waited:?}");
 }

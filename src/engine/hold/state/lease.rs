@@ -87,6 +87,11 @@ impl HoldLease {
         self.longest = self.longest.max(lease);
     }
 
+    /// The last request was executed by now, and is not executed again.
+    pub(super) fn note_answered(&mut self, now: Tick, before: Tick) {
+        self.server_end = self.server_end.min(before.max(now.after(self.longest)));
+    }
+
     pub(super) fn add(&mut self, share: ShareLease) {
         self.shares.add(share);
         self.keep_to_shares();

@@ -1147,6 +1147,13 @@ fn a_request_without_an_answer_lasts_at_the_server() {
     let until = secs(102);
     state.apply(until, Event::LeaseSent { lease, until });
     assert_eq!(state.server_end(), secs(170));
+    // It may be the only one that did not come late.
+    let before = secs(130);
+    state.apply(secs(103), Event::LeaseAnswered { before });
+    assert_eq!(state.server_end(), secs(163));
+    let before = secs(170);
+    state.apply(secs(103), Event::LeaseAnswered { before });
+    assert_eq!(state.server_end(), secs(163), "never later");
 }
 
 #[test]
