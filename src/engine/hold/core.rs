@@ -310,7 +310,8 @@ impl Core {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        // In one order with the counts of what is under way.
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// The error of an operation on a closed client.
@@ -370,7 +371,7 @@ impl Core {
     /// Ends everything: guards are notified, calls fail, and everything without a guard is released. False if some of
     /// it was not answered in time.
     pub(crate) async fn close(&self) -> bool {
-        self.closed.store(true, Ordering::Release);
+        self.closed.store(true, Ordering::SeqCst);
         self.closing.notify();
         self.locals.recalls.changed.notify();
         self.undo_queues.end(self.clock.now());
@@ -392,9 +393,10 @@ impl Core {
             loop {
                 let mark = self.locals.waiter_left.mark();
                 self.watchdog.drain().await;
-                // Read before what is pending: a request goes from a connection to the watchdog task, never back.
+                // Read in this order: a request may become a release, and either goes from a connection to the watchdog
+                // task, never back.
                 let under_way =
-                    [&self.releases, &self.asked].map(|count| count.load(Ordering::SeqCst));
+                    [&self.asked, &self.releases].map(|count| count.load(Ordering::SeqCst));
                 if self.watchdog.is_gone() {
                     return;
                 }
