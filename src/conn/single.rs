@@ -11,21 +11,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join};
+use futures_util::future::join;
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, Value};
 
 use super::address::Address;
 use super::error_reply::{code, is_unknown_command};
 use super::link::{Link, Purpose, Reachability, SharedProcess};
-use super::setup::{Network, Setup};
-use super::transport::{Commands, Fault, Lane, LinkState, Recipient, Replies, Transport};
+use super::setup::Setup;
+use super::transport::{Fault, Lane};
 
 #[derive(Debug)]
 pub(crate) struct SingleServer {
-    address: String,
-    network: Network,
     reachability: Arc<Reachability>,
     process: Arc<SharedProcess>,
     /// One for each lane, and one for commands that must follow a subscription, where the push link takes subscriptions
@@ -42,8 +39,6 @@ impl SingleServer {
         let [command, renewal, push, confirm] = lanes;
         let purposes = [command, renewal, push, confirm, Purpose::BehindPush];
         Self {
-            address: format!("{}/{}", info.addr(), info.redis_settings().db()),
-            network: setup.network.clone(),
             links: purposes
                 .map(|purpose| Link::new(info.clone(), purpose, setup, &reachability, &process)),
             reachability,
@@ -104,45 +99,6 @@ impl SingleServer {
     /// Ends a retirement.
     pub(super) fn reinstate(&self) {
         self.links.iter().for_each(|link| link.reinstate());
-    }
-}
-
-impl Transport for SingleServer {
-    fn exchange<'a>(
-        &'a self,
-        lane: Lane,
-        _route: &'a str,
-        commands: Commands<'a>,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Replies, Fault>> {
-        self.link(lane).exchange(commands, limit).boxed()
-    }
-
-    fn submit(
-        &self,
-        lane: Lane,
-        _route: &str,
-        commands: Commands<'_>,
-        limit: Duration,
-        to: Arc<dyn Recipient>,
-    ) -> bool {
-        self.link(lane).submit(commands, limit, to)
-    }
-
-    fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {
-        Some(self.link(lane).state())
-    }
-
-    fn address(&self) -> &str {
-        &self.address
-    }
-
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.network.spawn(task);
-    }
-
-    fn is_single_server(&self) -> bool {
-        true
     }
 }
 

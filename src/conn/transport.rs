@@ -38,14 +38,12 @@ pub(crate) trait Transport: Debug + Send + Sync {
     /// as [`exchange`](Self::exchange) at its first poll. No redirection is followed.
     fn submit(
         &self,
-        _lane: Lane,
-        _route: &str,
-        _commands: Commands<'_>,
-        _limit: Duration,
-        _to: Arc<dyn Recipient>,
-    ) -> bool {
-        false
-    }
+        lane: Lane,
+        route: &str,
+        commands: Commands<'_>,
+        limit: Duration,
+        to: Arc<dyn Recipient>,
+    ) -> bool;
 
     /// The state of the link that serves `route` now; `None` if there is none.
     fn link_state(&self, lane: Lane, route: &str) -> Option<LinkState>;

@@ -20,7 +20,7 @@ use crate::conn::value::{field, text};
 const SLOTS: u16 = 16384;
 
 /// The slot of a key. Only the text between its first `{` and the next `}` counts, unless that is empty or missing.
-pub(super) fn slot_of(key: &[u8]) -> u16 {
+pub(crate) fn slot_of(key: &[u8]) -> u16 {
     State::<XMODEM>::calculate(tag(key)) % SLOTS
 }
 

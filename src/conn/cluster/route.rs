@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use redis::{Cmd, RedisError, Value};
 
 use super::map::{Redirect, SlotMap, is_half_done, slot_of};
-use crate::conn::address::{Address, listed};
+use crate::conn::address::Address;
 use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
 use crate::conn::single::{Nodes, SingleServer};
@@ -26,12 +26,11 @@ use crate::engine::hint::{Hint, Mark};
 /// The redirections that one command follows. Nodes that still contradict each other need more time.
 const REDIRECTIONS_MAX: usize = 5;
 
-pub(super) struct Router {
+pub(crate) struct Router {
     pub(super) nodes: Nodes,
     /// In the order and form of the user's URL.
     pub(super) seeds: Vec<Address>,
-    address: String,
-    pub(super) channels: Channels,
+    pub(crate) channels: Channels,
     pub(super) map: RwLock<SlotMap<Node>>,
     /// The nodes that served a slot in the last map.
     pub(super) served: Mutex<Vec<Address>>,
@@ -44,7 +43,7 @@ impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Leaves out the nodes, as each has a preload.
         f.debug_struct("Router")
-            .field("seeds", &self.address)
+            .field("seeds", &self.seeds)
             .field("channels", &self.channels)
             .field("served", &self.served)
             .finish_non_exhaustive()
@@ -53,9 +52,9 @@ impl fmt::Debug for Router {
 
 /// A node with its address.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub(super) address: Address,
-    pub(super) server: Arc<SingleServer>,
+    pub(crate) server: Arc<SingleServer>,
 }
 
 impl PartialEq for Node {
@@ -70,7 +69,6 @@ impl Router {
     pub(super) fn new(nodes: Nodes, seeds: Vec<Address>, channels: Channels) -> Self {
         Self {
             refresh_wanted: Arc::clone(&nodes.setup().disconnected),
-            address: listed(&seeds),
             nodes,
             seeds,
             channels,
@@ -80,11 +78,6 @@ impl Router {
         }
     }
 
-    /// The seeds in a fixed order.
-    pub(super) fn address(&self) -> &str {
-        &self.address
-    }
-
     pub(super) fn node(&self, address: &Address) -> Node {
         Node {
             address: address.clone(),
@@ -92,8 +85,13 @@ impl Router {
         }
     }
 
+    /// A key for each node that serves a slot.
+    pub(crate) fn routes(&self) -> Vec<String> {
+        self.map.read().routes()
+    }
+
     /// The node that serves the slot of a key.
-    pub(super) fn owner(&self, route: &str) -> Result<Node, Fault> {
+    pub(crate) fn owner(&self, route: &str) -> Result<Node, Fault> {
         let slot = slot_of(route.as_bytes());
         let owner = self.map.read().owner(slot).cloned();
         owner.ok_or_else(|| {
@@ -102,7 +100,7 @@ impl Router {
         })
     }
 
-    pub(super) fn link<'a>(&self, node: &'a Node, lane: Lane, subscribes: bool) -> &'a Arc<Link> {
+    pub(crate) fn link<'a>(&self, node: &'a Node, lane: Lane, subscribes: bool) -> &'a Arc<Link> {
         match (lane, self.channels) {
             (Lane::Push, Channels::Sharded) if !subscribes => node.server.behind_push(),
             _ => node.server.link(lane),
@@ -119,7 +117,7 @@ impl Router {
     }
 
     /// Sends commands without a key to the first node that can be reached.
-    pub(super) async fn exchange_with_any(
+    pub(crate) async fn exchange_with_any(
         &self,
         lane: Lane,
         commands: Commands<'_>,
@@ -139,7 +137,7 @@ impl Router {
         Err(fault)
     }
 
-    pub(super) async fn exchange(
+    pub(crate) async fn exchange(
         &self,
         lane: Lane,
         route: &str,

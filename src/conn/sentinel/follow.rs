@@ -8,19 +8,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use redis::ConnectionInfo;
-use tokio::task::AbortHandle;
 
 use super::reply::{View, believed, deposing};
 use super::sentinels::{Round, Sentinels};
 use super::{CurrentPrimary, Diagnosis};
 use crate::api::error::Error;
-use crate::conn::address::{Address, listed};
-use crate::conn::setup::{Network, Opening, Setup};
+use crate::conn::address::Address;
+use crate::conn::setup::{Opening, Setup};
 use crate::conn::single::Nodes;
-use crate::conn::transport::{Commands, Fault, Lane, LinkState, Recipient, Replies, Transport};
+use crate::conn::transport::Fault;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Mark;
 
@@ -34,99 +31,31 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The longest search of a client that connects during a failover.
 const FIND_FOR: Duration = Duration::from_secs(3);
 
-#[derive(Debug)]
-pub(crate) struct FollowedPrimary {
-    address: String,
-    current: Arc<CurrentPrimary>,
-    network: Network,
-    following: AbortHandle,
-}
-
-impl FollowedPrimary {
-    /// Finds the primary that these sentinels know under this name, at once or in the background, and follows it. The
-    /// models are the connection settings for a sentinel and for a server.
-    pub(crate) async fn connect(
-        sentinels: Vec<Address>,
-        name: String,
-        [sentinel_model, model]: [ConnectionInfo; 2],
-        setup: Setup,
-        opening: Opening,
-    ) -> Result<Self, Error> {
-        let db = model.redis_settings().db();
-        let address = format!("sentinel:{name}@{}/{db}", listed(&sentinels));
-        let current = Arc::new(CurrentPrimary::unknown(Arc::clone(&setup.events)));
-        let sentinels = Sentinels::new(sentinels, &name, sentinel_model, &setup);
-        let network = setup.network.clone();
-        let nodes = Nodes::new(model, setup);
-        let mut follower = Follower {
-            name,
-            seen: sentinels.announced().mark(),
-            sentinels,
-            nodes,
-            current: Arc::clone(&current),
-            last: None,
-            is_doubted: false,
-            opening: None,
-        };
-        if opening == Opening::Eager {
-            follower.find().await?;
-        }
-        Ok(Self {
-            address,
-            current,
-            following: network.spawn(follower.follow()),
-            network,
-        })
+/// Finds the primary that these sentinels know under this name, at once or in the future that follows it, which never
+/// ends. The models are the connection settings for a sentinel and for a server.
+pub(crate) async fn connect(
+    sentinels: Vec<Address>,
+    name: String,
+    [sentinel_model, model]: [ConnectionInfo; 2],
+    setup: Setup,
+    opening: Opening,
+) -> Result<(Arc<CurrentPrimary>, impl Future<Output = ()>), Error> {
+    let current = Arc::new(CurrentPrimary::unknown(Arc::clone(&setup.events)));
+    let sentinels = Sentinels::new(sentinels, &name, sentinel_model, &setup);
+    let mut follower = Follower {
+        name,
+        seen: sentinels.announced().mark(),
+        sentinels,
+        nodes: Nodes::new(model, setup),
+        current: Arc::clone(&current),
+        last: None,
+        is_doubted: false,
+        opening: None,
+    };
+    if opening == Opening::Eager {
+        follower.find().await?;
     }
-}
-
-impl Drop for FollowedPrimary {
-    fn drop(&mut self) {
-        self.following.abort();
-    }
-}
-
-impl Transport for FollowedPrimary {
-    fn exchange<'a>(
-        &'a self,
-        lane: Lane,
-        _route: &'a str,
-        commands: Commands<'a>,
-        limit: Duration,
-    ) -> BoxFuture<'a, Result<Replies, Fault>> {
-        let exchanged = async move {
-            let (primary, mark) = self.current.get()?;
-            let replies = primary.link(lane).exchange(commands, limit);
-            self.current.during(mark, replies).await
-        };
-        exchanged.boxed()
-    }
-
-    fn submit(
-        &self,
-        lane: Lane,
-        _route: &str,
-        commands: Commands<'_>,
-        limit: Duration,
-        to: Arc<dyn Recipient>,
-    ) -> bool {
-        // Once another server is the primary, no connection to this one is used any longer.
-        let primary = self.current.get();
-        primary.is_ok_and(|(primary, _)| primary.link(lane).submit(commands, limit, to))
-    }
-
-    fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {
-        let (primary, _) = self.current.get().ok()?;
-        Some(primary.link(lane).state())
-    }
-
-    fn address(&self) -> &str {
-        &self.address
-    }
-
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.network.spawn(task);
-    }
+    Ok((current, follower.follow()))
 }
 
 /// Finds the primary, and follows it in a task.

@@ -17,6 +17,7 @@ mod reply;
 mod sentinels;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::RedisError;
@@ -27,12 +28,12 @@ use crate::api::error::Kind;
 use crate::conn::address::Address;
 use crate::conn::error_reply::{advice, code, explained, is_temporary, is_unknown_command};
 use crate::conn::single::SingleServer;
-use crate::conn::transport::{EventHandler, Fault, Replies};
+use crate::conn::transport::{Commands, EventHandler, Fault, Lane, Replies};
 use crate::engine::hint::{Hint, Mark};
 
 /// The current primary, and the switch to another.
 #[derive(Debug)]
-struct CurrentPrimary {
+pub(super) struct CurrentPrimary {
     events: Arc<dyn EventHandler>,
     /// The primary, or the reason why there is none.
     primary: Mutex<Result<Arc<SingleServer>, String>>,
@@ -52,8 +53,8 @@ impl CurrentPrimary {
         }
     }
 
-    /// The primary, and a mark for [`Self::during`].
-    fn get(&self) -> Result<(Arc<SingleServer>, Mark), Fault> {
+    /// The primary, with the mark of the time since it is the primary.
+    pub(super) fn get(&self) -> Result<(Arc<SingleServer>, Mark), Fault> {
         let primary = self.primary.lock();
         match &*primary {
             Ok(server) => Ok((Arc::clone(server), self.switched.mark())),
@@ -66,18 +67,20 @@ impl CurrentPrimary {
         self.primary.lock().is_ok()
     }
 
-    /// Drives `work` at the primary of `mark`. The result counts only while that is the primary.
-    async fn during(
+    /// Sends commands to the primary. Its replies count only while it is the primary.
+    pub(super) async fn exchange(
         &self,
-        mark: Mark,
-        work: impl Future<Output = Result<Replies, Fault>>,
+        lane: Lane,
+        commands: Commands<'_>,
+        limit: Duration,
     ) -> Result<Replies, Fault> {
+        let (primary, mark) = self.get()?;
         let result = tokio::select! {
             biased;
             () = self.switched.changed_since(mark) => {
                 return Err(Fault::Unknown("another server became the primary meanwhile".into()));
             }
-            result = work => result,
+            result = primary.link(lane).exchange(commands, limit) => result,
         };
         let is_doubtful = match &result {
             Ok(replies) => replies.errors().any(|error| says_no_primary(&error)),

@@ -1,0 +1,218 @@
+//! The servers of a client as its transport: one server, the nodes of a cluster, or a primary behind sentinels. That
+//! decides which link serves a key and what a fault means. The rest is here, once for all of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join};
+use tokio::task::JoinSet;
+
+use super::address::listed;
+use super::cluster::{self, Router, slot_of};
+use super::error_reply::{connect_error, not_a_primary};
+use super::link::Link;
+use super::sentinel::{CurrentPrimary, follow};
+use super::setup::{Network, Opening, Setup};
+use super::single::SingleServer;
+use super::transport::{
+    Channels, Commands, Fault, Lane, LinkState, Recipient, Replies, Transport,
+};
+use super::url::Target;
+use crate::api::error::{Error, Result};
+
+#[derive(Debug)]
+struct Servers {
+    address: String,
+    network: Network,
+    topology: Topology,
+    /// Keeps the topology up to date. Ends with this.
+    _task: JoinSet<()>,
+}
+
+#[derive(Debug)]
+enum Topology {
+    Single(SingleServer),
+    Cluster(Arc<Router>),
+    Sentinel(Arc<CurrentPrimary>),
+}
+
+/// Connects to the target of a URL.
+pub(crate) async fn connect(
+    target: Target,
+    setup: Setup,
+    opening: Opening,
+) -> Result<Arc<dyn Transport>> {
+    let (network, limit) = (setup.network.clone(), setup.step_timeout);
+    let mut task = JoinSet::new();
+    let (address, topology) = match target {
+        Target::Single(info) => {
+            let address = format!("{}/{}", info.addr(), info.redis_settings().db());
+            let server = SingleServer::new(info, &setup);
+            (address, Topology::Single(server))
+        }
+        Target::Cluster { .. } if opening == Opening::Lazy => {
+            return Err(Error::invalid(
+                "connect",
+                "a client of a cluster cannot be lazy, because only the nodes tell how its channels \
+                 work; leave out ClientBuilder::lazy, and build the client when the \
+                 cluster is up",
+            ));
+        }
+        Target::Cluster { seeds, model } => {
+            let address = listed(&seeds);
+            let (router, refresh) = cluster::connect(seeds, model, setup).await?;
+            task.spawn(network.task(refresh));
+            (address, Topology::Cluster(router))
+        }
+        Target::Sentinel {
+            sentinels,
+            primary: name,
+            sentinel_model,
+            model,
+        } => {
+            let db = model.redis_settings().db();
+            let address = format!("sentinel:{name}@{}/{db}", listed(&sentinels));
+            let models = [sentinel_model, model];
+            let connected = follow::connect(sentinels, name, models, setup, opening).await?;
+            let (primary, following) = connected;
+            task.spawn(network.task(following));
+            (address, Topology::Sentinel(primary))
+        }
+    };
+    let servers = Servers {
+        address,
+        network,
+        topology,
+        _task: task,
+    };
+    if opening == Opening::Eager {
+        servers.check(limit).await?;
+    }
+    Ok(Arc::new(servers))
+}
+
+/// Tries a script, so that a server or a user without scripts is reported when the client connects.
+pub(crate) async fn can_run_scripts(transport: &dyn Transport, limit: Duration) -> Result<()> {
+    let probe = redis::cmd("EVAL").arg("return 1").arg(0).to_owned();
+    let sent = transport.send(Lane::Command, "", &probe, limit).await;
+    let refused = |fault| connect_error(fault, &transport.endpoint(""));
+    sent.map(drop).map_err(refused)
+}
+
+impl Servers {
+    /// Whether a client can work with them. A topology has checked the rest when it connected.
+    async fn check(&self, limit: Duration) -> Result<()> {
+        let runs_scripts = can_run_scripts(self, limit);
+        let Topology::Single(server) = &self.topology else {
+            return runs_scripts.await;
+        };
+        let at = self.endpoint("");
+        let failed = |fault| connect_error(fault, &at);
+        server.open().await.map_err(failed)?;
+        // Both in one round trip.
+        let (is_primary, runs_scripts) = join(server.is_primary(limit), runs_scripts).await;
+        if !is_primary.map_err(failed)? {
+            return Err(not_a_primary(&at));
+        }
+        runs_scripts
+    }
+
+    /// Calls `then` with the link that serves `route` now; `None` if there is none.
+    fn at_link<T>(&self, lane: Lane, route: &str, then: impl FnOnce(&Link) -> T) -> Option<T> {
+        match &self.topology {
+            Topology::Single(server) => Some(then(server.link(lane))),
+            Topology::Cluster(router) => {
+                let node = router.owner(route).ok()?;
+                Some(then(router.link(&node, lane, false)))
+            }
+            Topology::Sentinel(current) => {
+                let (primary, _) = current.get().ok()?;
+                Some(then(primary.link(lane)))
+            }
+        }
+    }
+
+    fn cluster(&self) -> Option<&Router> {
+        match &self.topology {
+            Topology::Cluster(router) => Some(router),
+            _ => None,
+        }
+    }
+}
+
+impl Transport for Servers {
+    fn exchange<'a>(
+        &'a self,
+        lane: Lane,
+        route: &'a str,
+        commands: Commands<'a>,
+        limit: Duration,
+    ) -> BoxFuture<'a, std::result::Result<Replies, Fault>> {
+        match &self.topology {
+            Topology::Single(server) => server.link(lane).exchange(commands, limit).boxed(),
+            Topology::Cluster(router) if route.is_empty() => {
+                router.exchange_with_any(lane, commands, limit).boxed()
+            }
+            Topology::Cluster(router) => router.exchange(lane, route, commands, limit).boxed(),
+            Topology::Sentinel(current) => current.exchange(lane, commands, limit).boxed(),
+        }
+    }
+
+    fn submit(
+        &self,
+        lane: Lane,
+        route: &str,
+        commands: Commands<'_>,
+        limit: Duration,
+        to: Arc<dyn Recipient>,
+    ) -> bool {
+        // In a cluster, an attempt on the push lane may have to wait for a subscription.
+        if lane == Lane::Push && self.splits_slots() {
+            return false;
+        }
+        // Once another server is the primary, no connection to this one is used any longer.
+        let is_sent = self.at_link(lane, route, |link| link.submit(commands, limit, to));
+        is_sent.unwrap_or(false)
+    }
+
+    fn link_state(&self, lane: Lane, route: &str) -> Option<LinkState> {
+        self.at_link(lane, route, Link::state)
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.network.spawn(task);
+    }
+
+    fn slot(&self, route: &str) -> u16 {
+        self.cluster().map_or(0, |_| slot_of(route.as_bytes()))
+    }
+
+    fn splits_slots(&self) -> bool {
+        self.cluster().is_some()
+    }
+
+    fn server(&self, route: &str) -> u64 {
+        // A server exists for as long as this does, so its address in memory identifies it.
+        let owner = self.cluster().and_then(|router| router.owner(route).ok());
+        owner.map_or(0, |node| Arc::as_ptr(&node.server).addr() as u64)
+    }
+
+    fn routes(&self) -> Vec<String> {
+        self.cluster()
+            .map_or_else(|| vec![String::new()], Router::routes)
+    }
+
+    fn channels(&self) -> Channels {
+        self.cluster()
+            .map_or(Channels::Plain, |router| router.channels)
+    }
+
+    fn is_single_server(&self) -> bool {
+        matches!(self.topology, Topology::Single(_))
+    }
+}
