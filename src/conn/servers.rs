@@ -15,9 +15,7 @@ use super::link::Link;
 use super::sentinel::{CurrentPrimary, follow};
 use super::setup::{Network, Opening, Setup};
 use super::single::SingleServer;
-use super::transport::{
-    Channels, Commands, Fault, Lane, LinkState, Recipient, Replies, Transport,
-};
+use super::transport::{Channels, Commands, Fault, Lane, LinkState, Recipient, Replies, Transport};
 use super::url::Target;
 use crate::api::error::{Error, Result};
 

@@ -23,20 +23,18 @@ const PTTL_MIN: i64 = -2;
 /// A re-entry found that the hold is gone. Smaller than all values of PTTL.
 const NO_SUCH_HOLD: i64 = PTTL_MIN - 1;
 
-/// The reply to an attempt to take or re-enter a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reply to an attempt to take or re-enter one lock or several.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    Held {
-        token: Option<FencingToken>,
-    },
-    /// Another holder has it, for at most this long; `None` if its lease has no end.
+    /// All were taken, with these tokens.
+    Held { tokens: Few<Option<FencingToken>> },
+    /// None was taken, because of this member.
     Elsewhere {
+        member: usize,
+        /// Another holder has it, for at most this long; `None` if its lease has no end.
         remaining: Option<Duration>,
-    },
-    /// Another holder has it, and this one has a place in the queue.
-    Queued {
-        remaining: Option<Duration>,
-        place: Queued,
+        /// The place that this holder now has in the queue, if it has one.
+        place: Option<Queued>,
     },
 }
 
@@ -47,37 +45,6 @@ pub(crate) struct Queued {
     pub(crate) until_ms: u64,
     /// The waiter or the holder directly ahead of it, if the place is new.
     pub(crate) ahead: Option<HolderId>,
-}
-
-impl Acquired {
-    /// The rest of the lease of the current holder.
-    pub(crate) fn remaining(self) -> Option<Duration> {
-        match self {
-            Self::Elsewhere { remaining } | Self::Queued { remaining, .. } => remaining,
-            Self::Held { .. } => None,
-        }
-    }
-
-    pub(crate) fn place(self) -> Option<Queued> {
-        match self {
-            Self::Queued { place, .. } => Some(place),
-            Self::Held { .. } | Self::Elsewhere { .. } => None,
-        }
-    }
-}
-
-/// The reply to an attempt to take several locks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum AcquiredAll {
-    /// All were taken, with these tokens.
-    Held { tokens: Few<Option<FencingToken>> },
-    /// None was taken, because of this member.
-    Elsewhere {
-        member: usize,
-        remaining: Option<Duration>,
-        /// As in [`Acquired::Queued`], for a single lock.
-        place: Option<Queued>,
-    },
 }
 
 /// The reply to an attempt to lower a hold count.
@@ -110,36 +77,43 @@ impl From<Inspected> for Holder {
 }
 
 pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
+    let elsewhere = |remaining, place| Acquired::Elsewhere {
+        member: 0,
+        remaining: span(remaining),
+        place,
+    };
     match value {
-        Value::Nil => Ok(Acquired::Held { token: None }),
-        Value::Int(remaining @ PTTL_MIN..) => Ok(Acquired::Elsewhere {
-            remaining: span(*remaining),
-        }),
+        Value::Nil => Ok(held(None)),
+        Value::Int(remaining @ PTTL_MIN..) => Ok(elsewhere(*remaining, None)),
         Value::Array(items) => match &**items {
             [
                 Value::Int(remaining @ PTTL_MIN..),
                 until_ms @ Value::Int(_),
                 ahead @ ..,
-            ] if ahead.len() <= 1 => Ok(Acquired::Queued {
-                remaining: span(*remaining),
-                place: Queued {
+            ] if ahead.len() <= 1 => {
+                let place = Queued {
                     until_ms: natural(until_ms)?,
                     // A longer one is none of ours.
                     ahead: ahead.first().and_then(text).and_then(HolderId::read),
-                },
-            }),
+                };
+                Ok(elsewhere(*remaining, Some(place)))
+            }
             _ => Err(unreadable(value)),
         },
-        other => Ok(Acquired::Held {
-            token: Some(token(other)?),
-        }),
+        other => Ok(held(Some(token(other)?))),
     }
 }
 
-pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, Error> {
+fn held(token: Option<FencingToken>) -> Acquired {
+    Acquired::Held {
+        tokens: Few::from_buf([token]),
+    }
+}
+
+pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<Acquired, Error> {
     if *value == Value::Int(0) {
         let tokens = Few::from_elem(None, locks);
-        return Ok(AcquiredAll::Held { tokens });
+        return Ok(Acquired::Held { tokens });
     }
     let items = array(value)?;
     match int(first(items))? {
@@ -148,12 +122,12 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<AcquiredAll, E
                 Some("") => Ok(None),
                 _ => token(item).map(Some),
             });
-            Ok(AcquiredAll::Held {
+            Ok(Acquired::Held {
                 tokens: tokens.collect::<Result<_, _>>()?,
             })
         }
         member => match usize::try_from(member) {
-            Ok(member) if (1..=locks).contains(&member) => Ok(AcquiredAll::Elsewhere {
+            Ok(member) if (1..=locks).contains(&member) => Ok(Acquired::Elsewhere {
                 member: member - 1,
                 remaining: span(int(items.get(1).unwrap_or(&Value::Nil))?),
                 place: None,
@@ -539,8 +513,15 @@ mod tests {
 
     #[test]
     fn acquire_replies() {
-        let granted = |token| Ok::<_, ()>(Acquired::Held { token });
-        let elsewhere = |remaining| Ok::<_, ()>(Acquired::Elsewhere { remaining });
+        let granted = |token| Ok::<_, ()>(held(token));
+        let queued = |remaining, place| {
+            Ok::<_, ()>(Acquired::Elsewhere {
+                member: 0,
+                remaining,
+                place,
+            })
+        };
+        let elsewhere = |remaining| queued(remaining, None);
         let read = |value: &Value| acquired(value).map_err(drop);
         assert_eq!(read(&Value::Nil), granted(None));
         assert_eq!(
@@ -561,9 +542,8 @@ mod tests {
             let mut reply = vec![Value::Int(-1), Value::Int(1_763_000_000_123)];
             reply.extend(words.iter().map(|word| bulk(word)));
             let place = Queued { until_ms, ahead };
-            let remaining = None;
-            let queued = Ok(Acquired::Queued { remaining, place });
-            assert_eq!(read(&Value::Array(reply)), queued, "{words:?}");
+            let expected = queued(None, Some(place));
+            assert_eq!(read(&Value::Array(reply)), expected, "{words:?}");
         }
         for bad in [
             list(&[Value::Int(5)]),
@@ -585,36 +565,16 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_for_how_long_it_is_held_and_a_place_until_when_it_is_kept() {
-        let remaining = Some(Duration::from_millis(5));
-        let place = Queued {
-            until_ms: 7,
-            ahead: None,
-        };
-        for (refusal, expected) in [
-            (Acquired::Elsewhere { remaining }, None),
-            (Acquired::Queued { remaining, place }, Some(place)),
-        ] {
-            assert_eq!(
-                (refusal.remaining(), refusal.place()),
-                (remaining, expected)
-            );
-        }
-        let held = Acquired::Held { token: None };
-        assert_eq!((held.remaining(), held.place()), (None, None));
-    }
-
-    #[test]
     fn replies_about_several_locks() {
         let read = |value: &Value| acquired_all(value, 2).map_err(drop);
         let held = |tokens: [Option<u64>; 2]| {
             let tokens = tokens.map(|token| token.map(FencingToken::from));
-            Ok(AcquiredAll::Held {
+            Ok(Acquired::Held {
                 tokens: tokens.into_iter().collect(),
             })
         };
         let elsewhere = |member, remaining: Option<u64>| {
-            Ok(AcquiredAll::Elsewhere {
+            Ok(Acquired::Elsewhere {
                 member,
                 remaining: remaining.map(Duration::from_millis),
                 place: None,

@@ -10,7 +10,7 @@ use crate::api::holder::HolderId;
 use crate::engine::counts::Mode;
 use crate::engine::keys::LockName;
 use crate::observe::counts::CountedKind;
-use crate::script::reply::{self, Acquired, Inspected};
+use crate::script::reply::{self, Inspected};
 use crate::script::{Call, Part, Restore, Script, catalog, millis};
 
 /// The part of a primitive that talks to the server. One value for each kind, shared by all locks.
@@ -138,10 +138,6 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     /// Whether a refused waiter leaves a place at the server, which has to be removed.
     fn waits_at_server(&self) -> bool {
         false
-    }
-
-    fn acquired(&self, value: &Value) -> Result<Acquired> {
-        reply::acquired(value)
     }
 }
 

@@ -8,9 +8,9 @@ use super::fair::{
 };
 use super::fixture::{
     DONE, Fixture, HELD, NOT_HELD, Subscriber, U0, U1, U2, U3, U4, U9, UNKNOWN, elsewhere, near,
+    place_of, token_of,
 };
 use crate::engine::hold::subscription::GrantMessage;
-use crate::script::reply;
 
 const LOCK: &str = KEYS[0];
 const FENCED: [&str; 5] = [KEYS[0], KEYS[1], KEYS[2], KEYS[3], TOKEN];
@@ -202,9 +202,7 @@ impl Fixture {
         let reply = self
             .run("fair_acquire", &KEYS, &ask_args(waiter, GRANT))
             .await;
-        let acquired = reply::acquired(&reply).expect("a reply");
-        let place = acquired.place().expect("a place");
-        place.ahead.map(|ahead| ahead.to_string())
+        place_of(&reply).ahead.map(|ahead| ahead.to_string())
     }
 
     /// Ends a hold under which these waiters had the lock in turn.
@@ -335,11 +333,11 @@ async fn a_token_goes_with_the_lock_if_there_is_a_key_for_it() {
             );
             // A waiter that misses the message asks, and gets a larger token.
             let asked = fixture.run("fair_acquire", &FENCED, &args).await;
-            assert!(token(&asked) > last, "{asked:?}");
+            assert!(token_of(&asked) > last, "{asked:?}");
         } else {
             assert_eq!(messages, turn_of(U1));
             let asked = fixture.run("fair_acquire", &FENCED, &args).await;
-            assert!(token(&asked) > last, "{asked:?}");
+            assert!(token_of(&asked) > last, "{asked:?}");
         }
         assert_eq!(fixture.fair_release(U1).await, DONE);
     }
@@ -352,13 +350,6 @@ async fn a_token_goes_with_the_lock_if_there_is_a_key_for_it() {
     let kept: u64 = fixture.ask(&["GET", TOKEN]).await;
     fixture.was_handed(&mut subscriber, U1, until).await;
     assert_eq!(fixture.ask::<u64>(&["GET", TOKEN]).await, kept);
-}
-
-fn token(reply: &Value) -> u64 {
-    match reply::acquired(reply) {
-        Ok(reply::Acquired::Held { token: Some(token) }) => token.get(),
-        other => panic!("{other:?}"),
-    }
 }
 
 /// A foreign counter does not keep the lock from being freed.

@@ -6,8 +6,8 @@ use super::fair::{
     ALIVE, CHANNEL, GRANT, GRANT_FENCED, KEYS, NO_PLACE, QUEUE, TIMEOUTS, WAKE, ask_args,
     leave_args,
 };
-use super::fixture::{DONE, Fixture, HELD, U0, U1, U9, UNKNOWN};
-use crate::script::reply::{self, Acquired};
+use super::fixture::{DONE, Fixture, HELD, U0, U1, U9, UNKNOWN, place_of};
+use crate::script::reply;
 
 /// A holder of the other lock, and a waiter for it.
 const V0: &str = "fb5c02d4-6a1e-4f7b-8c3d-92e0a4d7b6f1:0";
@@ -90,9 +90,7 @@ async fn the_fraction_of_a_heartbeat_says_what_is_wanted_and_for_which_lock() {
         assert_eq!(fixture.asks(keys, U0, NO_PLACE).await, HELD);
         for (on_turn, wish) in [(GRANT, 0.0), (WAKE, 0.25), (GRANT_FENCED, 0.5)] {
             let asked = fixture.asks(keys, U1, on_turn).await;
-            let Ok(Acquired::Queued { place, .. }) = reply::acquired(&asked) else {
-                panic!("{asked:?}")
-            };
+            let place = place_of(&asked);
             let score: f64 = fixture.ask(&["ZSCORE", ALIVE, U1]).await;
             assert_eq!(
                 score,

@@ -9,6 +9,7 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::script::catalog;
+use crate::script::reply::{self, Acquired, Queued};
 
 /// Holder ids of one client, as the scripts know them.
 macro_rules! holders {
@@ -38,6 +39,22 @@ pub(super) fn near(actual: i64, expected: i64) -> bool {
 /// Whether the reply says that the lock is held elsewhere, for about this long.
 pub(super) fn elsewhere(reply: &Value, expected: i64) -> bool {
     matches!(reply, Value::Int(remaining) if near(*remaining, expected))
+}
+
+/// The token that an attempt at one lock was granted.
+pub(super) fn token_of(reply: &Value) -> u64 {
+    match reply::acquired(reply) {
+        Ok(Acquired::Held { tokens }) => tokens[0].expect("a token").get(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The place in the queue that a refused attempt has.
+pub(super) fn place_of(reply: &Value) -> Queued {
+    match reply::acquired(reply) {
+        Ok(Acquired::Elsewhere { place, .. }) => place.expect("a place"),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// The contents of all keys, without times and scores, which change by themselves.

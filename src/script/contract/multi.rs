@@ -5,7 +5,7 @@ use redis::{RedisResult, Value};
 use super::fixture::{Fixture, Keys, Subscriber, U1, U2, U3, U4, U9, list, near};
 use crate::conn::error_reply::code;
 use crate::engine::Few;
-use crate::script::reply::{self, AcquiredAll};
+use crate::script::reply::{self, Acquired};
 
 /// A lock of each kind, named by a letter.
 #[derive(Clone, Copy)]
@@ -111,7 +111,7 @@ fn words(texts: &[String]) -> Vec<&str> {
 }
 
 impl Fixture {
-    async fn take_all(&mut self, members: &[Member], holder: &str, queued: usize) -> AcquiredAll {
+    async fn take_all(&mut self, members: &[Member], holder: &str, queued: usize) -> Acquired {
         let (keys, args) = acquire(members, holder, queued);
         let reply = self
             .run("multi_acquire", &words(&keys), &words(&args))
@@ -127,7 +127,7 @@ impl Fixture {
         queued: usize,
     ) -> (usize, Option<i64>) {
         match self.take_all(members, holder, queued).await {
-            AcquiredAll::Elsewhere {
+            Acquired::Elsewhere {
                 member, remaining, ..
             } => (member, remaining.map(|span| span.as_millis() as i64)),
             held => panic!("{held:?}"),
@@ -157,7 +157,7 @@ impl Fixture {
     async fn taken(&mut self, member: Member, by: &str) {
         assert!(matches!(
             self.take_all(&[member], by, 0).await,
-            AcquiredAll::Held { .. }
+            Acquired::Held { .. }
         ));
     }
 }
@@ -172,7 +172,7 @@ fn who_is_in(keys: &Keys, holder: &str) -> Vec<String> {
 async fn the_multi_trace() {
     let mut fixture = Fixture::new().await;
     let mut subscriber = fixture.subscriber().await;
-    let held = AcquiredAll::Held {
+    let held = Acquired::Held {
         tokens: Few::from_elem(None, 4),
     };
     let mut first = Keys::new();
@@ -282,7 +282,7 @@ async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
     fixture.release_all(&[FAIR], U3).await;
     assert!(matches!(
         fixture.take_all(&ALL, U1, 2).await,
-        AcquiredAll::Held { .. }
+        Acquired::Held { .. }
     ));
     let holds = ["F", "P", "R", "W"];
     assert_eq!(who_is_in(&fixture.keys().await, U1), holds);
@@ -308,7 +308,7 @@ async fn a_grant_to_many_has_a_token_of_each_that_asks() {
     ];
     let mut last = vec![0; 4];
     for _ in 0..2 {
-        let AcquiredAll::Held { tokens } = fixture.take_all(&fenced, U1, 0).await else {
+        let Acquired::Held { tokens } = fixture.take_all(&fenced, U1, 0).await else {
             panic!("it is free or its own");
         };
         let tokens: Vec<u64> = tokens

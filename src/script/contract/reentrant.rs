@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::fixture::{Fixture, HELD, NO_SUCH_HOLD, NOT_HELD, U1, U2, U9, list, near};
+use super::fixture::{Fixture, HELD, NO_SUCH_HOLD, NOT_HELD, U1, U2, U9, list, near, token_of};
 use crate::script::reply;
 
 const TOKEN: &str = "redisson_lock_token:{L}";
@@ -21,10 +21,7 @@ impl Fixture {
     async fn fenced_with(&mut self, holder: &str, tokens: &str) -> u64 {
         let args = [holder, "30000", tokens];
         let reply = self.run("reentrant_acquire", &["L", TOKEN], &args).await;
-        match reply::acquired(&reply).unwrap() {
-            reply::Acquired::Held { token: Some(token) } => token.get(),
-            other => panic!("{other:?}"),
-        }
+        token_of(&reply)
     }
 
     async fn release(&mut self, holder: &str) -> Value {

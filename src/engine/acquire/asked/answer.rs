@@ -9,13 +9,12 @@ use super::{Asked, End, Terms};
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::conn::{Fault, Replies};
-use crate::engine::Few;
 use crate::engine::acquire::grant::{Grant, ServerPlace};
 use crate::engine::acquire::request::{Attempted, LockRequest};
 use crate::engine::clock::Tick;
 use crate::engine::hold::handoff::GrantedCall;
 use crate::engine::hold::protocol::AcquireTerms;
-use crate::script::reply::{self, Acquired, AcquiredAll, Queued, Restored};
+use crate::script::reply::{self, Acquired, Queued, Restored};
 use crate::script::{Call, Earlier, Executed, Failure, catalog, millis};
 
 impl End {
@@ -62,13 +61,13 @@ impl Asked {
     pub(super) fn read(
         self: &Arc<Self>,
         sent: Tick,
-        read: Result<AcquiredAll>,
+        read: Result<Acquired>,
         is_repeated: bool,
     ) -> End {
         let (member, remaining, place) = match read {
             Err(error) => return self.undone(Err(error)),
-            Ok(AcquiredAll::Held { tokens }) => return self.granted(self.grant(sent), &tokens),
-            Ok(AcquiredAll::Elsewhere {
+            Ok(Acquired::Held { tokens }) => return self.granted(self.grant(sent), &tokens),
+            Ok(Acquired::Elsewhere {
                 member,
                 remaining,
                 place,
@@ -172,21 +171,9 @@ impl Asked {
         Call::of_parts(&catalog::MULTI_ACQUIRE, &for_all, parts)
     }
 
-    pub(super) fn read_value(&self, value: &redis::Value) -> Result<AcquiredAll> {
+    pub(super) fn read_value(&self, value: &redis::Value) -> Result<Acquired> {
         let read = match &*self.requests {
-            [request] => request
-                .protocol
-                .acquired(value)
-                .map(|acquired| match acquired {
-                    Acquired::Held { token } => AcquiredAll::Held {
-                        tokens: Few::from_buf([token]),
-                    },
-                    other => AcquiredAll::Elsewhere {
-                        member: 0,
-                        remaining: other.remaining(),
-                        place: other.place(),
-                    },
-                }),
+            [_] => reply::acquired(value),
             many => reply::acquired_all(value, many.len()),
         };
         read.map_err(|error| {

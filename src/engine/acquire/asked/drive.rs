@@ -25,7 +25,7 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::set_waker;
 use crate::engine::hold::local_deadline;
 use crate::engine::replicas::{Confirmation, Verdict};
-use crate::script::reply::AcquiredAll;
+use crate::script::reply::Acquired;
 use crate::script::{Earlier, RETRY_PAUSE_FIRST};
 
 /// Drives a command. If the task ends first, the caller gets an error.
@@ -114,7 +114,7 @@ impl Asked {
             return self.undone(None);
         }
         match (requests.replication(), self.read_value(&answer.value)) {
-            (Some(replication), Ok(AcquiredAll::Held { tokens })) => {
+            (Some(replication), Ok(Acquired::Held { tokens })) => {
                 let grant = self.grant(answer.sent);
                 self.confirmed(replication, grant, &tokens).await
             }
