@@ -120,11 +120,10 @@ impl Transport for Simulated {
         &'a self,
         lane: Lane,
         _route: &'a str,
-        commands: conn::Commands<'a>,
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> BoxFuture<'a, std::result::Result<conn::Replies, Fault>> {
         let sent = async move {
-            let commands = commands.as_slice();
             let replies = self.connections.send(lane, commands, limit);
             Ok(replies.await?.into_iter().collect())
         };
@@ -135,12 +134,12 @@ impl Transport for Simulated {
         &self,
         lane: Lane,
         _route: &str,
-        commands: conn::Commands<'_>,
+        commands: &[&Cmd],
         limit: Duration,
         to: Arc<dyn Recipient>,
     ) -> bool {
         let connections = Arc::clone(&self.connections);
-        let commands: Vec<Cmd> = commands.as_slice().iter().copied().cloned().collect();
+        let commands: Vec<Cmd> = commands.iter().copied().cloned().collect();
         let mut sent = async move {
             let commands: Vec<&Cmd> = commands.iter().collect();
             let replies = connections.send(lane, &commands, limit);

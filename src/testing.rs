@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
-use crate::conn::{Commands, Fault, Lane, LinkState, Recipient, Replies, Transport, sent};
+use crate::conn::{Fault, Lane, LinkState, Recipient, Replies, Transport, sent};
 use crate::engine::clock::{Clock, Tick};
 use crate::script::catalog::{FAIR_RELEASE, MULTI_RELEASE, RECALL, REENTRANT_RELEASE, RW_RELEASE};
 
@@ -208,11 +208,11 @@ impl Transport for Scripted {
         &'a self,
         lane: Lane,
         route: &'a str,
-        commands: Commands<'a>,
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> BoxFuture<'a, Result<Replies, Fault>> {
         async move {
-            let commands = commands.as_slice().iter();
+            let commands = commands.iter();
             let answers = commands.map(|command| self.decide(lane, route, command));
             end_of_all(answers.collect(), limit).await
         }
@@ -223,14 +223,14 @@ impl Transport for Scripted {
         &self,
         lane: Lane,
         route: &str,
-        commands: Commands<'_>,
+        commands: &[&Cmd],
         limit: Duration,
         to: Arc<dyn Recipient>,
     ) -> bool {
         if Handle::try_current().is_err() {
             return false;
         }
-        let commands = commands.as_slice().iter();
+        let commands = commands.iter();
         let answers = commands.map(|command| self.decide(lane, route, command));
         let ends = end_of_all(answers.collect(), limit);
         let mut told = async move { to.received(ends.await) }.boxed();

@@ -43,13 +43,13 @@ pub use self::transport::Channels;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::transport::LinkState;
 pub(crate) use self::transport::sent;
-pub(crate) use self::transport::{
-    Commands, Fault, LATE_ARRIVAL_MAX, Reason, Recipient, Replies, Transport, words,
-};
 #[cfg(feature = "testing")]
 pub use self::transport::{EventHandler, Lane};
 #[cfg(not(feature = "testing"))]
 pub(crate) use self::transport::{EventHandler, Lane};
+pub(crate) use self::transport::{
+    Fault, LATE_ARRIVAL_MAX, Reason, Recipient, Replies, Transport, words,
+};
 pub(crate) use self::value::Process;
 
 /// Without the feature there is no TLS.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join};
+use redis::Cmd;
 use tokio::task::JoinSet;
 
 use super::address::listed;
@@ -15,7 +16,7 @@ use super::link::Link;
 use super::sentinel::{CurrentPrimary, follow};
 use super::setup::{Network, Opening, Setup};
 use super::single::SingleServer;
-use super::transport::{Channels, Commands, Fault, Lane, LinkState, Recipient, Replies, Transport};
+use super::transport::{Channels, Fault, Lane, LinkState, Recipient, Replies, Transport};
 use super::url::Target;
 use crate::api::error::{Error, Result};
 
@@ -144,7 +145,7 @@ impl Transport for Servers {
         &'a self,
         lane: Lane,
         route: &'a str,
-        commands: Commands<'a>,
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> BoxFuture<'a, std::result::Result<Replies, Fault>> {
         match &self.topology {
@@ -161,7 +162,7 @@ impl Transport for Servers {
         &self,
         lane: Lane,
         route: &str,
-        commands: Commands<'_>,
+        commands: &[&Cmd],
         limit: Duration,
         to: Arc<dyn Recipient>,
     ) -> bool {

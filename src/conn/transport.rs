@@ -5,12 +5,10 @@
 //! everything that depends on sockets or topologies is behind [`Transport`], so a test can replace it as a whole.
 
 use std::fmt::{self, Debug};
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::{Arg, Cmd, RedisError, Value};
 use smallvec::SmallVec;
@@ -29,7 +27,7 @@ pub(crate) trait Transport: Debug + Send + Sync {
         &'a self,
         lane: Lane,
         route: &'a str,
-        commands: Commands<'a>,
+        commands: &'a [&'a Cmd],
         limit: Duration,
     ) -> BoxFuture<'a, Result<Replies, Fault>>;
 
@@ -40,7 +38,7 @@ pub(crate) trait Transport: Debug + Send + Sync {
         &self,
         lane: Lane,
         route: &str,
-        commands: Commands<'_>,
+        commands: &[&Cmd],
         limit: Duration,
         to: Arc<dyn Recipient>,
     ) -> bool;
@@ -115,27 +113,28 @@ pub(crate) trait Transport: Debug + Send + Sync {
 
 impl dyn Transport + '_ {
     /// Sends one command, as in [`exchange`](Transport::exchange). An error reply is a fault.
-    pub(crate) fn send<'a>(
-        &'a self,
+    pub(crate) async fn send(
+        &self,
         lane: Lane,
-        route: &'a str,
-        command: &'a Cmd,
+        route: &str,
+        command: &Cmd,
         limit: Duration,
-    ) -> impl Future<Output = Result<Value, Fault>> + Send + 'a {
-        let replies = self.exchange(lane, route, Commands::One([command]), limit);
-        replies.map(|replies| replies?.one())
+    ) -> Result<Value, Fault> {
+        let command = [command];
+        let replies = self.exchange(lane, route, &command, limit);
+        replies.await?.one()
     }
 
     /// Sends several commands, as in [`exchange`](Transport::exchange). An error reply is a value in its place.
-    pub(crate) fn send_together<'a>(
-        &'a self,
+    pub(crate) async fn send_together(
+        &self,
         lane: Lane,
-        route: &'a str,
-        commands: &'a [&'a Cmd],
+        route: &str,
+        commands: &[&Cmd],
         limit: Duration,
-    ) -> impl Future<Output = Result<Vec<Value>, Fault>> + Send + 'a {
-        let replies = self.exchange(lane, route, Commands::Several(commands), limit);
-        replies.map(|replies| Ok(replies?.all()))
+    ) -> Result<Vec<Value>, Fault> {
+        let replies = self.exchange(lane, route, commands, limit);
+        Ok(replies.await?.all())
     }
 }
 
@@ -217,22 +216,6 @@ impl fmt::Display for Reason {
 
 /// No command from a lost connection is expected to arrive after this long.
 pub(crate) const LATE_ARRIVAL_MAX: Duration = Duration::from_secs(60);
-
-/// Commands for one write. Most writes have one command.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Commands<'a> {
-    One([&'a Cmd; 1]),
-    Several(&'a [&'a Cmd]),
-}
-
-impl<'a> Commands<'a> {
-    pub(crate) fn as_slice(&self) -> &[&'a Cmd] {
-        match self {
-            Self::One(command) => command,
-            Self::Several(commands) => commands,
-        }
-    }
-}
 
 /// The words of a command. A cursor, which none of ours has, is an empty one.
 pub(crate) fn words(command: &Cmd) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
@@ -354,7 +337,6 @@ pub trait EventHandler: Debug + Send + Sync + 'static {
 /// Links call [`mark`](sent::mark) on the thread that polls them when they hand a command to a connection.
 pub(crate) mod sent {
     use std::cell::Cell;
-    use std::future::Future;
     use std::pin::Pin;
     use std::sync::atomic::{AtomicBool, Ordering};
 

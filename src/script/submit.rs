@@ -18,7 +18,7 @@ use super::native::{self, Release};
 use super::reply::{self, Released, Restored};
 use super::run::{CallBudget, Scripts};
 use crate::conn::error_reply::code;
-use crate::conn::{Commands, Fault, Lane, Reason, Recipient, Replies};
+use crate::conn::{Fault, Lane, Reason, Recipient, Replies};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 
@@ -104,17 +104,17 @@ impl Scripts {
         to: Arc<dyn Recipient>,
     ) -> bool {
         let lane = Lane::Command;
-        let submit = |route, commands| self.transport.submit(lane, route, commands, limit, to);
+        let submit = |route: &str, commands: &[&Cmd]| {
+            self.transport.submit(lane, route, commands, limit, to)
+        };
         let plain = calls.iter().filter_map(|call| self.plain_release(call));
         let plain: SmallVec<[&Cmd; 2]> = plain.flatten().collect();
         match calls {
-            [first, ..] if plain.len() == 2 * calls.len() => {
-                submit(first.route(), Commands::Several(&plain))
-            }
-            [call] => submit(call.route(), Commands::One([call.by_sha()])),
+            [first, ..] if plain.len() == 2 * calls.len() => submit(first.route(), &plain),
+            [call] => submit(call.route(), &[call.by_sha()]),
             _ => {
                 let all = all();
-                submit(all.route(), Commands::One([all.by_sha()]))
+                submit(all.route(), &[all.by_sha()])
             }
         }
     }

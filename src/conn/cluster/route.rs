@@ -20,7 +20,7 @@ use crate::conn::address::Address;
 use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
 use crate::conn::single::{Nodes, SingleServer};
-use crate::conn::transport::{Channels, Commands, Fault, Lane, Reason, Replies, words};
+use crate::conn::transport::{Channels, Fault, Lane, Reason, Replies, words};
 use crate::engine::hint::{Hint, Mark};
 
 /// The redirections that one command follows. Nodes that still contradict each other need more time.
@@ -120,7 +120,7 @@ impl Router {
     pub(crate) async fn exchange_with_any(
         &self,
         lane: Lane,
-        commands: Commands<'_>,
+        commands: &[&Cmd],
         limit: Duration,
     ) -> Result<Replies, Fault> {
         let mut fault = Fault::Unsent("no node serves any slot".into());
@@ -141,13 +141,13 @@ impl Router {
         &self,
         lane: Lane,
         route: &str,
-        commands: Commands<'_>,
+        commands: &[&Cmd],
         limit: Duration,
     ) -> Result<Replies, Fault> {
         let clock = self.nodes.setup().clock;
         let end = clock.now().after(limit);
-        let subscribes = lane == Lane::Push && is_about_a_subscription(commands.as_slice());
-        let is_one = commands.as_slice().len() == 1;
+        let subscribes = lane == Lane::Push && is_about_a_subscription(commands);
+        let is_one = commands.len() == 1;
         let slot = slot_of(route.as_bytes());
         let has_barrier = lane == Lane::Push && self.channels == Channels::Sharded;
         let _subscribing = (has_barrier && subscribes).then(|| self.barrier.begin(slot));
@@ -221,15 +221,11 @@ impl Router {
 }
 
 /// Sends each command behind an `ASKING`.
-async fn asking(
-    link: &Arc<Link>,
-    commands: Commands<'_>,
-    limit: Duration,
-) -> Result<Replies, Fault> {
+async fn asking(link: &Arc<Link>, commands: &[&Cmd], limit: Duration) -> Result<Replies, Fault> {
     let asking = redis::cmd("ASKING");
-    let commands = commands.as_slice().iter();
-    let pairs: Vec<&Cmd> = commands.flat_map(|command| [&asking, command]).collect();
-    let replies = link.exchange(Commands::Several(&pairs), limit);
+    let pairs = commands.iter();
+    let pairs: Vec<&Cmd> = pairs.flat_map(|command| [&asking, command]).collect();
+    let replies = link.exchange(&pairs, limit);
     let replies = replies.await?.all();
     let replies = replies.chunks_exact(2).map(|pair| match pair {
         // The second error is only a consequence of the first.

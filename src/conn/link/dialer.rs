@@ -18,7 +18,7 @@ use super::server::{Reachability, SharedProcess, Sibling};
 use super::wire::{Carrier, Exchanged};
 use crate::conn::error_reply::code;
 use crate::conn::setup::Setup;
-use crate::conn::transport::{Commands, Fault, Lane, LinkState, Reason, Recipient, Replies, sent};
+use crate::conn::transport::{Fault, Lane, LinkState, Reason, Recipient, Replies, sent};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 
@@ -98,17 +98,15 @@ impl Link {
         command: &Cmd,
         limit: Duration,
     ) -> Result<Value, Fault> {
-        let command = Commands::One([command]);
-        self.exchange(command, limit).await?.one()
+        self.exchange(&[command], limit).await?.one()
     }
 
     /// Sends these back to back over one connection. Only the last may be about a subscription.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
-        commands: Commands<'_>,
+        commands: &[&Cmd],
         limit: Duration,
     ) -> Result<Replies, Fault> {
-        let commands = commands.as_slice();
         if commands.is_empty() {
             return Ok(Replies::default());
         }
@@ -125,13 +123,13 @@ impl Link {
     /// Hands commands over to the connection, if it can take them at once, and tells their end to `to`.
     pub(crate) fn submit(
         &self,
-        commands: Commands<'_>,
+        commands: &[&Cmd],
         limit: Duration,
         to: Arc<dyn Recipient>,
     ) -> bool {
         self.current().is_some_and(|used| {
             let over = Arc::clone(&used) as _;
-            used.connection.submit(commands.as_slice(), limit, over, to)
+            used.connection.submit(commands, limit, over, to)
         })
     }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::RedisError;
+use redis::{Cmd, RedisError};
 
 use self::reply::{Reply, SentinelAnswer};
 use self::sentinels::Round;
@@ -28,7 +28,7 @@ use crate::api::error::Kind;
 use crate::conn::address::Address;
 use crate::conn::error_reply::{advice, code, explained, is_temporary, is_unknown_command};
 use crate::conn::single::SingleServer;
-use crate::conn::transport::{Commands, EventHandler, Fault, Lane, Replies};
+use crate::conn::transport::{EventHandler, Fault, Lane, Replies};
 use crate::engine::hint::{Hint, Mark};
 
 /// The current primary, and the switch to another.
@@ -71,7 +71,7 @@ impl CurrentPrimary {
     pub(super) async fn exchange(
         &self,
         lane: Lane,
-        commands: Commands<'_>,
+        commands: &[&Cmd],
         limit: Duration,
     ) -> Result<Replies, Fault> {
         let (primary, mark) = self.get()?;

@@ -5,7 +5,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::conn::transport::Commands;
 
 const REPLY: Duration = Duration::from_secs(1);
 
@@ -41,9 +40,7 @@ async fn a_renewal_behind_a_slow_one_does_not_end_the_connection() {
     let server = SingleServer::new(url.into_connection_info().unwrap(), &setup);
     server.open().await.unwrap();
     let ping = redis::cmd("PING");
-    let renew = || server
-            .link(Lane::Renewal)
-            .exchange(Commands::One([&ping]), REPLY);
+    let renew = || server.link(Lane::Renewal).exchange(&[&ping], REPLY);
     let (first, second) = join(renew(), renew()).await;
     first.expect("in time");
     let late = format!("{:?}", second.unwrap_err());

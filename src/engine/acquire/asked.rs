@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use super::grant::{Grant, Holders, ServerPlace};
 use super::request::{Attempted, Ids, LockRequest, Requests};
 use crate::api::error::Result;
-use crate::conn::{Commands, Fault, Lane, Recipient, Replies};
+use crate::conn::{Fault, Lane, Recipient, Replies};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Mark, set_waker};
@@ -151,8 +151,8 @@ impl Asked {
         }
         let (lane, limit) = (self.terms.lane, core.timing.reply);
         let submit = |route: &str, command| {
-            let (command, to) = (Commands::One([command]), Arc::clone(self) as _);
-            (core.scripts.transport).submit(lane, route, command, limit, to)
+            let to = Arc::clone(self) as _;
+            (core.scripts.transport).submit(lane, route, &[command], limit, to)
         };
         match plain {
             Some(restore) => submit(self.requests[0].name.key(), restore.command()),
