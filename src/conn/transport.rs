@@ -165,6 +165,16 @@ pub(crate) enum Fault {
     Unknown(Reason),
 }
 
+impl Fault {
+    /// The error that the server answered with, if it answered.
+    pub(crate) fn answer(&self) -> Option<&RedisError> {
+        match self {
+            Self::Answered(error) | Self::Declined(error) => Some(error),
+            Self::Unsent(_) | Self::Unknown(_) => None,
+        }
+    }
+}
+
 /// The reason for a missing reply: a message, with the error of the socket if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Reason {

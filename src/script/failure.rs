@@ -17,7 +17,8 @@ use crate::engine::clock::Tick;
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) executed: Executed,
-    pub(super) cause: Cause,
+    /// Of the last attempt that says why.
+    pub(super) fault: Fault,
     /// The right that the user lacks, if the server denied the call without naming it.
     pub(super) missing: Option<String>,
     /// The address of the server, if it is known which server failed.
@@ -32,24 +33,17 @@ pub(crate) enum Executed {
 }
 
 impl Executed {
+    /// Of an attempt that ended like this.
+    pub(super) fn after(fault: &Fault) -> Self {
+        Self::maybe_if(match fault {
+            Fault::Answered(error) => !was_not_executed(error),
+            Fault::Declined(_) | Fault::Unsent(_) => false,
+            Fault::Unknown(_) => true,
+        })
+    }
+
     pub(super) fn maybe_if(may_be: bool) -> Self {
         if may_be { Self::Maybe } else { Self::No }
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Cause {
-    Answered(RedisError),
-    Silent(Reason),
-}
-
-impl Cause {
-    /// The error that the server answered with, if it answered.
-    pub(super) fn answer(&self) -> Option<&RedisError> {
-        match self {
-            Self::Answered(error) => Some(error),
-            Self::Silent(_) => None,
-        }
     }
 }
 
@@ -57,17 +51,17 @@ impl Cause {
 #[derive(Debug)]
 pub(crate) struct Earlier {
     pub(super) sent: Tick,
-    pub(super) failure: Failure,
+    pub(super) fault: Fault,
 }
 
 impl Earlier {
     pub(crate) fn may_be_executed(&self) -> bool {
-        self.failure.executed == Executed::Maybe
+        Executed::after(&self.fault) == Executed::Maybe
     }
 
     /// Whether the server said that it may be sent again later.
     pub(crate) fn is_temporary(&self) -> bool {
-        self.failure.cause.answer().is_some_and(is_temporary)
+        self.fault.answer().is_some_and(is_temporary)
     }
 
     pub(super) fn first_sent(&self) -> Option<Tick> {
@@ -82,27 +76,21 @@ pub(super) fn is_hopeless(error: &RedisError) -> bool {
 
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
-        let executed = Executed::maybe_if(!was_not_executed(&error));
-        Self::new(executed, Cause::Answered(error))
+        Fault::Answered(error).into()
     }
 }
 
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Answered(error) => error.into(),
-            Fault::Declined(error) => Self::new(Executed::No, Cause::Answered(error)),
-            Fault::Unsent(why) => Self::new(Executed::No, Cause::Silent(why)),
-            Fault::Unknown(why) => Self::silent(why),
-        }
+        Self::new(Executed::after(&fault), fault)
     }
 }
 
 impl Failure {
-    pub(super) fn new(executed: Executed, cause: Cause) -> Self {
+    pub(super) fn new(executed: Executed, fault: Fault) -> Self {
         Self {
             executed,
-            cause,
+            fault,
             missing: None,
             endpoint: None,
         }
@@ -114,29 +102,29 @@ impl Failure {
     }
 
     pub(crate) fn silent(why: impl Into<Reason>) -> Self {
-        Self::new(Executed::Maybe, Cause::Silent(why.into()))
+        Fault::Unknown(why.into()).into()
     }
 
     /// Whether the server itself refused the call, and would refuse it again.
     pub(crate) fn is_final_answer(&self) -> bool {
-        let answer = self.cause.answer();
+        let answer = self.fault.answer();
         answer.is_some_and(|error| !is_temporary(error))
     }
 
     /// Whether the server answered.
     pub(crate) fn is_answer(&self) -> bool {
-        self.cause.answer().is_some()
+        self.fault.answer().is_some()
     }
 
     /// Whether a repeat can never succeed.
     pub(crate) fn is_hopeless(&self) -> bool {
-        self.cause.answer().is_some_and(is_hopeless)
+        self.fault.answer().is_some_and(is_hopeless)
     }
 
     /// Whether other keys of the same call may succeed. A user may lack the right to one key only, and in a cluster
     /// one key may have moved to another node before the others.
     pub(crate) fn may_concern_some_keys(&self) -> bool {
-        match self.cause.answer().and_then(code) {
+        match self.fault.answer().and_then(code) {
             Some("TRYAGAIN") => true,
             // About the server.
             Some("NOAUTH" | "WRONGPASS" | "MISCONF" | "OOM") => false,
@@ -146,7 +134,7 @@ impl Failure {
 
     /// The index of the lock that the error is about, if a script for several locks named it.
     pub(crate) fn member(&self) -> Option<usize> {
-        let text = self.cause.answer()?.detail()?;
+        let text = self.fault.answer()?.detail()?;
         let (_, number) = text.rsplit_once(" member ")?;
         let digits = number.split(|c: char| !c.is_ascii_digit()).next()?;
         digits.parse::<usize>().ok()?.checked_sub(1)
@@ -154,14 +142,14 @@ impl Failure {
 
     /// The failure as the caller of `operation` sees it.
     pub(crate) fn into_error(self, operation: &'static str) -> Error {
-        match self.cause {
-            Cause::Silent(why) => Error::new(
+        match self.fault {
+            Fault::Unsent(why) | Fault::Unknown(why) => Error::new(
                 Kind::Io,
                 operation,
                 format!("no answer from the server: {why}; check that it is up and reachable"),
             )
             .caused_by_any(why.source),
-            Cause::Answered(error) => {
+            Fault::Answered(error) | Fault::Declined(error) => {
                 let endpoint = self.endpoint.unwrap_or_default();
                 let (kind, mut message) = explained(&error, &endpoint);
                 if let Some(missing) = self.missing {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use redis::Value;
 
 use super::call::Answer;
-use super::failure::Failure;
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{Holder, HolderId};
@@ -155,12 +154,14 @@ pub(crate) enum Restored {
 }
 
 /// Reads the end of a `RESTORE`. After a failure, the script has to be asked.
-pub(crate) fn restored(end: Result<Value, Fault>) -> Result<Restored, Failure> {
+pub(crate) fn restored(end: Result<Value, Fault>) -> Result<Restored, Fault> {
     match end {
         Ok(Value::Okay) => Ok(Restored::Granted),
-        Ok(_) => Err(Failure::silent("a reply to RESTORE that no server sends")),
+        Ok(_) => Err(Fault::Unknown(
+            "a reply to RESTORE that no server sends".into(),
+        )),
         Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => Ok(Restored::Held),
-        Err(fault) => Err(fault.into()),
+        Err(fault) => Err(fault),
     }
 }
 
@@ -479,7 +480,7 @@ mod tests {
         let is = |end| match restored(end) {
             Ok(Restored::Granted) => "granted",
             Ok(Restored::Held) => "held",
-            Err(failure) if failure.executed == Executed::No => "not executed",
+            Err(fault) if Executed::after(&fault) == Executed::No => "not executed",
             Err(_) => "maybe executed",
         };
         for (end, expected) in [

@@ -13,7 +13,7 @@ use redis::{Cmd, RedisError, Value};
 use tokio::runtime::{self, Handle};
 
 use super::call::{Answer, Call};
-use super::failure::{Cause, Earlier, Executed, Failure, is_hopeless, missing_right};
+use super::failure::{Earlier, Executed, Failure, is_hopeless, missing_right};
 use super::native::{self, NativePath, NativeState};
 use crate::conn::error_reply::{is_out_of_connections, is_temporary};
 use crate::conn::{Fault, Lane, Reason, Transport};
@@ -83,7 +83,7 @@ impl CallBudget {
 
     /// Whether the call ends with this failure because the server answered.
     pub(crate) fn ends_with(self, failure: &Failure) -> bool {
-        let answer = failure.cause.answer();
+        let answer = failure.fault.answer();
         answer.is_some_and(|error| !self.retries_after(error))
     }
 
@@ -163,13 +163,13 @@ impl Scripts {
     ) -> Result<Answer, Failure> {
         // The send time of the first attempt that the server may have executed.
         let mut first_sent = earlier.as_ref().and_then(Earlier::first_sent);
-        let mut last = earlier.map(|earlier| earlier.failure.cause);
+        let mut last = earlier.map(|earlier| earlier.fault);
         let mut pause = RETRY_PAUSE_FIRST;
         loop {
             let reply = budget.reply_timeout.min(sent.until(budget.deadline));
             if reply.is_zero() {
-                let cause = last.unwrap_or_else(too_late);
-                return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
+                let fault = last.unwrap_or_else(too_late);
+                return Err(self.failed(call, Failure::new(executed(first_sent), fault)));
             }
             let end = sent.after(reply);
             let fault = match self.once(call, lane, reply, end).await {
@@ -184,39 +184,36 @@ impl Scripts {
                 }
                 Err(fault) => fault,
             };
-            let failure = Failure::from(fault);
-            let (this, cause) = (failure.executed, failure.cause);
+            let this = Executed::after(&fault);
             if this == Executed::Maybe {
                 first_sent = first_sent.or(Some(sent));
             }
-            let answer = cause.answer();
+            let answer = fault.answer();
             if answer.is_some_and(|error| !budget.retries_on(lane, error)) {
-                return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
+                return Err(self.failed(call, Failure::new(executed(first_sent), fault)));
             }
             let now = self.clock.now();
             // The server took this long for its last error. Without time for another reply, that error is more useful
             // to the caller than a time-out.
-            let needed = match &cause {
-                Cause::Answered(_) => sent.until(now),
-                Cause::Silent(_) => Duration::ZERO,
-            };
-            let cause = match last.take() {
+            let needed = answer.map_or(Duration::ZERO, |_| sent.until(now));
+            let fault = match last.take() {
                 // Nothing was sent since, or the deadline cut the last attempt short: the earlier error is still the
                 // latest answer that the server had time for.
-                Some(said @ Cause::Answered(_))
-                    if cause.answer().is_none()
+                Some(said)
+                    if said.answer().is_some()
+                        && fault.answer().is_none()
                         && (this == Executed::No || reply < budget.reply_timeout) =>
                 {
                     said
                 }
-                _ => cause,
+                _ => fault,
             };
             let jittered = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
             if budget.retry == Retry::Never || now.after(jittered + needed) >= budget.deadline {
-                return Err(self.failed(call, Failure::new(executed(first_sent), cause)));
+                return Err(self.failed(call, Failure::new(executed(first_sent), fault)));
             }
-            last = Some(cause);
+            last = Some(fault);
             tokio::time::sleep(jittered).await;
             sent = self.clock.now();
         }
@@ -273,7 +270,7 @@ impl Scripts {
     /// Notes the failure and adds the address of the server, and the right that the user lacks.
     pub(super) fn failed(&self, call: &Call, failure: Failure) -> Failure {
         self.observed.note(Fact::ScriptFailed);
-        let answer = failure.cause.answer();
+        let answer = failure.fault.answer();
         Failure {
             missing: answer.and_then(|error| missing_right(call, error)),
             endpoint: Some(self.transport.endpoint(call.route())),
@@ -330,8 +327,8 @@ fn current_runtime() -> Option<runtime::Id> {
     Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
-fn too_late() -> Cause {
-    Cause::Silent(Reason::timed_out("no time was left to ask".to_owned()))
+fn too_late() -> Fault {
+    Fault::Unsent(Reason::timed_out("no time was left to ask".to_owned()))
 }
 
 fn executed(first_sent: Option<Tick>) -> Executed {

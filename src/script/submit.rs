@@ -13,7 +13,7 @@ use redis::{Cmd, RedisError, Value};
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::failure::{Cause, Earlier, Executed, Failure};
+use super::failure::{Earlier, Executed, Failure};
 use super::native::{self, Release};
 use super::reply::{self, Released, Restored};
 use super::run::{CallBudget, Scripts};
@@ -45,24 +45,24 @@ impl Scripts {
         reply: Result<Value, Fault>,
         budget: CallBudget,
     ) -> Result<Value, Result<Earlier, Failure>> {
-        let failure = match reply {
+        let fault = match reply {
             Ok(value) => {
                 self.observed.answered(lane as usize, sent, self.clock);
                 return Ok(value);
             }
-            Err(fault) => Failure::from(fault),
+            Err(fault) => fault,
         };
-        let is_over = match &failure.cause {
-            Cause::Answered(error) => {
+        let is_over = match fault.answer() {
+            Some(error) => {
                 !is_for_another_send(error, self.transport.is_single_server())
                     && !budget.retries_on(lane, error)
             }
-            Cause::Silent(_) => budget.is_once() && failure.executed == Executed::Maybe,
+            None => budget.is_once() && Executed::after(&fault) == Executed::Maybe,
         };
         Err(if is_over {
-            Err(self.failed(&call(), failure))
+            Err(self.failed(&call(), fault.into()))
         } else {
-            Ok(Earlier { sent, failure })
+            Ok(Earlier { sent, fault })
         })
     }
 
@@ -87,8 +87,8 @@ impl Scripts {
             let lane = Lane::Command as usize;
             self.observed.answered(lane, sent, self.clock);
         }
-        reply::restored(reply).map_err(|failure| {
-            let earlier = Earlier { sent, failure };
+        reply::restored(reply).map_err(|fault| {
+            let earlier = Earlier { sent, fault };
             Some(earlier).filter(Earlier::may_be_executed)
         })
     }
