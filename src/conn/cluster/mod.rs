@@ -42,7 +42,7 @@ pub(super) async fn connect(
     let channels = channels.map_err(|fault| connect_error(fault, &answered.to_string()))?;
     let router = Arc::new(Router::new(nodes, seeds, channels));
     let mark = router.refresh_wanted.mark();
-    router.adopt(&view);
+    router.adopt(&view, &view);
     let refresh = refresh::run(Arc::clone(&router), view, mark);
     Ok((router, refresh))
 }

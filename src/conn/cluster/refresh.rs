@@ -20,7 +20,7 @@
 //! working wins, then the one with more failovers (`cluster_current_epoch`). Views of another cluster do not count
 //! (see `map.rs`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
         refreshed = clock.now();
         pause = match view {
             Ok((_, view)) if view != last => {
-                router.adopt(&view);
+                router.adopt(&view, &last);
                 open(&router, &mut opening);
                 last = view;
                 PAUSE_FIRST
@@ -73,7 +73,7 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
             unchanged => {
                 match unchanged {
                     // Redirections may have changed the map since. They may be newer or older than this view.
-                    Ok((_, view)) => router.adopt(&view),
+                    Ok((_, view)) => router.adopt(&view, &last),
                     Err(_) => router.refresh_wanted.notify(),
                 }
                 PAUSE_MAX.min(pause * 2)
@@ -122,17 +122,17 @@ fn candidates(router: &Router, last: &View) -> Vec<Address> {
 }
 
 impl Router {
-    /// Installs this map. Closes connections and checks holds as needed.
-    pub(super) fn adopt(&self, view: &View) {
+    /// Installs this map in place of the last one. Closes connections and checks holds as needed.
+    pub(super) fn adopt(&self, view: &View, last: &View) {
         let ranges = view.ranges.iter();
         let map =
             SlotMap::of(ranges.map(|(first, last, address)| (*first, *last, self.node(address))));
-        let serving = map.nodes();
+        let serving = map.nodes().into_iter().map(|node| node.address);
+        let serving: HashSet<Address> = serving.collect();
         *self.map.write() = map;
         for (address, server) in self.nodes.known() {
             server.expect_node(view.ids_at(&address));
-            let serves = serving.iter().any(|node| node.address == address);
-            if !serves {
+            if !serving.contains(&address) {
                 server.close();
                 continue;
             }
@@ -146,11 +146,8 @@ impl Router {
                 push.close();
             }
         }
-        let mut served = self.served.lock();
-        let now: Vec<Address> = serving.into_iter().map(|node| node.address).collect();
-        let was_taken_over = served.iter().any(|address| !now.contains(address));
-        *served = now;
-        drop(served);
+        let mut served = last.ranges.iter().map(|(.., address)| address);
+        let was_taken_over = served.any(|address| !serving.contains(address));
         if was_taken_over {
             self.nodes.setup().events.moved();
         }

@@ -32,8 +32,6 @@ pub(crate) struct Router {
     pub(super) seeds: Vec<Address>,
     pub(crate) channels: Channels,
     pub(super) map: RwLock<SlotMap<Node>>,
-    /// The nodes that served a slot in the last map.
-    pub(super) served: Mutex<Vec<Address>>,
     /// Given when the map may be old, for example when a connection has ended by itself.
     pub(super) refresh_wanted: Arc<Hint>,
     barrier: SubscribeBarrier,
@@ -45,7 +43,6 @@ impl fmt::Debug for Router {
         f.debug_struct("Router")
             .field("seeds", &self.seeds)
             .field("channels", &self.channels)
-            .field("served", &self.served)
             .finish_non_exhaustive()
     }
 }
@@ -73,7 +70,6 @@ impl Router {
             seeds,
             channels,
             map: RwLock::new(SlotMap::empty()),
-            served: Mutex::default(),
             barrier: SubscribeBarrier::default(),
         }
     }
