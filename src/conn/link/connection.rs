@@ -38,40 +38,36 @@ pub(super) struct Connection {
     pub(super) made: Tick,
     /// Of the process behind it.
     pub(super) generation: Generation,
-    last_reply: SharedTick,
     /// The send time of the first abandoned call since the last reply.
     given_up: SharedTick,
     find_script: FindScript,
     /// The loaded scripts, one bit for each.
     loaded: AtomicU64,
-    pub(super) push: Arc<PushState>,
 }
 
 impl Connection {
     /// A connection made just now.
-    pub(super) fn new(
-        socket: Socket,
-        wire: WireParams,
-        generation: Generation,
-        find_script: FindScript,
-    ) -> Self {
+    pub(super) fn new(socket: Socket, generation: Generation, find_script: FindScript) -> Self {
         // A reply read at this instant must count as later.
-        let made = wire.clock.now().before(Duration::from_nanos(1));
-        wire.last_reply.set(made);
+        let params = &socket.wire.params;
+        let made = params.clock.now().before(Duration::from_nanos(1));
+        params.last_reply.set(made);
         Self {
             socket,
             made,
             generation,
-            last_reply: wire.last_reply,
             given_up: SharedTick::default(),
             find_script,
             loaded: AtomicU64::new(0),
-            push: wire.push,
         }
     }
 
     pub(super) fn last_reply_at(&self) -> Tick {
-        self.last_reply.get()
+        self.socket.wire.params.last_reply.get()
+    }
+
+    pub(super) fn push(&self) -> &PushState {
+        &self.socket.wire.params.push
     }
 
     /// Whether the server has replied to a call. Replies to the handshake do not count.

@@ -159,7 +159,7 @@ impl Connector {
             Ok((socket, generation)) => {
                 let took = began.until(setup.clock.now());
                 self.reachability.succeeded(took);
-                Ok(Connection::new(socket, wire, generation, setup.scripts))
+                Ok(Connection::new(socket, generation, setup.scripts))
             }
             Err(error) => {
                 let fault = self.diagnose(without_arguments(error), &wire.first_bytes);

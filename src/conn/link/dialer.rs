@@ -136,7 +136,7 @@ impl Link {
     /// Whether its connection has, or may still have, a sharded channel that `which` accepts.
     pub(crate) fn has_sharded(&self, which: impl Fn(&[u8]) -> bool) -> bool {
         let current = self.current();
-        current.is_some_and(|used| used.connection.push.has_sharded(which))
+        current.is_some_and(|used| used.connection.push().has_sharded(which))
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -145,7 +145,7 @@ impl Link {
 
     fn current(&self) -> Option<Arc<Used>> {
         let mut current = self.current.lock();
-        current.take_if(|used| used.connection.push.has_lost_subscription());
+        current.take_if(|used| used.connection.push().has_lost_subscription());
         current.clone()
     }
 
@@ -156,7 +156,7 @@ impl Link {
             *current = None;
             drop(current);
             self.connector.note_end(&dead.connection, end);
-            dead.connection.push.report_gap();
+            dead.connection.push().report_gap();
         }
     }
 

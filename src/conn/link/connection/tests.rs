@@ -88,13 +88,13 @@ async fn connected(listener: &TcpListener) -> (Connection, SharedTick) {
     let wire = wire(limit);
     let last_reply = wire.last_reply.clone();
     let info = info(&format!("redis://{}", listener.local_addr().unwrap()));
-    let socket = Socket::connect(&info, &Setup::sample(limit), limit, wire.clone()).await;
+    let socket = Socket::connect(&info, &Setup::sample(limit), limit, wire).await;
     let script = |sha: &[u8]| match sha {
         b"known" => Some((3, "return 1")),
         b"second" => Some((4, "return 2")),
         _ => None,
     };
-    let connection = Connection::new(socket.unwrap(), wire, Generation::default(), script);
+    let connection = Connection::new(socket.unwrap(), Generation::default(), script);
     (connection, last_reply)
 }
 

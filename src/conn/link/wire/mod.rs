@@ -34,39 +34,32 @@ pub(crate) use self::driver::{FirstBytes, Meaning, SharedTick, WireParams};
 pub(super) use self::unanswered::{Carrier, Exchanged};
 use self::unanswered::{Confirmation, Shared, To};
 use crate::conn::transport::{Recipient, Replies, words};
-use crate::engine::clock::Clock;
 use crate::engine::hint::Arrival;
 
 #[derive(Debug)]
 pub(crate) struct Wire {
     shared: Arc<Shared>,
-    clock: Clock,
-    /// A connection without a reply for this long is silent.
-    silence: Duration,
+    pub(super) params: WireParams,
     /// The runtime of the driver.
     runtime: runtime::Id,
-    /// Whether a push confirms a command about a subscription.
-    takes_pushes: bool,
 }
 
 impl Wire {
     /// Returns a wire and the future that drives it. Must be called on the runtime that will run the driver.
     pub(super) fn new<S>(
         stream: S,
-        terms: WireParams,
+        params: WireParams,
     ) -> (Self, impl Future<Output = ()> + Send + 'static)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let shared = Arc::<Shared>::default();
+        let driver = Driver::new(stream, Arc::clone(&shared), params.clone());
         let wire = Self {
-            shared: Arc::clone(&shared),
-            clock: terms.clock,
-            silence: terms.silence,
+            shared,
+            params,
             runtime: Handle::current().id(),
-            takes_pushes: terms.protocol != ProtocolVersion::RESP2,
         };
-        let driver = Driver::new(stream, shared, terms);
         (wire, driver)
     }
 
@@ -84,7 +77,7 @@ impl Wire {
         let arrival = Arc::<Arrival<Exchanged>>::default();
         let to = To::Caller(Arc::clone(&arrival));
         let added = self.add(loads, commands, on_the_wire, to);
-        let clock = self.clock;
+        let clock = self.params.clock;
         async move {
             if let Err(why) = added {
                 return Some(Err(why));
@@ -139,7 +132,8 @@ impl Wire {
         proves_silence: bool,
         to: To,
     ) -> Result<(), RedisError> {
-        let confirmation = commands.last().filter(|_| self.takes_pushes);
+        let takes_pushes = self.params.protocol != ProtocolVersion::RESP2;
+        let confirmation = commands.last().filter(|_| takes_pushes);
         let confirmation = confirmation.and_then(|last| Confirmation::of(last));
         let driver = {
             let mut state = self.shared.lock();
@@ -166,7 +160,7 @@ impl Wire {
 
     /// Whether the driver ends a request with this limit in time.
     pub(super) fn times(&self, limit: Duration) -> bool {
-        limit == self.silence
+        limit == self.params.silence
     }
 
     /// Whether this is polled on the runtime of the driver.

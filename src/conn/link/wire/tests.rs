@@ -31,20 +31,16 @@ fn terms(silence: Duration) -> WireParams {
 struct Fixture {
     wire: Wire,
     server: DuplexStream,
-    last_reply: SharedTick,
     driver: tokio::task::JoinHandle<()>,
 }
 
 impl Fixture {
     fn new() -> Self {
         let (ours, server) = tokio::io::duplex(1 << 20);
-        let terms = terms(SILENCE);
-        let last_reply = terms.last_reply.clone();
-        let (wire, driver) = Wire::new(ours, terms);
+        let (wire, driver) = Wire::new(ours, terms(SILENCE));
         Self {
             wire,
             server,
-            last_reply,
             driver: tokio::spawn(driver),
         }
     }
@@ -100,7 +96,7 @@ async fn replies_come_in_the_order_of_the_commands() {
     assert_eq!(b.unwrap().unwrap().all(), int(2));
     let said = Value::BulkString(b"x".to_vec());
     assert_eq!(c.unwrap().unwrap().all(), [said]);
-    assert!(fixture.last_reply.get() > Tick::ZERO);
+    assert!(fixture.wire.params.last_reply.get() > Tick::ZERO);
 }
 
 #[tokio::test]
