@@ -40,7 +40,8 @@ async fn a_renewal_behind_a_slow_one_does_not_end_the_connection() {
     let server = SingleServer::new(url.into_connection_info().unwrap(), &setup);
     server.open().await.unwrap();
     let ping = redis::cmd("PING");
-    let renew = || server.link(Lane::Renewal).exchange(&[&ping], REPLY);
+    let pings = [&ping];
+    let renew = || server.link(Lane::Renewal).exchange(&pings, REPLY);
     let (first, second) = join(renew(), renew()).await;
     first.expect("in time");
     let late = format!("{:?}", second.unwrap_err());

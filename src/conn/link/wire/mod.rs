@@ -32,8 +32,9 @@ use self::driver::Driver;
 
 pub(crate) use self::driver::{FirstBytes, Meaning, SharedTick, WireParams};
 pub(super) use self::unanswered::{Carrier, Exchanged};
-use self::unanswered::{Confirmation, Shared, To};
+use self::unanswered::{Confirmation, Request, Shared, To};
 use crate::conn::transport::{Recipient, Replies, words};
+use crate::engine::clock::Tick;
 use crate::engine::hint::Arrival;
 
 #[derive(Debug)]
@@ -143,13 +144,15 @@ impl Wire {
             for command in loads.iter().chain(commands.iter().copied()) {
                 encode(command, &mut state.bytes);
             }
-            state.unanswered.push(
-                loads.len(),
-                commands.len(),
+            state.unanswered.push(Request {
+                to: Some(to),
+                missing: loads.len() + commands.len(),
+                loads: loads.len(),
+                replies: Replies::default(),
                 proves_silence,
-                to,
+                silent_at: Tick::NEVER,
                 confirmation,
-            );
+            });
             state.driver.take()
         };
         if let Some(driver) = driver {

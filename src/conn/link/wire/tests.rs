@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use super::*;
 use crate::conn::link::wire::{FirstBytes, SharedTick};
 use crate::conn::push::PushState;
-use crate::engine::clock::Tick;
+use crate::engine::clock::Clock;
 
 const SILENCE: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(20);

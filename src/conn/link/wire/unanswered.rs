@@ -34,20 +34,20 @@ pub(super) struct WireState {
 
 /// One command, or several that are answered together.
 #[derive(Debug)]
-struct Request {
+pub(super) struct Request {
     /// `None` once it was told that the connection is silent.
-    to: Option<To>,
+    pub(super) to: Option<To>,
     /// Commands without a reply.
-    missing: usize,
+    pub(super) missing: usize,
     /// The first of them, which load scripts. Their replies are dropped.
-    loads: usize,
-    replies: Replies,
+    pub(super) loads: usize,
+    pub(super) replies: Replies,
     /// Whether a missing answer shows that the connection is silent.
-    proves_silence: bool,
+    pub(super) proves_silence: bool,
     /// It is silent without a reply until then.
-    silent_at: Tick,
+    pub(super) silent_at: Tick,
     /// The push that is its last reply, if it is about a subscription.
-    confirmation: Option<Box<Confirmation>>,
+    pub(super) confirmation: Option<Box<Confirmation>>,
 }
 
 /// The receiver of the end of a request.
@@ -137,24 +137,9 @@ pub(super) struct Unanswered {
 }
 
 impl Unanswered {
-    /// Adds a request of this many commands, behind others that load scripts, to the end of the order.
-    pub(super) fn push(
-        &mut self,
-        loads: usize,
-        commands: usize,
-        proves_silence: bool,
-        to: To,
-        confirmation: Option<Box<Confirmation>>,
-    ) {
-        self.requests.push_back(Request {
-            to: Some(to),
-            missing: loads + commands,
-            loads,
-            replies: Replies::default(),
-            proves_silence,
-            silent_at: Tick::NEVER,
-            confirmation,
-        });
+    /// Adds a request to the end of the order.
+    pub(super) fn push(&mut self, request: Request) {
+        self.requests.push_back(request);
         self.fresh += 1;
     }
 
