@@ -272,7 +272,6 @@ const HOST_INVALID: Wrong =
 const PORT_INVALID: Wrong = "a port is not a number from 1 to 65535";
 
 /// The parts of a URL. Only user and password are decoded.
-#[derive(Debug, Default)]
 struct Parts<'a> {
     login: Option<Login>,
     hosts: Vec<Address>,
@@ -281,16 +280,9 @@ struct Parts<'a> {
     query: &'a str,
 }
 
-#[derive(Clone, PartialEq, Eq)]
 struct Login {
     user: Option<String>,
     password: String,
-}
-
-impl std::fmt::Debug for Login {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Login").finish_non_exhaustive()
-    }
 }
 
 impl<'a> Parts<'a> {
