@@ -348,17 +348,16 @@ struct Dial {
 
 impl Dial {
     async fn run(mut self, connector: Arc<Connector>) {
-        // The previous dial may have connected just before this one began.
-        if self.link.upgrade().is_some_and(|link| !link.is_open()) {
-            connector.wait_turn().await;
-            self.result = self.dial(&connector).await;
-        } else {
-            self.result = Ok(());
-        }
+        self.result = self.dial(&connector).await;
     }
 
     /// Makes a connection and installs it.
     async fn dial(&self, connector: &Connector) -> Result<(), Fault> {
+        // The previous dial may have connected just before this one began.
+        if self.link.upgrade().is_none_or(|link| link.is_open()) {
+            return Ok(());
+        }
+        connector.wait_turn().await;
         if let Some(link) = self.link.upgrade() {
             link.ensure_in_use()?;
         }
