@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Value};
 
 use super::map::{Redirect, SlotMap, is_half_done, slot_of};
 use crate::conn::address::Address;
@@ -101,15 +101,6 @@ impl Router {
             (Lane::Push, Channels::Sharded) if !subscribes => node.server.behind_push(),
             _ => node.server.link(lane),
         }
-    }
-
-    /// Parses a redirection, with the address at which the node can be reached.
-    fn redirect(&self, error: &RedisError, asked: &Address) -> Option<Redirect> {
-        let redirect = Redirect::of(error, asked)?;
-        Some(Redirect {
-            to: self.nodes.setup().address_map.resolve(redirect.to),
-            ..redirect
-        })
     }
 
     /// Sends commands without a key to the first node that can be reached.
@@ -207,12 +198,15 @@ impl Router {
         node
     }
 
-    /// The first redirection among these replies, unless they are half done.
+    /// The first redirection among these replies, with the address at which the node can be reached. None if they are
+    /// half done.
     fn redirect_in(&self, replies: &Replies, asked: &Address) -> Option<Redirect> {
         if is_half_done(replies.values()) {
             return None;
         }
-        replies.errors().find_map(|no| self.redirect(&no, asked))
+        let mut redirect = replies.errors().find_map(|no| Redirect::of(&no, asked))?;
+        redirect.to = self.nodes.setup().address_map.resolve(redirect.to);
+        Some(redirect)
     }
 }
 

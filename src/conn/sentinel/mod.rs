@@ -84,8 +84,7 @@ impl CurrentPrimary {
         };
         let is_doubtful = match &result {
             Ok(replies) => replies.errors().any(|error| says_no_primary(&error)),
-            Err(Fault::Answered(error) | Fault::Declined(error)) => says_no_primary(error),
-            Err(Fault::Unsent(_) | Fault::Unknown(_)) => true,
+            Err(fault) => fault.answer().is_none_or(says_no_primary),
         };
         if is_doubtful {
             self.doubted.notify();
