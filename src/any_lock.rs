@@ -194,15 +194,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + 'static>() {}
-        fn sends<T: Send>(_: impl Fn(AnyLock) -> T) {}
-        check::<AnyLock>();
-        check::<AnyGuard>();
-        sends(|lock| async move { lock.lock().await });
-    }
-
-    #[test]
     fn a_kind_is_its_text_wherever_it_goes() {
         for kind in LockKind::ALL {
             assert_eq!(kind.to_string().parse::<LockKind>().unwrap(), kind);

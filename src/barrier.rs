@@ -295,16 +295,3 @@ impl Drop for Place {
 fn read(answer: &Answer) -> Result<Arrived> {
     reply::arrived(&answer.value)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + 'static>() {}
-        fn sends<T: Send>(_: impl Fn(Barrier) -> T) {}
-        check::<Barrier>();
-        sends(|barrier| async move { barrier.wait_for(Duration::ZERO).await });
-    }
-}

@@ -616,20 +616,3 @@ fn check_value(site: &Synchronizer, operation: &'static str, value: &str) -> Res
     let message = format!("a value of {bytes} bytes is too long; use at most {VALUE_BYTES_MAX}");
     Err(site.invalid(operation, message))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + 'static>() {}
-        fn streams<T: Stream + Send + Unpin + 'static>() {}
-        fn sends<T: Send>(_: impl Fn(Election) -> T) {}
-        check::<Election>();
-        check::<Leadership>();
-        check::<Leader>();
-        streams::<Leaders>();
-        sends(|election| async move { election.campaign().await?.resign().await });
-    }
-}

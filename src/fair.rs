@@ -269,17 +269,3 @@ fn on_turn(terms: &AcquireTerms) -> &'static str {
         (true, _) => "grant_fenced",
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + 'static>() {}
-        fn sends<T: Send>(_: impl Fn(FairLock) -> T) {}
-        check::<FairLock>();
-        check::<FairGuard>();
-        sends(|lock| async move { lock.lock().await });
-    }
-}

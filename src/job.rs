@@ -155,16 +155,3 @@ impl<T> JobRun<T> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + 'static>() {}
-        fn sends<T: Send>(_: impl Fn(Job) -> T) {}
-        check::<Job>();
-        sends(|job| async move { job.run(async { 7 }).await });
-    }
-}

@@ -266,17 +266,3 @@ impl Latch {
         self.site.ask("delete", &call, Answer::is_done).await
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + 'static>() {}
-        fn sends<T: Send>(_: impl Fn(Latch) -> T) {}
-        check::<Latch>();
-        sends(|latch| async move { latch.wait().await });
-        sends(|latch| async move { latch.arrive_and_wait().await });
-    }
-}

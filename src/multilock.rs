@@ -525,19 +525,3 @@ impl MultiGuard {
         self.0.lost_member().await
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + 'static>() {}
-        fn sends<T: Send>(_: impl Fn(MultiLock) -> T) {}
-        check::<MultiLock>();
-        check::<MultiGuard>();
-        sends(|lock| async move { lock.lock().await });
-        sends(|lock| async move { lock.lock().await.unwrap().release().await });
-        sends(|lock| async move { lock.lock().await.unwrap().run(async {}).await });
-    }
-}

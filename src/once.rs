@@ -301,19 +301,3 @@ impl Drop for Claim {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + 'static>() {}
-        fn sends<T: Send>(_: impl Fn(Once) -> T) {}
-        check::<OnceKey>();
-        check::<Once>();
-        check::<Claim>();
-        sends(|once| async move { once.claim().await?.unwrap().undo().await });
-        sends(|once| async move { once.run(async { Ok::<_, Error>(()) }).await });
-    }
-}

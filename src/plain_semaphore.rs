@@ -384,17 +384,3 @@ impl fmt::Debug for PlainPermits {
         shown.finish()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + 'static>() {}
-        fn sends<T: Send>(_: impl Fn(PlainSemaphore) -> T) {}
-        check::<PlainSemaphore>();
-        check::<PlainPermits>();
-        sends(|semaphore| async move { semaphore.acquire().await?.release().await });
-    }
-}

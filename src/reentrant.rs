@@ -179,24 +179,3 @@ impl Protocol for ReentrantProtocol {
         Part::release("plain", holder, holder.name.lock_channel())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + 'static>() {}
-        fn sends<T: Send>(_: impl Fn(ReentrantLock) -> T) {}
-        check::<ReentrantLock>();
-        check::<ReentrantGuard>();
-        sends(|lock| async move { lock.lock().await });
-        sends(|lock| async move {
-            lock.try_lock_for(Duration::ZERO)
-                .await?
-                .unwrap()
-                .reenter()
-                .await
-        });
-    }
-}

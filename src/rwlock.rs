@@ -445,19 +445,3 @@ impl Protocol for RwProtocol {
         true
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + 'static>() {}
-        fn sends<T: Send>(_: impl Fn(RwLock) -> T) {}
-        check::<RwLock>();
-        check::<ReadGuard>();
-        check::<WriteGuard>();
-        sends(|lock| async move { lock.read().await });
-        sends(|lock| async move { lock.write().await?.downgrade().await });
-    }
-}

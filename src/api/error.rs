@@ -460,10 +460,4 @@ mod tests {
             assert_eq!(error.is_transient(), transient.contains(&kind), "{kind:?}");
         }
     }
-
-    #[test]
-    fn bounds() {
-        fn check<T: Send + Sync + Clone + 'static>() {}
-        check::<Error>();
-    }
 }

@@ -1,5 +1,6 @@
 //! The public interface: options, results, errors, `Debug` output, and the end of a client.
 
+mod bounds;
 mod busy;
 mod environment;
 mod input;
