@@ -139,31 +139,30 @@ type ConfirmOutcome = Result<Verdict, Failure>;
 
 /// Holds in one slot that are confirmed for one caller.
 #[derive(Debug)]
-pub(super) struct Request {
-    pub(super) holds: Vec<Confirmation>,
-    pub(super) replication: Replication,
-    pub(super) outcome: oneshot::Sender<ConfirmOutcome>,
+struct Request {
+    holds: Vec<Confirmation>,
+    replication: Replication,
+    outcome: oneshot::Sender<ConfirmOutcome>,
 }
 
 /// Confirms all requests. When they were queued, all were known to be at one server.
-pub(super) async fn run(scripts: &Scripts, reply: Duration, requests: Vec<Request>) {
+async fn run(scripts: &Scripts, reply: Duration, requests: Vec<Request>) {
     let answers = ask(scripts, reply, &requests).await;
     let mut elsewhere: BTreeMap<u16, Vec<Request>> = BTreeMap::new();
     for (request, answer) in requests.into_iter().zip(answers) {
         match answer {
-            Err(Unconfirmed::Elsewhere(_)) => {
+            Err(failure) if failure.is_elsewhere() => {
                 let slot = scripts.transport.slot(&request.holds[0].key);
                 elsewhere.entry(slot).or_default().push(request);
             }
-            Err(Unconfirmed::Failed(failure)) => report(request, Err(failure)),
-            Ok(verdict) => report(request, Ok(verdict)),
+            answer => report(request, answer),
         }
     }
     // Each slot that has moved, or is about to move, is followed on its own.
     for requests in elsewhere.into_values() {
         let answers = ask(scripts, reply, &requests).await;
         for (request, answer) in requests.into_iter().zip(answers) {
-            report(request, answer.map_err(Unconfirmed::into_failure));
+            report(request, answer);
         }
     }
 }
@@ -173,98 +172,66 @@ fn report(request: Request, outcome: ConfirmOutcome) {
     let _ = request.outcome.send(outcome);
 }
 
-#[derive(Clone, Debug)]
-enum Unconfirmed {
-    /// Another server has this slot.
-    Elsewhere(RedisError),
-    Failed(Failure),
-}
-
-impl Unconfirmed {
-    fn into_failure(self) -> Failure {
-        match self {
-            Self::Elsewhere(error) => error.into(),
-            Self::Failed(failure) => failure,
-        }
-    }
-}
-
 /// Runs one wait, and returns an answer for each request.
-async fn ask(
-    scripts: &Scripts,
-    reply: Duration,
-    requests: &[Request],
-) -> Vec<Result<Verdict, Unconfirmed>> {
+async fn ask(scripts: &Scripts, reply: Duration, requests: &[Request]) -> Vec<ConfirmOutcome> {
     let now = scripts.clock.now();
     let replication = requests[0].replication;
-    // The holds of each slot and script, as indices of the request and the hold.
-    let mut groups: BTreeMap<(u16, &str), Vec<(usize, usize)>> = BTreeMap::new();
+    // The holds of each slot and script, each with the index of its request.
+    let mut groups: BTreeMap<(u16, &str), Vec<(usize, &Confirmation)>> = BTreeMap::new();
     for (at, request) in requests.iter().enumerate() {
-        for (number, hold) in request.holds.iter().enumerate() {
+        for hold in &request.holds {
             let group = (scripts.transport.slot(&hold.key), hold.script.sha());
-            groups.entry(group).or_default().push((at, number));
+            groups.entry(group).or_default().push((at, hold));
         }
     }
-    let calls: Vec<Call> = groups
-        .values()
-        .map(|places| {
-            let holds = places
-                .iter()
-                .map(|(at, number)| &requests[*at].holds[*number]);
-            let keys: Vec<&str> = holds.clone().map(|hold| &*hold.key).collect();
-            let (at, number) = places[0];
-            let first = &requests[at].holds[number];
-            let call = Call::new(first.script, &first.key, &keys);
-            holds.fold(call, |call, hold| {
-                let left = now.until(hold.until).max(Duration::from_millis(1));
-                call.arg(&*hold.holder).arg(millis(left))
-            })
+    let renewal = |holds: &Vec<(usize, &Confirmation)>| {
+        let keys: Vec<&str> = holds.iter().map(|(_, hold)| &*hold.key).collect();
+        let (_, first) = holds[0];
+        let call = Call::new(first.script, &first.key, &keys);
+        holds.iter().fold(call, |call, (_, hold)| {
+            let left = now.until(hold.until).max(Duration::from_millis(1));
+            call.arg(&*hold.holder).arg(millis(left))
         })
-        .collect();
+    };
+    let calls: Vec<Call> = groups.values().map(renewal).collect();
     let mut wait = redis::cmd("WAIT");
     wait.arg(replication.count).arg(millis(replication.within));
     let limit = replication.within + reply;
     let route = &requests[0].holds[0].key;
-    let mut answers = match scripts
-        .run_before(Lane::Confirm, route, &calls, &wait, limit)
-        .await
-    {
+    let asked = scripts.run_before(Lane::Confirm, route, &calls, &wait, limit);
+    let mut answers = match asked.await {
         Ok(answers) => answers,
-        Err(failure) => return vec![Err(Unconfirmed::Failed(failure)); requests.len()],
+        Err(failure) => return vec![Err(failure); requests.len()],
     };
     let waited = verdict(answers.pop(), i64::from(replication.count));
     let mut verdicts = vec![waited; requests.len()];
-    for (places, answer) in groups.values().zip(answers) {
-        let held = renewed(answer, places.len());
-        for (number, (at, _)) in places.iter().enumerate() {
+    for (holds, answer) in groups.values().zip(answers) {
+        let held = renewed(answer, holds.len());
+        for (number, (at, _)) in holds.iter().enumerate() {
             match &held {
                 Ok(held) if held[number] => {}
                 // A missing hold decides, even if others of the request are there.
                 Ok(_) => verdicts[*at] = Ok(Verdict::Gone),
-                Err(failed) => verdicts[*at] = failed.clone().map(|()| Verdict::Gone),
+                Err(failure) => verdicts[*at] = Err(failure.clone()),
             }
         }
     }
     verdicts
 }
 
-/// Whether each hold was renewed. If the script failed, the error says what that means for all of them: `Ok` if the
-/// caller should acquire them again.
-fn renewed(
-    answer: Result<Value, RedisError>,
-    holds: usize,
-) -> Result<Vec<bool>, Result<(), Unconfirmed>> {
-    let value = answer.map_err(|error| match code(&error) {
-        Some("MOVED" | "ASK") => Err(Unconfirmed::Elsewhere(error)),
-        _ if is_temporary(&error) => Ok(()),
-        _ => Err(Unconfirmed::Failed(error.into())),
-    })?;
-    reply::renewed(&value, holds)
-        .map_err(|error| Err(Unconfirmed::Failed(Failure::silent(error.to_string()))))
+/// Whether each hold was renewed. After a temporary error none counts as renewed: the caller acquires them again.
+fn renewed(answer: Result<Value, RedisError>, holds: usize) -> Result<Vec<bool>, Failure> {
+    match answer {
+        Ok(value) => {
+            reply::renewed(&value, holds).map_err(|error| Failure::silent(error.to_string()))
+        }
+        Err(error) if is_temporary(&error) => Ok(vec![false; holds]),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Reads the answer to `WAIT`.
-fn verdict(answer: Option<Result<Value, RedisError>>, count: i64) -> Result<Verdict, Unconfirmed> {
+fn verdict(answer: Option<Result<Value, RedisError>>, count: i64) -> ConfirmOutcome {
     match answer {
         Some(Ok(Value::Int(replicas))) if replicas >= count => Ok(Verdict::Confirmed),
         Some(Ok(Value::Int(replicas))) => Ok(Verdict::TooFew(replicas)),
@@ -272,13 +239,13 @@ fn verdict(answer: Option<Result<Value, RedisError>>, count: i64) -> Result<Verd
         Some(Err(error)) if code(&error) == Some("NOPERM") || is_unknown_command(&error) => {
             Ok(Verdict::Denied(error))
         }
-        Some(Err(error)) => Err(Unconfirmed::Failed(error.into())),
+        Some(Err(error)) => Err(error.into()),
         Some(Ok(other)) => {
             let what = shown(&other);
             let why = format!("WAIT returned {what}; is a proxy changing replies?");
-            Err(Unconfirmed::Failed(Failure::silent(why)))
+            Err(Failure::silent(why))
         }
-        None => Err(Unconfirmed::Failed(Failure::silent("WAIT has no answer"))),
+        None => Err(Failure::silent("WAIT has no answer")),
     }
 }
 

@@ -116,6 +116,11 @@ impl Failure {
         self.fault.answer().is_some()
     }
 
+    /// Whether another server has the key.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self.cause.answer().and_then(code), Some("MOVED" | "ASK"))
+    }
+
     /// Whether a repeat can never succeed.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.fault.answer().is_some_and(is_hopeless)
