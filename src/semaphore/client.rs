@@ -64,8 +64,6 @@ pub(super) struct State {
     pub(super) callers: FxHashMap<u64, Caller>,
     /// Permits that were given to calls which have not taken them yet.
     given: FxHashMap<u64, (Permits, Terms)>,
-    /// Since when the attempts under way are without an answer.
-    unanswered: FxHashMap<u64, Tick>,
     last_request: u64,
     /// When the watch task wakes next, and whether it listens to messages; `None` if there is none.
     pub(super) planned: Option<(Tick, bool)>,
@@ -141,19 +139,10 @@ impl ClientSemaphore {
         self.state.lock().callers.len()
     }
 
-    /// Since when the server does not answer, if this request waits for the answer to another.
-    pub(super) fn silent_since(&self, id: u64) -> Option<Tick> {
-        let state = self.state.lock();
-        let is_behind = state.queue.is_unasked(id);
-        let oldest = state.unanswered.values().min().copied();
-        oldest.filter(|_| is_behind)
-    }
-
     /// The place of this request in the queue, from 1.
     pub(super) fn place_of(&self, id: u64) -> Option<usize> {
-        let state = self.state.lock();
-        let place = state.queue.requests().position(|request| request == id)?;
-        Some(place + 1)
+        let before = self.state.lock().queue.position(id)?;
+        Some(before + 1)
     }
 
     pub(super) fn call(
@@ -206,11 +195,6 @@ impl ClientSemaphore {
             drop(taken);
             return;
         }
-        if let Event::Granted { ask } | Event::Refused { ask, .. } | Event::Failed { ask, .. } =
-            event
-        {
-            state.unanswered.remove(&ask);
-        }
         let mut actions = Vec::new();
         state.queue.on(now, event, &mut actions);
         if let Event::Left(id) = event
@@ -234,7 +218,6 @@ impl ClientSemaphore {
         for action in actions {
             let (request, outcome) = match action {
                 Action::Ask { ask, request } => {
-                    state.unanswered.insert(ask, self.core.clock.now());
                     works.extend(self.asking(state, ask, request));
                     continue;
                 }
@@ -342,7 +325,6 @@ impl AtClose for ClientSemaphore {
         let (callers, given) = {
             let mut state = self.state.lock();
             state.queue = Queue::default();
-            state.unanswered.clear();
             let State { callers, given, .. } = &mut *state;
             (std::mem::take(callers), std::mem::take(given))
         };

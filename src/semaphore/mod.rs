@@ -468,7 +468,8 @@ impl ClientSemaphore {
                 () = core.closing.changed_since(closing) => return Err(closed()),
                 () = core.clock.sleep_until(check) => {
                     core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
-                    let silent = self.silent_since(id).map(|since| since.max(began).after(give_up));
+                    let silent = self.state.lock().queue.silent_since(id);
+                    let silent = silent.map(|since| since.max(began).after(give_up));
                     if silent.is_some_and(|end| end <= core.clock.now()) {
                         return Err(self.of_this(silence(operation, give_up)));
                     }

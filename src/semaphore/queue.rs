@@ -93,6 +93,7 @@ struct Ask {
     id: u64,
     request: u64,
     terms: Terms,
+    since: Tick,
     /// The number of wake-ups before it was sent.
     wakes: u64,
     /// The newest request at that time.
@@ -139,21 +140,17 @@ impl Queue {
         self.is_contended && !self.waiting.is_empty()
     }
 
-    /// The waiting requests, in order.
-    pub(super) fn requests(&self) -> impl Iterator<Item = u64> {
-        self.waiting.iter().map(|waiting| waiting.request.id)
-    }
-
     /// The waiting requests without an attempt under way, in order.
     pub(super) fn unasked(&self) -> impl Iterator<Item = u64> {
         let unasked = self.waiting.iter().filter(|waiting| !waiting.is_asked);
         unasked.map(|waiting| waiting.request.id)
     }
 
-    /// Whether this request waits without an attempt under way.
-    pub(super) fn is_unasked(&self, request: u64) -> bool {
-        let at = self.position(request);
-        at.is_some_and(|at| !self.waiting[at].is_asked)
+    /// Since when the server does not answer, if this request waits for the answer to another.
+    pub(super) fn silent_since(&self, request: u64) -> Option<Tick> {
+        let at = self.position(request)?;
+        let oldest = self.asks.iter().map(|ask| ask.since).min();
+        oldest.filter(|_| !self.waiting[at].is_asked)
     }
 
     /// When [`Event::Timer`] is due. `Tick::NEVER` if a reply or a message comes next, and `None` if no task need wake
@@ -320,7 +317,7 @@ impl Queue {
             // The server is asked once more at the deadline.
             if !first.is_asked {
                 first.is_last = true;
-                self.ask(0, out);
+                self.ask(0, now, out);
             }
             return;
         }
@@ -330,7 +327,7 @@ impl Queue {
                 break;
             }
             if !self.waiting[at].is_asked {
-                self.ask(at, out);
+                self.ask(at, now, out);
             }
             at += 1;
         }
@@ -355,13 +352,14 @@ impl Queue {
         self.timed = timed.count();
     }
 
-    fn ask(&mut self, at: usize, out: &mut Vec<Action>) {
+    fn ask(&mut self, at: usize, now: Tick, out: &mut Vec<Action>) {
         self.waiting[at].is_asked = true;
         let request = &self.waiting[at].request;
         let ask = Ask {
             id: self.next_ask,
             request: request.id,
             terms: request.terms,
+            since: now,
             wakes: self.wakes,
             newest: self.newest,
         };
@@ -382,7 +380,8 @@ impl Queue {
         Some(ask)
     }
 
-    fn position(&self, request: u64) -> Option<usize> {
+    /// How many wait before this request.
+    pub(super) fn position(&self, request: u64) -> Option<usize> {
         let found = self
             .waiting
             .binary_search_by_key(&request, |waiting| waiting.request.id);

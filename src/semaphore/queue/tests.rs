@@ -457,7 +457,8 @@ impl World {
             PERMITS,
             "as many as there are"
         );
-        let waits: Vec<u64> = self.queue.requests().collect();
+        let waits = self.queue.waiting.iter().map(|waiting| waiting.request.id);
+        let waits: Vec<u64> = waits.collect();
         assert!(
             waits.iter().all(|request| self.open.contains(request)),
             "no request of a caller that is gone waits"
