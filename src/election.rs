@@ -23,9 +23,8 @@ use crate::api::options::Backoff;
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
-use crate::engine::hold::core::AtClose;
 use crate::engine::keys::LockName;
-use crate::engine::synchronizer::{Looks, Synchronizer};
+use crate::engine::synchronizer::{Looks, Synchronizer, Untaken};
 use crate::reentrant::{ReentrantGuard, ReentrantLock};
 use crate::script::{Answer, Call, catalog, millis, reply};
 
@@ -186,9 +185,8 @@ impl Election {
         let renewed = guard.set_lease(guard.lease_until_deadline());
         let leadership = Leadership::new(self, self.site.name(operation)?, guard);
         let said = Arc::clone(&leadership.said);
-        let elected = Arc::new(Elected(Mutex::new(Some(leadership))));
-        let entry: Weak<Elected> = Arc::downgrade(&elected);
-        let _closed_with = self.site.core().close_with(entry);
+        // Resigns if the client is closed in the meantime.
+        let (elected, _closed_with) = Untaken::new(self.site.core(), Some(leadership));
         let is_written = said.say(operation).await?;
         let Some(mut leadership) = elected.take() else {
             return Err(self.site.core().closed(operation).of_lock(self.name()));
@@ -372,22 +370,6 @@ impl Said {
             .arg(self.token.get())
             .arg(name.leader_channel())
             .arg(self.site.publish())
-    }
-}
-
-/// A leader whose first value is on its way. The candidate may never be polled again.
-struct Elected(Mutex<Option<Leadership>>);
-
-impl Elected {
-    fn take(&self) -> Option<Leadership> {
-        self.0.lock().take()
-    }
-}
-
-impl AtClose for Elected {
-    /// Resigns.
-    fn close(self: Arc<Self>) {
-        drop(self.take());
     }
 }
 

@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
-use crate::engine::hold::core::{AtClose, Core};
+use crate::engine::hold::core::{AtClose, ClosedWith, Core};
 use crate::engine::keys::LockName;
 use crate::engine::listen::Listener;
 use crate::script::{Answer, Call, CallBudget};
@@ -72,13 +72,24 @@ impl Looks {
     }
 }
 
-/// The outcome of work in the background, until its caller takes it.
-struct Outcome<T> {
+/// A value until its caller takes it. It is dropped when the client is closed, because the caller may never be polled
+/// again.
+pub(crate) struct Untaken<T> {
     core: Arc<Core>,
     value: Mutex<Option<T>>,
 }
 
-impl<T> Outcome<T> {
+impl<T: Send + 'static> Untaken<T> {
+    /// The value is closed with the client for as long as the second part is kept.
+    pub(crate) fn new(core: &Arc<Core>, value: Option<T>) -> (Arc<Self>, ClosedWith) {
+        let untaken = Arc::new(Self {
+            core: Arc::clone(core),
+            value: Mutex::new(value),
+        });
+        let entry: Weak<Self> = Arc::downgrade(&untaken);
+        (untaken, core.close_with(entry))
+    }
+
     fn put(&self, value: T) {
         let mut place = self.value.lock();
         // Asked under the mutex: what comes before the client is closed is taken out by that.
@@ -90,12 +101,12 @@ impl<T> Outcome<T> {
         drop(value);
     }
 
-    fn take(&self) -> Option<T> {
+    pub(crate) fn take(&self) -> Option<T> {
         self.value.lock().take()
     }
 }
 
-impl<T: Send> AtClose for Outcome<T> {
+impl<T: Send + 'static> AtClose for Untaken<T> {
     fn close(self: Arc<Self>) {
         drop(self.take());
     }
@@ -179,12 +190,7 @@ impl Synchronizer {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T> {
         let core = &self.core;
-        let outcome = Arc::new(Outcome {
-            core: Arc::clone(core),
-            value: Mutex::new(None),
-        });
-        let entry: Weak<Outcome<T>> = Arc::downgrade(&outcome);
-        let _closed_with = core.close_with(entry);
+        let (outcome, _closed_with) = Untaken::new(core, None);
         let put = Arc::clone(&outcome);
         core.watchdog
             .finish(async move { put.put(work.await) })
