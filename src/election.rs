@@ -52,7 +52,6 @@ impl Client {
         Election {
             site: Synchronizer::new(self, name.as_ref()),
             lock: self.lock(name).fenced(),
-            lease: self.core().timing.lease,
             value: "".into(),
         }
     }
@@ -82,7 +81,6 @@ impl Client {
 pub struct Election {
     site: Synchronizer,
     lock: ReentrantLock,
-    lease: Duration,
     value: Arc<str>,
 }
 
@@ -102,7 +100,7 @@ impl Election {
     /// Sets the lease of a leader, as [`ReentrantLock::lease`]: the longest time without a leader after the last was
     /// killed.
     pub fn lease(mut self, lease: Duration) -> Self {
-        (self.lock, self.lease) = (self.lock.lease(lease), lease);
+        self.lock = self.lock.lease(lease);
         self
     }
 
@@ -130,12 +128,9 @@ impl Election {
     /// As for [`ReentrantLock::lock`]; [`is_invalid`](Error::is_invalid) also for a value of more than 64 KiB. After an
     /// error this candidate does not lead.
     pub async fn campaign(&self) -> Result<Leadership> {
-        self.check("campaign")?;
         loop {
-            let elected = self.lock.lock().await;
-            let guard = elected.map_err(|error| error.during("campaign"))?;
-            // `None`: the lock was lost again before the value was written.
-            if let Some(leadership) = self.lead("campaign", guard).await? {
+            let elected = async { self.lock.lock().await.map(Some) };
+            if let Some(leadership) = self.lead("campaign", elected).await? {
                 return Ok(leadership);
             }
         }
@@ -149,7 +144,7 @@ impl Election {
     /// # Errors
     /// As for [`campaign`](Self::campaign).
     pub async fn try_campaign(&self) -> Result<Option<Leadership>> {
-        self.lead_if("try_campaign", self.lock.try_lock()).await
+        self.lead("try_campaign", self.lock.try_lock()).await
     }
 
     /// Waits until this candidate leads, for at most this long.
@@ -161,26 +156,20 @@ impl Election {
     /// As for [`campaign`](Self::campaign).
     pub async fn campaign_for(&self, wait: Duration) -> Result<Option<Leadership>> {
         let elected = self.lock.try_lock_for(wait);
-        self.lead_if("campaign_for", elected).await
+        self.lead("campaign_for", elected).await
     }
 
-    async fn lead_if(
+    /// Leads once it is elected. `None`: it was not, or has lost the lock again before the value was written.
+    async fn lead(
         &self,
         operation: &'static str,
         elected: impl Future<Output = Result<Option<ReentrantGuard>>>,
     ) -> Result<Option<Leadership>> {
-        self.check(operation)?;
-        match elected.await.map_err(|error| error.during(operation))? {
-            Some(guard) => self.lead(operation, guard).await,
-            None => Ok(None),
-        }
-    }
-
-    async fn lead(
-        &self,
-        operation: &'static str,
-        mut guard: ReentrantGuard,
-    ) -> Result<Option<Leadership>> {
+        check_value(&self.site, operation, &self.value)?;
+        let elected = elected.await.map_err(|error| error.during(operation))?;
+        let Some(mut guard) = elected else {
+            return Ok(None);
+        };
         // Not renewed before the value is written: this future may never be polled again.
         let renewed = guard.set_lease(guard.lease_until_deadline());
         let leadership = Leadership::new(self, self.site.name(operation)?, guard);
@@ -196,10 +185,6 @@ impl Election {
         }
         let leads = is_written && !leadership.is_lost();
         Ok(leads.then_some(leadership))
-    }
-
-    fn check(&self, operation: &'static str) -> Result<()> {
-        check_value(&self.site, operation, &self.value)
     }
 
     /// Returns the leader and the value that it proclaimed last; `None` if there is no leader. One round trip.
@@ -424,17 +409,19 @@ pub struct Leadership {
 
 impl Leadership {
     fn new(election: &Election, name: &LockName, guard: ReentrantGuard) -> Self {
+        let core = election.site.core();
+        let lease = election.lock.0.options.lease(core.timing.lease);
         let said = Arc::new(Said {
             site: election.site.clone(),
             name: name.clone(),
             id: guard.holder_id().to_owned(),
             token: guard.fencing_token().expect("a fenced grant has a token"),
-            kept: election.lease.saturating_mul(LEASES_KEPT),
+            kept: lease.saturating_mul(LEASES_KEPT),
             value: Mutex::new((0, Arc::clone(&election.value))),
         });
         let (sender, gone) = oneshot::channel();
-        let again = say_again(Arc::downgrade(&said), election.lease, gone);
-        said.site.core().watchdog.drive_while_needed(again.boxed());
+        let again = say_again(Arc::downgrade(&said), lease, gone);
+        core.watchdog.drive_while_needed(again.boxed());
         Self {
             guard: Some(guard),
             said,
