@@ -69,7 +69,7 @@ impl Handle {
         self.name.as_ref().map_err(Clone::clone)
     }
 
-    fn name_for(&self, operation: &'static str) -> Result<&LockName> {
+    pub(crate) fn name_for(&self, operation: &'static str) -> Result<&LockName> {
         self.name().map_err(|error| error.during(operation))
     }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::round::QuorumRequest;
@@ -19,7 +20,6 @@ use crate::api::holder::{Holder, Owner};
 use crate::api::options::{LeasePolicy, Options};
 use crate::engine::acquire::LockRequest;
 use crate::engine::counts::Mode;
-use crate::engine::keys::LockName;
 use crate::reentrant::PROTOCOL;
 
 /// The part of the lease that a server has to answer, and its bounds.
@@ -57,25 +57,21 @@ impl QuorumHandle {
     /// # Errors
     /// If the name or an option cannot work.
     pub(super) fn request(&self, operation: &'static str) -> Result<QuorumRequest> {
-        let name = self.name_for(operation)?;
+        let name = self.members[0].name_for(operation)?.as_str();
         let policy = self.policy();
         let policy = policy.map_err(|error| error.during(operation).of_lock(name))?;
         // An owner of its own: a call that takes one of the members alone is another owner.
         let voter = Owner::new();
         let requests = self.members.iter().map(|member| {
             let options = Options {
-                sticky: None,
                 polled: None,
                 owner: Some(voter.clone()),
                 policy: Some(policy),
                 // The policy includes it.
                 max_hold: None,
-                at_least: self.options.at_least,
-                fenced: self.options.fenced,
                 replication: self.options.replication.or(member.options.replication),
                 give_up: self.options.give_up.or(member.options.give_up),
-                group: self.options.group,
-                long_wait: self.options.long_wait,
+                ..self.options.clone()
             };
             member.asking(options.into(), operation)
         });
@@ -123,15 +119,6 @@ impl QuorumHandle {
         Err(Error::invalid("lock", message))
     }
 
-    /// Returns members for questions without acquiring, with this handle's limit.
-    fn to_inspect(&self) -> Vec<Handle> {
-        let mut members = self.members.to_vec();
-        for member in &mut members {
-            member.options_mut().give_up = self.options.give_up;
-        }
-        members
-    }
-
     pub(super) fn given_name(&self) -> &str {
         self.members[0].given_name()
     }
@@ -145,36 +132,30 @@ impl QuorumHandle {
         self.options.show(&mut shown);
         shown.finish()
     }
-
-    /// Returns the name as the servers have it.
-    ///
-    /// # Errors
-    /// If it cannot work.
-    pub(super) fn name_for(&self, operation: &'static str) -> Result<&str> {
-        let name = self.members[0].name();
-        name.map(LockName::as_str)
-            .map_err(|error| error.during(operation))
-    }
-
-    /// Makes the error that says why there is no majority.
-    pub(super) fn error(&self, operation: &'static str, tally: &Tally) -> Result<Error> {
-        let name = self.name_for(operation)?;
-        let error = tally.error(operation, self.servers.addresses());
-        Ok(error.of_lock(name))
-    }
 }
 
 /// Questions and commands to all servers at once without acquiring the lock.
 impl QuorumHandle {
+    /// Asks each member at once, with this handle's limit. The answers come with the numbers of their servers.
+    fn ask_all<T, F: Future<Output = Result<T>>>(
+        &self,
+        ask: impl Fn(Handle) -> F,
+    ) -> FuturesUnordered<impl Future<Output = (usize, Result<T>)>> {
+        let members = self.members.iter().cloned().enumerate();
+        let asked = members.map(|(at, mut member)| {
+            member.options_mut().give_up = self.options.give_up;
+            ask(member).map(move |answer| (at, answer))
+        });
+        asked.collect()
+    }
+
     /// Returns the holders that a majority of the servers names; none if there can be no majority.
     pub(super) async fn holders(&self, operation: &'static str) -> Result<Vec<Holder>> {
+        let name = self.members[0].name_for(operation)?;
         let (count, quorum) = (self.members.len(), self.servers.quorum());
         let mut tally = Tally::new(count, quorum);
-        let members = self.to_inspect();
-        let asked = members.iter().enumerate();
-        let mut answers: FuturesUnordered<_> = asked
-            .map(|(at, member)| async move { (at, member.holder(operation).await) })
-            .collect();
+        let ask = |member: Handle| async move { member.holder(operation).await };
+        let mut answers = self.ask_all(ask);
         let (mut held, mut free) = (Vec::new(), 0);
         while let Some((at, answer)) = answers.next().await {
             match answer {
@@ -198,19 +179,18 @@ impl QuorumHandle {
                 return Ok(Vec::new());
             }
         }
-        Err(self.error(operation, &tally)?)
+        Err(self.servers.error(operation, name, &tally))
     }
 
     /// Frees the lock on every server. Returns whether it was held. Once a majority has answered, the others have the
     /// time of one round.
     pub(super) async fn force_unlock(&self) -> Result<bool> {
-        let (count, quorum) = (self.members.len(), self.servers.quorum());
-        let mut tally = Tally::new(count, quorum);
-        let members = self.to_inspect();
-        let asked = members.iter().enumerate();
-        let mut answers: FuturesUnordered<_> = asked
-            .map(|(at, member)| async move { (at, member.force_unlock().await) })
-            .collect();
+        const OPERATION: &str = "force_unlock";
+        let name = self.members[0].name_for(OPERATION)?;
+        let quorum = self.servers.quorum();
+        let mut tally = Tally::new(self.members.len(), quorum);
+        let ask = |member: Handle| async move { member.force_unlock().await };
+        let mut answers = self.ask_all(ask);
         let core = self.members[0].core();
         let slack = vote_timeout(core.timing.lease);
         let (mut done, mut was_held) = (0, false);
@@ -234,7 +214,7 @@ impl QuorumHandle {
             }
         }
         if done < quorum {
-            return Err(self.error("force_unlock", &tally)?);
+            return Err(self.servers.error(OPERATION, name, &tally));
         }
         Ok(was_held)
     }

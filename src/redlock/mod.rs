@@ -167,7 +167,7 @@ impl Redlock {
     /// # Ok(()) }
     /// ```
     pub fn lock(&self, name: impl AsRef<str>) -> RedlockLock {
-        RedlockLock::new(&self.0, name.as_ref())
+        RedlockLock(QuorumHandle::new(&self.0, name.as_ref()))
     }
 }
 
@@ -250,10 +250,6 @@ pub struct RedlockLock(QuorumHandle);
 option_methods!(RedlockLock);
 
 impl RedlockLock {
-    fn new(servers: &Arc<Servers>, name: &str) -> Self {
-        Self(QuorumHandle::new(servers, name))
-    }
-
     /// Acquires the lock, waiting until it is free.
     ///
     /// Takes one round trip to all servers at once if it is free, two if it is fenced. It does not wait for a minority
@@ -381,10 +377,7 @@ impl RedlockLock {
     }
 
     pub(crate) async fn refused(&self) -> Busy {
-        let core = self.0.members[0].core();
-        let answer = core.clock.within(core.timing.reply, self.busy()).await;
-        let busy = answer.and_then(|answer| answer.ok().flatten());
-        busy.unwrap_or_else(|| Busy::new(self.name()))
+        self.0.members[0].busy_in_time(self.busy()).await
     }
 
     async fn take(&self, operation: &'static str, wait: WaitLimit) -> Result<Option<RedlockGuard>> {

@@ -65,8 +65,8 @@ impl QuorumRequest {
 
     /// Makes the error that says why there is no majority.
     pub(super) fn error(&self, tally: &Tally) -> Error {
-        let error = tally.error(self.operation(), self.servers.addresses());
-        error.of_lock(self.name())
+        let name = &self.requests[0].name;
+        self.servers.error(self.operation(), name, tally)
     }
 
     /// Asks all servers at once. Does not wait for a minority that is dead or slow.

@@ -46,6 +46,7 @@ use crate::conn::url::{self, Target};
 use crate::conn::{Fault, Lane, Process, Transport, value};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
+use crate::engine::keys::LockName;
 
 /// The operation in errors of making a Redlock.
 const NEW: &str = "redlock";
@@ -144,6 +145,12 @@ impl Servers {
         self.clients
             .iter()
             .map(|client| transport(client).address())
+    }
+
+    /// Makes the error that says why no majority has this lock.
+    pub(super) fn error(&self, operation: &'static str, name: &LockName, tally: &Tally) -> Error {
+        let error = tally.error(operation, self.addresses());
+        error.of_lock(name.as_str())
     }
 
     /// The least uptime of a server that has a vote. `None` if the servers forget nothing.
