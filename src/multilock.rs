@@ -16,7 +16,7 @@ use crate::api::fencing::FencingToken;
 use crate::api::guard::guard_methods;
 use crate::api::handle::Handle;
 use crate::api::holder::{Busy, Owner};
-use crate::api::loss::LostReason;
+use crate::api::loss::{Losable, LostReason};
 use crate::api::options::Options;
 use crate::api::verbs::option_methods;
 use crate::conn::{Lane, Transport};

@@ -99,15 +99,6 @@ impl Members {
         Some((&self.all[at].share.hold, reason))
     }
 
-    pub(crate) fn remaining(&self) -> Duration {
-        if self.first_lost().is_some() {
-            return Duration::ZERO;
-        }
-        let each = self.all.iter();
-        let each = each.map(|member| member.share.hold.remaining_of(member.share.lease));
-        each.min().unwrap_or(Duration::ZERO)
-    }
-
     /// Resolves with the name and the reason when the first hold is lost.
     pub(crate) async fn lost_member(&self) -> (&str, LostReason) {
         if let Some((hold, reason)) = self.first_lost() {
@@ -167,14 +158,6 @@ impl Members {
         self.fencing_tokens().flatten().max()
     }
 
-    pub(crate) fn loss(&self) -> Option<LostReason> {
-        self.first_lost().map(|(_, reason)| reason)
-    }
-
-    pub(crate) async fn lost(&self) -> LostReason {
-        self.lost_member().await.1
-    }
-
     /// Waits for the loss, and returns the member.
     pub(crate) async fn lost_lock(&self) -> Lost {
         let (name, reason) = self.lost_member().await;
@@ -205,15 +188,20 @@ impl Members {
 
 impl Losable for Members {
     fn loss(&self) -> Option<LostReason> {
-        self.loss()
+        self.first_lost().map(|(_, reason)| reason)
     }
 
     fn remaining(&self) -> Duration {
-        self.remaining()
+        if self.first_lost().is_some() {
+            return Duration::ZERO;
+        }
+        let each = self.all.iter();
+        let each = each.map(|member| member.share.hold.remaining_of(member.share.lease));
+        each.min().unwrap_or(Duration::ZERO)
     }
 
     fn lost(&self) -> BoxFuture<'_, LostReason> {
-        self.lost().boxed()
+        self.lost_member().map(|(_, reason)| reason).boxed()
     }
 }
 
