@@ -13,7 +13,6 @@ use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::AtClose;
-use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::{Answer, Call, Script, catalog, millis, reply};
 
@@ -211,8 +210,8 @@ impl PlainSemaphore {
     /// # Errors
     /// As for [`acquire`](Self::acquire).
     pub async fn try_set(&self, permits: u32) -> Result<bool> {
-        let holds: fn(&LockName) -> String = LockName::semaphore_holds_key;
-        self.change("try_set", &catalog::PLAIN_INIT, permits, Some(holds))
+        let holds = self.site.name("try_set")?.semaphore_holds_key();
+        self.change("try_set", &catalog::PLAIN_INIT, permits, &[&holds])
             .await
     }
 
@@ -230,7 +229,7 @@ impl PlainSemaphore {
         if permits == 0 {
             return Err(self.site.invalid("release", "0 permits are nothing to add"));
         }
-        self.change("release", &catalog::PLAIN_GIVE, permits, None)
+        self.change("release", &catalog::PLAIN_GIVE, permits, &[])
             .await
     }
 
@@ -239,7 +238,7 @@ impl PlainSemaphore {
         operation: &'static str,
         script: &'static Script,
         permits: u32,
-        third_key: Option<fn(&LockName) -> String>,
+        more: &[&str],
     ) -> Result<bool> {
         if permits > PERMITS_MAX {
             let message = format!("there cannot be {permits} permits; use at most {PERMITS_MAX}");
@@ -247,9 +246,7 @@ impl PlainSemaphore {
         }
         let name = self.site.name(operation)?;
         let key = name.semaphore_call_key(&self.site.new_call());
-        let third = third_key.map(|key| key(name));
-        let keys = [Some(&**name.key()), Some(key.as_str()), third.as_deref()];
-        let keys: Vec<&str> = keys.into_iter().flatten().collect();
+        let keys = [&[&**name.key(), &*key], more].concat();
         let call = Call::new(script, name.key(), &keys)
             .arg(permits)
             .arg(millis(self.site.call_kept()))
