@@ -31,6 +31,14 @@ fn healthy(sent: &Sent, replicas: i64) -> Answer {
     })
 }
 
+/// A server with every hold, whose `replicas` confirm after this time.
+fn slow(after: Duration, replicas: i64) -> Arc<Scripted> {
+    Scripted::new(move |sent| match sent.is("WAIT") {
+        true => Answer::Late(after, Value::Int(replicas)),
+        false => healthy(sent, replicas),
+    })
+}
+
 fn is_release(sent: &Sent) -> bool {
     sent.words[1] == catalog::REENTRANT_RELEASE.sha()
 }
@@ -80,10 +88,7 @@ async fn too_few_replicas_are_asked_for_once() {
 /// The next call of this client goes behind the undoing of one that was dropped while it waited for replicas.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_dropped_is_undone_before_the_next() {
-    let server = Scripted::new(|sent| match sent.is("WAIT") {
-        true => Answer::Late(MS * 500, Value::Int(1)),
-        false => healthy(sent, 1),
-    });
+    let server = slow(MS * 500, 1);
     let client = Client::over(&server, LEASE);
     let dropped = tokio::time::timeout(MS * 100, lock(&client, "x").lock()).await;
     assert!(dropped.is_err(), "it waits for replicas");
@@ -116,13 +121,7 @@ async fn a_grant_is_renewed_and_waited_for_on_one_connection_in_this_order() {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_while_a_wait_is_under_way_shares_the_next_one() {
-    let server = Scripted::new(|sent| {
-        if sent.is("WAIT") {
-            Answer::Late(MS * 100, Value::Int(1))
-        } else {
-            healthy(sent, 1)
-        }
-    });
+    let server = slow(MS * 100, 1);
     let client = Client::over(&server, LEASE);
     let locks: Vec<_> = (0..64).map(|n| lock(&client, &format!("x{n}"))).collect();
     let started = server.clock().now();
@@ -229,13 +228,7 @@ async fn a_grant_that_the_server_has_lost_meanwhile_is_asked_for_again() {
 /// The lease counts from the request, however long the replicas take.
 #[tokio::test(start_paused = true)]
 async fn a_grant_whose_time_is_over_is_not_handed_out() {
-    let server = Scripted::new(|sent| {
-        if sent.is("WAIT") {
-            Answer::Late(MS * 1200, Value::Int(9))
-        } else {
-            healthy(sent, 9)
-        }
-    });
+    let server = slow(MS * 1200, 9);
     let client = Client::over(&server, LEASE);
     let take = |count: u32| {
         let lock = client.lock(format!("x{count}")).replicated(count, WITHIN);
@@ -257,13 +250,7 @@ async fn a_grant_whose_time_is_over_is_not_handed_out() {
 
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_in_the_middle_leaves_nothing_and_takes_nobody_along() {
-    let server = Scripted::new(|sent| {
-        if sent.is("WAIT") {
-            Answer::Late(MS * 500, Value::Int(1))
-        } else {
-            healthy(sent, 1)
-        }
-    });
+    let server = slow(MS * 500, 1);
     let client = Client::over(&server, LEASE);
     // The first request starts the wait. The others share the next wait.
     let mut calls = Vec::new();
@@ -314,13 +301,7 @@ async fn a_wait_without_an_answer_is_undone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_is_shut_down_waits_for_no_replica() {
-    let server = Scripted::new(|sent| {
-        if sent.is("WAIT") {
-            Answer::Late(MS * 900, Value::Int(1))
-        } else {
-            healthy(sent, 1)
-        }
-    });
+    let server = slow(MS * 900, 1);
     let client = Client::over(&server, LEASE);
     let call = tokio::spawn({
         let lock = lock(&client, "x");
