@@ -4,6 +4,7 @@ mod begin;
 mod servers;
 mod suspend;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,19 +12,26 @@ use redis::Value;
 
 use crate::client::Client;
 use crate::conn::{EventHandler, Lane};
-use crate::testing::{Answer, Scripted, each, granted};
+use crate::testing::{Answer, Scripted, Sent, each, granted};
 
 const LEASE: Duration = Duration::from_secs(30);
 const MS: Duration = Duration::from_millis(1);
 
+/// A server that grants every lock, and answers renewals like this.
+fn renewing(answer: impl Fn(&Sent) -> Answer + Send + Sync + 'static) -> Arc<Scripted> {
+    Scripted::new(move |sent| match sent.lane {
+        Lane::Renewal => answer(sent),
+        _ => Answer::Value(granted()),
+    })
+}
+
+fn all_held(sent: &Sent) -> Value {
+    each(1, sent.script_keys())
+}
+
 #[tokio::test(start_paused = true)]
 async fn renewals_come_every_third_of_a_lease_in_batches() {
-    let server = Scripted::new(|sent| {
-        Answer::Value(match sent.lane {
-            Lane::Renewal => each(1, sent.words[2].parse().unwrap()),
-            _ => granted(),
-        })
-    });
+    let server = renewing(|sent| Answer::Value(all_held(sent)));
     let client = Client::over(&server, LEASE);
     let mut guards = Vec::new();
     for n in 0..250 {
@@ -56,10 +64,7 @@ async fn renewals_come_every_third_of_a_lease_in_batches() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_without_an_answer_is_tried_until_the_deadline_and_not_after() {
-    let server = Scripted::new(|sent| match sent.lane {
-        Lane::Renewal => Answer::Silence,
-        _ => Answer::Value(granted()),
-    });
+    let server = renewing(|_| Answer::Silence);
     let client = Client::over(&server, LEASE);
     let clock = server.clock();
     let taken = clock.now();
@@ -83,11 +88,10 @@ async fn a_renewal_without_an_answer_is_tried_until_the_deadline_and_not_after()
 #[tokio::test(start_paused = true)]
 async fn a_late_renewal_does_not_revive() {
     let lease = Duration::from_secs(1);
-    let server = Scripted::new(|sent| match sent.lane {
+    let server = renewing(|sent| match sent.at > MS * 900 {
         // Within the wait for a reply, but after the deadline.
-        Lane::Renewal if sent.at > MS * 900 => Answer::Late(MS * 160, each(1, 1)),
-        Lane::Renewal => Answer::Silence,
-        _ => Answer::Value(granted()),
+        true => Answer::Late(MS * 160, each(1, 1)),
+        false => Answer::Silence,
     });
     let client = Client::over(&server, lease);
     let guard = client.lock("x").lock().await.unwrap();
@@ -99,12 +103,7 @@ async fn a_late_renewal_does_not_revive() {
 
 #[tokio::test(start_paused = true)]
 async fn a_revoked_hold_is_lost_at_its_next_renewal() {
-    let server = Scripted::new(|sent| {
-        Answer::Value(match sent.lane {
-            Lane::Renewal => each(0, 1),
-            _ => granted(),
-        })
-    });
+    let server = renewing(|_| Answer::Value(each(0, 1)));
     let client = Client::over(&server, LEASE);
     let guard = client.lock("x").lock().await.unwrap();
     assert_eq!(guard.lost().await, crate::LostReason::Revoked);
@@ -129,12 +128,10 @@ async fn nothing_is_renewed_once_a_release_is_decided_on() {
 /// A hold that cannot be renewed does not affect its batch.
 #[tokio::test(start_paused = true)]
 async fn a_refused_batch_is_renewed_one_by_one() {
-    let server = Scripted::new(|sent| match sent.lane {
-        Lane::Renewal if sent.words.iter().any(|word| word == "forbidden") => {
-            Answer::Error("NOPERM no right to the key 'forbidden'")
-        }
-        Lane::Renewal => Answer::Value(each(1, sent.words[2].parse().unwrap())),
-        _ => Answer::Value(granted()),
+    let is_forbidden = |sent: &Sent| sent.words.iter().any(|word| word == "forbidden");
+    let server = renewing(move |sent| match is_forbidden(sent) {
+        true => Answer::Error("NOPERM no right to the key 'forbidden'"),
+        false => Answer::Value(all_held(sent)),
     });
     let client = Client::over(&server, LEASE);
     let good = client.lock("x").lock().await.unwrap();
@@ -165,19 +162,16 @@ async fn a_batch_whose_keys_are_on_the_move_is_renewed_one_by_one_at_once() {
 /// answer.
 #[tokio::test(start_paused = true)]
 async fn what_is_in_doubt_is_asked_about_at_once() {
-    let silent = std::sync::Arc::new(AtomicBool::new(true));
-    let is_silent = std::sync::Arc::clone(&silent);
-    let server = Scripted::new(move |sent| match sent.lane {
-        Lane::Renewal if is_silent.load(Ordering::Relaxed) => Answer::Silence,
-        // The new server does not have `gone`.
-        Lane::Renewal => {
-            let keys: usize = sent.words[2].parse().unwrap();
-            let held = |key: &String| Value::Int((key != "gone").into());
-            Answer::Value(Value::Array(
-                sent.words[3..3 + keys].iter().map(held).collect(),
-            ))
+    let silent = Arc::new(AtomicBool::new(true));
+    let is_silent = Arc::clone(&silent);
+    let server = renewing(move |sent| {
+        if is_silent.load(Ordering::Relaxed) {
+            return Answer::Silence;
         }
-        _ => Answer::Value(granted()),
+        // The new server does not have `gone`.
+        let held = |key: &String| Value::Int((key != "gone").into());
+        let keys = &sent.script_args()[..sent.script_keys()];
+        Answer::Value(Value::Array(keys.iter().map(held).collect()))
     });
     let client = Client::over(&server, LEASE);
     let kept = client.lock("kept").lock().await.unwrap();

@@ -5,15 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::Value;
-
 use super::super::BATCH_HOLDS_MAX;
 use super::super::batches::BATCHES_MAX;
-use super::{LEASE, MS};
+use super::{LEASE, MS, all_held, renewing};
 use crate::client::Client;
 use crate::conn::{EventHandler, Lane};
 use crate::reentrant::ReentrantGuard;
-use crate::testing::{Answer, Scripted, Sent, each, granted};
+use crate::testing::{Answer, Scripted, Sent, granted};
 
 /// How long before the end of [`LEASE`] a hold ends locally.
 const MARGIN: Duration = Duration::from_millis(302);
@@ -25,10 +23,6 @@ fn number(key: &str) -> u64 {
     key.trim_start_matches(|c: char| !c.is_ascii_digit())
         .parse()
         .unwrap_or(0)
-}
-
-fn all_held(sent: &Sent) -> Value {
-    each(1, sent.script_keys())
 }
 
 async fn take(client: &Client, numbers: std::ops::Range<u64>) -> Vec<ReentrantGuard> {
@@ -186,10 +180,7 @@ async fn a_slow_script_delays_no_other_of_its_batch() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_given_up_while_it_waits_for_room_is_in_no_batch() {
-    let server = Scripted::new(|sent| match sent.lane {
-        Lane::Renewal => Answer::Late(MS * 500, all_held(sent)),
-        _ => Answer::Value(granted()),
-    });
+    let server = renewing(|sent| Answer::Late(MS * 500, all_held(sent)));
     let client = Client::over(&server, LEASE);
     let mut guards = take(&client, 0..1000).await;
     tokio::time::sleep(LEASE / 3).await;

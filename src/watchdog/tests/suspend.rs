@@ -6,24 +6,19 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{LEASE, MS};
+use super::{LEASE, MS, all_held, renewing};
 use crate::api::loss::LostReason;
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::LOOK_MAX;
 use crate::multilock::MultiLock;
-use crate::testing::{Answer, Scripted, each, granted};
+use crate::testing::{Answer, Scripted};
 
 /// Gives tasks a short time to run.
 const MOMENT: Duration = Duration::from_millis(5);
 
 fn server() -> Arc<Scripted> {
-    Scripted::new(|sent| {
-        Answer::Value(match sent.lane {
-            Lane::Renewal => each(1, sent.script_keys()),
-            _ => granted(),
-        })
-    })
+    renewing(|sent| Answer::Value(all_held(sent)))
 }
 
 #[tokio::test(start_paused = true)]
