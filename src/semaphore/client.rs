@@ -162,7 +162,7 @@ impl ClientSemaphore {
         let request = Request {
             id,
             terms: wanted.terms,
-            deadline: if wanted.waits { deadline } else { now },
+            deadline,
             give_up: wanted.give_up,
         };
         let caller = Caller {

@@ -200,7 +200,7 @@ impl Semaphore {
     /// * [`is_wrong_type`](crate::Error::is_wrong_type): the key holds something else.
     /// * [`is_closed`](crate::Error::is_closed): the client was shut down, or its runtime has ended.
     pub async fn acquire(&self) -> Result<SemaphoreGuard> {
-        let acquired = self.acquire_until("acquire", Tick::NEVER, true).await?;
+        let acquired = self.acquire_until("acquire", Tick::NEVER).await?;
         Ok(acquired.expect("a wait without a deadline does not time out"))
     }
 
@@ -212,8 +212,7 @@ impl Semaphore {
     /// # Errors
     /// As for [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<SemaphoreGuard>> {
-        let now = self.site.core().clock.now();
-        self.acquire_until("try_acquire", now, false).await
+        self.acquire_until("try_acquire", Tick::ZERO).await
     }
 
     /// Acquires permits, waiting at most `wait`. The server is asked once more at the end.
@@ -225,19 +224,18 @@ impl Semaphore {
     /// As for [`acquire`](Self::acquire).
     pub async fn try_acquire_for(&self, wait: Duration) -> Result<Option<SemaphoreGuard>> {
         let deadline = self.site.deadline(Some(wait));
-        let waits = !wait.is_zero();
-        self.acquire_until("try_acquire_for", deadline, waits).await
+        self.acquire_until("try_acquire_for", deadline).await
     }
 
     async fn acquire_until(
         &self,
         operation: &'static str,
         deadline: Tick,
-        waits: bool,
     ) -> Result<Option<SemaphoreGuard>> {
-        let wanted = self.wanted(operation, waits)?;
-        let semaphore = self.local(operation)?;
         let core = self.site.core();
+        let waits = deadline > core.clock.now();
+        let wanted = self.wanted(operation, waits)?;
+        let semaphore = ClientSemaphore::of(core, self.site.name(operation)?);
         let lock_call = LockCall::begin(core, KIND, self.name(), &self.options);
         let queued = QueueNumber::default();
         let call = pin!(semaphore.acquire(wanted, deadline, &queued));
@@ -267,11 +265,6 @@ impl Semaphore {
             }
             None => Busy::new(self.name()),
         }
-    }
-
-    fn local(&self, operation: &'static str) -> Result<Arc<ClientSemaphore>> {
-        let name = self.site.name(operation)?;
-        Ok(ClientSemaphore::of(self.site.core(), name))
     }
 
     fn wanted(&self, operation: &'static str, waits: bool) -> Result<Wanted> {

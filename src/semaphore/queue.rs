@@ -49,7 +49,7 @@ pub(super) struct Request {
     /// Numbered in the order of arrival.
     pub(super) id: u64,
     pub(super) terms: Terms,
-    /// When the call ends. For a call that does not wait, the time of the call itself.
+    /// When the call ends. A call that does not wait has a time that is over.
     pub(super) deadline: Tick,
     /// How long the call goes on without an answer.
     pub(super) give_up: Duration,
