@@ -146,16 +146,6 @@ impl PlainSemaphore {
         deadline: Tick,
     ) -> Result<Option<PlainPermits>> {
         self.check(operation)?;
-        let this = self.clone();
-        let attempt = async move { this.attempt_now(operation, deadline).await };
-        self.site.finish(operation, attempt).await?
-    }
-
-    async fn attempt_now(
-        &self,
-        operation: &'static str,
-        deadline: Tick,
-    ) -> Result<Option<PlainPermits>> {
         let name = self.site.name(operation)?;
         let held = Held {
             site: self.site.clone(),
@@ -171,18 +161,21 @@ impl PlainSemaphore {
             .arg(millis(HOLDS_KEPT))
             .arg(name.semaphore_channel())
             .arg(self.site.publish());
-        let asked = self
-            .site
-            .ask_until(operation, &call, deadline, Answer::flag);
-        match asked.await {
-            Ok(true) => Ok(Some(PlainPermits(Some(Arc::new(held))))),
-            Ok(false) => Ok(None),
-            Err(error) => {
-                // The server may have granted it.
-                held.release_later();
-                Err(error)
+        let attempt = async move {
+            let site = &held.site;
+            let asked = site.ask_until(operation, &call, deadline, Answer::flag);
+            let granted = asked.await;
+            match granted {
+                Ok(true) => Ok(Some(PlainPermits(Some(Arc::new(held))))),
+                Ok(false) => Ok(None),
+                Err(error) => {
+                    // The server may have granted it.
+                    held.release_later();
+                    Err(error)
+                }
             }
-        }
+        };
+        self.site.finish(operation, attempt).await?
     }
 
     fn check(&self, operation: &'static str) -> Result<()> {

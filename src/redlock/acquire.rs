@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 
 use super::guard::{QuorumShare, reenter};
 use super::hold::{QuorumHold, QuorumLocal};
+use super::rejoin::first_pause;
 use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::{Backoff, Tally};
 use crate::api::error::{Error, Result};
@@ -285,7 +286,8 @@ impl Acquisition {
             hold.follow(server, vote);
         }
         for server in (0..servers).filter(|server| refused[*server]) {
-            hold.ask_again(server);
+            // The release of the previous holder may not have reached it yet.
+            hold.ask_again(server, first_pause());
         }
         QuorumShare::new(hold, guard)
     }

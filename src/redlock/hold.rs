@@ -232,7 +232,8 @@ impl QuorumHold {
             self.members().iter().for_each(|(_, other)| other.verify());
         }
         if self.is_missing(server) {
-            self.rejoin(server);
+            // A forced release does not reach all servers at once.
+            self.ask_again(server, self.request.vote_timeout);
         }
     }
 

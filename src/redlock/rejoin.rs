@@ -24,17 +24,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_UNASKED_MAX: Duration = Duration::from_millis(200);
 
 impl QuorumHold {
-    /// Asks a server to join again that has dropped out.
-    pub(super) fn rejoin(self: &Arc<Self>, server: usize) {
-        // A forced release does not reach all servers at once.
-        let first = self.request.vote_timeout;
+    /// Asks a server again after a pause that has dropped out, or that refused a lock which was granted just now.
+    pub(super) fn ask_again(self: &Arc<Self>, server: usize, first: Duration) {
         self.drive(server, Arc::clone(self).win(server, first));
-    }
-
-    /// Asks a server again that refused a lock which was granted just now: the release of the previous holder may not
-    /// have reached it yet.
-    pub(super) fn ask_again(self: &Arc<Self>, server: usize) {
-        self.drive(server, Arc::clone(self).win(server, first_pause()));
     }
 
     /// Follows a vote that was not awaited.
@@ -141,6 +133,6 @@ impl QuorumHold {
     }
 }
 
-fn first_pause() -> Duration {
+pub(super) fn first_pause() -> Duration {
     FIRST_PAUSE.mul_f64(0.5 + 0.5 * fastrand::f64())
 }
