@@ -118,7 +118,7 @@ impl Failure {
 
     /// Whether another server has the key.
     pub(crate) fn is_elsewhere(&self) -> bool {
-        matches!(self.cause.answer().and_then(code), Some("MOVED" | "ASK"))
+        matches!(self.fault.answer().and_then(code), Some("MOVED" | "ASK"))
     }
 
     /// Whether a repeat can never succeed.
