@@ -19,7 +19,7 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local::LocalLock;
-use crate::engine::hold::subscription::{ENDED, Subscription, SubscriptionState};
+use crate::engine::hold::subscription::{Heard, Subscription, SubscriptionState};
 use crate::engine::keys::LockName;
 use crate::script::on_first_poll;
 
@@ -49,8 +49,10 @@ pub(crate) async fn subscribe(
             return false;
         }
         core.locals.listen(channel, subscription);
-        state.channel = Some(channel.to_owned());
-        state.since = None;
+        *state = SubscriptionState {
+            channel: Some(channel.to_owned()),
+            heard: Heard::Unconfirmed,
+        };
         true
     };
     let transport = &core.scripts.transport;
@@ -58,8 +60,8 @@ pub(crate) async fn subscribe(
     let is_confirmed = matches!(in_order(subscription, begin, send).await, Some(Ok(_)));
     if is_confirmed {
         let mut state = subscription.state.lock();
-        if state.channel.as_deref() == Some(channel) && state.since != Some(ENDED) {
-            state.since = Some(gaps);
+        if state.channel.as_deref() == Some(channel) && state.heard != Heard::Ended {
+            state.heard = Heard::Since(gaps);
         }
     }
     is_confirmed
@@ -98,7 +100,7 @@ async fn unsubscribe_unused(core: &Core, subscription: &Arc<Subscription>, route
     let end = |state: &mut SubscriptionState| {
         let is_unused = subscription.end_unused(|| true);
         if is_unused {
-            state.since = Some(ENDED);
+            state.heard = Heard::Ended;
         }
         is_unused && core.locals.leads_to(&channel, subscription)
     };
@@ -255,7 +257,7 @@ impl Drop for Listener {
 impl Channel {
     /// Whether the server sends the messages of the channel.
     fn is_heard(&self) -> bool {
-        self.subscription.state.lock().since == Some(self.core.locals.gaps())
+        self.subscription.state.lock().heard == Heard::Since(self.core.locals.gaps())
     }
 
     /// Subscribes, or sets the time of the next try. Ends with the client.
@@ -314,7 +316,7 @@ mod tests {
         tokio::time::sleep(LINGER * 2).await;
         assert!(Arc::ptr_eq(came.1.get().expect("it came"), &first));
         // It does not hear anything yet, and who leaves last ends it.
-        assert_eq!(first.state.lock().since, Some(ENDED));
+        assert_eq!(first.state.lock().heard, Heard::Ended);
         assert!(first.remove_listener());
         assert!(end_later(core, &first, &"x".into(), None, LINGER));
         tokio::time::sleep(LINGER * 2).await;

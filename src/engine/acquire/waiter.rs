@@ -32,7 +32,7 @@ use crate::engine::hold::handoff::HandoffRequest;
 use crate::engine::hold::local::QueuePlace;
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::recall::recall_holder;
-use crate::engine::hold::subscription::{GrantMessage, Subscription, SubscriptionState};
+use crate::engine::hold::subscription::{GrantMessage, Heard, Subscription, SubscriptionState};
 use crate::engine::listen::{
     LINGER, Listener, POLLS_BETWEEN_TRIES, end_later, subscribe, unsubscribe,
 };
@@ -195,7 +195,7 @@ impl<'a> Waiter<'a> {
 
     fn serves(&self, state: &SubscriptionState, channel: &str) -> bool {
         let gaps = self.request.core.locals.gaps();
-        state.since == Some(gaps) && state.channel.as_deref() == Some(channel)
+        state.heard == Heard::Since(gaps) && state.channel.as_deref() == Some(channel)
     }
 
     /// Whether to listen at all: not right after a failed subscription, nor if so little time is left that a slow

@@ -63,16 +63,22 @@ impl Drop for Subscribing {
     }
 }
 
-/// In the place of a number of gaps: the subscription was ended.
-pub(crate) const ENDED: u64 = u64::MAX;
-
 /// Whether the server sends us the messages of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SubscriptionState {
     /// The channel that was requested.
     pub(crate) channel: Option<String>,
-    /// Confirmed after this many gaps; the next gap ended it. `None` until it is confirmed.
-    pub(crate) since: Option<u64>,
+    pub(crate) heard: Heard,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Heard {
+    #[default]
+    Unconfirmed,
+    /// Confirmed after this many gaps. The next gap ended it.
+    Since(u64),
+    /// The command that ends it was sent.
+    Ended,
 }
 
 impl Subscription {
