@@ -185,3 +185,25 @@ async fn who_comes_late_to_its_refusal_does_not_back_off_for_that_long() {
         tokio::time::sleep(MS * 60).await;
     }
 }
+
+/// Another attempt would go on from what the script has done, and get the lock.
+#[tokio::test(start_paused = true)]
+async fn a_right_that_a_script_lacks_is_reported_by_the_attempt_that_missed_it() {
+    let has_begun = AtomicBool::new(false);
+    let server = Scripted::new(move |sent| match sent.lane {
+        _ if sent.is_release() => Answer::Value(done()),
+        _ if !sent.is("EVALSHA") => Answer::Value(redis::Value::Nil),
+        Lane::Push => {
+            has_begun.store(true, Ordering::Relaxed);
+            Answer::Error("ERR ACL failure in script: User u has no permissions to run 'zadd'")
+        }
+        _ if has_begun.load(Ordering::Relaxed) => Answer::Value(granted()),
+        _ => Answer::Value(elsewhere(25_000)),
+    });
+    let client = Client::over(&server, LEASE);
+    let call = client.lock("x");
+    let error = call.try_lock_for(MS * 2_900).await.unwrap_err();
+    assert!(error.is_denied(), "{error}");
+    assert!(error.to_string().contains("\"x\""), "{error}");
+    client.shutdown().await.unwrap();
+}
