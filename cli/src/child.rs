@@ -25,7 +25,7 @@ use std::ffi::OsString;
 
 use self::command::{BECOME, SUPERVISE};
 pub(crate) use runner::{Child, Ended, Limits};
-pub(crate) use signals::Signals;
+pub(crate) use signals::{Signals, held_back};
 
 /// The status of this process if it was started as one of the other two.
 pub(crate) fn part() -> Option<u8> {

@@ -75,10 +75,9 @@ fn run(arguments: Vec<OsString>) -> u8 {
         Ok(context) => context,
         Err(failure) => return failure.report(),
     };
-    let ended = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(1).enable_all();
+    let ended = child::held_back(|| runtime.build())
         .map_err(failure::Failure::internal)
         .and_then(|runtime| runtime.block_on(args.verb.run(&context, Args::command)));
     ended.unwrap_or_else(failure::Failure::report)

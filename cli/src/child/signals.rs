@@ -2,6 +2,7 @@
 
 use std::io;
 
+use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -45,7 +46,25 @@ const PASSED_ON: &[Signal] = &[
     Signal::SYS,
 ];
 
-/// The signals of this process, in their order of arrival.
+/// Runs it with these signals held back: from this thread, and for good from the threads that start meanwhile. What
+/// comes in that time comes to this thread afterwards. A stream that starts loses a signal that comes behind the start
+/// of its handler, unless the signal is held back from all threads.
+pub(crate) fn held_back<T>(run: impl FnOnce() -> T) -> T {
+    let signals = ENDING.iter().chain(PASSED_ON);
+    let signals = signals.filter_map(|signal| signal.as_raw().try_into().ok());
+    let before = signals
+        .collect::<SigSet>()
+        .thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let ran = run();
+    if let Ok(before) = before {
+        // Only an invalid set is refused.
+        let _ = before.thread_set_mask();
+    }
+    ran
+}
+
+/// The signals of this process, in their order of arrival. They come to the thread that listens for them, the only one
+/// from which they are not [`held_back`].
 pub(crate) struct Signals {
     sender: mpsc::UnboundedSender<Signal>,
     received: mpsc::UnboundedReceiver<Signal>,
@@ -91,6 +110,10 @@ impl Signals {
     }
 
     fn listen(&self, kinds: &[Signal]) -> io::Result<()> {
+        held_back(|| self.begin(kinds))
+    }
+
+    fn begin(&self, kinds: &[Signal]) -> io::Result<()> {
         for kind in kinds {
             let number = kind.as_raw();
             // A start with `nohup`, or in the background of a script, asks that the signal stays ignored.
@@ -113,4 +136,23 @@ fn ignored() -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nix::sys::signal::raise;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signal_that_comes_before_its_stream_starts_is_received() {
+        let mut stream = held_back(|| {
+            raise(nix::sys::signal::Signal::SIGWINCH).unwrap();
+            signal(SignalKind::window_change()).unwrap()
+        });
+        let received = lockset_testkit::within(Duration::from_secs(20), stream.recv());
+        assert_eq!(received.await, Some(()));
+    }
 }
