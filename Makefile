@@ -269,8 +269,8 @@ properties:
 	@PROPTEST_CASES=$(CASES) cargo test --workspace --all-features --lib --quiet -- $(PROPERTIES)
 
 # Those that draw their input at random.
-PROPERTIES = record:: conn::url:: conn::link::framing:: conn::link::wire:: conn::cluster::view:: \
-	  conn::cluster::slots:: keys:: hold::grant_message:: hold::queue::places:: hold::recalls:: whatever_happens
+PROPERTIES = record:: conn::url:: conn::link::wire:: conn::cluster::map:: engine::keys:: hold::queue::places:: \
+	  hold::state:: hold::subscription::
 
 mutants-core:
 	@scripts/mutants-core $(MUTANTS)

@@ -1,4 +1,5 @@
-//! Every program of tests is run by `make test`, `test-nonsense`, `test-alone` or `test-later`, which list them.
+//! Every program of tests is run by `make test`, `test-nonsense`, `test-alone` or `test-later`, which list them, and
+//! every test that draws its input at random by `make properties`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,6 +19,19 @@ const FOLDERS: [&str; 7] = [
 /// Those that have a line of their own.
 const BESIDES: [&str; 3] = ["nonsense", "simulated", "suite"];
 
+/// The words of a list of the Makefile.
+fn listed(makefile: &str, list: &str) -> BTreeSet<String> {
+    let (_, listed) = makefile
+        .split_once(&format!("\n{list} = "))
+        .expect("the list");
+    let listed = listed.lines().next().unwrap().split_whitespace();
+    listed.map(str::to_owned).collect()
+}
+
+fn makefile() -> String {
+    fs::read_to_string("Makefile").unwrap().replace("\\\n", " ")
+}
+
 #[test]
 fn the_makefile_runs_every_program_of_tests() {
     let mut there = BTreeSet::new();
@@ -34,14 +48,10 @@ fn the_makefile_runs_every_program_of_tests() {
             }
         }
     }
-    let makefile = fs::read_to_string("Makefile").unwrap().replace("\\\n", " ");
+    let makefile = makefile();
     let mut run = BTreeSet::new();
     for list in ["PROGRAMS", "MODELS"] {
-        let (_, listed) = makefile
-            .split_once(&format!("\n{list} = "))
-            .expect("the list");
-        let listed = listed.lines().next().unwrap().split_whitespace();
-        run.extend(listed.map(str::to_owned));
+        run.extend(listed(&makefile, list));
     }
     for name in BESIDES {
         assert!(
@@ -63,4 +73,28 @@ fn the_makefile_runs_every_program_of_tests() {
             }
         }
     }
+}
+
+#[test]
+fn the_makefile_runs_every_test_with_input_at_random() {
+    let filters = listed(&makefile(), "PROPERTIES");
+    let mut used = BTreeSet::new();
+    for source in ["src", "operator/src", "cli/src", "sim/src", "macros/src"] {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+        let mut folders = vec![source.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if fs::read_to_string(&path).is_ok_and(|text| text.contains("proptest! {")) {
+                    let module = path.strip_prefix(&source).unwrap().with_extension("");
+                    let module = module.to_str().unwrap().replace('/', "::") + "::";
+                    let filter = filters.iter().find(|filter| module.contains(*filter));
+                    used.insert(filter.unwrap_or_else(|| panic!("{module}")).clone());
+                }
+            }
+        }
+    }
+    assert_eq!(used, filters);
 }
