@@ -139,7 +139,7 @@ impl Acquisition {
 
     /// Waits while this process holds the lock `until` then. The end and the loss of that hold give a hint.
     async fn wait_for_own(&self, head: &Head<'_>, marks: Marks, until: Tick) -> Step {
-        self.lock().silence.end();
+        self.lock().silence().end();
         let now = self.clock().now();
         let deadline = head.deadline();
         if now >= deadline {
@@ -153,7 +153,7 @@ impl Acquisition {
 
     /// One round of the head, and the pause after it.
     async fn run_round(&self, head: &mut Head<'_>, marks: Marks) -> Result<Step> {
-        let (clock, silence) = (self.clock(), &self.lock().silence);
+        let (clock, silence) = (self.clock(), self.lock().silence());
         let deadline = head.deadline();
         if self.back_off(head, marks).await {
             return Ok(Step::Continue(()));

@@ -94,6 +94,11 @@ impl<'a> Attempt<'a> {
         error.is_not_replicated() || (error.is_denied() && self.is_unanswered)
     }
 
+    /// When the last command was made.
+    pub(super) fn asked_at(&self) -> Tick {
+        self.terms.asked
+    }
+
     /// Undoes the attempt at the server in the background, and goes on under new holder ids.
     pub(super) fn start_over(&mut self) {
         self.leave();

@@ -263,7 +263,7 @@ where
         // Boxed: it is rare and large.
         entered = async { Box::pin(another_gets_it(request, enter)).await },
             if request.options.owner.is_some() => entered.map(Turn::Entered),
-        over = request.local.silence.until_over(request.core.clock, bound) => match over {
+        over = request.local.silence().until_over(request.core.clock, bound) => match over {
             Over::NotInTime => Ok(Turn::NotInTime),
             Over::Silent(why) => Ok(Turn::Silent(why)),
         },

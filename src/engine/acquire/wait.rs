@@ -121,8 +121,6 @@ struct WaitLoop<'a> {
     hints_in_a_row: u32,
     /// How many times in a row another lock was refused than the one it waited for.
     moves_in_a_row: u32,
-    /// The silence of a lock that queues at the server, where each waiter asks for itself.
-    own_silence: Silence,
     /// Until when the call waits for the readers of this client before it asks. [`Tick::ZERO`] before it does.
     readers_until: Tick,
     /// Whether the holders at the last refusal have been sent a recall.
@@ -131,8 +129,6 @@ struct WaitLoop<'a> {
     has_retried: bool,
     /// The number of sleeps.
     sleeps: u32,
-    /// When it last asked the server.
-    asked_at: Tick,
     /// Set when the call first has to wait.
     counted: Option<CountedWait<'a>>,
 }
@@ -157,12 +153,10 @@ impl<'a> WaitLoop<'a> {
             lane: Lane::Command,
             hints_in_a_row: 0,
             moves_in_a_row: 0,
-            own_silence: Silence::default(),
             readers_until: Tick::ZERO,
             has_recalled: false,
             has_retried: false,
             sleeps: 0,
-            asked_at: Tick::ZERO,
             counted: None,
         }
     }
@@ -176,7 +170,7 @@ impl<'a> WaitLoop<'a> {
                 self.step().await
             };
             if let Err(error) = &step {
-                self.local().silence.note_error(error);
+                self.silence().note_error(error);
             }
             match step? {
                 Step::Untried => {}
@@ -227,7 +221,6 @@ impl<'a> WaitLoop<'a> {
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
             return Ok(self.take_over(handoff)?.unwrap_or(Step::Again));
         }
-        self.asked_at = asked;
         // Boxed, as any part of a call that is larger than its wait for its turn: few waiters are at the head.
         let outcome = Box::pin(self.ask(asked, end)).await?;
         let remaining = match self.answered(outcome, has_backed_off) {
@@ -250,7 +243,7 @@ impl<'a> WaitLoop<'a> {
             self.local()
                 .lock()
                 .turns
-                .note_trip(self.asked_at.until(now));
+                .note_trip(self.attempt.asked_at().until(now));
             if matches!(outcome, Attempted::Granted(_)) {
                 self.local().begin_turn(now);
             }
@@ -461,7 +454,6 @@ impl<'a> WaitLoop<'a> {
         (self.has_recalled, self.has_retried) = (false, false);
         (self.at, self.lane) = (at, lane);
         self.waiter = Waiter::new(self.request());
-        self.own_silence = Silence::default();
     }
 
     fn requests(&self) -> Requests<'a> {
@@ -476,12 +468,10 @@ impl<'a> WaitLoop<'a> {
         &self.request().local
     }
 
-    /// How long the waiters that ask for this lock have had no answer.
+    /// How long the waiters that ask for this lock have had no answer. Where the lock queues at the server, each asks for
+    /// itself.
     fn silence(&self) -> &Silence {
-        match self.place {
-            Some(_) => &self.local().silence,
-            None => &self.own_silence,
-        }
+        self.waiter.silence()
     }
 
     fn clock(&self) -> Clock {

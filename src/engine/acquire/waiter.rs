@@ -26,6 +26,7 @@ use crate::api::holder::HolderId;
 use crate::conn::{Lane, sent};
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark, OwnersWaiter};
+use crate::engine::hold::bound::Silence;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::followers::{Follower, Handed, KeptPlace};
 use crate::engine::hold::handoff::HandoffRequest;
@@ -92,6 +93,11 @@ impl<'a> Waiter<'a> {
         self.own
             .as_ref()
             .unwrap_or(&self.request.local.subscription)
+    }
+
+    /// How long the waiters that share its subscription have had no answer.
+    pub(super) fn silence(&self) -> &Silence {
+        &self.subscription().silence
     }
 
     fn owner_waiters(&self) -> Option<&Hint> {

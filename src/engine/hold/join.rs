@@ -99,19 +99,6 @@ impl Hold {
         }
         is_deferred
     }
-
-    /// Ends the deferral if it is due. The watchdog calls this when it checks the hold.
-    pub(super) fn end_deferral_if_due(self: &Arc<Self>, now: Tick) {
-        let state = self.state();
-        if !state.is_downgrade_due(now) {
-            return;
-        }
-        let is_deferred = state.is_downgrade_deferred();
-        self.apply_to(state, now, Event::DowngradeDue);
-        if is_deferred {
-            downgrade_later(Arc::clone(self), now);
-        }
-    }
 }
 
 impl RawShare {

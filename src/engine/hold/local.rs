@@ -68,8 +68,6 @@ pub(crate) struct LocalLock {
     /// Whether the whole key is in braces.
     has_braces: bool,
     locals: Arc<Locals>,
-    /// How long the heads of the queue have been without an answer.
-    pub(crate) silence: Silence,
     /// Its hint wakes the waiters of this client.
     pub(crate) subscription: Arc<Subscription>,
     /// The command that notifies others that the lock is free, if a plain command can.
@@ -123,7 +121,6 @@ impl Locals {
             id,
             has_braces,
             locals: Arc::clone(self),
-            silence: Silence::default(),
             subscription: shared.map(Arc::clone).unwrap_or_default(),
             tell: OnceLock::new(),
             rare: OnceLock::new(),
@@ -388,6 +385,11 @@ impl LocalLock {
     /// The number of waiters for this lock, in the local queue and at the server.
     pub(crate) fn waiters(&self) -> usize {
         self.subscription.waiters()
+    }
+
+    /// How long the heads of the queue have been without an answer.
+    pub(crate) fn silence(&self) -> &Silence {
+        &self.subscription.silence
     }
 
     /// The hint that wakes the waiters of this client.

@@ -440,7 +440,9 @@ impl Leased for Hold {
     }
 
     fn due(self: Arc<Self>, now: Tick) -> Due {
-        self.end_deferral_if_due(now);
+        if self.state().is_downgrade_due(now) {
+            self.end_deferral();
+        }
         self.end_stay_if_due(now);
         let mut state = self.state();
         match state.next_step(now) {

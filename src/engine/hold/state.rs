@@ -47,8 +47,6 @@ pub(super) struct HoldState {
     sticky: StickySpan,
     /// The readers that joined it, and which others may.
     readers: Readers,
-    /// If its downgrade is or was deferred for readers: until when it may exclude others for them.
-    downgrade_due: Option<Tick>,
     /// The places at the server of the tasks that it was handed on to, in order. They end with it.
     places: Vec<HolderId>,
     /// How often it was handed on in the queue at the server, and since when.
@@ -76,7 +74,6 @@ impl HoldState {
             kept_until: Tick::ZERO,
             sticky: StickySpan::default(),
             readers,
-            downgrade_due: None,
             places: Vec::new(),
             passes: HandoffBudget::default(),
             tokens: new.tokens.clone(),

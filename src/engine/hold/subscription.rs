@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::bound::Silence;
 use crate::api::fencing::FencingToken;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
@@ -31,6 +32,8 @@ pub(crate) struct Subscription {
     /// The last grant. Boxed: most subscriptions never have one.
     grant: Mutex<Option<Box<ReceivedGrant>>>,
     pub(crate) state: Mutex<SubscriptionState>,
+    /// How long those of its waiters that ask have been without an answer.
+    pub(crate) silence: Silence,
     waiters: AtomicU32,
     /// Listeners on behalf of waiters that queue elsewhere.
     listeners: AtomicU32,

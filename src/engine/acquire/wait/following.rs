@@ -89,7 +89,7 @@ impl<'a> WaitLoop<'a> {
         }
         let now = self.clock().now();
         let deadline = self.deadline().unwrap_or(Tick::NEVER);
-        if now >= deadline || self.asked_at.after(ASKS_EVERY) <= now {
+        if now >= deadline || self.attempt.asked_at().after(ASKS_EVERY) <= now {
             return None;
         }
         // It does not ask, so it does not learn of another task here that does not take the lock.

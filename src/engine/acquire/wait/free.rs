@@ -21,7 +21,6 @@ impl WaitLoop<'_> {
         request.ensure_open()?;
         let marks = self.waiter.marks();
         let end = self.begin_asking(now)?;
-        self.asked_at = now;
         let budget = self.requests().bound.call_budget_until(end);
         let asking = (self.attempt).ask(Some(&restore), now, self.at, Lane::Command, budget);
         let outcome = asking.await?;

@@ -15,8 +15,8 @@ pub(super) struct HoldCounts {
     pub(super) alive: Counts,
     /// The strongest mode of the shares that were forgotten. They are never released.
     pub(super) forgotten: Option<Mode>,
-    /// Whether a writer has passed the hold on to readers, and the server still counts the writer.
-    pub(super) is_downgrade_deferred: bool,
+    /// If a writer has passed the hold on to readers, and the server still counts the writer: until when it may.
+    pub(super) deferred_until: Option<Tick>,
     /// The server had the hold in this mode, or did not have it, when it last gave a clear answer. A request without a
     /// clear answer only makes the mode weaker, and is repeated.
     pub(super) at_server: Option<Mode>,
@@ -33,7 +33,7 @@ impl HoldCounts {
         Self {
             alive: Counts::one(mode),
             forgotten: None,
-            is_downgrade_deferred: false,
+            deferred_until: None,
             at_server: Some(mode),
             is_release_unsent: false,
             maybe_released: None,
@@ -44,7 +44,7 @@ impl HoldCounts {
     pub(super) fn target(&self) -> Option<Mode> {
         let strongest = self.alive.strongest().into_iter().chain(self.forgotten);
         let strongest = strongest.min()?;
-        Some(if self.is_downgrade_deferred {
+        Some(if self.deferred_until.is_some() {
             Mode::Exclusive
         } else {
             strongest
@@ -65,10 +65,14 @@ impl HoldCounts {
             && !self.is_release_unsent
     }
 
-    /// Its only share is in this mode from now on. The server goes on to count a writer.
-    pub(super) fn pass_on(&mut self, mode: Mode) {
-        self.alive = Counts::one(mode);
-        self.is_downgrade_deferred = mode == Mode::Shared;
+    /// Its only share is that of a writer from now on, or of a reader until that time. The server goes on to count a
+    /// writer.
+    pub(super) fn pass_on(&mut self, reads_until: Option<Tick>) {
+        self.alive = Counts::one(match reads_until {
+            Some(_) => Mode::Shared,
+            None => Mode::Exclusive,
+        });
+        self.deferred_until = reads_until;
     }
 
     pub(super) fn forget(&mut self, mode: Mode) {

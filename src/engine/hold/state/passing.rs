@@ -90,15 +90,12 @@ impl HoldState {
         self.give_up = next.give_up;
         self.tokens.pass_on(next.fenced);
         self.owner = next.owner;
-        let Some(until) = next.reads_until else {
-            self.counts.pass_on(Mode::Exclusive);
-            self.readers = Readers::default();
-            return None;
+        self.counts.pass_on(next.reads_until);
+        self.readers = match next.reads_until {
+            Some(until) => Readers::after_writer(self.owner.clone(), until),
+            None => Readers::default(),
         };
-        self.counts.pass_on(Mode::Shared);
-        self.readers = Readers::after_writer(self.owner.clone(), until);
-        let before = self.downgrade_due.replace(until);
-        (before != Some(until)).then(|| self.next_check())
+        next.reads_until.map(|_| self.next_check())
     }
 
     /// Its owner has a guard. Returns when the watchdog has to check the hold, if it has put that off.
@@ -196,7 +193,7 @@ impl HoldState {
 
     /// Whether its owner may write.
     pub(in crate::engine::hold) fn is_written(&self) -> bool {
-        self.is_exclusive() && !self.counts.is_downgrade_deferred
+        self.is_exclusive() && self.counts.deferred_until.is_none()
     }
 
     /// Whether a writer can pass this share on to readers that want this lease.
@@ -231,7 +228,8 @@ impl HoldState {
 
     /// Until when its downgrade may be deferred. `Tick::NEVER` if it is not deferred.
     pub(in crate::engine::hold) fn downgrade_due(&self) -> Tick {
-        self.downgrade_due.unwrap_or(Tick::NEVER)
+        let until = self.counts.deferred_until.filter(|_| self.is_held());
+        until.unwrap_or(Tick::NEVER)
     }
 
     /// Whether its downgrade can be deferred no longer.
@@ -240,18 +238,17 @@ impl HoldState {
     }
 
     pub(in crate::engine::hold) fn is_downgrade_deferred(&self) -> bool {
-        self.is_held() && self.counts.is_downgrade_deferred
+        self.downgrade_due() != Tick::NEVER
     }
 
     /// Ends the deferral: the readers now have a read hold, and the server has yet to be asked for the downgrade.
     pub(super) fn end_deferral(&mut self) -> Effects {
-        self.downgrade_due = None;
         self.put_off_check();
         let mut effects = Effects::default();
         if !self.is_downgrade_deferred() {
             return effects;
         }
-        self.counts.is_downgrade_deferred = false;
+        self.counts.deferred_until = None;
         effects.release = self.counts.decide_release(Mode::Exclusive);
         effects
     }
