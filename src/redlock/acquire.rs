@@ -14,7 +14,6 @@ use futures_util::future::join_all;
 
 use super::guard::{QuorumShare, reenter};
 use super::hold::{QuorumHold, QuorumLocal};
-use super::rejoin::first_pause;
 use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::{Backoff, Tally};
 use crate::api::error::{Error, Result};
@@ -103,7 +102,7 @@ impl Acquisition {
     /// Runs one round. No other follows, so slow servers get more time than in one of many rounds.
     async fn run_single_round(&self) -> Result<Option<QuorumShare>> {
         let mut request = self.request.clone();
-        request.vote_timeout = self.request.requests[0].give_up().min(SINGLE_ROUND_MAX);
+        request.vote_timeout = self.request.first().give_up().min(SINGLE_ROUND_MAX);
         match request.round().await {
             Ok(grant) => Ok(Some(self.establish(grant))),
             Err(tally) if tally.lacks_voters() => Err(self.request.error(&tally)),
@@ -176,7 +175,7 @@ impl Acquisition {
         let now = clock.now();
         if !tally.lacks_voters() {
             silence.end();
-            self.note_answer(began, |member, _| member.lock().turns.seen_elsewhere(false));
+            self.note_answer(began, LocalLock::seen_elsewhere);
             if now >= deadline {
                 return Ok(Step::Break(None));
             }
@@ -269,26 +268,11 @@ impl Acquisition {
         }
     }
 
-    /// Makes the hold of a majority's grant, and starts its background work.
+    /// Makes the hold of a majority's grant.
     fn establish(&self, grant: QuorumGrant) -> QuorumShare {
         let owner = self.queue_request.options.owner.clone();
         let owner = owner.unwrap_or_else(Owner::new);
-        let servers = self.request.requests.len();
-        let mut refused = vec![true; servers];
-        for (server, _) in &grant.shares {
-            refused[*server] = false;
-        }
-        let request = self.request.clone();
-        let (hold, guard) =
-            QuorumHold::granted(request, owner, &self.local, grant.shares, grant.token);
-        for (server, vote) in grant.pending {
-            refused[server] = false;
-            hold.follow(server, vote);
-        }
-        for server in (0..servers).filter(|server| refused[*server]) {
-            // The release of the previous holder may not have reached it yet.
-            hold.ask_again(server, first_pause());
-        }
+        let (hold, guard) = QuorumHold::granted(self.request.clone(), owner, &self.local, grant);
         QuorumShare::new(hold, guard)
     }
 
@@ -300,7 +284,7 @@ impl Acquisition {
         let Some(hold) = self.local.of_owner(owner) else {
             return Ok(None);
         };
-        let entry = LeaseSource::Asked(self.request.requests[0].policy);
+        let entry = LeaseSource::Asked(self.request.first().policy);
         reenter(&self.request, &hold, entry, bound).await
     }
 
@@ -316,10 +300,8 @@ impl Acquisition {
     /// The error of a call that ends without an answer: the error of the calls that asked before it, if that is known.
     fn silent(&self, why: Option<Error>) -> Error {
         let request = &self.request;
-        match why {
-            Some(error) => error.during(request.operation()).of_lock(request.name()),
-            None => request.error(&Tally::all_down(request.requests.len(), request.quorum)),
-        }
+        let all_down = || request.error(&Tally::all_down(request.requests.len()));
+        why.map_or_else(all_down, |why| self.queue_request.silent(Some(why)))
     }
 }
 

@@ -5,8 +5,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::select_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::hold::QuorumHold;
@@ -90,7 +88,7 @@ impl QuorumShare {
     }
 
     pub(super) fn name(&self) -> &str {
-        self.hold.request.name()
+        self.hold.request.first().name.as_str()
     }
 
     pub(super) fn owner(&self) -> &Owner {
@@ -255,8 +253,8 @@ pub(super) async fn reenter(
     bound: &Bound,
 ) -> Result<Option<QuorumShare>> {
     // A hold has one token.
-    let fenced = request.requests[0].options.fenced && hold.token().is_none();
-    let mut tally = Tally::new(request.requests.len(), request.quorum);
+    let fenced = request.first().options.fenced && hold.token().is_none();
+    let mut tally = Tally::new(request.requests.len());
     let entrances = entrances(request, hold, entry, fenced, bound, &mut tally).await;
     let is_enough = entrances.len() >= request.quorum;
     let mut shares = Vec::new();
@@ -270,7 +268,7 @@ pub(super) async fn reenter(
     }
     if shares.len() >= request.quorum {
         let kept_until = match entry {
-            LeaseSource::Asked(_) => request.requests[0].kept_until(),
+            LeaseSource::Asked(_) => request.first().kept_until(),
             LeaseSource::Like(_) => Tick::ZERO,
         };
         let guard = hold.add_guard(shares, kept_until);
@@ -292,32 +290,24 @@ async fn entrances(
     bound: &Bound,
     tally: &mut Tally,
 ) -> Vec<(usize, Entrance)> {
-    let clock = request.clock();
-    // As long as for a single server, because a majority does not take longer.
-    let end = bound.end(clock.now());
-    let entering = hold.members().into_iter().map(|(server, member)| {
-        async move {
-            // A member has an owner of its own, and is never handed off.
-            let reentry = Reentry {
-                owner: member.owner(),
-                mode: Mode::Exclusive,
-                entry,
-                fenced,
-                operation: request.operation(),
-            };
-            let entrance = member.entrance(reentry, Some(bound)).await;
-            (server, entered(entrance))
-        }
-        .boxed()
-    });
-    let mut pending: Vec<_> = entering.collect();
-    let mut entrances = Vec::new();
-    while entrances.len() < request.quorum && entrances.len() + pending.len() >= request.quorum {
-        let answered = clock.within(clock.now().until(end), select_all(pending));
-        let Some(((server, entrance), _, rest)) = answered.await else {
-            break;
+    let members = hold.members().into_iter();
+    let entering = members.map(async |(server, member)| {
+        // A member has an owner of its own, and is never handed off.
+        let reentry = Reentry {
+            owner: member.owner(),
+            mode: Mode::Exclusive,
+            entry,
+            fenced,
+            operation: request.first().operation,
         };
-        pending = rest;
+        (server, entered(member.entrance(reentry, Some(bound)).await))
+    });
+    let mut pending: FuturesUnordered<_> = entering.collect();
+    let mut entrances = Vec::new();
+    while entrances.len() < request.quorum
+        && entrances.len() + pending.len() >= request.quorum
+        && let Some((server, entrance)) = pending.next().await
+    {
         let entrance = tally.record_vote(server, entrance);
         entrances.extend(entrance.map(|entrance| (server, entrance)));
     }

@@ -153,25 +153,23 @@ impl QuorumHandle {
     pub(super) async fn holders(&self, operation: &'static str) -> Result<Vec<Holder>> {
         let name = self.members[0].name_for(operation)?;
         let (count, quorum) = (self.members.len(), self.servers.quorum());
-        let mut tally = Tally::new(count, quorum);
+        let mut tally = Tally::new(count);
         let ask = |member: Handle| async move { member.holder(operation).await };
         let mut answers = self.ask_all(ask);
         let (mut held, mut free) = (Vec::new(), 0);
         while let Some((at, answer)) = answers.next().await {
-            match answer {
+            let outcome = match answer {
                 Ok(Some(holder)) => {
-                    tally.record(at, VoteOutcome::HeldElsewhere(None));
                     held.push(holder);
+                    VoteOutcome::HeldElsewhere(None)
                 }
-                Ok(None) => match self.servers.disqualified(at) {
-                    Some(reason) => tally.record(at, reason),
-                    None => {
-                        tally.record(at, VoteOutcome::Free);
-                        free += 1;
-                    }
-                },
-                Err(error) => tally.record(at, VoteOutcome::Failed(error)),
-            }
+                Ok(None) => self.servers.disqualified(at).unwrap_or_else(|| {
+                    free += 1;
+                    VoteOutcome::Free
+                }),
+                Err(error) => VoteOutcome::Failed(error),
+            };
+            tally.record(at, outcome);
             if held.len() >= quorum {
                 return Ok(held);
             }
@@ -188,30 +186,27 @@ impl QuorumHandle {
         const OPERATION: &str = "force_unlock";
         let name = self.members[0].name_for(OPERATION)?;
         let quorum = self.servers.quorum();
-        let mut tally = Tally::new(self.members.len(), quorum);
+        let mut tally = Tally::new(self.members.len());
         let ask = |member: Handle| async move { member.force_unlock().await };
         let mut answers = self.ask_all(ask);
         let core = self.members[0].core();
         let slack = vote_timeout(core.timing.lease);
         let (mut done, mut was_held) = (0, false);
         loop {
-            let next = answers.next();
-            let answer = if done >= quorum {
-                core.clock.within(slack, next).await.flatten()
-            } else {
-                next.await
-            };
-            let Some((at, answer)) = answer else {
+            let limit = if done < quorum { Duration::MAX } else { slack };
+            let answer = core.clock.within(limit, answers.next()).await;
+            let Some((at, answer)) = answer.flatten() else {
                 break;
             };
-            match answer {
+            let outcome = match answer {
                 Ok(freed) => {
-                    tally.record(at, VoteOutcome::Free);
                     done += 1;
                     was_held |= freed;
+                    VoteOutcome::Free
                 }
-                Err(error) => tally.record(at, VoteOutcome::Failed(error)),
-            }
+                Err(error) => VoteOutcome::Failed(error),
+            };
+            tally.record(at, outcome);
         }
         if done < quorum {
             return Err(self.servers.error(OPERATION, name, &tally));

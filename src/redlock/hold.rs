@@ -5,13 +5,14 @@
 //! the lock before it counts, and the other servers are checked for a majority in between. So there is no unnoticed
 //! moment between a loss and a join in which too few servers counted.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::hold_state::{Guard, Phase, QuorumState};
-use super::round::QuorumRequest;
+use super::hold_state::{Guard, QuorumState};
+use super::round::{QuorumGrant, QuorumRequest};
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
@@ -68,23 +69,22 @@ impl QuorumLocal {
 }
 
 impl QuorumHold {
-    /// A hold with the shares that some servers have granted, and its first guard.
+    /// The hold that a majority has granted, and its first guard. Has the other servers join.
     pub(super) fn granted(
         request: QuorumRequest,
         owner: Owner,
         local: &Arc<QuorumLocal>,
-        shares: Vec<(usize, Share)>,
-        token: Option<FencingToken>,
+        grant: QuorumGrant,
     ) -> (Arc<Self>, Guard) {
-        let guard = Guard {
-            lease: lease_of(&shares, request.quorum),
-            kept_until: request.requests[0].kept_until(),
-        };
-        let holder = shares.first().map(|(_, share)| share.holder_id().into());
-        let shares = shares.into_iter();
-        let shares =
-            shares.map(|(server, share)| (server, share.guarded(Tick::ZERO, Duration::ZERO)));
-        let state = QuorumState::granted(request.requests.len(), guard, token, shares.collect());
+        let guard = Guard::of(&grant.shares, request.quorum, request.first().kept_until());
+        let holder = (grant.shares.first()).map(|(_, share)| share.holder_id().into());
+        let mut shares: Vec<_> = request.requests.iter().map(|_| Vec::new()).collect();
+        for (server, share) in grant.shares {
+            shares[server].push(share.guarded(Tick::ZERO, Duration::ZERO));
+        }
+        let missing = (0..shares.len()).filter(|server| shares[*server].is_empty());
+        let missing: Vec<usize> = missing.collect();
+        let state = QuorumState::granted(guard, grant.token, shares);
         let members = state.members();
         let this = Arc::new(Self {
             request,
@@ -102,6 +102,10 @@ impl QuorumHold {
         }
         // A hold may have been lost before it was a member.
         this.check_members();
+        let mut pending: HashMap<_, _> = grant.pending.into_iter().collect();
+        for server in missing {
+            this.win(server, pending.remove(&server), None);
+        }
         (this, guard)
     }
 
@@ -131,8 +135,7 @@ impl QuorumHold {
 
     /// Whether it is held, but without this server.
     pub(super) fn is_missing(&self, server: usize) -> bool {
-        let state = self.state.lock();
-        state.phase == Phase::Held && state.is_missing(server)
+        self.state.lock().is_missing(server)
     }
 
     /// Whether a majority holds, and no server of that majority has left a question about its hold unanswered.
@@ -154,11 +157,10 @@ impl QuorumHold {
         loop {
             let (members, joins) = {
                 let state = self.state.lock();
-                match state.phase {
-                    Phase::Held => (state.members(), state.joins),
-                    Phase::Released => return None,
-                    Phase::Lost(reason) => return Some(reason),
+                if !state.is_held() {
+                    return state.loss;
                 }
+                (state.members(), state.joins)
             };
             // If several are lost by now, any of their reasons. If they were lost one after another, the reason of
             // the last.
@@ -182,10 +184,10 @@ impl QuorumHold {
     fn lose(&self, reason: LostReason, live: &[(usize, Arc<Hold>)], joins: u64) {
         let given_back: Vec<_> = {
             let mut state = self.state.lock();
-            if state.phase != Phase::Held || state.joins != joins {
+            if !state.is_held() || state.joins != joins {
                 return;
             }
-            state.phase = Phase::Lost(reason);
+            state.loss = Some(reason);
             let live = live.iter();
             live.map(|(server, member)| state.take_shares(*server, member))
                 .collect()
@@ -231,10 +233,8 @@ impl QuorumHold {
             // The server has lost its data, or an operator took the hold away: the other servers know.
             self.members().iter().for_each(|(_, other)| other.verify());
         }
-        if self.is_missing(server) {
-            // A forced release does not reach all servers at once.
-            self.ask_again(server, self.request.vote_timeout);
-        }
+        // A forced release does not reach all servers at once.
+        self.win(server, None, Some(self.request.vote_timeout));
     }
 
     /// Adds a server that has granted the lock, and whose counter of fencing tokens was raised to `raised`. False if
@@ -253,10 +253,7 @@ impl QuorumHold {
         let share = share.guarded(Tick::ZERO, Duration::ZERO);
         {
             let mut state = self.state.lock();
-            let fits = state.phase == Phase::Held
-                && state.is_missing(server)
-                && state.token.is_none_or(|token| raised == Some(token));
-            if !fits {
+            if !state.is_missing(server) || state.token.is_some_and(|token| raised != Some(token)) {
                 return false;
             }
             state.join(server, share);
@@ -275,13 +272,10 @@ impl QuorumHold {
         if self.loss().is_some() {
             return None;
         }
-        let guard = Guard {
-            lease: lease_of(&shares, self.request.quorum),
-            kept_until,
-        };
+        let guard = Guard::of(&shares, self.request.quorum, kept_until);
         let unfit = {
             let mut state = self.state.lock();
-            if state.phase != Phase::Held {
+            if !state.is_held() {
                 return None;
             }
             state.add_guard(guard, shares)
@@ -299,7 +293,7 @@ impl QuorumHold {
 
     /// Notes that the releases of a removed guard's shares are on their way.
     pub(super) fn releases_sent(&self) {
-        let is_released = self.state.lock().phase == Phase::Released;
+        let is_released = self.state.lock().is_released();
         if is_released {
             self.notify_ended();
         }
@@ -335,18 +329,8 @@ impl QuorumHold {
              may have overlapped with another holder",
             self.request.quorum
         );
-        Error::new(Kind::NotHeld, operation, message).of_lock(self.request.name())
+        Error::new(Kind::NotHeld, operation, message).of_lock(self.request.first().name.as_str())
     }
-}
-
-/// The lease of a guard with these shares: a majority of them lasts at least this long.
-fn lease_of(shares: &[(usize, Share)], quorum: usize) -> ShareLease {
-    let mut leases: Vec<ShareLease> = shares.iter().map(|(_, share)| share.lease()).collect();
-    leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.end()));
-    leases
-        .get(quorum - 1)
-        .copied()
-        .unwrap_or(ShareLease::Until(Tick::ZERO))
 }
 
 impl LossListener for QuorumHold {
@@ -361,7 +345,7 @@ impl SharedHold for QuorumHold {
     }
 
     fn is_held(&self) -> bool {
-        self.loss().is_none() && self.state.lock().phase == Phase::Held
+        self.loss().is_none() && self.state.lock().is_held()
     }
 
     /// Until when at least a majority holds.

@@ -13,23 +13,16 @@ use crate::engine::hold::{Hold, Share, ShareLease};
 
 #[derive(Debug)]
 pub(super) struct QuorumState {
-    pub(super) phase: Phase,
+    pub(super) loss: Option<LostReason>,
     pub(super) token: Option<FencingToken>,
     /// How often a server has joined.
     pub(super) joins: u64,
+    /// Without one it is released, unless it was lost before.
     guards: Vec<Guard>,
     /// The time that released guards asked for: the servers keep the hold until then.
     kept_until: Tick,
     /// By server: shares of one hold.
     shares: Vec<Vec<Share>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Held,
-    /// No guard is left.
-    Released,
-    Lost(LostReason),
 }
 
 /// A live guard.
@@ -41,27 +34,42 @@ pub(super) struct Guard {
     pub(super) kept_until: Tick,
 }
 
+impl Guard {
+    /// A guard with these shares. A majority of them lasts at least as long as its lease.
+    pub(super) fn of(shares: &[(usize, Share)], quorum: usize, kept_until: Tick) -> Self {
+        let mut leases: Vec<ShareLease> = shares.iter().map(|(_, share)| share.lease()).collect();
+        leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.end()));
+        let lease = leases.get(quorum - 1).copied();
+        Self {
+            lease: lease.unwrap_or(ShareLease::Until(Tick::ZERO)),
+            kept_until,
+        }
+    }
+}
+
 impl QuorumState {
-    /// Held by one guard, with the shares that some of the servers have granted.
+    /// Held by one guard, with the shares that the servers have granted: at most one each.
     pub(super) fn granted(
-        servers: usize,
         guard: Guard,
         token: Option<FencingToken>,
-        granted: Vec<(usize, Share)>,
+        shares: Vec<Vec<Share>>,
     ) -> Self {
-        let mut shares = Vec::new();
-        shares.resize_with(servers, Vec::new);
-        for (server, share) in granted {
-            shares[server].push(share);
-        }
         Self {
-            phase: Phase::Held,
+            loss: None,
             token,
             joins: 0,
             guards: vec![guard],
             kept_until: Tick::ZERO,
             shares,
         }
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.loss.is_none() && !self.guards.is_empty()
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.loss.is_none() && self.guards.is_empty()
     }
 
     pub(super) fn hold_count(&self) -> usize {
@@ -76,8 +84,9 @@ impl QuorumState {
             .collect()
     }
 
+    /// Whether it is held, but without this server.
     pub(super) fn is_missing(&self, server: usize) -> bool {
-        self.shares[server].is_empty()
+        self.is_held() && self.shares[server].is_empty()
     }
 
     /// Whether this hold is the member at the server.
@@ -131,12 +140,9 @@ impl QuorumState {
         let mut unneeded: Vec<Share> = surplus.filter_map(Vec::pop).collect();
         self.set_leases();
         self.kept_until = self.kept_until.max(guard.kept_until);
-        if self.phase == Phase::Held {
+        if self.loss.is_none() {
             for share in &mut unneeded {
                 share.keep_until(self.kept_until);
-            }
-            if left == 0 {
-                self.phase = Phase::Released;
             }
         }
         unneeded

@@ -4,7 +4,6 @@
 //! restarts are far apart. Invariant: one task at a time asks a server to join a hold, on the watchdog of that server's
 //! client, and it ends with the hold.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,66 +15,69 @@ use super::round::Vote;
 use super::tally::VoteOutcome;
 use crate::engine::hold::Share;
 
-/// The first pause before a server is asked that does not hold the lock: about the time that a release takes to reach
-/// all servers.
+/// The first pause before a server is asked that refused a lock which was granted just now: about the time that the
+/// release of the previous holder takes to reach all servers.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
 /// The longest pause before a server is asked that has not refused: it is wanted as soon as possible.
 const PAUSE_UNASKED_MAX: Duration = Duration::from_millis(200);
 
 impl QuorumHold {
-    /// Asks a server again after a pause that has dropped out, or that refused a lock which was granted just now.
-    pub(super) fn ask_again(self: &Arc<Self>, server: usize, first: Duration) {
-        self.drive(server, Arc::clone(self).win(server, first));
-    }
-
-    /// Follows a vote that was not awaited.
-    pub(super) fn follow(self: &Arc<Self>, server: usize, vote: BoxFuture<'static, Vote>) {
+    /// Has a server join that has dropped out, or that was never a part of the hold. Then its `vote` may be under way,
+    /// and there is no `first` pause.
+    pub(super) fn win(
+        self: &Arc<Self>,
+        server: usize,
+        vote: Option<BoxFuture<'static, Vote>>,
+        first: Option<Duration>,
+    ) {
         let hold = Arc::clone(self);
         let work = async move {
-            // Dropped when the hold is over, which undoes the attempt.
-            let vote = tokio::select! {
+            tokio::select! {
                 biased;
-                vote = vote => vote,
-                () = hold.over_for(server) => return,
-            };
-            let has_joined = match vote {
-                Ok(share) => hold.fence_and_join(server, share).await,
-                Err(_) => false,
-            };
-            if !has_joined {
-                // It was never a part of this hold, as if its vote had been awaited.
-                hold.win(server, first_pause()).await;
+                // An attempt under way is dropped then, which undoes it.
+                () = hold.over_for(server) => {}
+                () = hold.ask_until_joined(server, vote, first) => {}
             }
         };
-        self.drive(server, work);
-    }
-
-    fn drive(&self, server: usize, work: impl Future<Output = ()> + Send + 'static) {
         let core = &self.request.requests[server].core;
         core.watchdog.drive(work.boxed());
     }
 
     /// The longest pause: about a third to a half of a lease.
     fn longest_pause(&self) -> Duration {
-        let lease = self.request.lease();
+        let lease = self.request.first().policy.lease();
         lease.mul_f64(0.36 + 0.2 * fastrand::f64())
     }
 
-    /// Asks after `first`, then less and less often, until the server has joined or is no longer wanted. A server that
-    /// is down is asked as soon as it is up, a restarted server as soon as it has a vote.
+    /// Awaits the vote that is under way, if there is one. Then asks after the first pause, and less and less often,
+    /// until the server has joined. A server that is down is asked as soon as it is up, a restarted server as soon as
+    /// it has a vote.
     ///
     /// Asks only while a majority is known to hold: if the hold was ended by force, enough servers have to report that
     /// before this adds the first of them again. If some do not answer, it asks from a third of the lease on.
-    async fn win(self: Arc<Self>, server: usize, first: Duration) {
+    async fn ask_until_joined(
+        self: &Arc<Self>,
+        server: usize,
+        vote: Option<BoxFuture<'static, Vote>>,
+        first: Option<Duration>,
+    ) {
+        if let Some(vote) = vote
+            && let Ok(share) = vote.await
+            && self.fence_and_join(server, share).await
+        {
+            return;
+        }
         if !self.is_renewed() {
             // A new grant would outlast the fixed lease.
             return;
         }
         let clock = self.request.clock();
         let in_doubt_until = clock.now().after(self.longest_pause());
-        let mut pause = first;
-        while self.wants_after(server, pause).await {
+        let mut pause = first.unwrap_or_else(|| FIRST_PAUSE.mul_f64(0.5 + 0.5 * fastrand::f64()));
+        loop {
+            let end = clock.now().after(pause);
+            self.request.servers.wait_while_down(server, end).await;
             if clock.now() < in_doubt_until && !self.is_certain() {
                 pause = PAUSE_UNASKED_MAX.min(pause * 2);
                 continue;
@@ -92,16 +94,6 @@ impl QuorumHold {
                 Err(outcome) if outcome.is_unreachable() => PAUSE_UNASKED_MAX.min(pause * 2),
                 Err(_) => self.longest_pause().min(pause * 2),
             };
-        }
-    }
-
-    /// Waits for `pause`, and while the server is down. Returns false if the server is no longer wanted.
-    async fn wants_after(&self, server: usize, pause: Duration) -> bool {
-        let end = self.request.clock().now().after(pause);
-        tokio::select! {
-            biased;
-            () = self.over_for(server) => false,
-            () = self.request.servers.wait_while_down(server, end) => true,
         }
     }
 
@@ -131,8 +123,4 @@ impl QuorumHold {
         }
         self.join(server, share, token)
     }
-}
-
-pub(super) fn first_pause() -> Duration {
-    FIRST_PAUSE.mul_f64(0.5 + 0.5 * fastrand::f64())
 }

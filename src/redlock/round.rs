@@ -46,32 +46,24 @@ pub(super) struct QuorumGrant {
 }
 
 impl QuorumRequest {
+    /// The request to the first server, for what all have in common.
+    pub(super) fn first(&self) -> &LockRequest {
+        &self.requests[0]
+    }
+
     pub(super) fn clock(&self) -> Clock {
-        self.requests[0].core.clock
-    }
-
-    pub(super) fn name(&self) -> &str {
-        self.requests[0].name.as_str()
-    }
-
-    /// The method that was called, for errors.
-    pub(super) fn operation(&self) -> &'static str {
-        self.requests[0].operation
-    }
-
-    pub(super) fn lease(&self) -> Duration {
-        self.requests[0].policy.lease()
+        self.first().core.clock
     }
 
     /// Makes the error that says why there is no majority.
     pub(super) fn error(&self, tally: &Tally) -> Error {
-        let name = &self.requests[0].name;
-        self.servers.error(self.operation(), name, tally)
+        let first = self.first();
+        self.servers.error(first.operation, &first.name, tally)
     }
 
     /// Asks all servers at once. Does not wait for a minority that is dead or slow.
     pub(super) async fn round(&self) -> Result<QuorumGrant, Tally> {
-        let mut tally = Tally::new(self.requests.len(), self.quorum);
+        let mut tally = Tally::new(self.requests.len());
         let (mut shares, pending) = self.collect_votes(&mut tally).await;
         // The answers of the other servers may disqualify one.
         shares.retain(|(server, _)| match self.servers.disqualified(*server) {
@@ -183,14 +175,15 @@ impl QuorumRequest {
 
     /// Whether a majority of the shares lasts long enough to be used. Records the others.
     fn is_useful(&self, shares: &[(usize, Share)], tally: &mut Tally) -> bool {
-        let lease = self.lease();
+        let lease = self.first().policy.lease();
         let end = self.clock().now().after(lease / USEFUL_PART);
-        let is_late = |share: &Share| share.is_lost() || share.deadline() <= end;
-        let late = shares.iter().filter(|(_, share)| is_late(share));
-        let mut useful = shares.len();
-        for (server, _) in late {
-            tally.record(*server, VoteOutcome::GrantedTooLate(lease));
-            useful -= 1;
+        let mut useful = 0;
+        for (server, share) in shares {
+            if share.is_lost() || share.deadline() <= end {
+                tally.record(*server, VoteOutcome::GrantedTooLate(lease));
+            } else {
+                useful += 1;
+            }
         }
         useful >= self.quorum
     }
@@ -220,7 +213,7 @@ impl QuorumRequest {
     /// # Errors
     /// The reason if that is not known to have happened while the lock was held there.
     pub(super) async fn raise_token(&self, hold: &Hold, token: FencingToken) -> Result<(), String> {
-        let raising = hold.raise_token(token, self.operation());
+        let raising = hold.raise_token(token, self.first().operation);
         match self.clock().within(self.vote_timeout, raising).await {
             Some(Err(error)) => Err(error.message().to_owned()),
             None => Err(format!("no answer within {:?}", self.vote_timeout)),

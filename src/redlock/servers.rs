@@ -38,7 +38,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
-use super::tally::{HAS_REPLICAS, Tally, VoteOutcome};
+use super::tally::{HAS_REPLICAS, Tally, VoteOutcome, quorum};
 use crate::api::error::{Error, Result};
 use crate::api::options::check_lease;
 use crate::client::Client;
@@ -119,7 +119,7 @@ impl Servers {
         let clients = &servers.clients;
         let answers = (0..clients.len()).map(|at| servers.check(at));
         let answers = join_all(answers).await;
-        let mut tally = Tally::new(clients.len(), servers.quorum());
+        let mut tally = Tally::new(clients.len());
         for (at, answer) in answers.into_iter().enumerate() {
             match answer {
                 Ok(()) => tally.record(at, VoteOutcome::Reachable),
@@ -230,7 +230,7 @@ impl Servers {
         let uptime = self.uptime(process);
         let mut remaining = self.min_uptime()?.saturating_sub(uptime);
         if uptime < RECENT_START {
-            let unknown_until = self.seen.lock().unknown_until();
+            let unknown_until = self.seen.lock().unknown_until;
             remaining = remaining.max(self.now().until(unknown_until));
         }
         (!remaining.is_zero()).then_some(VoteOutcome::TooYoung { uptime, remaining })
@@ -286,11 +286,6 @@ async fn has_replicas(client: &Client, limit: Duration) -> Option<bool> {
     let mut lines = value::text(&answer).into_iter().flat_map(str::lines);
     let replicas = lines.find_map(|line| line.strip_prefix("connected_slaves:"));
     Some(replicas.is_some_and(|replicas| replicas.trim() != "0"))
-}
-
-/// The smallest majority.
-fn quorum(servers: usize) -> usize {
-    servers / 2 + 1
 }
 
 fn transport(client: &Client) -> &dyn Transport {
@@ -436,6 +431,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(600);
 struct Sightings {
     /// By the magnitude of the lease.
     leases: BTreeMap<Option<u32>, Sighting>,
+    /// When all holds are over whose whole lease is not known.
     unknown_until: Tick,
 }
 
@@ -472,10 +468,5 @@ impl Sightings {
         self.leases.retain(|_, seen| now < seen.counts_until);
         let leases = self.leases.values().map(|seen| seen.lease);
         leases.max().unwrap_or_default()
-    }
-
-    /// Returns when all holds are over whose whole lease is not known.
-    fn unknown_until(&self) -> Tick {
-        self.unknown_until
     }
 }

@@ -125,31 +125,27 @@ impl fmt::Display for VoteOutcome {
     }
 }
 
-/// The outcomes of the votes in one round.
-#[derive(Debug)]
-pub(super) struct Tally {
-    quorum: usize,
-    outcomes: Vec<VoteOutcome>,
+/// The smallest majority.
+pub(super) fn quorum(servers: usize) -> usize {
+    servers / 2 + 1
 }
 
+/// The outcomes of the votes in one round, by server.
+#[derive(Debug)]
+pub(super) struct Tally(Vec<VoteOutcome>);
+
 impl Tally {
-    pub(super) fn new(servers: usize, quorum: usize) -> Self {
-        Self {
-            quorum,
-            outcomes: vec![VoteOutcome::NotAwaited; servers],
-        }
+    pub(super) fn new(servers: usize) -> Self {
+        Self(vec![VoteOutcome::NotAwaited; servers])
     }
 
     /// The tally if no server answers.
-    pub(super) fn all_down(servers: usize, quorum: usize) -> Self {
-        Self {
-            quorum,
-            outcomes: vec![VoteOutcome::Down; servers],
-        }
+    pub(super) fn all_down(servers: usize) -> Self {
+        Self(vec![VoteOutcome::Down; servers])
     }
 
     pub(super) fn record(&mut self, server: usize, outcome: VoteOutcome) {
-        self.outcomes[server] = outcome;
+        self.0[server] = outcome;
     }
 
     /// Records a vote, and returns what the server has granted.
@@ -187,7 +183,7 @@ impl Tally {
 
     /// Whether servers have voted for this call.
     pub(super) fn has_votes(&self) -> bool {
-        let mut outcomes = self.outcomes.iter();
+        let mut outcomes = self.0.iter();
         outcomes.any(|outcome| matches!(outcome, VoteOutcome::Granted))
     }
 
@@ -200,13 +196,13 @@ impl Tally {
 
     /// Whether fewer than a majority of servers are left without the servers that match.
     fn excludes_majority(&self, is_true: impl Fn(&VoteOutcome) -> bool) -> bool {
-        let others = self.outcomes.iter().filter(|outcome| !is_true(outcome));
-        others.count() < self.quorum
+        let others = self.0.iter().filter(|outcome| !is_true(outcome));
+        others.count() < quorum(self.0.len())
     }
 
     /// The shortest remaining lease of the holders elsewhere.
     pub(super) fn remaining(&self) -> Option<Duration> {
-        let each = self.outcomes.iter().filter_map(|outcome| match outcome {
+        let each = self.0.iter().filter_map(|outcome| match outcome {
             VoteOutcome::HeldElsewhere(remaining) => *remaining,
             _ => None,
         });
@@ -224,23 +220,21 @@ impl Tally {
             _ => None,
         };
         if self.excludes_majority(|outcome| closed(outcome).is_some())
-            && let Some(error) = self.outcomes.iter().find_map(closed)
+            && let Some(error) = self.0.iter().find_map(closed)
         {
             return error.during(operation);
         }
-        let agreed = self
-            .outcomes
-            .iter()
+        let agreed = (self.0.iter())
             .filter(|outcome| matches!(outcome, VoteOutcome::Granted | VoteOutcome::Reachable));
         let each: Vec<String> = addresses
-            .zip(&self.outcomes)
+            .zip(&self.0)
             .map(|(address, outcome)| format!("{address} {outcome}"))
             .collect();
         let message = format!(
             "{} of {} servers are needed, {} agreed: {}; check that enough of them are up and \
              reachable",
-            self.quorum,
-            self.outcomes.len(),
+            quorum(self.0.len()),
+            self.0.len(),
             agreed.count(),
             each.join(", "),
         );
@@ -248,7 +242,7 @@ impl Tally {
         // `is_wrong_type` of the error has to be true of a majority.
         let wrong_type = |outcome: &VoteOutcome| matches!(outcome, VoteOutcome::Failed(error) if error.is_wrong_type());
         let is_wrong_type = self.excludes_majority(wrong_type);
-        let cause = self.outcomes.iter().find_map(|outcome| match outcome {
+        let cause = self.0.iter().find_map(|outcome| match outcome {
             VoteOutcome::Failed(cause) if cause.is_wrong_type() == is_wrong_type => {
                 Some(cause.clone())
             }
@@ -334,9 +328,16 @@ mod tests {
         VoteOutcome::HeldElsewhere(Some(Duration::from_millis(millis)))
     }
 
-    /// A tally of these outcomes, with this quorum.
-    fn tally<const N: usize>(quorum: usize, outcomes: [VoteOutcome; N]) -> Tally {
-        let mut tally = Tally::new(N, quorum);
+    #[test]
+    fn two_majorities_have_a_server_in_common() {
+        for (servers, majority) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)] {
+            assert_eq!(quorum(servers), majority, "of {servers}");
+        }
+    }
+
+    /// A tally of these outcomes.
+    fn tally<const N: usize>(outcomes: [VoteOutcome; N]) -> Tally {
+        let mut tally = Tally::new(N);
         for (server, outcome) in outcomes.into_iter().enumerate() {
             tally.record(server, outcome);
         }
@@ -344,7 +345,7 @@ mod tests {
     }
 
     fn error(tally: &Tally) -> Error {
-        tally.error("try_lock", ["a:1", "b:2", "c:3"].into_iter())
+        tally.error("try_lock", ["a:1", "b:2", "c:3", "d:4", "e:5"].into_iter())
     }
 
     /// Each outcome with its text; whether it has a vote; whether asking again is useful; whether the server is silent.
@@ -407,48 +408,48 @@ mod tests {
     #[test]
     fn voters_are_lacking_when_fewer_than_a_quorum_are_left() {
         use VoteOutcome::{Down, Granted, HasReplicas};
-        let one_down = tally(2, [Granted, held(1), Down]);
+        let one_down = tally([Granted, held(1), Down]);
         assert!(!one_down.lacks_voters() && !one_down.lacks_voters_for_good());
-        let two_down = tally(2, [Granted, HasReplicas, Down]);
+        let two_down = tally([Granted, HasReplicas, Down]);
         assert!(two_down.lacks_voters() && !two_down.lacks_voters_for_good());
-        let never = tally(2, [Granted, HasReplicas, failed(Kind::Denied)]);
+        let never = tally([Granted, HasReplicas, failed(Kind::Denied)]);
         assert!(never.lacks_voters() && never.lacks_voters_for_good());
-        assert!(Tally::all_down(3, 2).lacks_voters());
-        assert!(!Tally::new(3, 2).lacks_voters(), "nobody was asked yet");
+        assert!(Tally::all_down(3).lacks_voters());
+        assert!(!Tally::new(3).lacks_voters(), "nobody was asked yet");
     }
 
     #[test]
     fn it_is_contended_when_others_have_too_many_votes() {
         use VoteOutcome::{Down, Granted, NotAwaited};
-        assert!(tally(2, [held(1), Granted, held(2)]).is_contended());
-        assert!(!tally(2, [held(1), Granted, Down]).is_contended());
-        assert!(tally(2, [held(1), Granted, NotAwaited]).can_still_win());
-        assert!(tally(2, [Granted, Granted, Down]).can_still_win());
-        assert!(!tally(2, [held(1), NotAwaited, Down]).can_still_win());
-        assert!(!Tally::all_down(3, 2).can_still_win());
+        assert!(tally([held(1), Granted, held(2)]).is_contended());
+        assert!(!tally([held(1), Granted, Down]).is_contended());
+        assert!(tally([held(1), Granted, NotAwaited]).can_still_win());
+        assert!(tally([Granted, Granted, Down]).can_still_win());
+        assert!(!tally([held(1), NotAwaited, Down]).can_still_win());
+        assert!(!Tally::all_down(3).can_still_win());
     }
 
     #[test]
     fn the_shortest_rest_of_a_lease_is_worth_waiting_for() {
         let unknown = VoteOutcome::HeldElsewhere(None);
-        let some = tally(2, [held(7), unknown.clone(), held(3)]);
+        let some = tally([held(7), unknown.clone(), held(3)]);
         assert_eq!(some.remaining(), Some(Duration::from_millis(3)));
-        assert_eq!(tally(2, [unknown, VoteOutcome::Down]).remaining(), None);
+        assert_eq!(tally([unknown, VoteOutcome::Down]).remaining(), None);
     }
 
     #[test]
     fn the_error_names_each_server_and_counts_those_that_agreed() {
         use VoteOutcome::{Down, Granted, Reachable};
-        let said = error(&tally(2, [Granted, held(1), Down]));
+        let said = error(&tally([Granted, held(1), Down]));
         assert!(said.is_quorum());
         let expected = "try_lock: 2 of 3 servers are needed, 1 agreed: a:1 granted, \
                     b:2 held elsewhere, c:3 no answer a moment ago; ";
         assert!(said.to_string().starts_with(expected), "{said}");
         assert!(said.source().is_none(), "no server said more");
-        let said = error(&tally(3, [Granted, Reachable, Down]));
+        let said = error(&tally([Granted, Reachable, Down, Down, Down]));
         assert!(
             said.to_string()
-                .contains("3 of 3 servers are needed, 2 agreed"),
+                .contains("3 of 5 servers are needed, 2 agreed"),
             "{said}"
         );
     }
@@ -459,14 +460,14 @@ mod tests {
         use VoteOutcome::Granted;
         let cause = |said: &Error| said.source().expect("a cause").to_string();
         let wrong = || failed(Kind::WrongType);
-        let one = error(&tally(2, [wrong(), failed(Kind::Io), failed(Kind::Denied)]));
+        let one = error(&tally([wrong(), failed(Kind::Io), failed(Kind::Denied)]));
         assert_eq!(cause(&one), "lock: Io");
         assert!(!one.is_wrong_type());
-        let most = error(&tally(2, [failed(Kind::Io), wrong(), wrong()]));
+        let most = error(&tally([failed(Kind::Io), wrong(), wrong()]));
         assert_eq!(cause(&most), "lock: WrongType");
         assert!(most.is_wrong_type());
         assert!(
-            error(&tally(2, [Granted, Granted, wrong()]))
+            error(&tally([Granted, Granted, wrong()]))
                 .source()
                 .is_none()
         );
@@ -475,10 +476,10 @@ mod tests {
     #[test]
     fn when_most_clients_are_closed_that_is_the_error() {
         let closed = || failed(Kind::Closed);
-        let most = error(&tally(2, [failed(Kind::Io), closed(), closed()]));
+        let most = error(&tally([failed(Kind::Io), closed(), closed()]));
         assert!(most.is_closed(), "{most}");
         assert_eq!(most.to_string(), "try_lock: Closed");
-        assert!(error(&tally(2, [failed(Kind::Io), failed(Kind::Io), closed()])).is_quorum());
+        assert!(error(&tally([failed(Kind::Io), failed(Kind::Io), closed()])).is_quorum());
     }
 
     const ALWAYS: [f64; 2] = [1.0, 1.0];
