@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::hold::QuorumHold;
-use super::hold_state::Guard;
+use super::hold::{Guard, QuorumHold};
 use super::round::QuorumRequest;
 use super::tally::{Tally, VoteOutcome};
 use crate::api::error::Result;
@@ -47,16 +46,11 @@ use crate::script::on_first_poll;
 /// ```
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct RedlockGuard(QuorumShare);
+pub struct RedlockGuard(pub(super) QuorumShare);
 
 guard_methods!(RedlockGuard);
 
 impl RedlockGuard {
-    pub(super) fn new(mut share: QuorumShare, timer: GuardTimer) -> Self {
-        share.timer = timer;
-        Self(share)
-    }
-
     /// The holder ids at the servers that hold the lock now, in the order of the clients; empty once the lock
     /// is lost.
     #[must_use]
@@ -187,13 +181,12 @@ impl QuorumShare {
         let mut releases: FuturesUnordered<_> = shares.into_iter().map(Share::release).collect();
         let work = async {
             let (mut done, mut first) = (0, None);
-            while done < enough {
-                match releases.next().await {
-                    Some(Ok(())) => done += 1,
-                    Some(Err(error)) => {
-                        first.get_or_insert(error);
-                    }
-                    None => break,
+            while done < enough
+                && let Some(released) = releases.next().await
+            {
+                match released {
+                    Ok(()) => done += 1,
+                    Err(error) => first = first.or(Some(error)),
                 }
             }
             first.filter(|_| done < enough)

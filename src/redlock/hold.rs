@@ -4,6 +4,9 @@
 //! deadline of its own hold. Once fewer do, it is lost and everything is released. A server that joins has granted
 //! the lock before it counts, and the other servers are checked for a majority in between. So there is no unnoticed
 //! moment between a loss and a join in which too few servers counted.
+//!
+//! A server has shares of at most one hold, at most one for each guard. With several guards, each share has a lease that
+//! is enough for all of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -11,7 +14,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::hold_state::{Guard, QuorumState};
 use super::round::{QuorumGrant, QuorumRequest};
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
@@ -33,6 +35,31 @@ pub(super) struct QuorumHold {
     state: Mutex<QuorumState>,
     /// Signalled when it is lost, when its last guard is gone, and when a server drops out.
     pub(super) changed: Hint,
+}
+
+/// The guards of a hold, and its shares at the servers. Nothing here waits or asks a server. The caller drops the shares
+/// that are taken out, which releases them.
+#[derive(Debug)]
+struct QuorumState {
+    loss: Option<LostReason>,
+    token: Option<FencingToken>,
+    /// How often a server has joined.
+    joins: u64,
+    /// Without one it is released, unless it was lost before.
+    guards: Vec<Guard>,
+    /// The time that released guards asked for: the servers keep the hold until then.
+    kept_until: Tick,
+    /// By server: shares of one hold.
+    shares: Vec<Vec<Share>>,
+}
+
+/// A live guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Guard {
+    /// The lease of its share.
+    pub(super) lease: ShareLease,
+    /// If it is released before this time, the hold is left at its servers until then.
+    kept_until: Tick,
 }
 
 /// What one client has of a lock: the queue of its tasks, and their holds.
@@ -84,7 +111,14 @@ impl QuorumHold {
         }
         let missing = (0..shares.len()).filter(|server| shares[*server].is_empty());
         let missing: Vec<usize> = missing.collect();
-        let state = QuorumState::granted(guard, grant.token, shares);
+        let state = QuorumState {
+            loss: None,
+            token: grant.token,
+            joins: 0,
+            guards: vec![guard],
+            kept_until: Tick::ZERO,
+            shares,
+        };
         let members = state.members();
         let this = Arc::new(Self {
             request,
@@ -119,7 +153,7 @@ impl QuorumHold {
     }
 
     pub(super) fn hold_count(&self) -> usize {
-        self.state.lock().hold_count()
+        self.state.lock().guards.len()
     }
 
     /// The holds that count, by server.
@@ -250,13 +284,20 @@ impl QuorumHold {
         if self.loss().is_some() {
             return false;
         }
-        let share = share.guarded(Tick::ZERO, Duration::ZERO);
+        let mut share = share.guarded(Tick::ZERO, Duration::ZERO);
         {
             let mut state = self.state.lock();
             if !state.is_missing(server) || state.token.is_some_and(|token| raised != Some(token)) {
                 return false;
             }
-            state.join(server, share);
+            // For as long as the guards need it.
+            if let Some(lease) = state.lease()
+                && (lease.is_renewed() || share.lease().is_renewed())
+            {
+                share.set_lease(lease);
+            }
+            state.shares[server].push(share);
+            state.joins += 1;
         }
         // It may have been lost before it counted.
         self.check_members();
@@ -273,27 +314,51 @@ impl QuorumHold {
             return None;
         }
         let guard = Guard::of(&shares, self.request.quorum, kept_until);
-        let unfit = {
-            let mut state = self.state.lock();
-            if !state.is_held() {
-                return None;
+        // Dropped without the mutex.
+        let mut unfit = Vec::new();
+        let mut state = self.state.lock();
+        if !state.is_held() {
+            return None;
+        }
+        state.guards.push(guard);
+        for (server, share) in shares {
+            if state.is_member(server, share.hold()) {
+                state.shares[server].push(share);
+            } else {
+                unfit.push(share);
             }
-            state.add_guard(guard, shares)
-        };
-        drop(unfit);
+        }
+        state.set_leases();
         Some(guard)
     }
 
-    /// Removes a guard. Returns the shares to release.
+    /// Removes a guard. Returns the shares that the others do not need.
     pub(super) fn remove_guard(&self, guard: Guard) -> Vec<Share> {
         // Marks the hold lost if the deadlines of too many members have passed.
         self.loss();
-        self.state.lock().remove_guard(guard)
+        let mut state = self.state.lock();
+        if let Some(at) = state.guards.iter().position(|other| *other == guard) {
+            state.guards.swap_remove(at);
+        }
+        let left = state.guards.len();
+        let servers = state.shares.iter_mut();
+        let surplus = servers.filter(|shares| shares.len() > left);
+        let mut unneeded: Vec<Share> = surplus.filter_map(Vec::pop).collect();
+        state.set_leases();
+        state.kept_until = state.kept_until.max(guard.kept_until);
+        if state.loss.is_none() {
+            for share in &mut unneeded {
+                share.keep_until(state.kept_until);
+            }
+        }
+        unneeded
     }
 
     /// Notes that the releases of a removed guard's shares are on their way.
     pub(super) fn releases_sent(&self) {
-        let is_released = self.state.lock().is_released();
+        let state = self.state.lock();
+        let is_released = state.loss.is_none() && state.guards.is_empty();
+        drop(state);
         if is_released {
             self.notify_ended();
         }
@@ -364,5 +429,75 @@ impl SharedHold for QuorumHold {
     /// Each member reads the clock.
     fn loss_at(&self, _now: Tick) -> Option<LostReason> {
         self.loss()
+    }
+}
+
+impl Guard {
+    /// A guard with these shares. A majority of them lasts at least as long as its lease.
+    fn of(shares: &[(usize, Share)], quorum: usize, kept_until: Tick) -> Self {
+        let mut leases: Vec<ShareLease> = shares.iter().map(|(_, share)| share.lease()).collect();
+        leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.end()));
+        let lease = leases.get(quorum - 1).copied();
+        Self {
+            lease: lease.unwrap_or(ShareLease::Until(Tick::ZERO)),
+            kept_until,
+        }
+    }
+}
+
+impl QuorumState {
+    fn is_held(&self) -> bool {
+        self.loss.is_none() && !self.guards.is_empty()
+    }
+
+    /// The holds that count, by server.
+    fn members(&self) -> Vec<(usize, Arc<Hold>)> {
+        let servers = self.shares.iter().enumerate();
+        servers
+            .filter_map(|(server, shares)| Some((server, Arc::clone(shares.first()?.hold()))))
+            .collect()
+    }
+
+    /// Whether it is held, but without this server.
+    fn is_missing(&self, server: usize) -> bool {
+        self.is_held() && self.shares[server].is_empty()
+    }
+
+    /// Whether this hold is the member at the server.
+    fn is_member(&self, server: usize, hold: &Arc<Hold>) -> bool {
+        let first = self.shares[server].first();
+        first.is_some_and(|share| Arc::ptr_eq(share.hold(), hold))
+    }
+
+    /// Takes out all shares at a server, if they are shares of this hold.
+    fn take_shares(&mut self, server: usize, hold: &Arc<Hold>) -> Vec<Share> {
+        if !self.is_member(server, hold) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.shares[server])
+    }
+
+    /// The lease that is enough for all guards. `None` without a guard.
+    fn lease(&self) -> Option<ShareLease> {
+        let leases = self.guards.iter().map(|guard| guard.lease);
+        leases.reduce(|one, other| {
+            let end = one.end().max(other.end());
+            match one.renewed().max(other.renewed()) {
+                None => ShareLease::Until(end),
+                Some(lease) if end == Tick::NEVER => ShareLease::Renewed(lease),
+                Some(lease) => ShareLease::RenewedUntil { lease, end },
+            }
+        })
+    }
+
+    /// Gives all shares the lease that the guards need.
+    fn set_leases(&mut self) {
+        let Some(lease) = self.lease() else {
+            return;
+        };
+        let shares = self.shares.iter_mut().flatten();
+        for share in shares.filter(|share| share.lease() != lease) {
+            share.set_lease(lease);
+        }
     }
 }

@@ -11,7 +11,7 @@
 //! round.rs        one round: every server votes
 //! tally.rs        pure: the votes, the error they add up to, and the pause
 //! servers.rs      the servers: which have a vote, and which are down and left alone
-//! hold.rs         one hold at a majority; hold_state.rs: its guards and shares
+//! hold.rs         one hold at a majority: its guards, and its shares at the servers
 //! rejoin.rs       late votes, and lost servers that have come back
 //! ```
 
@@ -19,7 +19,6 @@ mod acquire;
 mod guard;
 mod handle;
 mod hold;
-mod hold_state;
 mod rejoin;
 mod round;
 mod servers;
@@ -391,7 +390,10 @@ impl RedlockLock {
         let waited = Waited(|| queued.local.waiters(), place, busy);
         let call = pin!(lock_call.told_if_long(wait.waits(), &waited, call));
         let got = lock_call.guarded(call).await?;
-        Ok(got.map(|(share, timer)| RedlockGuard::new(share, timer)))
+        Ok(got.map(|(mut share, timer)| {
+            share.timer = timer;
+            RedlockGuard(share)
+        }))
     }
 
     fn acquisition(&self, operation: &'static str) -> Result<Acquisition> {

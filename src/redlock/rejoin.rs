@@ -23,8 +23,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_UNASKED_MAX: Duration = Duration::from_millis(200);
 
 impl QuorumHold {
-    /// Has a server join that has dropped out, or that was never a part of the hold. Then its `vote` may be under way,
-    /// and there is no `first` pause.
+    /// Has a server join that is missing. Its `vote` may be under way. `first` is the pause before a server is asked that
+    /// has dropped out; the pause is short for one that was never a part of the hold.
     pub(super) fn win(
         self: &Arc<Self>,
         server: usize,

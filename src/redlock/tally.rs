@@ -328,13 +328,6 @@ mod tests {
         VoteOutcome::HeldElsewhere(Some(Duration::from_millis(millis)))
     }
 
-    #[test]
-    fn two_majorities_have_a_server_in_common() {
-        for (servers, majority) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)] {
-            assert_eq!(quorum(servers), majority, "of {servers}");
-        }
-    }
-
     /// A tally of these outcomes.
     fn tally<const N: usize>(outcomes: [VoteOutcome; N]) -> Tally {
         let mut tally = Tally::new(N);

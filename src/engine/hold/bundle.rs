@@ -101,19 +101,15 @@ impl Members {
 
     /// Resolves with the name and the reason when the first hold is lost.
     pub(crate) async fn lost_member(&self) -> (&str, LostReason) {
-        if let Some((hold, reason)) = self.first_lost() {
-            return (hold.name(), reason);
+        loop {
+            // If a share ended by itself, this call releases the others.
+            if let Some((hold, reason)) = self.first_lost() {
+                return (hold.name(), reason);
+            }
+            let members = self.all.iter();
+            let each = members.map(|Member { share, .. }| Box::pin(share.hold.lost(share.lease)));
+            select_all(each).await;
         }
-        let each = self.all.iter().map(|member| {
-            Box::pin(async move {
-                let reason = member.share.hold.lost(member.share.lease).await;
-                (member.share.hold.name(), reason)
-            })
-        });
-        let lost = select_all(each).await.0;
-        // If a share ended by itself, this call releases the others.
-        self.first_lost()
-            .map_or(lost, |(hold, reason)| (hold.name(), reason))
     }
 
     fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {

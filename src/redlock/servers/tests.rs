@@ -2,6 +2,13 @@
 
 use super::*;
 
+#[test]
+fn two_majorities_have_a_server_in_common() {
+    for (servers, majority) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)] {
+        assert_eq!(quorum(servers), majority, "of {servers}");
+    }
+}
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn at(hours: u32) -> Tick {
