@@ -108,23 +108,29 @@ async fn join_owned(
     bound: &Bound,
 ) -> Result<Option<Vec<Share>>> {
     // All are ready before the first is entered. A call that is not polled in between has entered no lock.
-    let mut entrances = Vec::with_capacity(requests.len());
+    let mut entrances = Vec::new();
     for (request, is_owned) in requests.iter().zip(are_owned) {
-        let entrance = match is_owned {
-            true => entrance(request, bound).await?,
-            false => None,
-        };
-        if *is_owned && entrance.is_none() {
-            return Ok(None);
+        if *is_owned {
+            match entrance(request, bound).await? {
+                Some(entrance) => entrances.push(entrance),
+                None => return Ok(None),
+            }
         }
-        entrances.push(entrance);
     }
-    let mut granted = granted.into_iter();
-    let shares = entrances.into_iter().map(|entrance| match entrance {
-        Some(entrance) => Share::entered(entrance),
-        None => Ok(granted.next()),
-    });
-    shares.collect()
+    let (mut granted, mut entrances) = (granted.into_iter(), entrances.into_iter());
+    let mut shares = Vec::with_capacity(requests.len());
+    for is_owned in are_owned {
+        let share = if *is_owned {
+            entrances.next().map(Share::entered).transpose()?.flatten()
+        } else {
+            granted.next()
+        };
+        match share {
+            Some(share) => shares.push(share),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(shares))
 }
 
 /// Takes the locks one after another. Starts over if it loses one of those it has, or if it waits too long for the
