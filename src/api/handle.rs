@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::api::error::{Error, Result};
 use crate::api::holder::{Busy, Holder};
+use crate::api::loss::LostReason;
 use crate::api::options::{Options, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;
@@ -329,7 +330,7 @@ impl Handle {
             self.core.observed().note(Fact::event(forced));
             for hold in holds {
                 if hold.is_exclusive() == (self.mode == Mode::Exclusive) {
-                    hold.revoked();
+                    hold.lose(LostReason::Revoked);
                 }
             }
         }

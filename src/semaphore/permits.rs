@@ -287,12 +287,8 @@ impl Leased for Permit {
         }
     }
 
-    fn revoked(&self) {
-        self.end(End::Lost(LostReason::Revoked));
-    }
-
-    fn expired(&self) {
-        self.end(End::Lost(LostReason::Expired));
+    fn lose(&self, reason: LostReason) {
+        self.end(End::Lost(reason));
     }
 }
 
@@ -384,7 +380,7 @@ mod tests {
             let released = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     both.wait();
-                    permit.expired();
+                    permit.lose(LostReason::Expired);
                 });
                 both.wait();
                 permit.release()

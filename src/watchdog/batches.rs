@@ -4,12 +4,13 @@
 //! only while [`BATCHES_MAX`] batches are under way to it, so one of them is sure to end. The hold that has been due
 //! longest is renewed first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::leased::{Due, Leased, RenewalRequest, Shared};
 use super::schedule::{DueEntry, Schedule};
+use crate::api::loss::LostReason;
 use crate::conn::RENEWAL_WAIT_MIN;
 use crate::engine::clock::Tick;
 use crate::script::Scripts;
@@ -41,44 +42,47 @@ pub(super) struct Batch {
     pub(super) holds: Vec<Renewal>,
 }
 
-impl Batch {
-    /// Splits the batch into the holds that one script can name and renew: one slot, one kind.
-    pub(super) fn into_calls(self, scripts: &Scripts) -> impl Iterator<Item = Vec<Renewal>> {
-        let mut calls: BTreeMap<(u16, &str), Vec<Renewal>> = BTreeMap::new();
-        for hold in self.holds {
-            let request = &hold.request;
-            let call = (scripts.transport.slot(&request.key), request.script.sha());
-            calls.entry(call).or_default().push(hold);
-        }
-        calls.into_values()
-    }
+/// The number of batches under way to each server, and the holds that wait for room there.
+#[derive(Debug, Default)]
+pub(super) struct Servers {
+    under_way: HashMap<u64, usize>,
+    /// Each with the time since when it is due. Until there is room, the schedule has it at its deadline.
+    waiting: BTreeMap<u64, BTreeSet<(Tick, u64)>>,
 }
 
-/// The number of batches under way to each server.
-#[derive(Debug, Default)]
-pub(super) struct BatchesUnderWay(HashMap<u64, usize>);
-
-impl BatchesUnderWay {
-    pub(super) fn has_room(&self, server: u64) -> bool {
-        self.0
-            .get(&server)
-            .is_none_or(|batches| *batches < BATCHES_MAX)
+impl Servers {
+    /// How many more batches may be under way to this server.
+    fn room(&self, server: u64) -> usize {
+        BATCHES_MAX - self.under_way.get(&server).copied().unwrap_or(0)
     }
 
-    /// Counts a new batch if there is room for it.
-    fn try_begin(&mut self, server: u64) -> bool {
-        let has_room = self.has_room(server);
-        if has_room {
-            *self.0.entry(server).or_default() += 1;
-        }
-        has_room
+    /// Whether a hold waits for a server that has room.
+    pub(super) fn may_go_on(&self) -> bool {
+        self.waiting.keys().any(|server| self.room(*server) > 0)
     }
 
     pub(super) fn end(&mut self, server: u64) {
-        if let Some(batches) = self.0.get_mut(&server) {
+        if let Some(batches) = self.under_way.get_mut(&server) {
             *batches -= 1;
             if *batches == 0 {
-                self.0.remove(&server);
+                self.under_way.remove(&server);
+            }
+        }
+    }
+
+    /// Makes those due again that waited and for which there is room. Some may have ended or changed.
+    fn go_on(&mut self, schedule: &mut Schedule<Weak<dyn Leased>>) {
+        let servers: Vec<u64> = self.waiting.keys().copied().collect();
+        for server in servers {
+            let mut room = self.room(server) * BATCH_HOLDS_MAX;
+            let waiting = self.waiting.entry(server).or_default();
+            while room > 0
+                && let Some((since, id)) = waiting.pop_first()
+            {
+                room -= usize::from(schedule.bring_forward(id, since));
+            }
+            if waiting.is_empty() {
+                self.waiting.remove(&server);
             }
         }
     }
@@ -89,37 +93,27 @@ impl BatchesUnderWay {
 pub(super) fn take_due(
     shared: &Shared,
     scripts: &Scripts,
-    under_way: &mut BatchesUnderWay,
+    servers: &mut Servers,
     reply_max: Duration,
 ) -> Vec<Batch> {
     let mut batching = Batching {
         now: scripts.clock.now(),
         scripts,
         reply_max,
-        under_way,
+        servers,
         batches: Vec::new(),
-        filling: HashMap::new(),
         expired: Vec::new(),
     };
     {
         // Locked throughout, so that a hold withdrawn in between is not put back.
         let mut schedule = shared.schedule.lock();
-        let servers: Vec<u64> = schedule.waited_for().collect();
-        for server in servers {
-            if !batching.under_way.has_room(server) {
-                continue;
-            }
-            // Until a hold has to wait again.
-            while let Some(entry) = schedule.take_waiting(server)
-                && batching.add(&mut schedule, entry) != Some(server)
-            {}
-        }
+        batching.servers.go_on(&mut schedule);
         for entry in schedule.take_due(batching.now, DUE_HOLDS_MAX) {
             batching.add(&mut schedule, entry);
         }
     }
     for lease in batching.expired {
-        lease.expired();
+        lease.lose(LostReason::Expired);
     }
     batching.batches
 }
@@ -129,22 +123,21 @@ struct Batching<'a> {
     now: Tick,
     scripts: &'a Scripts,
     reply_max: Duration,
-    under_way: &'a mut BatchesUnderWay,
+    servers: &'a mut Servers,
     batches: Vec<Batch>,
-    /// The batch that is not full yet, by server and reply time-out.
-    filling: HashMap<(u64, Duration), usize>,
     expired: Vec<Arc<dyn Leased>>,
 }
 
 impl Batching<'_> {
-    /// Asks one entry for its next step, and takes that step. Returns the server that the entry has to wait for, if
-    /// any.
+    /// Asks one entry for its next step, and takes that step.
     fn add(
         &mut self,
         schedule: &mut Schedule<Weak<dyn Leased>>,
         entry: DueEntry<Weak<dyn Leased>>,
-    ) -> Option<u64> {
-        let lease = entry.item.upgrade()?;
+    ) {
+        let Some(lease) = entry.item.upgrade() else {
+            return;
+        };
         // The task plans its next wake-up after this, so it needs no waking.
         let _needs_no_waking = match Arc::clone(&lease).due(self.now) {
             Due::Later(at) => schedule.insert(entry.id, at, entry.item),
@@ -155,17 +148,18 @@ impl Batching<'_> {
             } => {
                 let wait = wait.clamp(RENEWAL_WAIT_MIN.min(self.reply_max), self.reply_max);
                 let server = self.scripts.transport.server(&request.key);
-                let Some(batch) = self.batch(server, wait) else {
-                    // The entry is asked again when there is room: it may have ended or changed.
-                    schedule.wait(entry, server, deadline);
-                    return Some(server);
-                };
-                batch.holds.push(Renewal {
-                    id: entry.id,
-                    hold: Weak::clone(&entry.item),
-                    request,
-                });
-                // Until the renewal is answered, the next event of the hold is its deadline.
+                match self.batch(server, wait) {
+                    Some(batch) => batch.holds.push(Renewal {
+                        id: entry.id,
+                        hold: Weak::clone(&entry.item),
+                        request,
+                    }),
+                    None => {
+                        let waiting = self.servers.waiting.entry(server).or_default();
+                        waiting.insert((entry.since, entry.id));
+                    }
+                }
+                // Until the renewal is answered, or there is room for it, the next event of the hold is its deadline.
                 schedule.insert(entry.id, deadline, entry.item)
             }
             Due::Expired => {
@@ -174,28 +168,25 @@ impl Batching<'_> {
             }
             Due::Gone => false,
         };
-        None
     }
 
     /// A batch with room for another hold. `None` if the server has no room.
     fn batch(&mut self, server: u64, wait: Duration) -> Option<&mut Batch> {
-        let filling = self.filling.get(&(server, wait)).copied();
-        let filling = filling.filter(|at| self.batches[*at].holds.len() < BATCH_HOLDS_MAX);
-        let at = match filling {
-            Some(at) => at,
-            None => {
-                if !self.under_way.try_begin(server) {
-                    return None;
-                }
-                self.batches.push(Batch {
-                    server,
-                    wait,
-                    holds: Vec::new(),
-                });
-                self.filling.insert((server, wait), self.batches.len() - 1);
-                self.batches.len() - 1
-            }
+        let is_open = |batch: &Batch| {
+            (batch.server, batch.wait) == (server, wait) && batch.holds.len() < BATCH_HOLDS_MAX
         };
-        self.batches.get_mut(at)
+        if let Some(at) = self.batches.iter().position(is_open) {
+            return self.batches.get_mut(at);
+        }
+        if self.servers.room(server) == 0 {
+            return None;
+        }
+        *self.servers.under_way.entry(server).or_default() += 1;
+        self.batches.push(Batch {
+            server,
+            wait,
+            holds: Vec::new(),
+        });
+        self.batches.last_mut()
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::schedule::Schedule;
 use crate::api::holder::HolderId;
+use crate::api::loss::LostReason;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::engine::keys::LockName;
@@ -34,10 +35,8 @@ pub(crate) trait Leased: Send + Sync {
     /// When the hold has to be checked next. Like [`Leased::due`], called while the schedule is locked: a later change
     /// of the hold moves its entry again.
     fn next_check(&self) -> Tick;
-    /// The server no longer has the hold under this holder.
-    fn revoked(&self);
-    /// The local deadline has passed.
-    fn expired(&self);
+    /// The hold is lost: the server no longer has it under this holder, or its local deadline has passed.
+    fn lose(&self, reason: LostReason);
     /// A waiter wants the lock.
     fn wanted(self: Arc<Self>) {}
     /// Nothing renews the hold any more, because the task has ended.

@@ -1,33 +1,21 @@
-//! Records when each entry is due, and which entries wait for room at their server. A timer queue without a clock.
+//! Records when each entry is due. A timer queue without a clock.
 //!
 //! A pure data structure. Invariant: an entry has one id and one place in the order of time, and is taken once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
 use crate::engine::clock::Tick;
 
 /// Entries in the order of time, each with an id.
-///
-/// An entry that is due while its server has no room waits for room. It also keeps a place in the order of time. It is
-/// taken at that time or when there is room, if that is earlier.
 #[derive(Debug)]
 pub(crate) struct Schedule<T> {
     by_time: BTreeMap<(Tick, u64), T>,
-    places: FxHashMap<u64, Place>,
-    /// By server, the entries that wait for room, in the order of their due times. Holds no empty sets.
-    waiting: BTreeMap<u64, BTreeSet<(Tick, u64)>>,
+    /// When each is due.
+    times: FxHashMap<u64, Tick>,
     /// When the driver wakes next. An earlier entry has to wake it.
     planned_wake: Tick,
-}
-
-/// The place of an entry.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    at: Tick,
-    /// The server that has no room for it, and the time since when it is due.
-    waits: Option<(u64, Tick)>,
 }
 
 /// An entry that was taken because it is due, and since when.
@@ -42,8 +30,7 @@ impl<T> Default for Schedule<T> {
     fn default() -> Self {
         Self {
             by_time: BTreeMap::new(),
-            places: FxHashMap::default(),
-            waiting: BTreeMap::new(),
+            times: FxHashMap::default(),
             planned_wake: Tick::NEVER,
         }
     }
@@ -55,23 +42,12 @@ impl<T> Schedule<T> {
     pub(crate) fn insert(&mut self, id: u64, at: Tick, item: T) -> bool {
         self.remove(id);
         self.by_time.insert((at, id), item);
-        self.places.insert(id, Place { at, waits: None });
+        self.times.insert(id, at);
         let early = at < self.planned_wake;
         if early {
             self.planned_wake = at;
         }
         early
-    }
-
-    /// Puts back an entry that was taken while `server` has no room. The entry is due at `at` even without room. Called
-    /// by the driver, which plans its next wake-up afterwards.
-    pub(crate) fn wait(&mut self, entry: DueEntry<T>, server: u64, at: Tick) {
-        let DueEntry { id, since, item } = entry;
-        self.remove(id);
-        self.by_time.insert((at, id), item);
-        let waits = Some((server, since));
-        self.places.insert(id, Place { at, waits });
-        self.waiting.entry(server).or_default().insert((since, id));
     }
 
     /// Moves an entry to another time, if it is still there. Returns the same as [`Schedule::insert`].
@@ -83,51 +59,37 @@ impl<T> Schedule<T> {
         }
     }
 
-    /// Moves an entry to an earlier time, if it is still there. Called by the driver, which plans its next wake-up
-    /// afterwards.
-    pub(crate) fn bring_forward(&mut self, id: u64, at: Tick) {
-        if self.places.get(&id).is_some_and(|place| at < place.at) {
+    /// Moves an entry to an earlier time, if it is still there and due later. Returns whether it was. Called by the
+    /// driver, which plans its next wake-up afterwards.
+    pub(crate) fn bring_forward(&mut self, id: u64, at: Tick) -> bool {
+        let is_later = self.times.get(&id).is_some_and(|before| at < *before);
+        if is_later {
             let _needs_no_waking = self.shift(id, at);
         }
+        is_later
     }
 
     pub(crate) fn remove(&mut self, id: u64) -> Option<T> {
-        let place = self.leave(id)?;
-        self.by_time.remove(&(place.at, id))
-    }
-
-    /// Removes an entry from everything except the order of time.
-    fn leave(&mut self, id: u64) -> Option<Place> {
-        let place = self.places.remove(&id)?;
-        if let Some((server, since)) = place.waits
-            && let Some(here) = self.waiting.get_mut(&server)
-        {
-            here.remove(&(since, id));
-            if here.is_empty() {
-                self.waiting.remove(&server);
-            }
-        }
-        Some(place)
+        let at = self.times.remove(&id)?;
+        self.by_time.remove(&(at, id))
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&T> {
-        let place = self.places.get(&id)?;
-        self.by_time.get(&(place.at, id))
+        let at = *self.times.get(&id)?;
+        self.by_time.get(&(at, id))
     }
 
     pub(crate) fn items(&self) -> impl Iterator<Item = &T> {
         self.by_time.values()
     }
 
-    /// Makes every entry due at `now` at the latest, and waiting for no server. Called by the driver, which plans its
-    /// next wake-up afterwards.
+    /// Makes every entry due at `now` at the latest. Called by the driver, which plans its next wake-up afterwards.
     pub(crate) fn make_all_due(&mut self, now: Tick) {
-        self.waiting.clear();
         let later = std::mem::take(&mut self.by_time).into_iter();
         for ((at, id), item) in later {
             let at = at.min(now);
             self.by_time.insert((at, id), item);
-            self.places.insert(id, Place { at, waits: None });
+            self.times.insert(id, at);
         }
     }
 
@@ -143,22 +105,10 @@ impl<T> Schedule<T> {
             && first.key().0 <= now
         {
             let ((since, id), item) = first.remove_entry();
-            self.leave(id);
+            self.times.remove(&id);
             due.push(DueEntry { id, since, item });
         }
         due
-    }
-
-    /// The servers that entries wait for.
-    pub(crate) fn waited_for(&self) -> impl Iterator<Item = u64> {
-        self.waiting.keys().copied()
-    }
-
-    /// Takes the entry that has been due longest among those waiting for `server`.
-    pub(crate) fn take_waiting(&mut self, server: u64) -> Option<DueEntry<T>> {
-        let (since, id) = *self.waiting.get(&server)?.first()?;
-        let item = self.remove(id)?;
-        Some(DueEntry { id, since, item })
     }
 
     /// Plans the next wake-up. An empty schedule keeps its last plan while that is still ahead, so a program that takes
@@ -218,45 +168,11 @@ mod tests {
         for (id, at) in [(1, 30), (2, 10), (3, 20)] {
             let _ = schedule.insert(id, tick(at), id);
         }
-        schedule.wait(taken(4, 5, 4), 7, tick(40));
         schedule.make_all_due(tick(15));
         assert_eq!(schedule.remove(3), Some(3));
-        let due = [taken(2, 10, 2), taken(1, 15, 1), taken(4, 15, 4)];
-        assert_eq!(schedule.take_waiting(7), None);
+        let due = [taken(2, 10, 2), taken(1, 15, 1)];
         assert_eq!(schedule.take_due(tick(15), 9), due);
         assert_eq!(schedule.len(), 0);
-    }
-
-    #[test]
-    fn those_that_wait_are_taken_for_their_server_alone_oldest_first() {
-        let mut schedule = Schedule::default();
-        schedule.wait(taken(1, 20, 'b'), 7, tick(90));
-        schedule.wait(taken(2, 10, 'a'), 7, tick(91));
-        schedule.wait(taken(3, 5, 'x'), 8, tick(92));
-        assert_eq!(schedule.take_due(tick(50), 9), []);
-        assert_eq!(schedule.waited_for().collect::<Vec<_>>(), [7, 8]);
-        assert_eq!(schedule.take_waiting(7), Some(taken(2, 10, 'a')));
-        assert_eq!(schedule.take_waiting(7), Some(taken(1, 20, 'b')));
-        assert_eq!(schedule.take_waiting(7), None);
-        assert_eq!(schedule.waited_for().collect::<Vec<_>>(), [8]);
-        assert_eq!(schedule.len(), 1);
-    }
-
-    /// An entry stops waiting when its time comes, when it is removed, or when it is planned again.
-    #[test]
-    fn an_entry_leaves_its_wait_with_whatever_comes_first() {
-        let mut schedule = Schedule::default();
-        for id in 1..=4 {
-            schedule.wait(taken(id, id, id), 7, tick(50));
-        }
-        assert_eq!(schedule.remove(1), Some(1));
-        let _ = schedule.shift(2, tick(80));
-        let _ = schedule.insert(3, tick(70), 3);
-        assert_eq!(schedule.take_due(tick(50), 9), [taken(4, 50, 4)]);
-        assert_eq!(schedule.take_waiting(7), None);
-        assert_eq!(schedule.waited_for().next(), None);
-        let left = [taken(3, 70, 3), taken(2, 80, 2)];
-        assert_eq!(schedule.take_due(tick(99), 9), left);
     }
 
     #[test]
@@ -287,23 +203,19 @@ mod tests {
     fn an_entry_is_brought_forward_and_never_put_off() {
         let mut schedule = Schedule::default();
         let _ = schedule.insert(1, tick(30), 'a');
-        schedule.bring_forward(1, tick(40));
+        assert!(!schedule.bring_forward(1, tick(40)));
         assert_eq!(schedule.plan_wake(tick(0)), tick(30), "it is due earlier");
-        schedule.bring_forward(1, tick(20));
-        schedule.bring_forward(2, tick(10));
+        assert!(schedule.bring_forward(1, tick(20)));
+        assert!(!schedule.bring_forward(2, tick(10)));
         assert_eq!(schedule.plan_wake(tick(0)), tick(20), "entry 2 is gone");
         assert_eq!(schedule.take_due(tick(20), 9), [taken(1, 20, 'a')]);
-        // An entry that would not move forward keeps waiting for its server.
-        schedule.wait(taken(3, 5, 'c'), 7, tick(50));
-        schedule.bring_forward(3, tick(50));
-        assert_eq!(schedule.take_waiting(7), Some(taken(3, 5, 'c')));
     }
 
     #[test]
     fn what_is_in_it_can_be_seen() {
         let mut schedule = Schedule::default();
         let _ = schedule.insert(1, tick(30), 'a');
-        schedule.wait(taken(2, 5, 'b'), 7, tick(20));
+        let _ = schedule.insert(2, tick(20), 'b');
         assert_eq!(schedule.get(1), Some(&'a'));
         assert_eq!((schedule.get(2), schedule.get(3)), (Some(&'b'), None));
         assert_eq!(schedule.items().collect::<String>(), "ba");

@@ -4,7 +4,7 @@
 //! Invariant: a server is reported at most once in [`REPORT_EVERY`], however many holds it has and however often it
 //! fails and recovers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -14,9 +14,10 @@ use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
-use super::batches::{self, Batch, BatchesUnderWay, Renewal};
+use super::batches::{self, Batch, Renewal, Servers};
 use super::leased::{Job, Leased, Shared, Work};
 use crate::api::error::Error;
+use crate::api::loss::LostReason;
 use crate::conn::Lane;
 use crate::engine::clock::{LOOK_MAX, Pace, Tick};
 use crate::engine::hint::Hint;
@@ -65,7 +66,7 @@ pub(super) async fn run(
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut while_needed: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut calls: FuturesUnordered<BoxFuture<'static, Completed>> = FuturesUnordered::new();
-    let mut under_way = BatchesUnderWay::default();
+    let mut servers = Servers::default();
     let mut outages = Outages::default();
     // Each is answered when all earlier work is done.
     let mut draining: Vec<oneshot::Sender<()>> = Vec::new();
@@ -86,14 +87,17 @@ pub(super) async fn run(
         }
         let mark = shared.sooner.mark();
         let now = clock.now();
-        let next = next_wake(&shared, &under_way, now);
+        let next = match servers.may_go_on() {
+            true => now,
+            false => shared.schedule.lock().plan_wake(now),
+        };
         tokio::select! {
             biased;
             Some(completed) = calls.next(), if !calls.is_empty() => {
                 let server = Arc::clone(&completed.server);
                 apply(&shared, &scripts, &mut outages, completed);
                 if let Some(server) = Arc::into_inner(server) {
-                    under_way.end(server);
+                    servers.end(server);
                 }
             }
             () = shared.sooner.changed_since(mark) => {}
@@ -102,7 +106,7 @@ pub(super) async fn run(
                 shared.doubt_all(clock.now());
             }
             () = clock.sleep_until(next.min(now.after(LOOK_MAX))), if next != Tick::NEVER => {
-                let batches = batches::take_due(&shared, &scripts, &mut under_way, reply_max);
+                let batches = batches::take_due(&shared, &scripts, &mut servers, reply_max);
                 if !batches.is_empty() {
                     shared.renewals.notify();
                 }
@@ -138,25 +142,20 @@ impl Drop for Ends {
     }
 }
 
-/// When the task wakes next: at once if a hold waits for a server that has room again.
-fn next_wake(shared: &Shared, under_way: &BatchesUnderWay, now: Tick) -> Tick {
-    let mut schedule = shared.schedule.lock();
-    let may_go_on = schedule
-        .waited_for()
-        .any(|server| under_way.has_room(server));
-    if may_go_on {
-        now
-    } else {
-        schedule.plan_wake(now)
-    }
-}
-
+/// The scripts that renew the holds of a batch.
 fn start(
     scripts: &Arc<Scripts>,
     batch: Batch,
 ) -> impl Iterator<Item = BoxFuture<'static, Completed>> {
     let (server, wait) = (Arc::new(batch.server), batch.wait);
-    let calls = batch.into_calls(scripts);
+    // One script can name and renew holds of one slot and one kind.
+    let mut calls: BTreeMap<(u16, &str), Vec<Renewal>> = BTreeMap::new();
+    for hold in batch.holds {
+        let request = &hold.request;
+        let call = (scripts.transport.slot(&request.key), request.script.sha());
+        calls.entry(call).or_default().push(hold);
+    }
+    let calls = calls.into_values();
     calls.map(move |holds| renew(Arc::clone(scripts), Arc::clone(&server), holds, wait).boxed())
 }
 
@@ -237,7 +236,7 @@ fn apply(shared: &Shared, scripts: &Scripts, outages: &mut Outages, completed: C
                 let _needs_no_waking = schedule.shift(id, hold.next_check());
             }
             (Some(hold), PassOutcome::NotHeld) => {
-                hold.revoked();
+                hold.lose(LostReason::Revoked);
                 shared.schedule.lock().remove(id);
             }
             (Some(hold), PassOutcome::Unknown) => {
@@ -347,8 +346,7 @@ mod tests {
         fn deadline(&self) -> Tick {
             self.0
         }
-        fn revoked(&self) {}
-        fn expired(&self) {}
+        fn lose(&self, _: LostReason) {}
     }
 
     fn at(seconds: u64) -> Tick {

@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use super::{WaitLimit, one};
 use crate::api::handle::Handle;
 use crate::api::holder::Owner;
+use crate::api::loss::LostReason;
 use crate::client::Client;
 use crate::conn::{EventHandler, Lane};
 use crate::engine::clock::Tick;
@@ -506,7 +507,7 @@ async fn a_loss_before_the_guard_is_reported_with_the_guard() {
         let request = handle.request("lock").unwrap();
         let taken = one(&request, WaitLimit::Never, server.clock().now()).await;
         let share = taken.unwrap().expect("a free lock");
-        share.hold().revoked();
+        share.hold().lose(LostReason::Revoked);
         share
     };
     let losses = || client.stats().totals.losses.total();
@@ -547,7 +548,7 @@ async fn a_loss_beside_the_making_of_a_guard_is_reported_once() {
         lost.poll_unpin(&mut Context::from_waker(&waker))
             .is_pending()
     );
-    hold.revoked();
+    hold.lose(LostReason::Revoked);
     assert!(made.1.lock().take().expect("it was woken").is_lost());
     assert_eq!(client.stats().totals.losses.total(), 1);
 }

@@ -487,12 +487,8 @@ impl Leased for Hold {
         self.state().next_check()
     }
 
-    fn revoked(&self) {
-        self.apply(Event::Lost(LostReason::Revoked));
-    }
-
-    fn expired(&self) {
-        self.apply(Event::Lost(LostReason::Expired));
+    fn lose(&self, reason: LostReason) {
+        self.apply(Event::Lost(reason));
     }
 
     fn wanted(self: Arc<Self>) {
