@@ -137,8 +137,9 @@ pub(crate) fn set_waker(waker: &mut Option<Waker>, context: &Context<'_>) {
     }
 }
 
+/// The hint of each owner that has waiters, and how many they are.
 #[derive(Debug, Default)]
-pub(crate) struct OwnerWaiters(Mutex<FxHashMap<Owner, Arc<Hint>>>);
+pub(crate) struct OwnerWaiters(Mutex<FxHashMap<Owner, (Arc<Hint>, usize)>>);
 
 /// Counts as a waiter of its owner until dropped.
 #[derive(Debug)]
@@ -151,18 +152,20 @@ pub(crate) struct OwnersWaiter<'a> {
 impl OwnerWaiters {
     /// Lists a waiter of this owner.
     pub(crate) fn wait_as<'a>(&'a self, owner: &'a Owner) -> OwnersWaiter<'a> {
-        let hint = Arc::clone(self.0.lock().entry(owner.clone()).or_default());
+        let mut by_owner = self.0.lock();
+        let (hint, waiters) = by_owner.entry(owner.clone()).or_default();
+        *waiters += 1;
         OwnersWaiter {
             all: self,
             owner,
-            hint,
+            hint: Arc::clone(hint),
         }
     }
 
     /// Wakes the waiters of an owner that has just got the lock.
     pub(crate) fn notify(&self, owner: &Owner) {
-        let hint = self.0.lock().get(owner).cloned();
-        if let Some(hint) = hint {
+        let known = self.0.lock().get(owner).cloned();
+        if let Some((hint, _)) = known {
             hint.notify();
         }
     }
@@ -178,12 +181,12 @@ impl OwnersWaiter<'_> {
 impl Drop for OwnersWaiter<'_> {
     fn drop(&mut self) {
         let mut by_owner = self.all.0.lock();
-        let of_map_and_this = 2;
-        // Others are added and dropped under the mutex.
-        if Arc::strong_count(&self.hint) == of_map_and_this {
-            by_owner.remove(self.owner);
+        if let Some((_, waiters)) = by_owner.get_mut(self.owner) {
+            *waiters -= 1;
+            if *waiters == 0 {
+                by_owner.remove(self.owner);
+            }
         }
-        self.hint = Arc::default();
     }
 }
 
@@ -240,6 +243,18 @@ mod tests {
         drop((first, third));
         assert_eq!(owner_waiters.0.lock().len(), 1);
         drop(second);
+        assert!(owner_waiters.0.lock().is_empty());
+    }
+
+    /// A grant wakes the waiters of its owner while the last of them leaves.
+    #[test]
+    fn nothing_is_kept_of_an_owner_whose_last_waiter_leaves_beside_a_grant() {
+        let owner_waiters = OwnerWaiters::default();
+        let owner = Owner::new();
+        let waiter = owner_waiters.wait_as(&owner);
+        let granted = owner_waiters.0.lock().get(&owner).cloned();
+        drop(waiter);
+        drop(granted);
         assert!(owner_waiters.0.lock().is_empty());
     }
 }
