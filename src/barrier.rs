@@ -4,8 +4,8 @@
 //! their round, passed or broken; a party whose lease ends breaks the round; a party whose round the server has
 //! forgotten counts in no later one.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::api::error::{Error, Kind, Result};
@@ -121,8 +121,7 @@ impl Barrier {
         let name = self.site.name(operation)?;
         let deadline = self.site.deadline(limit);
         let place = Arc::new(Place::new(self, name));
-        let entry: Weak<Place> = Arc::downgrade(&place);
-        let _closed_with = self.site.core().close_with(entry);
+        let _closed_with = self.site.core().close_with(Arc::downgrade(&place));
         let arrive = || place.arrive(operation, deadline);
         let mut over = arrive().await?;
         if over.is_none() {

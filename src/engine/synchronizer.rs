@@ -4,8 +4,7 @@
 //! new subscription, and once more at its deadline; it ends when the client is closed.
 
 use std::future::Future;
-use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -86,8 +85,8 @@ impl<T: Send + 'static> Untaken<T> {
             core: Arc::clone(core),
             value: Mutex::new(value),
         });
-        let entry: Weak<Self> = Arc::downgrade(&untaken);
-        (untaken, core.close_with(entry))
+        let closed_with = core.close_with(Arc::downgrade(&untaken));
+        (untaken, closed_with)
     }
 
     fn put(&self, value: T) {
@@ -225,14 +224,8 @@ impl Synchronizer {
         let patience = deadline.max(now.after(reply));
         let end = now.after(self.give_up(operation)?).min(patience);
         let budget = CallBudget::until(end, reply);
-        let answer = pin!(core.scripts.run(Lane::Command, call, budget));
-        let closing = core.closing.mark();
-        let answer = tokio::select! {
-            biased;
-            answer = core.while_open(answer) => answer,
-            () = core.closing.changed_since(closing) => None,
-        };
-        let Some(answer) = answer else {
+        let answer = core.scripts.run(Lane::Command, call, budget);
+        let Some(answer) = core.until_closed(answer).await else {
             return Err(of_lock(core.closed(operation)));
         };
         let answer = answer.map_err(|failure| of_lock(failure.into_error(operation)))?;
@@ -317,3 +310,46 @@ macro_rules! synchronizer_methods {
     };
 }
 pub(crate) use synchronizer_methods;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use redis::Value;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::testing::{Answer, Scripted};
+
+    #[derive(Default)]
+    struct Party(AtomicBool);
+
+    impl AtClose for Party {
+        fn close(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Its step on another thread has found the client open, and sends after that.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_shutdown_withdraws_a_party_behind_its_arrival() {
+        let server = Scripted::new(|_| Answer::Value(Value::Okay));
+        let client = Client::over(&server, Duration::from_secs(30));
+        let core = Arc::clone(client.core());
+        let party = Arc::new(Party::default());
+        let _closed_with = core.close_with(Arc::downgrade(&party));
+        let (begun, begins) = oneshot::channel();
+        let arriving = tokio::spawn(async move {
+            let arrives = async {
+                begun.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(300));
+                party.0.load(Ordering::SeqCst)
+            };
+            core.until_closed(arrives).await
+        });
+        begins.await.unwrap();
+        client.shutdown().await.unwrap();
+        let was_withdrawn = arriving.await.unwrap();
+        assert_eq!(was_withdrawn, Some(false));
+    }
+}

@@ -8,14 +8,14 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::bound::Timing;
 use super::handoff::Handoff;
@@ -76,6 +76,8 @@ pub(crate) struct Core {
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
+    /// Read for each step of work that ends with the client.
+    sends: RwLock<()>,
     /// Set when the client is shut down. A guard that outlives it releases nothing.
     shut: AtomicBool,
     /// Signalled when the client is closed.
@@ -118,6 +120,7 @@ impl Core {
             id: id.into(),
             next_holder: AtomicU64::new(1),
             closed: AtomicBool::new(false),
+            sends: RwLock::new(()),
             shut: AtomicBool::new(false),
             closing: Hint::default(),
         })
@@ -220,7 +223,7 @@ impl Core {
 
     /// Has `entry` closed with the client. Nothing is left by an entry that asks only after this whether the client is
     /// closed.
-    pub(crate) fn close_with(self: &Arc<Self>, entry: Weak<dyn AtClose>) -> ClosedWith {
+    pub(crate) fn close_with<T: AtClose + 'static>(self: &Arc<Self>, entry: Weak<T>) -> ClosedWith {
         let number = self.next_holder.fetch_add(1, Ordering::Relaxed);
         self.at_close.lock().insert(number, entry);
         ClosedWith {
@@ -344,12 +347,24 @@ impl Core {
     /// more is sent for the caller.
     pub(crate) async fn while_open<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
         poll_fn(|context| {
+            // A poll may be part of another one.
+            let _sends = self.sends.read_recursive();
             if self.is_closed() {
                 return Poll::Ready(None);
             }
             work.as_mut().poll(context).map(Some)
         })
         .await
+    }
+
+    /// As [`while_open`](Self::while_open), and ends when the client is closed, not at the next step of the work.
+    pub(crate) async fn until_closed<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let (closing, work) = (self.closing.mark(), pin!(work));
+        tokio::select! {
+            biased;
+            done = self.while_open(work) => done,
+            () = self.closing.changed_since(closing) => None,
+        }
     }
 
     /// Resolves when no caller waits for a lock, so that everything they leave behind is noted here. Waits no longer
@@ -372,6 +387,8 @@ impl Core {
     /// it was not answered in time.
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::SeqCst);
+        // What a step sends that began before this is behind nothing that is withdrawn.
+        drop(self.sends.write());
         self.closing.notify();
         self.locals.recalls.changed.notify();
         self.undo_queues.end(self.clock.now());
