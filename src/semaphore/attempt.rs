@@ -106,13 +106,16 @@ impl ClientSemaphore {
         ask: u64,
         request: u64,
     ) -> Option<Work> {
+        if self.core.is_closed() {
+            return None;
+        }
         let places = Self::places(state, request);
         let caller = state.callers.get_mut(&request)?;
-        let (wanted, waiter) = (caller.wanted.clone(), caller.waiter);
+        let (wanted, waiter) = (caller.wanted, caller.waiter);
         let before = caller.attempts;
         caller.attempts = before.saturating_add(1);
         let now = self.core.clock.now();
-        let patience = caller.deadline.max(now.after(self.core.timing.reply));
+        let patience = wanted.deadline.max(now.after(self.core.timing.reply));
         let end = now.after(wanted.give_up).min(patience);
         let budget = CallBudget::until(end, self.core.timing.reply);
         let ids = (0..wanted.terms.permits)
@@ -158,14 +161,16 @@ impl ClientSemaphore {
             ask, ref wanted, ..
         } = attempt;
         let call = self.acquire_call(&attempt);
-        let answer = core.scripts.run(Lane::Command, &call, budget).await;
+        let answer = core.scripts.run(Lane::Command, &call, budget);
+        let answer = core.until_closed(answer).await;
         self.leave_gone(&attempt);
+        let undo = || self.undo("", attempt.ids.iter().map(|(_, id)| *id), wanted);
         let answer = match answer {
-            Ok(answer) => answer,
-            Err(failure) => {
+            Some(Ok(answer)) => answer,
+            None => return undo(),
+            Some(Err(failure)) => {
                 if failure.executed == Executed::Maybe {
-                    let ids = attempt.ids.iter().map(|(_, id)| *id);
-                    self.undo("", ids, wanted);
+                    undo();
                 }
                 let error = self.of_this(failure.into_error(wanted.operation));
                 let silence = error.is_io().then_some(attempt.silence);
@@ -217,7 +222,7 @@ impl ClientSemaphore {
 
     fn acquire_call(&self, attempt: &Attempt) -> Call {
         let wanted = &attempt.wanted;
-        let heartbeat = match (wanted.terms.is_fair, wanted.waits) {
+        let heartbeat = match (wanted.terms.is_fair, wanted.waits()) {
             (false, _) => 0,
             (true, false) => -1,
             (true, true) => i64::try_from(millis(self.core.timing.heartbeat)).unwrap_or(i64::MAX),
@@ -376,5 +381,33 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(server.sent().len(), 4, "two attempts, and a subscription");
         assert_eq!(core.strong_count(), 0, "the client is gone");
+    }
+
+    /// Its answer is missing, so the attempt would be repeated.
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_client_asks_for_no_permits() {
+        let is_attempt = |words: &[String]| {
+            let script = words.get(1);
+            script.is_some_and(|word| word == catalog::SEMAPHORE_ACQUIRE.sha())
+        };
+        let server = Scripted::new(move |sent| match is_attempt(&sent.words) {
+            true => Answer::Silence,
+            false => Answer::Value(Value::Int(0)),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let semaphore = client.semaphore("x").permits(1);
+        let mut waiting = std::pin::pin!(semaphore.acquire());
+        let waited = tokio::time::timeout(MS * 50, &mut waiting).await;
+        assert!(waited.is_err());
+        client.shutdown().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let sent = server.sent();
+        let attempts = sent.iter().filter(|sent| is_attempt(&sent.words));
+        assert_eq!(attempts.count(), 1, "{sent:?}");
+        let is_release = |word: &String| word == catalog::SEMAPHORE_RELEASE.sha();
+        assert!(
+            sent.iter().any(|sent| sent.words.iter().any(is_release)),
+            "what it may have got is released"
+        );
     }
 }

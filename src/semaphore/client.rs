@@ -6,7 +6,9 @@
 //! caller, or are handed off or released when they are dropped. No command is sent and no caller is woken while the
 //! mutex is held, but requests go to the background task in the order of the queue's decisions.
 
+use std::mem;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -21,28 +23,33 @@ use crate::api::holder::HolderId;
 use crate::api::loss::{Losable, LostReason};
 use crate::api::options::Backoff;
 use crate::engine::clock::Tick;
-use crate::engine::hint::Hint;
+use crate::engine::hint::{Hint, set_waker};
 use crate::engine::hold::core::{AtClose, ClosedWith, Core};
 use crate::engine::keys::LockName;
 use crate::observe::counts::GrantedBy;
 use crate::observe::group::Group;
-use crate::watchdog::Work;
+use crate::watchdog::{Watchdog, Work};
 
 /// A request for permits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) operation: &'static str,
     pub(super) terms: Terms,
-    pub(super) waits: bool,
+    /// [`Tick::ZERO`]: it does not wait.
+    pub(super) deadline: Tick,
     pub(super) group: Group,
     pub(super) give_up: Duration,
     pub(super) polled: Option<Backoff>,
 }
 
 impl Wanted {
+    pub(super) fn waits(&self) -> bool {
+        self.deadline != Tick::ZERO
+    }
+
     /// Whether the call has a place in the server's queue while it waits.
     pub(super) fn takes_place(&self) -> bool {
-        self.terms.is_fair && self.waits
+        self.terms.is_fair && self.waits()
     }
 }
 
@@ -53,17 +60,16 @@ pub(super) struct ClientSemaphore {
     pub(super) state: Mutex<State>,
     /// Given when the task that wakes the queue has to plan again.
     pub(super) changed: Hint,
-    /// Given when calls begin to wait for others.
-    pub(super) contended: Hint,
     _closed_with: ClosedWith,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) queue: Queue,
+    /// Those that wait in the queue.
     pub(super) callers: FxHashMap<u64, Caller>,
-    /// Permits that were given to calls which have not taken them yet.
-    given: FxHashMap<u64, (Permits, Terms)>,
+    /// The results of calls that have not taken them yet.
+    outcomes: FxHashMap<u64, InHand>,
     last_request: u64,
     /// When the watch task wakes next, and whether it listens to messages; `None` if there is none.
     pub(super) planned: Option<(Tick, bool)>,
@@ -74,13 +80,12 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) wanted: Wanted,
-    pub(super) deadline: Tick,
     /// The id of the call in the server's queue, and whether it may have a place there.
     pub(super) waiter: HolderId,
     pub(super) has_place: bool,
     /// How often it has asked the server.
     pub(super) attempts: u32,
-    outcome: oneshot::Sender<Result<Option<Held>>>,
+    waker: Option<Waker>,
 }
 
 impl State {
@@ -91,29 +96,21 @@ impl State {
     }
 }
 
-/// A caller and its result.
-type Outcome = (Caller, Result<Option<Held>>);
-
-/// The permits or the error that an event brings, if any.
+/// The permits or the error that an event brings, if any, and the result of a call.
 pub(super) type InHand = Result<Option<Held>>;
 
-/// When requests to the server begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
-    /// In the call that made them, which waits for the server.
-    AtOnce,
-    /// In the background task. An event may come from a drop, or from the end of another request.
-    Later,
-}
+/// How requests to the server begin: by [`Watchdog::begin`] if their caller waits for the server, or else by
+/// [`Watchdog::drive`], for an event may come from a drop, or from the end of another request.
+type Begin = fn(&Watchdog, Work);
 
-impl Start {
-    /// For permits that a guard has returned.
-    fn of(held: &Held) -> Self {
-        match held.done {
-            Some(_) => Self::AtOnce,
-            None => Self::Later,
-        }
-    }
+/// What is done once the mutex is free.
+#[derive(Default)]
+struct Effects {
+    /// Requests to the server, in this order.
+    works: Vec<Work>,
+    /// Guards that wait for the release of permits which went to the next call.
+    released: Vec<oneshot::Sender<Result<()>>>,
+    woken: Vec<Waker>,
 }
 
 impl ClientSemaphore {
@@ -129,7 +126,6 @@ impl ClientSemaphore {
                 }),
                 state: Mutex::default(),
                 changed: Hint::default(),
-                contended: Hint::default(),
             })
         })
     }
@@ -145,54 +141,61 @@ impl ClientSemaphore {
         Some(before + 1)
     }
 
-    pub(super) fn call(
-        self: &Arc<Self>,
-        wanted: Wanted,
-        deadline: Tick,
-    ) -> (u64, oneshot::Receiver<Result<Option<Held>>>) {
-        let (sender, receiver) = oneshot::channel();
+    /// Begins a call, whose result [`poll`](Self::poll) returns.
+    pub(super) fn call(self: &Arc<Self>, wanted: Wanted) -> u64 {
         let now = self.core.clock.now();
         let mut state = self.state.lock();
         state.last_request += 1;
         let id = state.last_request;
         if self.core.is_closed() {
-            // Its caller finds the other end of the channel gone.
-            return (id, receiver);
+            return id;
         }
         let request = Request {
             id,
             terms: wanted.terms,
-            deadline,
+            deadline: wanted.deadline,
             give_up: wanted.give_up,
         };
         let caller = Caller {
             wanted,
-            deadline,
             waiter: self.core.new_holder().1,
             has_place: false,
             attempts: 0,
-            outcome: sender,
+            waker: None,
         };
         state.callers.insert(id, caller);
         let mut actions = Vec::new();
         state.queue.call(now, request, &mut actions);
-        self.carry_out(state, actions, Ok(None), Start::AtOnce);
-        (id, receiver)
+        self.carry_out(state, actions, Ok(None), Watchdog::begin);
+        id
+    }
+
+    /// The result of this call, `None` if the client is closed; and whether the calls wait for other clients.
+    pub(super) fn poll(&self, id: u64, context: &Context<'_>) -> (Poll<Option<InHand>>, bool) {
+        let mut state = self.state.lock();
+        let polled = match (state.outcomes.remove(&id), state.callers.get_mut(&id)) {
+            (None, Some(caller)) => {
+                set_waker(&mut caller.waker, context);
+                Poll::Pending
+            }
+            (outcome, _) => Poll::Ready(outcome),
+        };
+        (polled, state.is_contended)
     }
 
     pub(super) fn on(self: &Arc<Self>, event: Event, in_hand: InHand) {
-        self.on_by(event, in_hand, Start::Later);
+        self.on_by(event, in_hand, Watchdog::drive);
     }
 
-    fn on_by(self: &Arc<Self>, event: Event, in_hand: InHand, by: Start) {
+    fn on_by(self: &Arc<Self>, event: Event, in_hand: InHand, begin: Begin) {
         let now = self.core.clock.now();
         let mut state = self.state.lock();
         if let Event::Left(id) = event
             && !state.callers.contains_key(&id)
         {
-            let taken = state.given.remove(&id);
+            let untaken = state.outcomes.remove(&id);
             drop(state);
-            drop(taken);
+            drop(untaken);
             return;
         }
         let mut actions = Vec::new();
@@ -202,35 +205,34 @@ impl ClientSemaphore {
         {
             self.leave(&caller);
         }
-        self.carry_out(state, actions, in_hand, by);
+        self.carry_out(state, actions, in_hand, begin);
     }
 
-    /// Returns the work to begin, in this order, and the results for callers.
+    /// Keeps the results for their calls.
     fn settle(
         self: &Arc<Self>,
         state: &mut State,
         actions: Vec<Action>,
         mut in_hand: InHand,
-    ) -> (Vec<Work>, Vec<Outcome>) {
-        let (mut works, mut outcomes) = (Vec::new(), Vec::new());
+    ) -> Effects {
+        let mut effects = Effects::default();
         let error = in_hand.as_ref().err().cloned();
         let mut take = || in_hand.as_mut().ok().and_then(Option::take);
         for action in actions {
             let (request, outcome) = match action {
                 Action::Ask { ask, request } => {
-                    works.extend(self.asking(state, ask, request));
+                    effects.works.extend(self.asking(state, ask, request));
                     continue;
                 }
                 Action::Release => {
-                    works.extend(take().and_then(Held::releasing));
+                    effects.works.extend(take().and_then(Held::releasing));
                     continue;
                 }
                 Action::Give { request } => {
-                    let held = take();
-                    if let Some(held) = &held {
+                    let mut held = take();
+                    if let Some(held) = &mut held {
                         held.permits().unclaim();
-                        let given = (held.permits().clone(), held.terms);
-                        state.given.insert(request, given);
+                        effects.released.extend(held.done.take());
                     }
                     (request, Ok(held))
                 }
@@ -239,10 +241,12 @@ impl ClientSemaphore {
             };
             if let Some(caller) = state.callers.remove(&request) {
                 self.leave(&caller);
-                outcomes.push((caller, outcome));
+                let outcome = outcome.map_err(|error| error.during(caller.wanted.operation));
+                state.outcomes.insert(request, outcome);
+                effects.woken.extend(caller.waker);
             }
         }
-        (works, outcomes)
+        effects
     }
 
     /// Begins requests to the server, and then wakes callers.
@@ -251,11 +255,17 @@ impl ClientSemaphore {
         mut state: MutexGuard<'_, State>,
         actions: Vec<Action>,
         in_hand: InHand,
-        by: Start,
+        begin: Begin,
     ) {
-        let (works, outcomes) = self.settle(&mut state, actions, in_hand);
+        let mut effects = self.settle(&mut state, actions, in_hand);
         let (wake_at, is_contended) = (state.queue.wake_at(), state.queue.is_contended());
-        let was_contended = std::mem::replace(&mut state.is_contended, is_contended);
+        if is_contended && !state.is_contended {
+            // Those that still wait count that.
+            let waiting = state.callers.values_mut();
+            let woken = waiting.filter_map(|caller| caller.waker.take());
+            effects.woken.extend(woken);
+        }
+        state.is_contended = is_contended;
         let replans = state.planned.is_some_and(|(at, listens)| {
             // Without a time, it has nothing left to wait for.
             let is_sooner = wake_at.map_or(at == Tick::NEVER, |sooner| sooner < at);
@@ -266,35 +276,21 @@ impl ClientSemaphore {
             state.planned = wake_at.map(|at| (at, state.listens()));
         }
         drop(state);
-        works.into_iter().for_each(|work| self.begin(work, by));
+        for work in effects.works {
+            begin(&self.core.watchdog, work);
+        }
         if replans {
             self.changed.notify();
-        }
-        if is_contended && !was_contended {
-            self.contended.notify();
         }
         if begins_watch {
             let watch = Self::watch(Arc::downgrade(self));
             self.core.watchdog.drive_while_needed(watch.boxed());
         }
-        for (caller, outcome) in outcomes {
-            let mut outcome = outcome.map_err(|error| error.during(caller.wanted.operation));
-            // The guard that returned these permits may wait for its release.
-            if let Ok(Some(held)) = &mut outcome
-                && let Some(done) = held.done.take()
-            {
-                drop(done.send(Ok(())));
-            }
-            // If the caller is gone, its permits are dropped here, and go to the next caller.
-            drop(caller.outcome.send(outcome));
+        for done in effects.released {
+            // The guard's caller may be gone.
+            let _ = done.send(Ok(()));
         }
-    }
-
-    fn begin(&self, work: Work, by: Start) {
-        match by {
-            Start::AtOnce => self.core.watchdog.begin(work),
-            Start::Later => self.core.watchdog.drive(work),
-        }
+        effects.woken.into_iter().for_each(Waker::wake);
     }
 
     pub(super) fn of_this(&self, error: Error) -> Error {
@@ -322,24 +318,19 @@ impl ClientSemaphore {
 impl AtClose for ClientSemaphore {
     /// Releases what no guard has, and leaves the places of all calls. An attempt under way finds no call.
     fn close(self: Arc<Self>) {
-        let (callers, given) = {
+        let (callers, outcomes) = {
             let mut state = self.state.lock();
             state.queue = Queue::default();
-            let State { callers, given, .. } = &mut *state;
-            (std::mem::take(callers), std::mem::take(given))
+            let State {
+                callers, outcomes, ..
+            } = &mut *state;
+            (mem::take(callers), mem::take(outcomes))
         };
         for caller in callers.values() {
             self.leave(caller);
         }
-        for (permits, terms) in given.into_values() {
-            drop(Held {
-                semaphore: Arc::clone(&self),
-                permits: Some(permits),
-                terms,
-                by: GrantedBy::Handoff,
-                done: None,
-            });
-        }
+        // Released when dropped.
+        drop(outcomes);
     }
 }
 
@@ -397,11 +388,15 @@ impl Drop for Held {
         let is_whole = permits.0.iter().all(|permit| permit.is_fresh());
         let mut held = self.part(permits);
         held.done = self.done.take();
-        let (by, semaphore) = (Start::of(&held), Arc::clone(&self.semaphore));
+        let semaphore = Arc::clone(&self.semaphore);
+        let begin = match held.done {
+            Some(_) => Watchdog::begin,
+            None => Watchdog::drive,
+        };
         if is_whole {
-            semaphore.on_by(Event::Returned(held.terms), Ok(Some(held)), by);
+            semaphore.on_by(Event::Returned(held.terms), Ok(Some(held)), begin);
         } else if let Some(work) = held.releasing() {
-            semaphore.begin(work, by);
+            begin(&semaphore.core.watchdog, work);
         }
     }
 }

@@ -16,7 +16,7 @@ mod guard;
 mod permits;
 mod queue;
 
-use std::future::ready;
+use std::future::{poll_fn, ready};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -233,18 +233,17 @@ impl Semaphore {
         deadline: Tick,
     ) -> Result<Option<SemaphoreGuard>> {
         let core = self.site.core();
-        let waits = deadline > core.clock.now();
-        let wanted = self.wanted(operation, waits)?;
+        let wanted = self.wanted(operation, deadline)?;
         let semaphore = ClientSemaphore::of(core, self.site.name(operation)?);
         let lock_call = LockCall::begin(core, KIND, self.name(), &self.options);
         let queued = QueueNumber::default();
-        let call = pin!(semaphore.acquire(wanted, deadline, &queued));
+        let call = pin!(semaphore.acquire(wanted, &queued));
         let place = || {
             let place = queued.number().and_then(|id| semaphore.place_of(id));
             ready(place.map(Place::Client))
         };
         let waited = Waited(|| semaphore.waiters(), place, || self.refused());
-        let call = pin!(lock_call.told_if_long(waits, &waited, call));
+        let call = pin!(lock_call.told_if_long(wanted.waits(), &waited, call));
         let Some((held, timer)) = lock_call.guarded(call).await? else {
             return Ok(None);
         };
@@ -267,7 +266,7 @@ impl Semaphore {
         }
     }
 
-    fn wanted(&self, operation: &'static str, waits: bool) -> Result<Wanted> {
+    fn wanted(&self, operation: &'static str, deadline: Tick) -> Result<Wanted> {
         let site = &self.site;
         let name = site.name(operation)?.as_str();
         let invalid = |message: String| Err(site.invalid(operation, message));
@@ -290,8 +289,9 @@ impl Semaphore {
             }
             _ => {}
         }
-        let default_lease = site.core().timing.lease;
-        let policy = self.options.policy(default_lease);
+        let core = site.core();
+        let policy = self.options.policy(core.timing.lease);
+        let waits = deadline > core.clock.now();
         Ok(Wanted {
             operation,
             terms: Terms {
@@ -300,7 +300,7 @@ impl Semaphore {
                 policy: policy.map_err(|error| error.during(operation).of_lock(name))?,
                 is_fair: self.is_fair,
             },
-            waits,
+            deadline: if waits { deadline } else { Tick::ZERO },
             group: self.options.group,
             give_up: site.give_up(operation)?,
             polled: site.polls(operation)?,
@@ -410,13 +410,12 @@ impl ClientSemaphore {
     async fn acquire(
         self: &Arc<Self>,
         wanted: Wanted,
-        deadline: Tick,
         queued: &QueueNumber,
     ) -> Result<Option<Held>> {
         let (operation, lease) = (wanted.operation, wanted.terms.policy.lease());
         let mut expired = ExpiredGrants::default();
         loop {
-            let Some(held) = self.acquire_once(wanted.clone(), deadline, queued).await? else {
+            let Some(held) = self.acquire_once(wanted, queued).await? else {
                 return Ok(None);
             };
             let permits = held.permits();
@@ -433,31 +432,31 @@ impl ClientSemaphore {
     async fn acquire_once(
         self: &Arc<Self>,
         wanted: Wanted,
-        deadline: Tick,
         queued: &QueueNumber,
     ) -> Result<Option<Held>> {
         let (operation, core) = (wanted.operation, &self.core);
         let closing = core.closing.mark();
         core.ensure_open(operation)
             .map_err(|error| self.of_this(error))?;
-        let (group, may_wait) = (wanted.group, wanted.waits);
         let (began, give_up) = (core.clock.now(), wanted.give_up);
-        let contended = self.contended.mark();
-        let (id, mut outcome) = self.call(wanted, deadline);
+        let id = self.call(wanted);
         queued.note(id);
         let _leave = Leave(self, id);
-        let is_behind = may_wait && self.is_behind_others(id);
-        let begin = || CountedWait::begin(core.observed(), group);
-        let mut waits = is_behind.then(begin);
+        let mut counted = None;
         let closed = || self.of_this(core.closed(operation));
         loop {
             let check = core.clock.now().after(core.timing.poll_cap.min(give_up));
+            let outcome = poll_fn(|context| {
+                let (polled, is_contended) = self.poll(id, context);
+                if polled.is_pending() && is_contended && wanted.waits() {
+                    let begin = || CountedWait::begin(core.observed(), wanted.group);
+                    counted.get_or_insert_with(begin);
+                }
+                polled
+            });
             tokio::select! {
                 biased;
-                outcome = &mut outcome => return outcome.map_err(|_| closed())?,
-                () = self.contended.changed_since(contended), if may_wait && waits.is_none() => {
-                    waits = Some(begin());
-                }
+                outcome = outcome => return outcome.unwrap_or_else(|| Err(closed())),
                 () = core.closing.changed_since(closing) => return Err(closed()),
                 () = core.clock.sleep_until(check) => {
                     core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
@@ -469,11 +468,5 @@ impl ClientSemaphore {
                 }
             }
         }
-    }
-
-    /// Whether this request waits for others.
-    fn is_behind_others(&self, id: u64) -> bool {
-        let state = self.state.lock();
-        state.queue.is_contended() && state.callers.contains_key(&id)
     }
 }
