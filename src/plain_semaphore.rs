@@ -4,7 +4,7 @@
 //! in the background when its caller is gone, and returns what it gets.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::error::{Error, Kind, Result};
@@ -13,6 +13,7 @@ use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::AtClose;
+use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::{Answer, Call, Script, catalog, millis, reply};
 
@@ -149,6 +150,7 @@ impl PlainSemaphore {
         let name = self.site.name(operation)?;
         let held = Held {
             site: self.site.clone(),
+            name: name.clone(),
             id: self.site.new_call(),
             count: self.count,
         };
@@ -267,26 +269,27 @@ impl PlainSemaphore {
 /// The permits of a guard at the server.
 struct Held {
     site: Synchronizer,
+    name: LockName,
     id: HolderId,
     count: u32,
 }
 
 impl Held {
-    fn release(&self) -> Option<Call> {
-        let name = self.site.name("release").ok()?;
+    fn release(&self) -> Call {
+        let name = &self.name;
         let keys = [name.key(), &*name.semaphore_holds_key()];
-        let call = Call::new(&catalog::PLAIN_RELEASE, name.key(), &keys);
-        let call = call.arg(&*self.id).arg(millis(HOLDS_KEPT));
-        Some(call.arg(name.semaphore_channel()).arg(self.site.publish()))
+        Call::new(&catalog::PLAIN_RELEASE, name.key(), &keys)
+            .arg(&*self.id)
+            .arg(millis(HOLDS_KEPT))
+            .arg(name.semaphore_channel())
+            .arg(self.site.publish())
     }
 
     /// Returns the permits behind the attempt, on its lane.
     fn release_later(&self) {
         let core = self.site.core();
         let span = self.site.call_kept();
-        if let Some(call) = self.release() {
-            core.undo_later(call, Lane::Command, span, None);
-        }
+        core.undo_later(self.release(), Lane::Command, span, None);
     }
 }
 
@@ -330,19 +333,15 @@ impl PlainPermits {
     pub async fn release(mut self) -> Result<()> {
         let held = Arc::clone(self.held());
         // This future may never be polled again.
-        let entry: Weak<Held> = Arc::downgrade(&held);
-        let _closed_with = held.site.core().close_with(entry);
-        let Some(call) = held.release() else {
-            return Ok(());
-        };
+        let _closed_with = held.site.core().close_with(Arc::downgrade(&held));
+        let call = held.release();
         let is_known = held.site.ask("release", &call, Answer::is_done).await?;
-        let name = held.site.given_name().to_owned();
         self.0 = None;
         if is_known {
             return Ok(());
         }
         let message = "the server does not know that these permits were taken; nothing was added";
-        Err(Error::new(Kind::NotHeld, "release", message).of_lock(&name))
+        Err(Error::new(Kind::NotHeld, "release", message).of_lock(held.name.as_str()))
     }
 
     /// Leaves the permits taken, as Java does: [`PlainSemaphore::release`] adds them again.
