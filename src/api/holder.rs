@@ -113,17 +113,15 @@ impl HolderId {
     /// # Panics
     /// If the id of the client is longer than 42 bytes.
     pub(crate) fn new(client: &str, number: u64) -> Self {
-        // Written by hand, because each call makes a new one.
+        // Without `fmt`, because each call makes a new one.
+        let mut digits = itoa::Buffer::new();
+        let number = digits.format(number);
         let mut bytes = [0; BYTES_MAX];
         let before = client.len() + 1;
-        let length = before + number.checked_ilog10().unwrap_or(0) as usize + 1;
+        let length = before + number.len();
         bytes[..before - 1].copy_from_slice(client.as_bytes());
         bytes[before - 1] = b':';
-        let mut rest = number;
-        for digit in bytes[before..length].iter_mut().rev() {
-            *digit = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
+        bytes[before..length].copy_from_slice(number.as_bytes());
         Self {
             bytes,
             length: u8::try_from(length).expect("a length below 64"),

@@ -46,9 +46,6 @@ pub enum NativePath {
     Unreadable,
 }
 
-/// Digits of the largest `u64`.
-const DIGITS_MAX: usize = 20;
-
 /// The plain commands that the servers of a client support. The result of one server applies to all.
 #[derive(Debug, Default)]
 pub(crate) struct NativeState {
@@ -111,27 +108,14 @@ impl Restore {
     pub(crate) fn new(key: &str, holder: &str, lease_ms: u64) -> Option<Self> {
         let dump = payload::of_one_hold(holder.as_bytes())?;
         // `RESTORE` reads 0 as "no lease".
-        let mut digits = [0; DIGITS_MAX];
-        let lease = decimal(lease_ms.max(1), &mut digits);
+        let mut digits = itoa::Buffer::new();
+        let lease = digits.format(lease_ms.max(1)).as_bytes();
         let words: [&[u8]; 4] = [b"RESTORE", key.as_bytes(), lease, &dump];
         Some(Self(Short::new(&words)))
     }
 
     pub(crate) fn command(&self) -> &Cmd {
         &self.0
-    }
-}
-
-/// Formats a number without `fmt`, because every call does it.
-fn decimal(mut number: u64, digits: &mut [u8; DIGITS_MAX]) -> &[u8] {
-    let mut first = DIGITS_MAX - 1;
-    loop {
-        digits[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &digits[first..];
-        }
-        first -= 1;
     }
 }
 
@@ -265,14 +249,6 @@ mod tests {
             assert!(state.may_release());
         }
         assert!(!NativeState::new(NativePath::Off).may_release());
-    }
-
-    #[test]
-    fn numbers_are_written_as_they_are_read() {
-        for number in [0, 1, 9, 10, 30_000, u64::MAX] {
-            let text = number.to_string();
-            assert_eq!(decimal(number, &mut [0; DIGITS_MAX]), text.as_bytes());
-        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use crc16::{State, XMODEM};
+use crc::{CRC_16_XMODEM, Crc};
 use redis::{RedisError, Value};
 
 use crate::conn::address::{Address, AddressMap};
@@ -19,9 +19,11 @@ use crate::conn::value::{field, text};
 /// The number of slots in every cluster.
 const SLOTS: u16 = 16384;
 
+static CHECKSUM: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
+
 /// The slot of a key. Only the text between its first `{` and the next `}` counts, unless that is empty or missing.
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
-    State::<XMODEM>::calculate(tag(key)) % SLOTS
+    CHECKSUM.checksum(tag(key)) % SLOTS
 }
 
 fn tag(key: &[u8]) -> &[u8] {

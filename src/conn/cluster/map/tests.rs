@@ -22,7 +22,7 @@ mod slots {
     /// From the cluster specification, and from `CLUSTER KEYSLOT` of a server.
     #[test]
     fn slots_are_those_of_the_specification() {
-        assert_eq!(State::<XMODEM>::calculate(b"123456789"), 0x31C3);
+        assert_eq!(CHECKSUM.checksum(b"123456789"), 0x31C3);
         for (key, slot) in [
             ("", 0),
             ("foo", 12182),
@@ -41,7 +41,7 @@ mod slots {
     }
 
     fn slot_of_all(key: &[u8]) -> u16 {
-        State::<XMODEM>::calculate(key) % SLOTS
+        CHECKSUM.checksum(key) % SLOTS
     }
 
     proptest! {
