@@ -10,7 +10,6 @@ use std::time::Duration;
 use futures_util::future::Either;
 #[cfg(feature = "testing")]
 use futures_util::future::{BoxFuture, FutureExt};
-use redis::io::tcp::{TcpSettings, socket2};
 use redis::{ConnectionInfo, ProtocolVersion};
 #[cfg(feature = "testing")]
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -22,9 +21,6 @@ use super::tls::Security;
 use super::transport::EventHandler;
 use crate::engine::clock::Clock;
 use crate::engine::hint::Hint;
-
-/// The interval of keep-alive probes on an idle connection, which reveal a dead peer.
-const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// The settings of all connections of a client.
 #[derive(Clone, Debug)]
@@ -91,15 +87,6 @@ pub(crate) enum Opening {
     Eager,
     /// On first use.
     Lazy,
-}
-
-/// The settings of all connections over TCP.
-pub(super) fn tcp_settings() -> TcpSettings {
-    TcpSettings::default().set_nodelay(true).set_keepalive(
-        socket2::TcpKeepalive::new()
-            .with_time(KEEPALIVE)
-            .with_interval(KEEPALIVE),
-    )
 }
 
 pub(super) fn with_protocol(info: ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo {

@@ -16,8 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::select_ok;
-use redis::io::tcp::TcpSettings;
-use redis::io::tcp::socket2::SockRef;
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -31,6 +30,9 @@ use crate::conn::setup::Network;
 use crate::conn::setup::{FindScript, Setup};
 use crate::conn::transport::{Recipient, words};
 use crate::engine::clock::Tick;
+
+/// The interval of keep-alive probes on an idle connection, which reveal a dead peer.
+const KEEPALIVE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -190,7 +192,6 @@ impl Socket {
         setup: &Setup,
         wire: WireParams,
     ) -> Result<Self, RedisError> {
-        let settings = info.tcp_settings();
         #[cfg(feature = "testing")]
         if let (Network::Simulated(there), ConnectionAddr::Tcp(host, port)) =
             (&setup.network, info.addr())
@@ -200,7 +201,7 @@ impl Socket {
         }
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
-                let stream = connect_tcp(host, *port, settings).await?;
+                let stream = connect_tcp(host, *port).await?;
                 Ok(Self::over(stream, setup, wire))
             }
             #[cfg(unix)]
@@ -209,7 +210,7 @@ impl Socket {
                 Ok(Self::over(stream, setup, wire))
             }
             ConnectionAddr::TcpTls { host, port, .. } => {
-                let stream = connect_tcp(host, *port, settings).await?;
+                let stream = connect_tcp(host, *port).await?;
                 let stream = setup.security.secure(host, stream).await?;
                 Ok(Self::over(stream, setup, wire))
             }
@@ -240,11 +241,7 @@ impl Drop for Socket {
     }
 }
 
-async fn connect_tcp(
-    host: &str,
-    port: u16,
-    settings: &TcpSettings,
-) -> Result<TcpStream, RedisError> {
+async fn connect_tcp(host: &str, port: u16) -> Result<TcpStream, RedisError> {
     let addresses = tokio::net::lookup_host((host, port)).await?;
     let attempts: Vec<_> = addresses.map(TcpStream::connect).map(Box::pin).collect();
     if attempts.is_empty() {
@@ -252,9 +249,8 @@ async fn connect_tcp(
         return Err((ErrorKind::InvalidClientConfig, why).into());
     }
     let (stream, _) = select_ok(attempts).await?;
-    stream.set_nodelay(settings.nodelay())?;
-    if let Some(keepalive) = settings.keepalive() {
-        SockRef::from(&stream).set_tcp_keepalive(keepalive)?;
-    }
+    stream.set_nodelay(true)?;
+    let probes = TcpKeepalive::new().with_time(KEEPALIVE);
+    SockRef::from(&stream).set_tcp_keepalive(&probes.with_interval(KEEPALIVE))?;
     Ok(stream)
 }

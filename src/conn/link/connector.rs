@@ -12,7 +12,7 @@ use super::server::{Generation, Reachability, SharedProcess};
 use super::wire::{FirstBytes, Meaning, WireParams};
 use crate::conn::address::Address;
 use crate::conn::error_reply::{CHECK_TLS, USE_TLS, may_pass, tls_advice, without_arguments};
-use crate::conn::setup::{Setup, tcp_settings, with_pushes};
+use crate::conn::setup::{Setup, with_pushes};
 use crate::conn::transport::{Fault, Lane, Reason};
 
 #[derive(Debug)]
@@ -87,7 +87,6 @@ impl Connector {
         process: &Arc<SharedProcess>,
     ) -> Self {
         let label = format!("lockset-{}-{}", purpose.label(), setup.client_id);
-        let info = info.set_tcp_settings(tcp_settings());
         Self {
             endpoint: endpoint(info.addr()).into(),
             info: match purpose {

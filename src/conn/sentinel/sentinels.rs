@@ -17,7 +17,7 @@ use super::reply::{
 };
 use crate::conn::address::Address;
 use crate::conn::link::{Socket, WireParams, check_greeting, greeting};
-use crate::conn::setup::{Setup, tcp_settings, with_pushes};
+use crate::conn::setup::{Setup, with_pushes};
 use crate::conn::transport::EventHandler;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
@@ -282,7 +282,7 @@ impl Settings {
             question
         };
         Self {
-            model: with_pushes(model.set_tcp_settings(tcp_settings())),
+            model: with_pushes(model),
             setup: Setup {
                 events: Arc::new(Announcements(Arc::clone(&announced))),
                 silence: setup.step_timeout,

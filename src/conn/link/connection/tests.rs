@@ -20,8 +20,7 @@ use crate::engine::clock::Clock;
 const BOUND: Duration = Duration::from_secs(20);
 
 fn info(url: &str) -> ConnectionInfo {
-    let info = url.into_connection_info().unwrap();
-    info.set_tcp_settings(crate::conn::setup::tcp_settings())
+    url.into_connection_info().unwrap()
 }
 
 fn wire(silence: Duration) -> WireParams {
@@ -44,7 +43,7 @@ async fn it_is_set_up_as_asked_and_closed_with_its_owner() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let info = info(&format!("redis://{address}"));
-    let stream = connect_tcp("localhost", address.port(), info.tcp_settings()).await;
+    let stream = connect_tcp("localhost", address.port()).await;
     let stream = stream.unwrap();
     assert!(stream.nodelay().unwrap());
     assert!(SockRef::from(&stream).keepalive().unwrap());
