@@ -356,12 +356,14 @@ impl MultiLock {
         let lock_call = LockCall::begin(core, KIND, self.name(), &self.0.options);
         let call = pin!(acquire::several(&requests, wait, lock_call.began));
         let most = || self.0.members.iter().map(Handle::waiters).max();
-        let waiters = || most().unwrap_or_default();
         // It waits for one member at a time.
         let queued = || requests.iter().find(|each| each.queued.number().is_some());
         let place = || async { place_of(queued()?).await };
-        let waited = Waited(waiters, place, || self.refused());
-        let call = pin!(lock_call.told_if_long(wait.waits(), &waited, call));
+        let waited = || async {
+            let (place, busy) = tokio::join!(place(), self.refused());
+            Waited(most().unwrap_or_default(), place, busy)
+        };
+        let call = pin!(lock_call.told_if_long(wait.waits(), waited, call));
         let got = lock_call.guarded(call).await?;
         let guarded = |(shares, timer): (Vec<Share>, _)| {
             let shares = shares.into_iter().zip(&requests);

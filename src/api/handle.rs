@@ -186,9 +186,12 @@ impl Handle {
         let (request, wait) = (self.request(operation)?, wait(began));
         // Pinned here, because moving a future into another one doubles its size.
         let call = pin!(acquire::one(&request, wait, began));
-        let (place, busy) = (|| place_of(&request), || self.refused("lock"));
-        let waited = Waited(|| self.waiters(), place, busy);
-        let call = pin!(lock_call.told_if_long(wait.waits(), &waited, call));
+        let waited = || async {
+            // In one round trip.
+            let (place, busy) = tokio::join!(place_of(&request), self.refused("lock"));
+            Waited(self.waiters(), place, busy)
+        };
+        let call = pin!(lock_call.told_if_long(wait.waits(), waited, call));
         self.recorded(&request, &lock_call, call).await
     }
 

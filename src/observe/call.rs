@@ -2,10 +2,9 @@
 //!
 //! Long waits are reported once per lock and ten seconds, with the holder in the way.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::hash::BuildHasher;
 use std::pin::Pin;
-use std::task::{Poll, Waker};
 
 use rustc_hash::FxBuildHasher;
 #[cfg(feature = "tracing")]
@@ -40,9 +39,9 @@ pub(crate) struct LockCall<'a> {
     pub(crate) began: Tick,
 }
 
-/// The state of a wait, for a report: counts the calls of this client that wait for the lock, finds the place of the
-/// call, asks for the holder in the way.
-pub(crate) struct Waited<W, P, B>(pub(crate) W, pub(crate) P, pub(crate) B);
+/// The state of a wait, for a report: how many calls of this client wait for the lock, the place of the call, and the
+/// holder in the way.
+pub(crate) struct Waited(pub(crate) usize, pub(crate) Option<Place>, pub(crate) Busy);
 
 impl<'a> LockCall<'a> {
     /// A call that begins now.
@@ -62,74 +61,48 @@ impl<'a> LockCall<'a> {
     }
 
     /// Drives the call, and reports it to the observer of the client if it waits for long.
-    pub(crate) async fn told_if_long<T, P, B>(
+    pub(crate) async fn told_if_long<T, W: Future<Output = Waited>>(
         &self,
         waits: bool,
-        waited: &Waited<impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
-        mut call: Pin<&mut impl Future<Output = T>>,
-    ) -> T
-    where
-        P: Future<Output = Option<Place>>,
-        B: Future<Output = Busy>,
-    {
+        waited: impl Fn() -> W,
+        call: Pin<&mut impl Future<Output = T>>,
+    ) -> T {
         let core = self.core;
         if !waits || !core.observed().is_on() {
             return call.await;
         }
-        let enter = |due: Tick, waker: &Waker| {
+        // Begins when the call has to wait, which most do not.
+        let watched = async {
             let lock = FxBuildHasher.hash_one(self.name);
-            core.observed().waits.enter(lock, self.began, due, waker)
+            let long = self.options.long_wait.unwrap_or(LONG_WAIT);
+            let mut due = self.began.after(long);
+            loop {
+                let wait = core.observed().waits.enter(lock, self.began, due);
+                wait.until_long().await;
+                let (longest, next) = wait.take_report(core.clock.now());
+                if let Some(began) = longest {
+                    // Boxed because few calls wait for long.
+                    Box::pin(self.tell_long(began, waited())).await;
+                }
+                due = next;
+            }
         };
-        // Most calls do not wait at all, and few for long.
-        let (mut waiting, mut telling) = (None, None);
-        poll_fn(|context| {
-            let done = call.as_mut().poll(context);
-            if done.is_ready() {
-                return done;
-            }
-            let waker = context.waker();
-            match &waiting {
-                None => {
-                    let due = self
-                        .began
-                        .after(self.options.long_wait.unwrap_or(LONG_WAIT));
-                    waiting = Some(enter(due, waker));
-                }
-                Some(wait) if wait.is_long(waker) => {
-                    let (longest, next) = wait.take_report(core.clock.now());
-                    if let Some(began) = longest {
-                        telling = Some(Box::pin(self.tell_long(began, waited)));
-                    }
-                    waiting = Some(enter(next, waker));
-                }
-                _ => {}
-            }
-            if let Some(told) = &mut telling
-                && told.as_mut().poll(context).is_ready()
-            {
-                telling = None;
-            }
-            Poll::Pending
-        })
-        .await
+        tokio::select! {
+            biased;
+            done = call => done,
+            never = watched => never,
+        }
     }
 
-    /// Reports the waits for the lock; the longest began then. Asks for the place and the holder in one round trip.
-    async fn tell_long<P, B>(
-        &self,
-        began: Tick,
-        Waited(waiters, place, busy): &Waited<impl Fn() -> usize, impl Fn() -> P, impl Fn() -> B>,
-    ) where
-        P: Future<Output = Option<Place>>,
-        B: Future<Output = Busy>,
-    {
-        let (place, busy) = tokio::join!(place(), busy());
+    /// Reports the waits for the lock; the longest began then.
+    async fn tell_long(&self, began: Tick, waited: impl Future<Output = Waited>) {
+        let Waited(waiters, place, busy) = waited.await;
         let core = self.core;
         core.observed().note(Fact::event(Event::LongWait {
             lock: self.name.into(),
             waited: began.until(core.clock.now()),
             busy: busy.holder.is_some().then_some(busy),
-            waiters: waiters(),
+            waiters,
             place,
         }));
     }

@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,6 +15,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 use crate::engine::clock::{Clock, Tick};
+use crate::engine::hint::set_waker;
 
 /// The shortest time between two reports about one lock.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -48,27 +50,21 @@ struct Call {
     began: Tick,
     /// When it has waited for long, or may be reported again.
     due: Tick,
-    /// Whether it was woken for that.
+    /// Whether it was told that.
     is_told: bool,
-    waker: Waker,
+    waker: Option<Waker>,
 }
 
 impl LongWaits {
-    /// Lists a call for this lock that began then and has to wait. It is woken at `due`.
+    /// Lists a call for this lock that began then and has to wait.
     #[must_use]
-    pub(crate) fn enter(
-        self: &Arc<Self>,
-        lock: LockHash,
-        began: Tick,
-        due: Tick,
-        waker: &Waker,
-    ) -> WaitToken {
+    pub(crate) fn enter(self: &Arc<Self>, lock: LockHash, began: Tick, due: Tick) -> WaitToken {
         let call = Call {
             lock,
             began,
             due,
             is_told: false,
-            waker: waker.clone(),
+            waker: None,
         };
         let mut state = self.state.lock();
         state.last_call += 1;
@@ -116,7 +112,7 @@ impl LongWaits {
         let mut due: Vec<Waker> = Vec::new();
         for call in calls.filter(|call| !call.is_told && call.due <= now) {
             call.is_told = true;
-            due.push(call.waker.clone());
+            due.extend(call.waker.take());
         }
         drop(state);
         due.into_iter().for_each(Waker::wake);
@@ -131,14 +127,20 @@ pub(crate) struct WaitToken {
 }
 
 impl WaitToken {
-    /// Whether it has waited for long. If not, `waker` is woken when it has.
-    pub(crate) fn is_long(&self, waker: &Waker) -> bool {
-        let mut state = self.waits.state.lock();
-        let Some(call) = state.calls.get_mut(&self.number) else {
-            return false;
-        };
-        call.waker.clone_from(waker);
-        call.is_told
+    /// Resolves when it is due.
+    pub(crate) async fn until_long(&self) {
+        poll_fn(|context| {
+            let mut state = self.waits.state.lock();
+            match state.calls.get_mut(&self.number) {
+                Some(call) if call.is_told => Poll::Ready(()),
+                Some(call) => {
+                    set_waker(&mut call.waker, context);
+                    Poll::Pending
+                }
+                None => Poll::Pending,
+            }
+        })
+        .await;
     }
 
     /// Takes the report about the lock if it is due. Returns the beginning of the longest wait for it, if this call
@@ -171,22 +173,13 @@ impl Drop for WaitToken {
 mod tests {
     use super::*;
     use crate::api::options::LONG_WAIT;
-    use std::future::poll_fn;
-    use std::task::Poll;
+    use futures_util::FutureExt;
 
     /// Waits until the wait is long, and returns how long it was.
     async fn wait_long(waits: &Arc<LongWaits>, clock: Clock) -> Duration {
-        let (began, mut entered) = (clock.now(), None);
-        poll_fn(|context| {
-            let waiting = entered.get_or_insert_with(|| {
-                waits.enter(0, began, began.after(LONG_WAIT), context.waker())
-            });
-            match waiting.is_long(context.waker()) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        })
-        .await;
+        let began = clock.now();
+        let entered = waits.enter(0, began, began.after(LONG_WAIT));
+        entered.until_long().await;
         began.until(clock.now())
     }
 
@@ -222,8 +215,8 @@ mod tests {
         let (clock, waits) = (Clock::of_runtime(), Arc::<LongWaits>::default());
         let calls = async {
             let due = clock.now().after(LONG_WAIT);
-            let short = waits.enter(0, clock.now(), due, Waker::noop());
-            assert!(!short.is_long(Waker::noop()));
+            let short = waits.enter(0, clock.now(), due);
+            assert!(short.until_long().now_or_never().is_none());
             drop(short);
             clock.sleep_until(clock.now().after(LONG_WAIT * 2)).await;
             {
@@ -240,7 +233,7 @@ mod tests {
     fn the_waits_for_one_lock_are_reported_once_in_a_while() {
         let waits = Arc::<LongWaits>::default();
         let at = |seconds| Tick::ZERO.after(Duration::from_secs(seconds));
-        let enter = |lock, began| waits.enter(lock, at(began), at(began + 1), Waker::noop());
+        let enter = |lock, began| waits.enter(lock, at(began), at(began + 1));
         let calls = [enter(7, 2), enter(7, 1), enter(8, 5)];
         assert_eq!(calls[0].take_report(at(6)), (Some(at(1)), at(16)));
         assert_eq!(calls[1].take_report(at(6)), (None, at(16)));
@@ -265,7 +258,7 @@ mod tests {
     async fn a_call_that_is_due_before_the_others_is_woken_in_time() {
         let (clock, waits) = (Clock::of_runtime(), Arc::<LongWaits>::default());
         let began = clock.now();
-        let _patient = waits.enter(0, began, began.after(LONG_WAIT * 60), Waker::noop());
+        let _patient = waits.enter(0, began, began.after(LONG_WAIT * 60));
         let late = async {
             tokio::task::yield_now().await;
             wait_long(&waits, clock).await

@@ -386,9 +386,11 @@ impl RedlockLock {
         let call = pin!(acquisition.run(wait));
         let lock_call = LockCall::begin(core, KIND, self.name(), &self.0.options);
         let queued = &acquisition.queue_request;
-        let (place, busy) = (|| place_of(queued), || self.refused());
-        let waited = Waited(|| queued.local.waiters(), place, busy);
-        let call = pin!(lock_call.told_if_long(wait.waits(), &waited, call));
+        let waited = || async {
+            let (place, busy) = tokio::join!(place_of(queued), self.refused());
+            Waited(queued.local.waiters(), place, busy)
+        };
+        let call = pin!(lock_call.told_if_long(wait.waits(), waited, call));
         let got = lock_call.guarded(call).await?;
         Ok(got.map(|(mut share, timer)| {
             share.timer = timer;

@@ -16,7 +16,7 @@ mod guard;
 mod permits;
 mod queue;
 
-use std::future::{poll_fn, ready};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -238,12 +238,12 @@ impl Semaphore {
         let lock_call = LockCall::begin(core, KIND, self.name(), &self.options);
         let queued = QueueNumber::default();
         let call = pin!(semaphore.acquire(wanted, &queued));
-        let place = || {
+        let waited = || async {
             let place = queued.number().and_then(|id| semaphore.place_of(id));
-            ready(place.map(Place::Client))
+            let busy = self.refused().await;
+            Waited(semaphore.waiters(), place.map(Place::Client), busy)
         };
-        let waited = Waited(|| semaphore.waiters(), place, || self.refused());
-        let call = pin!(lock_call.told_if_long(wanted.waits(), &waited, call));
+        let call = pin!(lock_call.told_if_long(wanted.waits(), waited, call));
         let Some((held, timer)) = lock_call.guarded(call).await? else {
             return Ok(None);
         };
