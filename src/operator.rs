@@ -12,7 +12,6 @@ use redis::{Cmd, Value};
 
 use crate::api::error::{Error, Result};
 use crate::api::handle::Handle;
-use crate::api::holder::Holder;
 use crate::client::Client;
 pub use crate::conn::{Channels, value::text};
 use crate::conn::{Fault, Lane};
@@ -169,7 +168,7 @@ impl Holds<'_> {
     pub async fn holders(&self, operation: &'static str) -> Result<Vec<String>> {
         let holds = self.0.inspect(operation).await?.into_iter();
         let in_mode = holds.filter(|hold| hold.mode == self.0.mode);
-        Ok(in_mode.map(|hold| Holder::from(hold).id).collect())
+        Ok(in_mode.map(|hold| hold.holder.id).collect())
     }
 
     /// Leaves a reason for the holder with this id, before its hold is taken away. Without the right to write it the

@@ -271,7 +271,7 @@ impl Handle {
         deferrals_ended(&self.core, self.local(self.name_for(operation)?)).await;
         let seen = self.inspect(operation).await?.into_iter();
         let in_mode = seen.filter(|hold| hold.mode == self.mode);
-        Ok(in_mode.map(Holder::from).collect())
+        Ok(in_mode.map(|hold| hold.holder).collect())
     }
 
     /// Returns the first holder in this mode.
@@ -284,8 +284,8 @@ impl Handle {
         let seen = self.inspect(operation).await?.into_iter();
         let in_the_way =
             |hold: &Inspected| self.mode == Mode::Exclusive || hold.mode == Mode::Exclusive;
-        let holds = seen.filter(in_the_way).map(Holder::from);
-        let longest = holds.max_by_key(|hold| hold.remaining);
+        let holders = seen.filter(in_the_way).map(|hold| hold.holder);
+        let longest = holders.max_by_key(|holder| holder.remaining);
         let busy = |hold: Holder| Busy::held_by(self.given_name(), hold.id, hold.remaining);
         Ok(longest.map(|hold| busy(hold).seen_by(self.core.id())))
     }

@@ -59,20 +59,8 @@ pub(crate) enum Released {
 /// The holder of a lock, as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inspected {
-    pub(crate) holder: String,
-    pub(crate) hold_count: u32,
-    pub(crate) remaining: Option<Duration>,
+    pub(crate) holder: Holder,
     pub(crate) mode: Mode,
-}
-
-impl From<Inspected> for Holder {
-    fn from(seen: Inspected) -> Self {
-        Self {
-            id: seen.holder,
-            hold_count: seen.hold_count,
-            remaining: seen.remaining.unwrap_or(Duration::MAX),
-        }
-    }
 }
 
 pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
@@ -298,7 +286,7 @@ fn inspected_hold(
     [holder, hold_count, remaining]: [&Value; 3],
     mode: Mode,
 ) -> Result<Inspected, Error> {
-    let (Some(holder), Some(hold_count)) = (text(holder), text(hold_count)) else {
+    let (Some(id), Some(hold_count)) = (text(holder), text(hold_count)) else {
         return Err(unreadable(value));
     };
     let Ok(hold_count) = hold_count.parse() else {
@@ -309,12 +297,12 @@ fn inspected_hold(
              changed; choose another name",
         ));
     };
-    Ok(Inspected {
-        holder: holder.to_owned(),
+    let holder = Holder {
+        id: id.to_owned(),
         hold_count,
-        remaining: span(int(remaining)?),
-        mode,
-    })
+        remaining: span(int(remaining)?).unwrap_or(Duration::MAX),
+    };
+    Ok(Inspected { holder, mode })
 }
 
 /// A list of ids, in order.
@@ -623,15 +611,17 @@ mod tests {
         let hold =
             |mode, count, remaining| [bulk("u:7"), bulk(mode), bulk(count), Value::Int(remaining)];
         let all = [hold("read", "2", 5), hold("write", "1", -1)].concat();
-        let seen = |hold_count, remaining: Option<u64>, mode| Inspected {
-            holder: "u:7".to_owned(),
-            hold_count,
-            remaining: remaining.map(Duration::from_millis),
+        let seen = |hold_count, remaining, mode| Inspected {
+            holder: Holder {
+                id: "u:7".to_owned(),
+                hold_count,
+                remaining,
+            },
             mode,
         };
         let expected = [
-            seen(2, Some(5), Mode::Shared),
-            seen(1, None, Mode::Exclusive),
+            seen(2, Duration::from_millis(5), Mode::Shared),
+            seen(1, Duration::MAX, Mode::Exclusive),
         ];
         assert_eq!(inspected_all(&list(&all)).unwrap(), expected);
         assert_eq!(inspected_all(&list(&[])).unwrap(), []);

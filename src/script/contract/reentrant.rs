@@ -196,7 +196,7 @@ async fn renewal_inspection_and_force() {
     assert!(near(fixture.pttl().await, 60_000));
     let seen = fixture.run("reentrant_inspect", &["L"], &[]).await;
     let seen = reply::inspected(&seen).unwrap().unwrap();
-    assert_eq!((&*seen.holder, seen.hold_count), (U1, 1));
+    assert_eq!((&*seen.holder.id, seen.holder.hold_count), (U1, 1));
     let args = ["redisson_lock__channel:{L}", "PUBLISH"];
     let forced = fixture.run("reentrant_force_unlock", &["L"], &args).await;
     assert_eq!(forced, Value::Int(1));

@@ -82,7 +82,7 @@ impl Fixture {
         let reply = self.run("rw_inspect", &["W"], &[]).await;
         let seen = reply::inspected_all(&reply).unwrap().into_iter();
         let mut seen: Vec<_> = seen
-            .map(|hold| (hold.holder, hold.mode, hold.hold_count))
+            .map(|hold| (hold.holder.id, hold.mode, hold.holder.hold_count))
             .collect();
         seen.sort_by(|a, b| a.0.cmp(&b.0));
         seen
