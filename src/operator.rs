@@ -14,7 +14,6 @@ use crate::api::error::{Error, Result};
 use crate::api::handle::Handle;
 use crate::client::Client;
 pub use crate::conn::{Channels, value::text};
-use crate::conn::{Fault, Lane};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::facts::leave;
 pub use crate::engine::keys::{LockName, within_braces};
@@ -22,7 +21,7 @@ use crate::fair::FairLock;
 pub use crate::observe::announce::{Entry, INDEX_KEY, Record, key_of};
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, RwLock, WriteSide};
-use crate::script::{Answer, Call, Failure, catalog, reply};
+use crate::script::{Answer, Call, catalog, reply};
 use crate::semaphore::Semaphore;
 
 /// The operation that errors of questions name.
@@ -107,23 +106,15 @@ impl Servers {
     /// As for calls that acquire a lock.
     pub async fn ask(&self, route: &str, command: &Cmd) -> Result<Value> {
         self.core.ensure_open(ASKING)?;
-        let (core, transport) = (&self.core, &self.core.scripts.transport);
-        let limit = core.timing.reply.max(REPLY_MIN);
+        let core = &self.core;
         let until = core.clock.now().after(core.timing.give_up);
-        loop {
+        let limit = || {
             self.sent.fetch_add(1, Ordering::Relaxed);
-            let fault = match transport.send(Lane::Command, route, command, limit).await {
-                Ok(value) => return Ok(value),
-                Err(fault) => fault,
-            };
-            let is_silent = matches!(fault, Fault::Unsent(_) | Fault::Unknown(_));
-            let again = core.clock.now().after(RETRY_PAUSE);
-            if !is_silent || again >= until {
-                let failure = Failure::from(fault).at_endpoint(transport.endpoint(route));
-                return Err(failure.into_error(ASKING));
-            }
-            core.clock.sleep_until(again).await;
-        }
+            core.timing.reply.max(REPLY_MIN)
+        };
+        let answer = core.scripts.ask(route, command, limit, RETRY_PAUSE, until);
+        let answer = answer.await;
+        answer.map_err(|failure| failure.into_error(ASKING))
     }
 }
 

@@ -8,10 +8,6 @@ use futures_util::future::try_join_all;
 
 use crate::api::error::Result;
 use crate::client::Client;
-use crate::conn::{Fault, Lane};
-use crate::engine::clock::Tick;
-use crate::engine::hold::core::Core;
-use crate::script::Failure;
 
 const OPERATION: &str = "ping";
 
@@ -56,27 +52,14 @@ impl Client {
         let began = core.clock.now();
         let end = began.after(core.timing.give_up_at_once);
         let routes = core.scripts.transport.routes();
-        let answers = routes.iter().map(|route| answer(core, route, end));
-        try_join_all(answers).await?;
+        let mut probe = redis::cmd("EVAL");
+        probe.arg("return 1").arg(0);
+        let limit = || core.clock.now().until(end).min(core.timing.reply);
+        let scripts = &core.scripts;
+        let ask = |route| scripts.ask(route, &probe, limit, RETRY_PAUSE, end);
+        let answers = routes.iter().map(String::as_str).map(ask);
+        let answers = try_join_all(answers).await;
+        answers.map_err(|failure| failure.into_error(OPERATION))?;
         Ok(began.until(core.clock.now()))
-    }
-}
-
-/// Waits until the server of this route has answered.
-async fn answer(core: &Core, route: &str, end: Tick) -> Result<()> {
-    let transport = &core.scripts.transport;
-    let mut probe = redis::cmd("EVAL");
-    probe.arg("return 1").arg(0);
-    loop {
-        let limit = core.clock.now().until(end).min(core.timing.reply);
-        let sent = transport.send(Lane::Command, route, &probe, limit).await;
-        let Err(fault) = sent else { return Ok(()) };
-        let is_silent = matches!(fault, Fault::Unsent(_) | Fault::Unknown(_));
-        let again = core.clock.now().after(RETRY_PAUSE);
-        if !is_silent || again >= end {
-            let failure = Failure::from(fault).at_endpoint(transport.endpoint(route));
-            return Err(failure.into_error(OPERATION));
-        }
-        core.clock.sleep_until(again).await;
     }
 }

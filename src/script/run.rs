@@ -219,6 +219,31 @@ impl Scripts {
         }
     }
 
+    /// Sends a plain command on the lane of callers until the server answers, or until `end`. Before each attempt,
+    /// `limit` gives the time for its reply.
+    pub(crate) async fn ask(
+        &self,
+        route: &str,
+        command: &Cmd,
+        limit: impl Fn() -> Duration,
+        pause: Duration,
+        end: Tick,
+    ) -> Result<Value, Failure> {
+        let transport = &self.transport;
+        loop {
+            let sent = transport.send(Lane::Command, route, command, limit());
+            let fault = match sent.await {
+                Ok(value) => return Ok(value),
+                Err(fault) => fault,
+            };
+            let again = self.clock.now().after(pause);
+            if fault.answer().is_some() || again >= end {
+                return Err(Failure::from(fault).at_endpoint(transport.endpoint(route)));
+            }
+            self.clock.sleep_until(again).await;
+        }
+    }
+
     /// Runs scripts and then a command over one connection, with nothing in between. Tries once more if the
     /// connection was lost. Returns the answers in order. All go to the server of `route`.
     pub(crate) async fn run_before(
