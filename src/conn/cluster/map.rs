@@ -98,24 +98,16 @@ impl<N: Clone + PartialEq> SlotMap<N> {
 
     /// A key for each of these nodes, in a slot that it serves.
     pub(super) fn routes(&self) -> Vec<String> {
-        let mut has_route = vec![false; self.nodes.len()];
-        let nodes = self.nodes().len();
+        let mut missing = self.nodes();
+        let nodes = missing.len();
+        let is_of_missing = |route: &String| {
+            let owner = self.owner(slot_of(route.as_bytes()));
+            let at = missing.iter().position(|node| Some(node) == owner);
+            at.map(|at| missing.swap_remove(at)).is_some()
+        };
         // The numbers below 200 000 reach all slots.
         let numbers = (0..200_000).map(|number: u32| number.to_string());
-        let mut routes = Vec::new();
-        for route in numbers {
-            if routes.len() == nodes {
-                break;
-            }
-            let owner = self.owners[usize::from(slot_of(route.as_bytes()))];
-            if let Some(has_route) = has_route.get_mut(usize::from(owner))
-                && !*has_route
-            {
-                *has_route = true;
-                routes.push(route);
-            }
-        }
-        routes
+        numbers.filter(is_of_missing).take(nodes).collect()
     }
 
     fn index(&mut self, node: &N) -> u16 {
@@ -271,17 +263,17 @@ pub(super) fn best(told: Vec<Told>, last: Option<&View>, seeds: &[Address]) -> O
     counted.max_by_key(|(_, view)| view.rank())
 }
 
-fn of_the_largest_cluster(told: Vec<Told>) -> Vec<Told> {
-    let company = |(_, view): &Told| {
-        let others = told.iter();
+fn of_the_largest_cluster(mut told: Vec<Told>) -> Vec<Told> {
+    let views: Vec<View> = told.iter().map(|(_, view)| view.clone()).collect();
+    let company = |view: &View| {
+        let others = views.iter();
         others
-            .filter(|(_, other)| view.is_of_the_cluster_of(other))
+            .filter(|other| view.is_of_the_cluster_of(other))
             .count()
     };
-    let most = told.iter().map(company).max();
-    let counts: Vec<bool> = told.iter().map(|one| Some(company(one)) == most).collect();
-    let counted = told.into_iter().zip(counts).filter(|(_, counts)| *counts);
-    counted.map(|(one, _)| one).collect()
+    let most = views.iter().map(company).max();
+    told.retain(|(_, view)| Some(company(view)) == most);
+    told
 }
 
 /// The views of the seeds, unless they belong to different clusters.
@@ -308,15 +300,9 @@ pub(super) struct Redirect {
 impl Redirect {
     /// Parses a redirection from the node `asked`. A redirection without a host means the same host.
     pub(super) fn of(error: &RedisError, asked: &Address) -> Option<Self> {
-        let asks = match error.code()? {
-            "MOVED" => false,
-            "ASK" => true,
-            _ => return None,
-        };
-        let mut words = error.detail()?.split_ascii_whitespace();
-        let slot = words.next()?.parse().ok()?;
+        let (to, slot) = error.redirect_node()?;
         // An IPv6 address contains colons.
-        let (host, port) = words.next()?.rsplit_once(':')?;
+        let (host, port) = to.rsplit_once(':')?;
         let host = match host {
             "" | "?" => &asked.host,
             host => host,
@@ -325,7 +311,11 @@ impl Redirect {
             host: host.into(),
             port: port.parse().ok()?,
         };
-        Some(Self { asks, slot, to })
+        Some(Self {
+            asks: error.code() == Some("ASK"),
+            slot,
+            to,
+        })
     }
 }
 
