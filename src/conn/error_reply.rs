@@ -267,6 +267,11 @@ fn reply_error(line: &str) -> Option<RedisError> {
     reply.and_then(redis::Value::extract_error).err()
 }
 
+/// The error for something that no server says.
+pub(super) fn nonsense(what: &'static str) -> RedisError {
+    (redis::ErrorKind::UnexpectedReturnType, what).into()
+}
+
 /// Whether a server or a proxy lacks the command, or has renamed it.
 pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     says(error, "unknown command")

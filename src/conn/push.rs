@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use redis::{ErrorKind, PushInfo, PushKind, RedisError, Value};
+use redis::{PushInfo, PushKind, RedisError, Value};
 
+use super::error_reply::nonsense;
 use super::transport::EventHandler;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PushState {
     /// `None` on a connection that takes no messages.
     events: Option<Arc<dyn EventHandler>>,
@@ -30,9 +31,7 @@ impl PushState {
     pub(super) fn new(events: Option<Arc<dyn EventHandler>>) -> Self {
         Self {
             events,
-            gap_reported: AtomicBool::new(false),
-            has_lost_subscription: AtomicBool::new(false),
-            sharded: Mutex::default(),
+            ..Self::default()
         }
     }
 
@@ -71,7 +70,7 @@ impl PushState {
             PushKind::Subscribe | PushKind::SSubscribe if !is_asked => {
                 self.report_gap();
                 let what = "confirmations of subscriptions that nobody asked for";
-                return Err((ErrorKind::UnexpectedReturnType, what).into());
+                return Err(nonsense(what));
             }
             PushKind::SSubscribe => {
                 self.sharded.lock().insert(channel.into());

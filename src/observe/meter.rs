@@ -281,18 +281,12 @@ impl Times {
     /// Takes the times since the last call, for the recorder: in seconds, and how often. Returns how many there were,
     /// too.
     fn take(&self) -> (Vec<(f64, usize)>, u64) {
-        let mut found = Vec::new();
-        for (at, cell) in self
-            .0
-            .get()
-            .into_iter()
-            .flat_map(|cells| cells.iter())
+        let cells = self.0.get().into_iter().flat_map(|cells| cells.iter());
+        let used = cells
             .enumerate()
-        {
-            if cell.load(Ordering::Relaxed) > 0 {
-                found.push((at, u64::from(cell.swap(0, Ordering::Relaxed))));
-            }
-        }
+            .filter(|(_, cell)| cell.load(Ordering::Relaxed) > 0);
+        let taken = used.map(|(at, cell)| (at, u64::from(cell.swap(0, Ordering::Relaxed))));
+        let found: Vec<(usize, u64)> = taken.collect();
         let total = found.iter().map(|(_, count)| count).sum();
         let times = found.into_iter().map(|(at, count)| {
             let count = usize::try_from(thinned(count, total)).unwrap_or(usize::MAX);

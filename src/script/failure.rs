@@ -140,9 +140,7 @@ impl Failure {
     /// The index of the lock that the error is about, if a script for several locks named it.
     pub(crate) fn member(&self) -> Option<usize> {
         let text = self.fault.answer()?.detail()?;
-        let (_, number) = text.rsplit_once(" member ")?;
-        let digits = number.split(|c: char| !c.is_ascii_digit()).next()?;
-        digits.parse::<usize>().ok()?.checked_sub(1)
+        number_behind(" member ", text)?.checked_sub(1)
     }
 
     /// The failure as the caller of `operation` sees it.
@@ -184,7 +182,9 @@ pub(super) fn missing_right(call: &Call, error: &RedisError) -> Option<String> {
         return None;
     }
     let text = call.script.text();
-    let line = line(said).and_then(|number| text.lines().nth(number.checked_sub(1)?));
+    // Redis 6 writes a space before the number, and writes it twice.
+    let number = number_behind("user_script:", said);
+    let line = number.and_then(|number| text.lines().nth(number.checked_sub(1)?));
     let at_line = line.map(commands).filter(|named| !named.is_empty());
     let named = at_line.unwrap_or_else(|| commands(text));
     let named: Vec<String> = named.iter().map(|name| format!("+{name}")).collect();
@@ -214,14 +214,15 @@ fn keys(call: &Call) -> String {
     keys.join(", ")
 }
 
-/// The line number after `user_script:`. Redis 6 writes a space before it, and writes it twice.
-fn line(said: &str) -> Option<usize> {
-    let (_, behind) = said.rsplit_once("user_script:")?;
-    let digits = behind
-        .trim_start()
+/// The number behind these words.
+fn number_behind(words: &str, said: &str) -> Option<usize> {
+    let (_, behind) = said.rsplit_once(words)?;
+    let behind = behind.trim_start();
+    behind
         .split(|c: char| !c.is_ascii_digit())
-        .next()?;
-    digits.parse().ok()
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// The commands that this part of a script calls, in lower case.

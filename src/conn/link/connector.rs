@@ -122,11 +122,6 @@ impl Connector {
         self.process.is_earlier(connection.generation)
     }
 
-    /// Waits until an attempt may begin.
-    pub(super) async fn wait_turn(&self) {
-        self.reachability.wait_turn(self.setup.clock).await;
-    }
-
     /// Counts the end of a connection as a failed attempt if the connection answered no call.
     pub(super) fn note_end(&self, connection: &Connection, end: Ended) {
         match end {

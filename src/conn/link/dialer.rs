@@ -357,7 +357,8 @@ impl Dial {
         if self.link.upgrade().is_none_or(|link| link.is_open()) {
             return Ok(());
         }
-        connector.wait_turn().await;
+        let clock = connector.setup.clock;
+        connector.reachability.wait_turn(clock).await;
         if let Some(link) = self.link.upgrade() {
             link.ensure_in_use()?;
         }

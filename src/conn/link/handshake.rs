@@ -16,7 +16,7 @@ use redis::{Cmd, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError, Se
 use super::server::{Generation, SharedProcess};
 use super::wire::{SharedTick, Wire};
 use crate::conn::error_reply::{
-    code, is_no_cluster, is_out_of_connections, is_temporary, is_unknown_command,
+    code, is_no_cluster, is_out_of_connections, is_temporary, is_unknown_command, nonsense,
 };
 use crate::conn::setup::Setup;
 use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX};
@@ -271,7 +271,7 @@ pub(crate) fn check_greeting(reply: Option<&Value>) -> Result<(), RedisError> {
     match reply {
         None | Some(Value::Okay | Value::Map(_)) => Ok(()),
         Some(Value::ServerError(no)) => Err(refusal(no)),
-        Some(_) => Err(nonsense()),
+        Some(_) => Err(nonsense("a reply that is none to this command")),
     }
 }
 
@@ -286,12 +286,6 @@ fn refusal(no: &ServerError) -> RedisError {
         }
         _ => error,
     }
-}
-
-/// The error for a reply that no server gives.
-fn nonsense() -> RedisError {
-    let what = "a reply that is none to this command";
-    (ErrorKind::UnexpectedReturnType, what).into()
 }
 
 #[cfg(test)]

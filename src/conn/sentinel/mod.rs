@@ -158,7 +158,7 @@ impl Diagnosis {
         }
         let each = each.join(", ");
         let (kind, hint) = match refusal {
-            _ if round.is_of_several_deployments() => (
+            _ if round.counted().is_none() => (
                 Kind::Invalid,
                 "they do not know each other; name the sentinels of one deployment in the URL",
             ),

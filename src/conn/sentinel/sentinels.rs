@@ -91,12 +91,8 @@ pub(super) struct Round {
 
 impl Round {
     /// The replies that count; `None` if several deployments replied and none is known to be the right one.
-    fn counted(&self) -> Option<Vec<&Reply>> {
+    pub(super) fn counted(&self) -> Option<Vec<&Reply>> {
         of_one_deployment(&self.replies, &self.known, self.last.as_ref())
-    }
-
-    pub(super) fn is_of_several_deployments(&self) -> bool {
-        self.counted().is_none()
     }
 
     pub(super) fn views(&self) -> Vec<&View> {

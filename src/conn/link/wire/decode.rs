@@ -9,6 +9,7 @@
 mod tests;
 
 use std::mem;
+use std::str::FromStr;
 
 use redis::{ErrorKind, ProtocolVersion, RedisError, Value};
 use smallvec::SmallVec;
@@ -41,7 +42,11 @@ fn short(bytes: &[u8]) -> Option<(Value, usize)> {
 fn value(reply: &[u8]) -> Result<Value, RedisError> {
     match reply {
         b"$-1\r\n" => Ok(Value::Nil),
-        [b':', digits @ .., b'\r', b'\n'] => Ok(Value::Int(number(digits)?)),
+        [b':', digits @ .., b'\r', b'\n'] => {
+            let number =
+                number(digits).ok_or((ErrorKind::Parse, "a number that cannot be read"))?;
+            Ok(Value::Int(number))
+        }
         [b'*', ..] => match usual(&mut &*reply) {
             Some(array) => Ok(array),
             None => redis::parse_redis_value(reply),
@@ -56,7 +61,7 @@ fn usual(rest: &mut &[u8]) -> Option<Value> {
     let (line, more) = (&rest[..end], rest.get(end + 2..)?);
     *rest = more;
     let (kind, digits) = line.split_first()?;
-    let number = number(digits).ok()?;
+    let number: i64 = number(digits)?;
     let count = usize::try_from(number);
     match (kind, count) {
         (b':', _) => Some(Value::Int(number)),
@@ -77,10 +82,8 @@ fn usual(rest: &mut &[u8]) -> Option<Value> {
     }
 }
 
-fn number(digits: &[u8]) -> Result<i64, RedisError> {
-    let digits = std::str::from_utf8(digits).ok();
-    let number = digits.and_then(|digits| digits.parse().ok());
-    number.ok_or_else(|| (ErrorKind::Parse, "a number that cannot be read").into())
+fn number<N: FromStr>(digits: &[u8]) -> Option<N> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// The deepest nesting of our replies.
@@ -231,8 +234,5 @@ impl Decoder {
 /// The number behind the kind.
 fn count_of(line: &[u8]) -> Result<u64, &'static str> {
     let digits = line.get(1..).and_then(|rest| rest.strip_suffix(b"\r\n"));
-    let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-    digits
-        .and_then(|digits| digits.parse().ok())
-        .ok_or(UNREADABLE)
+    digits.and_then(number).ok_or(UNREADABLE)
 }

@@ -21,6 +21,7 @@ use tokio::time::Sleep;
 
 use super::decode::Decoder;
 use super::unanswered::{NewlyEnded, Shared};
+use crate::conn::error_reply::nonsense;
 use crate::conn::link::pace::{LATE, few_in_flight, portion_of};
 use crate::conn::push::PushState;
 use crate::conn::setup::Setup;
@@ -213,7 +214,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 return Ok(Read::Portion);
             }
             match self.fill(context) {
-                Poll::Ready(Ok(0)) => return Err(hung_up().into()),
+                Poll::Ready(Ok(0)) => {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                }
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Err(error.into()),
                 Poll::Pending => return Ok(Read::All),
@@ -257,7 +260,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                         replies += 1;
                         match state.unanswered.reply(value, &mut self.ended) {
                             Some(is_last) => requests += usize::from(is_last),
-                            None => passed = Err(unasked()),
+                            None => passed = Err(nonsense("a reply to no command")),
                         }
                     }
                     Ok(None) => break,
@@ -329,15 +332,6 @@ impl<S> Drop for Driver<S> {
     fn drop(&mut self) {
         self.end(io::Error::from(io::ErrorKind::BrokenPipe).into());
     }
-}
-
-fn hung_up() -> io::Error {
-    io::ErrorKind::UnexpectedEof.into()
-}
-
-fn unasked() -> RedisError {
-    let what = "a reply to no command";
-    (ErrorKind::UnexpectedReturnType, what).into()
 }
 
 /// A time that several tasks share, such as the last reply: the driver sets it, and callers check it. Zero at first.

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
-use redis::{Cmd, ErrorKind, PushInfo, PushKind, RedisError, Value};
+use redis::{Cmd, PushInfo, PushKind, RedisError, Value};
 
+use crate::conn::error_reply::nonsense;
 use crate::conn::transport::{Fault, Recipient, Replies, words};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Arrival;
@@ -189,7 +190,8 @@ impl Unanswered {
         } else {
             request.loads -= 1;
             if !is_of_load(&value) {
-                ended.add(request.to.take(), Some(Err(no_load())));
+                let error = nonsense("a reply to SCRIPT LOAD that is no text");
+                ended.add(request.to.take(), Some(Err(error)));
             }
         }
         if request.missing > 0 {
@@ -240,9 +242,4 @@ impl Unanswered {
 fn is_of_load(reply: &Value) -> bool {
     let is_text = matches!(reply, Value::BulkString(_) | Value::SimpleString(_));
     is_text || matches!(reply, Value::ServerError(_))
-}
-
-fn no_load() -> RedisError {
-    let what = "a reply to SCRIPT LOAD that is no text";
-    (ErrorKind::UnexpectedReturnType, what).into()
 }
