@@ -103,7 +103,7 @@ pub(super) type InHand = Result<Option<Held>>;
 /// [`Watchdog::drive`], for an event may come from a drop, or from the end of another request.
 type Begin = fn(&Watchdog, Work);
 
-/// What is done once the mutex is free.
+/// The steps after the mutex is unlocked.
 #[derive(Default)]
 struct Effects {
     /// Requests to the server, in this order.

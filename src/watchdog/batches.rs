@@ -70,7 +70,7 @@ impl Servers {
         }
     }
 
-    /// Makes those due again that waited and for which there is room. Some may have ended or changed.
+    /// Makes waiting holds due again where there is room. Some may have ended or changed.
     fn go_on(&mut self, schedule: &mut Schedule<Weak<dyn Leased>>) {
         let servers: Vec<u64> = self.waiting.keys().copied().collect();
         for server in servers {

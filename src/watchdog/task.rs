@@ -87,10 +87,7 @@ pub(super) async fn run(
         }
         let mark = shared.sooner.mark();
         let now = clock.now();
-        let next = match servers.may_go_on() {
-            true => now,
-            false => shared.schedule.lock().plan_wake(now),
-        };
+        let next = next_wake(&shared, &servers, now);
         tokio::select! {
             biased;
             Some(completed) = calls.next(), if !calls.is_empty() => {
@@ -139,6 +136,15 @@ impl Drop for Ends {
     fn drop(&mut self) {
         self.1.close();
         self.0.orphan_all();
+    }
+}
+
+/// When the task wakes next: at once if a hold waits for a server that has room again.
+fn next_wake(shared: &Shared, servers: &Servers, now: Tick) -> Tick {
+    if servers.may_go_on() {
+        now
+    } else {
+        shared.schedule.lock().plan_wake(now)
     }
 }
 
