@@ -15,7 +15,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use super::bound::Timing;
 use super::handoff::Handoff;
@@ -76,8 +76,8 @@ pub(crate) struct Core {
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
-    /// Read for each step of work that ends with the client.
-    sends: RwLock<()>,
+    /// How many polls of work that ends with the client are under way.
+    steps: AtomicUsize,
     /// Set when the client is shut down. A guard that outlives it releases nothing.
     shut: AtomicBool,
     /// Signalled when the client is closed.
@@ -120,7 +120,7 @@ impl Core {
             id: id.into(),
             next_holder: AtomicU64::new(1),
             closed: AtomicBool::new(false),
-            sends: RwLock::new(()),
+            steps: AtomicUsize::new(0),
             shut: AtomicBool::new(false),
             closing: Hint::default(),
         })
@@ -347,8 +347,7 @@ impl Core {
     /// more is sent for the caller.
     pub(crate) async fn while_open<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
         poll_fn(|context| {
-            // A poll may be part of another one.
-            let _sends = self.sends.read_recursive();
+            let _step = Step::begin(self);
             if self.is_closed() {
                 return Poll::Ready(None);
             }
@@ -367,14 +366,18 @@ impl Core {
         }
     }
 
-    /// Resolves when no caller waits for a lock, so that everything they leave behind is noted here. Waits no longer
-    /// than the time of one reply, because the callers may not be polled.
+    /// Resolves when no caller waits for a lock, so that everything they leave behind is noted here, and when no step that
+    /// found the client open may still send. Waits no longer than the time of one reply, because the callers may not be
+    /// polled.
     async fn callers_gone(&self) {
         let gone = async {
             loop {
                 let mark = self.locals.waiter_left.mark();
                 let waits = |local: &Arc<LocalLock>| local.waiters() > 0;
-                if self.unguarded.is_empty() && !self.locals.all().iter().any(waits) {
+                let is_any_left = !self.unguarded.is_empty()
+                    || self.steps.load(Ordering::SeqCst) > 0
+                    || self.locals.all().iter().any(waits);
+                if !is_any_left {
                     return;
                 }
                 self.locals.waiter_left.changed_since(mark).await;
@@ -387,8 +390,6 @@ impl Core {
     /// it was not answered in time.
     pub(crate) async fn close(&self) -> bool {
         self.closed.store(true, Ordering::SeqCst);
-        // What a step sends that began before this is behind nothing that is withdrawn.
-        drop(self.sends.write());
         self.closing.notify();
         self.locals.recalls.changed.notify();
         self.undo_queues.end(self.clock.now());
@@ -429,6 +430,22 @@ impl Core {
         self.shut.store(true, Ordering::Release);
         self.observed().publish();
         is_done && !self.undo_queues.gave_up() && !self.watchdog.is_gone()
+    }
+}
+
+/// Counts as a step until dropped.
+struct Step<'a>(&'a Core);
+
+impl<'a> Step<'a> {
+    fn begin(core: &'a Core) -> Self {
+        core.steps.fetch_add(1, Ordering::SeqCst);
+        Self(core)
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        self.0.ended_in(&self.0.steps);
     }
 }
 

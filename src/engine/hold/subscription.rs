@@ -32,7 +32,7 @@ pub(crate) struct Subscription {
     /// The last grant. Boxed: most subscriptions never have one.
     grant: Mutex<Option<Box<ReceivedGrant>>>,
     pub(crate) state: Mutex<SubscriptionState>,
-    /// How long those of its waiters that ask have been without an answer.
+    /// Since when its waiters ask without an answer.
     pub(crate) silence: Silence,
     waiters: AtomicU32,
     /// Listeners on behalf of waiters that queue elsewhere.
