@@ -11,7 +11,7 @@ use crate::support::{LEASE, SOON, idle, nothing_left, patient_client, waiting};
 
 /// The entries of the list: the holder ids, after checking that their tokens have grown.
 async fn turns(scene: &Scene, count: usize) -> Vec<String> {
-    eventually(Duration::from_secs(20), "all had their turn", async || {
+    eventually(Duration::from_secs(60), "all had their turn", async || {
         scene.ask::<usize>(&["LLEN", HELD]).await == count
     })
     .await;
