@@ -94,14 +94,14 @@ impl Hold {
         first_sent: Tick,
         is_repeated: bool,
     ) -> Option<LostReason> {
-        let receivers = match (released, asked) {
+        let others = match (released, asked) {
             (Released::NotHeld, _) | (_, ServerChange::Keep(_)) => None,
-            (Released::Done { receivers }, _) => Some(receivers),
+            (Released::Done { receivers }, _) => Some(self.local.subscription.others(receivers)),
         };
         let answered = Answered {
             mode: asked.mode(),
             is_found: released != Released::NotHeld,
-            receivers,
+            others,
             first_sent,
             is_repeated,
         };

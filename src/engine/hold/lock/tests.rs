@@ -197,7 +197,6 @@ impl Held {
 const NOBODY: Seen = Seen {
     ends: 0,
     waiters: 1,
-    is_listening: false,
 };
 
 impl World {
@@ -574,7 +573,7 @@ impl Explored {
         let answered = Answered {
             mode: change.what.mode(),
             is_found,
-            receivers: None,
+            others: None,
             first_sent: change.sent,
             is_repeated: change.is_repeated,
         };

@@ -131,7 +131,7 @@ fn settled(mode: Option<Mode>) -> Event {
     Event::Answered(Answered {
         mode,
         is_found: true,
-        receivers: None,
+        others: None,
         first_sent: secs(101),
         is_repeated: false,
     })
