@@ -1,8 +1,8 @@
 //! Groups due renewals into batches by server, and keeps back those whose server has no room.
 //!
 //! Invariants: servers are independent, so a slow or silent server delays only its own holds. A hold waits for a server
-//! only while [`BATCHES_MAX`] batches are under way to it, so one of them is sure to end. The hold that has been due
-//! longest is renewed first.
+//! only while batches are under way to it, so one of them is sure to end. A silent server gets no more batches than a
+//! quick one. The hold that has been due longest is renewed first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -20,6 +20,11 @@ pub(crate) const BATCH_HOLDS_MAX: usize = 100;
 
 /// The most batches under way to one server. The next start as these end.
 pub(super) const BATCHES_MAX: usize = 8;
+
+/// The same for a server whose answers take longer than [`SLOW_AFTER`]. The scripts of eight batches take it a few
+/// milliseconds, so the time goes into the way there and back, and few batches at a time would be too few in time.
+pub(super) const BATCHES_SLOW_MAX: usize = 64;
+const SLOW_AFTER: Duration = Duration::from_millis(50);
 
 /// The most due holds taken at once, before the task turns to its other work.
 const DUE_HOLDS_MAX: usize = BATCHES_MAX * BATCH_HOLDS_MAX;
@@ -42,18 +47,34 @@ pub(super) struct Batch {
     pub(super) holds: Vec<Renewal>,
 }
 
-/// The number of batches under way to each server, and the holds that wait for room there.
+/// The batches under way to each server, and the holds that wait for room there.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
-    under_way: HashMap<u64, usize>,
+    under_way: HashMap<u64, UnderWay>,
     /// Each with the time since when it is due. Until there is room, the schedule has it at its deadline.
     waiting: BTreeMap<u64, BTreeSet<(Tick, u64)>>,
+}
+
+#[derive(Debug, Default)]
+struct UnderWay {
+    batches: usize,
+    /// Whether the last batch to end had its answers, and they took long.
+    is_slow: bool,
 }
 
 impl Servers {
     /// How many more batches may be under way to this server.
     fn room(&self, server: u64) -> usize {
-        BATCHES_MAX - self.under_way.get(&server).copied().unwrap_or(0)
+        self.under_way
+            .get(&server)
+            .map_or(BATCHES_MAX, |under_way| {
+                let most = if under_way.is_slow {
+                    BATCHES_SLOW_MAX
+                } else {
+                    BATCHES_MAX
+                };
+                most.saturating_sub(under_way.batches)
+            })
     }
 
     /// Whether a hold waits for a server that has room.
@@ -61,10 +82,12 @@ impl Servers {
         self.waiting.keys().any(|server| self.room(*server) > 0)
     }
 
-    pub(super) fn end(&mut self, server: u64) {
-        if let Some(batches) = self.under_way.get_mut(&server) {
-            *batches -= 1;
-            if *batches == 0 {
+    /// A batch has ended, with all its answers after this time, or without some of them.
+    pub(super) fn end(&mut self, server: u64, answered_in: Option<Duration>) {
+        if let Some(under_way) = self.under_way.get_mut(&server) {
+            under_way.batches -= 1;
+            under_way.is_slow = answered_in.is_some_and(|time| time > SLOW_AFTER);
+            if under_way.batches == 0 && !under_way.is_slow {
                 self.under_way.remove(&server);
             }
         }
@@ -181,7 +204,7 @@ impl Batching<'_> {
         if self.servers.room(server) == 0 {
             return None;
         }
-        *self.servers.under_way.entry(server).or_default() += 1;
+        self.servers.under_way.entry(server).or_default().batches += 1;
         self.batches.push(Batch {
             server,
             wait,

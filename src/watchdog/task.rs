@@ -92,9 +92,9 @@ pub(super) async fn run(
             biased;
             Some(completed) = calls.next(), if !calls.is_empty() => {
                 let server = Arc::clone(&completed.server);
-                apply(&shared, &scripts, &mut outages, completed);
+                let answered_in = apply(&shared, &scripts, &mut outages, completed);
                 if let Some(server) = Arc::into_inner(server) {
-                    servers.end(server);
+                    servers.end(server, answered_in);
                 }
             }
             () = shared.sooner.changed_since(mark) => {}
@@ -221,10 +221,17 @@ async fn ask(
     })
 }
 
-/// Passes the outcomes to the holds, plans when each is due next, and reports failures.
-fn apply(shared: &Shared, scripts: &Scripts, outages: &mut Outages, completed: Completed) {
+/// Passes the outcomes to the holds, plans when each is due next, and reports failures. Returns how long the answers
+/// took, if all of them came.
+fn apply(
+    shared: &Shared,
+    scripts: &Scripts,
+    outages: &mut Outages,
+    completed: Completed,
+) -> Option<Duration> {
     let (server, sent) = (*completed.server, completed.sent);
     let (observed, now) = (&scripts.observed, scripts.clock.now());
+    let answered_in = completed.error.is_none().then(|| sent.until(now));
     for (Renewal { id, hold, request }, outcome) in completed.renewals {
         if !matches!(outcome, PassOutcome::Unknown) {
             outages.ended(server, id, now);
@@ -271,6 +278,7 @@ fn apply(shared: &Shared, scripts: &Scripts, outages: &mut Outages, completed: C
             error,
         }));
     }
+    answered_in
 }
 
 /// Holds whose renewals fail, by server, and when they are reported.

@@ -53,6 +53,9 @@ const LEASE: Duration = Duration::from_secs(2);
 /// A machine stall of this length counts as a harm of its own.
 const STALL: Duration = Duration::from_millis(150);
 
+/// Without faults a client has no reason to be impatient with a busy machine.
+const QUIET_CLIENT_LEASE: Duration = Duration::from_secs(30);
+
 const NAIVE_LEASE: Duration = Duration::from_millis(100);
 
 /// A thread that notices when it does not get to run.
@@ -92,6 +95,14 @@ fn nanos(time: Duration) -> Nanos {
 impl Campaign {
     fn lease(&self) -> Duration {
         if self.is_naive { NAIVE_LEASE } else { LEASE }
+    }
+
+    fn client_lease(&self) -> Duration {
+        if self.is_quiet {
+            QUIET_CLIENT_LEASE
+        } else {
+            self.lease()
+        }
     }
 
     /// Limits for these servers, on a machine that is busy with other work too.
@@ -138,6 +149,7 @@ impl Campaign {
             tasks: TASKS,
             until: now() + nanos(self.time),
             lease_ms: self.lease().as_millis() as u64,
+            client_lease_ms: self.client_lease().as_millis() as u64,
             history: PathBuf::new(),
             seed: self.seed,
         };

@@ -30,8 +30,10 @@ pub struct Job {
     pub tasks: u32,
     /// Until when it works, by the machine's monotonic clock.
     pub until: Nanos,
-    /// In ms.
+    /// The lease of a hold, in ms.
     pub lease_ms: u64,
+    /// The lease of a client, which says how patient it is, in ms.
+    pub client_lease_ms: u64,
     /// Where its history goes.
     pub history: PathBuf,
     /// Seed of its work.
@@ -203,7 +205,7 @@ async fn connect(desk: &Desk, url: &str) -> lockset::Result<Client> {
     let deadline = now() + CONNECTED.as_nanos() as Nanos;
     loop {
         let patient = Client::builder(url)
-            .lease(desk.lease())
+            .lease(Duration::from_millis(desk.job.client_lease_ms))
             .give_up_after(PATIENCE);
         match patient.build().await {
             // A worker that replaces a killed one may meet the next fault.

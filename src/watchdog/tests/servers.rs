@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::super::BATCH_HOLDS_MAX;
-use super::super::batches::BATCHES_MAX;
+use super::super::batches::{BATCHES_MAX, BATCHES_SLOW_MAX};
 use super::{LEASE, MS, all_held, renewing};
 use crate::client::Client;
 use crate::conn::{EventHandler, Lane};
@@ -97,19 +97,22 @@ async fn the_holds_of_a_silent_server_expire_and_the_others_keep_their_pace() {
         assert!((5..=12).contains(&times.len()), "{key}: {times:?}");
     }
     // Each try waits for one second.
-    let mut under_way: BTreeMap<Duration, i64> = BTreeMap::new();
-    for sent in &silent {
+    assert_eq!(under_way_max(&silent, MS * 1000), IN_FLIGHT_MAX);
+}
+
+/// The most holds under way at once, if each request is for this long.
+fn under_way_max(sent: &[Sent], each: Duration) -> usize {
+    let mut changes: BTreeMap<Duration, i64> = BTreeMap::new();
+    for sent in sent {
         let holds = i64::try_from(sent.script_keys()).unwrap();
-        *under_way.entry(sent.at).or_default() += holds;
-        *under_way.entry(sent.at + MS * 1000).or_default() -= holds;
+        *changes.entry(sent.at).or_default() += holds;
+        *changes.entry(sent.at + each).or_default() -= holds;
     }
-    let mut now = 0;
-    let mut most = 0;
-    for change in under_way.values() {
-        now += change;
-        most = most.max(now);
-    }
-    assert_eq!(usize::try_from(most), Ok(IN_FLIGHT_MAX));
+    let under_way = changes.values().scan(0, |now, change| {
+        *now += change;
+        Some(*now)
+    });
+    usize::try_from(under_way.max().unwrap_or(0)).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,6 +158,22 @@ async fn ten_thousand_holds_in_thousands_of_slots_are_renewed_in_time() {
         for (round, at) in times.iter().enumerate() {
             assert!(*at - first[&round] <= MS * 30, "{round}: {times:?}");
         }
+    }
+}
+
+/// Where each answer takes almost the time that a reply may take, eight batches at a time would be too few: 800 holds
+/// in 900 ms, while 10 000 are due within ten seconds. A server that answers at once is sent no more than eight.
+#[tokio::test(start_paused = true)]
+async fn more_batches_are_under_way_to_a_server_far_away() {
+    const SHORT: Duration = Duration::from_secs(15);
+    for (answers, most) in [(MS * 3, BATCHES_MAX), (MS * 900, BATCHES_SLOW_MAX)] {
+        let server = renewing(move |sent| Answer::Late(answers, all_held(sent)));
+        let client = Client::over(&server, SHORT);
+        let guards = take(&client, 0..10_000).await;
+        tokio::time::sleep(SHORT * 2).await;
+        let sent = renewals(&server);
+        assert!(guards.iter().all(|guard| !guard.is_lost()), "{answers:?}");
+        assert_eq!(under_way_max(&sent, answers), most * BATCH_HOLDS_MAX);
     }
 }
 

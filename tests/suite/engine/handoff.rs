@@ -19,7 +19,7 @@ use crate::support::{LEASE, SOON, hold_counts, idle, nothing_left, patient_clien
 use crate::world::{World, for_every_world};
 
 /// An upper bound for a crowd.
-const CROWD: Duration = Duration::from_secs(30);
+const CROWD: Duration = Duration::from_secs(60);
 
 /// A client with short leases whose calls may take longer than a busy machine delays the server's
 /// answers.

@@ -20,7 +20,7 @@ async fn many_read_holds_are_renewed_by_few_scripts() {
     // All of them are granted within a third of it, on a busy machine too.
     let lease = LEASE * 3;
     let scene = Scene::new().await;
-    let [ours] = scene.quick().await;
+    let [ours] = scene.patient().await;
     // Half of them are on one lock. Each has an owner, so none joins another hold.
     let locks = (0..HOLDS).map(|number| {
         let lock = match number % 2 {
