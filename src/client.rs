@@ -316,7 +316,7 @@ pub struct ClientStats {
     pub waiters: usize,
     /// Channels that the client is subscribed to.
     pub subscriptions: usize,
-    /// Unfinished background work: releases, cancellations, waits for replicas.
+    /// Requests under way, and unfinished background work: releases, cancellations, waits for replicas.
     pub background: usize,
     /// Counts since the client was built.
     pub totals: Totals,

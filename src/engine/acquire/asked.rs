@@ -133,10 +133,10 @@ impl Asked {
             }),
         });
         let core = requests.core();
-        core.asking_begins();
+        core.request_begins();
         if !this.submit(plain) {
             this.drive(None);
-            core.asking_ended();
+            core.request_ended();
         }
         this
     }
@@ -214,7 +214,7 @@ impl Asked {
         match stage {
             Stage::Sent => {
                 self.holders().undo_later(self.terms.lane);
-                self.requests().core().asking_ended();
+                self.requests().core().request_ended();
             }
             Stage::Driven => driver.into_iter().for_each(Waker::wake),
             Stage::Ended(end) => self.discard(end),
@@ -298,11 +298,11 @@ impl Recipient for Asked {
                 let core = Arc::clone(self.requests().core());
                 self.end(end);
                 // Now that what it leaves for a caller that is gone is undone, or is about to be.
-                core.asking_ended();
+                core.request_ended();
             }
             Err(earlier) => {
                 self.drive(earlier);
-                self.requests().core().asking_ended();
+                self.requests().core().request_ended();
             }
         }
     }

@@ -69,10 +69,8 @@ pub(crate) struct Core {
     unguarded: AllUnguarded,
     /// The entries that withdraw something when the client is closed, oldest first.
     at_close: Mutex<BTreeMap<u64, Weak<dyn AtClose>>>,
-    /// How many releases are under way of which the watchdog task does not know.
-    releases: AtomicUsize,
-    /// As [`releases`](Self::releases), for requests that take locks.
-    asked: AtomicUsize,
+    /// How many requests are under way that take or release locks, and of which the watchdog task does not know.
+    requests: AtomicUsize,
     id: Box<str>,
     next_holder: AtomicU64,
     closed: AtomicBool,
@@ -115,8 +113,7 @@ impl Core {
             undo_queues: Arc::default(),
             unguarded: AllUnguarded::default(),
             at_close: Mutex::default(),
-            releases: AtomicUsize::new(0),
-            asked: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
             id: id.into(),
             next_holder: AtomicU64::new(1),
             closed: AtomicBool::new(false),
@@ -180,27 +177,18 @@ impl Core {
 
     /// The number of pieces of work that go on without a caller, or may.
     pub(crate) fn in_background(&self) -> usize {
-        self.watchdog.pending() + self.releases.load(Ordering::SeqCst)
+        self.watchdog.pending() + self.requests.load(Ordering::SeqCst)
     }
 
-    /// Counts a release from before its share ends, until a connection has answered it or the watchdog task has it.
-    pub(super) fn release_begins(&self) {
-        self.releases.fetch_add(1, Ordering::SeqCst);
+    /// Counts a request that takes or releases locks, until a connection has answered it, the watchdog task has it, or
+    /// its undoing is queued. A release counts from before its share ends.
+    pub(crate) fn request_begins(&self) {
+        self.requests.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// See [`release_begins`](Self::release_begins).
-    pub(super) fn release_ended(&self) {
-        self.ended_in(&self.releases);
-    }
-
-    /// Counts a request that takes locks, until a connection has answered it, the watchdog task has it, or it is undone.
-    pub(crate) fn asking_begins(&self) {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// See [`asking_begins`](Self::asking_begins).
-    pub(crate) fn asking_ended(&self) {
-        self.ended_in(&self.asked);
+    /// See [`request_begins`](Self::request_begins).
+    pub(crate) fn request_ended(&self) {
+        self.ended_in(&self.requests);
     }
 
     fn ended_in(&self, under_way: &AtomicUsize) {
@@ -411,15 +399,13 @@ impl Core {
             loop {
                 let mark = self.locals.waiter_left.mark();
                 self.watchdog.drain().await;
-                // Read in this order: a request may become a release, and either goes from a connection to the watchdog
-                // task, never back.
-                let under_way =
-                    [&self.asked, &self.releases].map(|count| count.load(Ordering::SeqCst));
+                // Read in this order: work goes from a connection to the watchdog task, never back.
+                let requests = self.requests.load(Ordering::SeqCst);
                 if self.watchdog.is_gone() {
                     return;
                 }
-                match (self.watchdog.pending(), under_way) {
-                    (0, [0, 0]) => return,
+                match (self.watchdog.pending(), requests) {
+                    (0, 0) => return,
                     (0, _) => self.locals.waiter_left.changed_since(mark).await,
                     _ => {}
                 }

@@ -170,7 +170,7 @@ impl CountedRelease {
         let mut cores: Few<Arc<Core>> = Few::new();
         for RawShare { hold, .. } in shares {
             if !cores.iter().any(|known| Arc::ptr_eq(known, &hold.core)) {
-                hold.core.release_begins();
+                hold.core.request_begins();
                 cores.push(Arc::clone(&hold.core));
             }
         }
@@ -180,7 +180,7 @@ impl CountedRelease {
 
 impl Drop for CountedRelease {
     fn drop(&mut self) {
-        self.0.iter().for_each(|core| core.release_ended());
+        self.0.iter().for_each(|core| core.request_ended());
     }
 }
 

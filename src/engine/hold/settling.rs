@@ -129,10 +129,10 @@ impl Settling {
         let calls: Few<Call> = self.holds.iter().map(|hold| hold.release_call()).collect();
         let all = || release_all_call(&self.holds);
         let (scripts, to) = (&core.scripts, Arc::clone(self) as Arc<dyn Recipient>);
-        core.release_begins();
+        core.request_begins();
         let is_sent = scripts.submit_releases(&calls, all, core.timing.reply, to);
         if !is_sent {
-            core.release_ended();
+            core.request_ended();
             return false;
         }
         for hold in &self.holds {
@@ -182,7 +182,7 @@ impl Recipient for Settling {
         if !is_over {
             self.drive();
         }
-        core.release_ended();
+        core.request_ended();
     }
 }
 
