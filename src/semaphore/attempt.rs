@@ -1,7 +1,8 @@
 //! The background work for the calls of a client: the watch that wakes their queue, and their requests to the server.
 //!
 //! The watch wakes the queue at messages and at its times. A request asks for the permits of a call, or undoes an
-//! attempt. Invariants: an attempt names ids that no other attempt has, so it may run twice. A possible grant without a
+//! attempt. Invariants: an attempt names ids that no other attempt has, so it may run twice. If a request without an
+//! answer may still arrive, its ids are used no more. A possible grant without a
 //! guard is undone behind the attempt, on the same lane.
 
 use std::future::pending;
@@ -22,7 +23,7 @@ use crate::engine::hint::Mark;
 use crate::engine::listen::Listener;
 use crate::observe::counts::GrantedBy;
 use crate::script::reply::{self, Permitted};
-use crate::script::{Answer, Call, CallBudget, Executed, Script, catalog, millis};
+use crate::script::{Answer, Call, CallBudget, Executed, Failure, Script, catalog, millis};
 use crate::watchdog::{Leased, Work};
 
 const MS: Duration = Duration::from_millis(1);
@@ -118,20 +119,22 @@ impl ClientSemaphore {
         let patience = wanted.deadline.max(now.after(self.core.timing.reply));
         let end = now.after(wanted.give_up).min(patience);
         let budget = CallBudget::until(end, self.core.timing.reply);
-        let ids = (0..wanted.terms.permits)
-            .map(|_| self.core.new_holder())
-            .collect();
         let this = Arc::clone(self);
         let attempt = Attempt {
             ask,
             wanted,
-            ids,
+            ids: self.new_ids(&wanted),
             places: std::iter::once((request, waiter)).chain(places).collect(),
             before,
             silence: now.until(end),
         };
         let work = async move { this.attempt(attempt, budget).await };
         Some(work.boxed())
+    }
+
+    fn new_ids(&self, wanted: &Wanted) -> Vec<(u64, HolderId)> {
+        let permits = 0..wanted.terms.permits;
+        permits.map(|_| self.core.new_holder()).collect()
     }
 
     /// The waiters for which an attempt of this request takes or keeps places in the server's queue, besides itself.
@@ -154,15 +157,41 @@ impl ClientSemaphore {
         places
     }
 
-    async fn attempt(self: Arc<Self>, attempt: Attempt, budget: CallBudget) {
+    /// Asks until the answer is beyond doubt. `None` if the client is closed.
+    async fn answer(
+        &self,
+        attempt: &mut Attempt,
+        budget: CallBudget,
+    ) -> Option<Result<Answer, Failure>> {
+        let (core, lane) = (&self.core, Lane::Command);
+        loop {
+            let call = self.acquire_call(attempt);
+            let answer = core
+                .until_closed(core.scripts.run(lane, &call, budget))
+                .await;
+            let is_repeated = matches!(&answer, Some(Ok(answer)) if answer.repeated);
+            let transport = &core.scripts.transport;
+            if !is_repeated || transport.earlier_commands_settled(lane, call.route()) {
+                return answer;
+            }
+            // The first request may still arrive, and would take these permits again after their release.
+            let ids = attempt.ids.iter().map(|(_, id)| *id);
+            self.undo("", ids.clone(), &attempt.wanted);
+            // Before the next request, which would not find them free.
+            let release = self.release_call("", ids);
+            core.until_closed(core.scripts.run(lane, &release, budget))
+                .await;
+            attempt.ids = self.new_ids(&attempt.wanted);
+        }
+    }
+
+    async fn attempt(self: Arc<Self>, mut attempt: Attempt, budget: CallBudget) {
         let core = &self.core;
         let moved = core.locals.moved.mark();
+        let answer = self.answer(&mut attempt, budget).await;
         let Attempt {
             ask, ref wanted, ..
         } = attempt;
-        let call = self.acquire_call(&attempt);
-        let answer = core.scripts.run(Lane::Command, &call, budget);
-        let answer = core.until_closed(answer).await;
         self.leave_gone(&attempt);
         let undo = || self.undo("", attempt.ids.iter().map(|(_, id)| *id), wanted);
         let answer = match answer {
@@ -357,11 +386,13 @@ fn otherwise(wanted: &Wanted, total: i64) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use redis::Value;
 
     use super::*;
     use crate::client::Client;
-    use crate::testing::{Answer, Scripted};
+    use crate::testing::{Answer, Scripted, Sent};
 
     /// It sleeps while an attempt is under way, and no message comes after that.
     #[tokio::test(start_paused = true)]
@@ -409,5 +440,33 @@ mod tests {
             sent.iter().any(|sent| sent.words.iter().any(is_release)),
             "what it may have got is released"
         );
+    }
+
+    /// Nothing rules out that the first request arrives late. Its ids would be taken again after their release.
+    #[tokio::test(start_paused = true)]
+    async fn permits_of_an_attempt_in_doubt_are_given_back_and_asked_for_under_other_ids() {
+        let is_attempt = |sent: &Sent| sent.words[1] == catalog::SEMAPHORE_ACQUIRE.sha();
+        let asked = AtomicU32::new(0);
+        let server = Scripted::with_past(false, move |sent| match is_attempt(sent) {
+            true if asked.fetch_add(1, Ordering::Relaxed) == 0 => Answer::Silence,
+            true => Answer::Value(Value::Int(1)),
+            false => Answer::Value(Value::Array(vec![Value::Int(1), Value::Int(0)])),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let semaphore = client.semaphore("x").permits(1);
+        let guard = semaphore.acquire().await.unwrap();
+        let sent = server.sent();
+        let attempts = sent.iter().filter(|sent| is_attempt(sent));
+        let ids: Vec<_> = attempts.map(|sent| sent.words.last()).collect();
+        assert_eq!(ids.len(), 3, "{sent:?}");
+        assert_eq!(ids[0], ids[1], "the repeat is the same");
+        assert_ne!(ids[1], ids[2]);
+        let given_back = sent.iter().position(|sent| !is_attempt(sent)).unwrap();
+        assert_eq!(sent[given_back].words.last(), ids[0]);
+        assert!(
+            given_back < sent.len() - 1,
+            "before it asks again: {sent:?}"
+        );
+        guard.release().await.unwrap();
     }
 }
