@@ -42,6 +42,7 @@ pub(crate) async fn subscribe(
 ) -> bool {
     let command = push_command(core.channels().subscribe(), channel);
     let gaps = core.locals.gaps();
+    let mut asked = None;
     let begin = |state: &mut SubscriptionState| {
         // In this order: who leaves after the check finds the mark. Who left before has nothing to end.
         subscription.mark_subscribed();
@@ -49,10 +50,11 @@ pub(crate) async fn subscribe(
             return false;
         }
         core.locals.listen(channel, subscription);
-        *state = SubscriptionState {
-            channel: Some(channel.to_owned()),
-            heard: Heard::Unconfirmed,
-        };
+        if state.channel.as_deref() != Some(channel) || state.heard == Heard::Ended {
+            state.channel = Some(channel.into());
+        }
+        state.heard = Heard::Unconfirmed;
+        asked.clone_from(&state.channel);
         true
     };
     let transport = &core.scripts.transport;
@@ -60,7 +62,15 @@ pub(crate) async fn subscribe(
     let is_confirmed = matches!(in_order(subscription, begin, send).await, Some(Ok(_)));
     if is_confirmed {
         let mut state = subscription.state.lock();
-        if state.channel.as_deref() == Some(channel) && state.heard != Heard::Ended {
+        // Neither ended since nor asked for again after its end: the server may have yet to begin that one.
+        let now = state
+            .channel
+            .as_ref()
+            .filter(|_| state.heard != Heard::Ended);
+        if now
+            .zip(asked.as_ref())
+            .is_some_and(|(now, asked)| Arc::ptr_eq(now, asked))
+        {
             state.heard = Heard::Since(gaps);
         }
     }
@@ -321,5 +331,41 @@ mod tests {
         assert!(end_later(core, &first, &"x".into(), None, LINGER));
         tokio::time::sleep(LINGER * 2).await;
         assert_eq!(core.locals.channels(), 0);
+    }
+
+    /// The server has ended that one, and has yet to begin the next.
+    #[tokio::test(start_paused = true)]
+    async fn a_late_confirmation_of_an_ended_subscription_is_none_of_the_next() {
+        const MS: Duration = Duration::from_millis(1);
+        let server = Scripted::new(|sent| match sent.is("SUBSCRIBE") {
+            true => Answer::Late(MS * 300, Value::Okay),
+            false => Answer::Value(Value::Okay),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let core = client.core();
+        let subscription = core.locals.add_listener("x");
+        let heard = || subscription.state.lock().heard;
+        let ask = || subscribe(core, &subscription, "x", "x", MS * 900);
+        let first = async {
+            assert!(ask().await);
+            assert_eq!(heard(), Heard::Unconfirmed, "of the next");
+        };
+        let next = async {
+            tokio::time::sleep(MS * 10).await;
+            assert!(subscription.remove_listener());
+            assert!(end_later(
+                core,
+                &subscription,
+                &"x".into(),
+                None,
+                Duration::ZERO
+            ));
+            tokio::time::sleep(MS * 10).await;
+            assert_eq!(heard(), Heard::Ended);
+            subscription.add_listener();
+            assert!(ask().await);
+            assert_eq!(heard(), Heard::Since(core.locals.gaps()));
+        };
+        tokio::join!(first, next);
     }
 }

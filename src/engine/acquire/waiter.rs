@@ -236,7 +236,7 @@ impl<'a> Waiter<'a> {
                 return attempt.ask(None, now, at, Lane::Push, budget).await;
             }
             let old = subscription.state.lock().channel.clone();
-            if let Some(old) = old.filter(|old| *old != channel) {
+            if let Some(old) = old.filter(|old| **old != *channel) {
                 // The attempt has a new holder id, so no waiter listens to the old channel again.
                 unsubscribe_meanwhile(core, route, old, subscription);
             }
@@ -345,7 +345,7 @@ impl<'a> Subscriber<'a> {
 fn unsubscribe_meanwhile(
     core: &Arc<Core>,
     route: &Arc<str>,
-    channel: String,
+    channel: Arc<str>,
     subscription: &Arc<Subscription>,
 ) {
     let subscription = Arc::clone(subscription);

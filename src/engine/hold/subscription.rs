@@ -69,8 +69,8 @@ impl Drop for Subscribing {
 /// Whether the server sends us the messages of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SubscriptionState {
-    /// The channel that was requested.
-    pub(crate) channel: Option<String>,
+    /// The channel that was requested. Requested again after its end, it is another one.
+    pub(crate) channel: Option<Arc<str>>,
     pub(crate) heard: Heard,
 }
 
