@@ -240,17 +240,18 @@ impl QuorumHold {
 
     /// Drops members that are lost, and has their servers asked again, unless the hold itself is lost.
     fn check_members(self: &Arc<Self>) {
+        // Before the hold is checked: one that is lost after that is not dropped here, so the hold names its reason.
+        let mut lost = self.members();
+        // The hold of a closed client stays with the guard, and is left to its lease.
+        lost.retain(|(_, member)| {
+            let why = member.expire_if_due();
+            why.is_some_and(|why| why != LostReason::Closed)
+        });
         if self.loss().is_some() {
             return;
         }
-        for (server, member) in self.members() {
-            // The hold of a closed client stays with the guard, and is left to its lease.
-            if member
-                .expire_if_due()
-                .is_some_and(|why| why != LostReason::Closed)
-            {
-                self.drop_member(server, &member);
-            }
+        for (server, member) in lost {
+            self.drop_member(server, &member);
         }
     }
 
@@ -499,5 +500,101 @@ impl QuorumState {
         for share in shares.filter(|share| share.lease() != lease) {
             share.set_lease(lease);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Barrier;
+    use std::task::{Context, Wake, Waker};
+
+    use redis::Value;
+    use tokio::runtime;
+
+    use super::*;
+    use crate::api::handle::Handle;
+    use crate::client::Client;
+    use crate::engine::acquire::attempt_once;
+    use crate::engine::counts::Mode;
+    use crate::redlock::servers::Servers;
+    use crate::reentrant::PROTOCOL;
+    use crate::testing::{Answer, Scripted, granted};
+    use crate::watchdog::Leased;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Where two threads wait for each other.
+    #[derive(Debug)]
+    struct Meeting(Barrier);
+
+    /// The thread that lost the second member waits before the hold hears of it.
+    impl LossListener for Meeting {
+        fn member_lost(self: Arc<Self>, _: LostReason) {
+            self.0.wait();
+            self.0.wait();
+        }
+    }
+
+    /// The thread that drops the first member goes on when the second is lost.
+    impl Wake for Meeting {
+        fn wake(self: Arc<Self>) {
+            self.0.wait();
+            self.0.wait();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hold_whose_members_are_lost_on_two_threads_names_their_reason() {
+        let server = Scripted::new(|sent| match sent.is_release() {
+            true => Answer::Value(Value::Int(1)),
+            false => Answer::Value(granted()),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let requests = ["a", "b", "c"].map(|name| {
+            let handle = Handle::new(&client, name, &PROTOCOL, Mode::Exclusive);
+            handle.request("lock").unwrap()
+        });
+        let servers = Servers::of(vec![client.clone()], Duration::ZERO, true).unwrap();
+        let request = QuorumRequest {
+            requests: requests.into(),
+            quorum: 2,
+            vote_timeout: MS * 1_000,
+            servers: Arc::new(servers),
+        };
+        let mut shares = Vec::new();
+        for (at, each) in request.requests.iter().enumerate() {
+            let share = attempt_once(each.clone(), MS * 1_000).await.unwrap();
+            shares.push((at, share.expect("an answer").expect("a grant")));
+        }
+        let meeting = Arc::new(Meeting(Barrier::new(2)));
+        let listener: Arc<dyn LossListener> = Arc::clone(&meeting) as _;
+        let (_, second) = &shares[1];
+        let second = Arc::clone(second.hold());
+        second.add_loss_listener(Arc::downgrade(&listener));
+        let grant = QuorumGrant {
+            shares,
+            token: None,
+            pending: Vec::new(),
+        };
+        let local = Arc::new(QuorumLocal::new(Arc::clone(&request.first().local)));
+        let (hold, guard) = QuorumHold::granted(request, Owner::new(), &local, grant);
+        let first = Arc::clone(&hold.members()[0].1);
+        let runtime = runtime::Handle::current();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _here = runtime.enter();
+                meeting.0.wait();
+                second.lose(LostReason::Revoked);
+            });
+            let mut dropped = pin!(hold.changed.changed_since(hold.changed.mark()));
+            let waker = Waker::from(Arc::clone(&meeting));
+            let polled = dropped.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            first.lose(LostReason::Revoked);
+            meeting.0.wait();
+        });
+        assert_eq!(hold.loss(), Some(LostReason::Revoked));
+        drop(hold.remove_guard(guard));
     }
 }
