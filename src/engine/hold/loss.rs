@@ -36,7 +36,14 @@ pub(crate) trait SharedHold: Send + Sync {
     /// Why one share is lost, if it is: because the hold is lost, or because the share ended by itself.
     fn loss_of(&self, lease: ShareLease) -> Option<LostReason> {
         let now = self.clock().now();
-        self.loss_at(now).or_else(|| lease.loss_at(now))
+        let lost = self.loss_at(now);
+        // Whether the share ended by itself before the hold was lost, if it has ended by itself.
+        let is_first = match lost {
+            None | Some(LostReason::MaxHold) => true,
+            Some(LostReason::Expired) => lease.end() <= self.deadline(),
+            _ => false,
+        };
+        lease.loss_at(now).filter(|_| is_first).or(lost)
     }
 
     /// The remaining time of one share.
@@ -84,5 +91,35 @@ impl<H: SharedHold> Losable for ShareView<H> {
 
     fn lost(&self) -> BoxFuture<'_, LostReason> {
         self.0.lost(self.1).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::holder::Owner;
+    use crate::client::Client;
+    use crate::script::catalog::RENEW;
+    use crate::testing::{Answer, Scripted, each, granted};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Nobody asks for its reason before the hold has ended as well.
+    #[tokio::test(start_paused = true)]
+    async fn a_share_that_ended_before_the_others_keeps_its_reason() {
+        let server = Scripted::new(|sent| match sent.words[1] == RENEW.sha() {
+            true => Answer::Value(each(1, 1)),
+            false => Answer::Value(granted()),
+        });
+        let client = Client::over(&server, SECOND * 30);
+        let lock = client.lock("x").owner(&Owner::new());
+        let longest = lock.clone().max_hold(SECOND * 5).lock().await.unwrap();
+        let fixed = lock.fixed_lease(SECOND * 20).lock().await.unwrap();
+        tokio::time::sleep(SECOND * 25).await;
+        let reasons = [longest.loss(), fixed.loss()].map(|loss| loss.reason());
+        assert_eq!(
+            reasons,
+            [Some(LostReason::MaxHold), Some(LostReason::Expired)]
+        );
     }
 }
