@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::super::BATCH_HOLDS_MAX;
 use super::super::batches::{BATCHES_MAX, BATCHES_SLOW_MAX};
 use super::{LEASE, MS, all_held, renewing};
@@ -292,4 +294,57 @@ async fn a_doubt_reaches_what_waits_for_room() {
     let asked = renewals(&server).len();
     tokio::time::sleep(MS * 2000).await;
     assert_eq!(renewals(&server).len(), asked, "no doubt is left");
+}
+
+/// Many holds at two servers, whose slots move. For a while each renewal is answered late, with an error, or not at
+/// all, and all holds are doubted now and then. The servers are well again before a lease has ended.
+#[tokio::test(start_paused = true)]
+async fn no_hold_is_forgotten_whatever_becomes_of_its_renewals() {
+    for seed in 0..2 {
+        let random = Arc::new(Mutex::new(fastrand::Rng::with_seed(seed)));
+        let [shift, troubled] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        let (shifted, trouble, dice) = (
+            Arc::clone(&shift),
+            Arc::clone(&troubled),
+            Arc::clone(&random),
+        );
+        let place = move |key: &str| {
+            let slot = number(key) % 11;
+            (slot as u16, (slot + shifted.load(Ordering::Relaxed)) % 2)
+        };
+        let server = Scripted::many(place, move |sent| {
+            if sent.lane != Lane::Renewal {
+                return Answer::Value(granted());
+            }
+            let is_troubled = trouble.load(Ordering::Relaxed) > 0;
+            match dice.lock().u32(0..6) {
+                0 if is_troubled => Answer::Error("NOPERM no"),
+                1 | 2 if is_troubled => Answer::Silence,
+                3 if is_troubled => Answer::Value(redis::Value::Nil),
+                at => Answer::Late(MS * at * 50, all_held(sent)),
+            }
+        });
+        let client = Client::over(&server, LEASE);
+        let guards = take(&client, 0..2_000).await;
+        for round in 0..6 {
+            let until = random.lock().u32(1_000..9_000);
+            troubled.store(u64::from(round % 2 == 0), Ordering::Relaxed);
+            for _ in 0..4 {
+                tokio::time::sleep(MS * until / 4).await;
+                let [what, by] = [4, 2].map(|most| random.lock().u64(0..most));
+                match what {
+                    0 => client.core().locals.moved(),
+                    1 => shift.store(by, Ordering::Relaxed),
+                    _ => {}
+                }
+            }
+            let lost = guards.iter().filter(|guard| guard.is_lost()).count();
+            assert_eq!(lost, 0, "seed {seed}, round {round}");
+            if round % 2 == 1 {
+                tokio::time::sleep(LEASE / 2).await;
+                let least = guards.iter().map(ReentrantGuard::remaining).min().unwrap();
+                assert!(least > LEASE / 2, "seed {seed}, round {round}: {least:?}");
+            }
+        }
+    }
 }
