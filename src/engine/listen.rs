@@ -63,14 +63,13 @@ pub(crate) async fn subscribe(
     if is_confirmed {
         let mut state = subscription.state.lock();
         // Neither ended since nor asked for again after its end: the server may have yet to begin that one.
-        let now = state
+        let is_same = |(now, asked)| Arc::ptr_eq(now, asked);
+        let is_this = state
             .channel
             .as_ref()
-            .filter(|_| state.heard != Heard::Ended);
-        if now
             .zip(asked.as_ref())
-            .is_some_and(|(now, asked)| Arc::ptr_eq(now, asked))
-        {
+            .is_some_and(is_same);
+        if is_this && state.heard != Heard::Ended {
             state.heard = Heard::Since(gaps);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! The watch wakes the queue at messages and at its times. A request asks for the permits of a call, or undoes an
 //! attempt. Invariants: an attempt names ids that no other attempt has, so it may run twice. If a request without an
-//! answer may still arrive, its ids are used no more. A possible grant without a
-//! guard is undone behind the attempt, on the same lane.
+//! answer may still arrive, its ids are used no more. A possible grant without a guard is undone behind the attempt, on
+//! the same lane.
 
 use std::future::pending;
 use std::sync::{Arc, Weak};
