@@ -1,7 +1,7 @@
 //! Groups due renewals into batches by server, and keeps back those whose server has no room.
 //!
 //! Invariants: servers are independent, so a slow or silent server delays only its own holds. A hold waits for a server
-//! only while batches are under way to it, so one of them is sure to end. A silent server gets no more batches than a
+//! only while batches are under way to it, so one of them is sure to end. A silent server has as few batches as a
 //! quick one. The hold that has been due longest is renewed first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,8 +21,8 @@ pub(crate) const BATCH_HOLDS_MAX: usize = 100;
 /// The most batches under way to one server. The next start as these end.
 pub(super) const BATCHES_MAX: usize = 8;
 
-/// The same for a server whose answers take longer than [`SLOW_AFTER`]. The scripts of eight batches take it a few
-/// milliseconds, so the time goes into the way there and back, and few batches at a time would be too few in time.
+/// The most batches under way to a server that takes longer than [`SLOW_AFTER`] to answer. The scripts of eight batches
+/// take a few milliseconds, so the rest of that time is spent elsewhere, and eight in that time could be too few.
 pub(super) const BATCHES_SLOW_MAX: usize = 64;
 const SLOW_AFTER: Duration = Duration::from_millis(50);
 

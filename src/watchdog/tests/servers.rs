@@ -164,7 +164,7 @@ async fn ten_thousand_holds_in_thousands_of_slots_are_renewed_in_time() {
 }
 
 /// Where each answer takes almost the time that a reply may take, eight batches at a time would be too few: 800 holds
-/// in 900 ms, while 10 000 are due within ten seconds. A server that answers at once is sent no more than eight.
+/// in 900 ms, while 10 000 are due within ten seconds. Eight are enough for a server that answers at once.
 #[tokio::test(start_paused = true)]
 async fn more_batches_are_under_way_to_a_server_far_away() {
     const SHORT: Duration = Duration::from_secs(15);
