@@ -203,8 +203,8 @@ pub(super) struct Answered {
     pub(super) mode: Option<Mode>,
     /// Whether the server had the hold.
     pub(super) is_found: bool,
-    /// How many connections of others received the message of the release, if there was one.
-    pub(super) others: Option<u64>,
+    /// How many connections received the message of the release, if there was one.
+    pub(super) receivers: Option<u64>,
     /// When the request was first sent, and whether it was sent again.
     pub(super) first_sent: Tick,
     pub(super) is_repeated: bool,

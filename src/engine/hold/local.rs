@@ -263,6 +263,7 @@ impl LocalLock {
         Seen {
             ends: self.subscription.ends(),
             waiters: self.waiters(),
+            is_listening: self.subscription.is_subscribed(),
         }
     }
 

@@ -51,6 +51,8 @@ pub(super) struct Seen {
     pub(super) ends: u64,
     /// How many tasks of this client wait for the lock, here and at the server.
     pub(super) waiters: usize,
+    /// Whether the client listens to the lock.
+    pub(super) is_listening: bool,
 }
 
 /// A share that may pass to another task.
@@ -166,9 +168,10 @@ impl LockState {
     #[inline]
     pub(super) fn apply(&mut self, slot: Slot, now: impl Now, event: Event, seen: Seen) -> Effects {
         if let Event::Answered(answered) = &event
-            && let Some(others) = answered.others
+            && let Some(receivers) = answered.receivers
         {
-            self.turns.note_others(others);
+            let own = u64::from(seen.is_listening);
+            self.turns.note_others(receivers.saturating_sub(own));
         }
         let is_taken = matches!(event, Event::GuardMade { .. });
         let effects = self.grants[slot].state.apply(now, event);

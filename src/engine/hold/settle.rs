@@ -94,14 +94,14 @@ impl Hold {
         first_sent: Tick,
         is_repeated: bool,
     ) -> Option<LostReason> {
-        let others = match (released, asked) {
+        let receivers = match (released, asked) {
             (Released::NotHeld, _) | (_, ServerChange::Keep(_)) => None,
-            (Released::Done { receivers }, _) => Some(self.local.subscription.others(receivers)),
+            (Released::Done { receivers }, _) => Some(receivers),
         };
         let answered = Answered {
             mode: asked.mode(),
             is_found: released != Released::NotHeld,
-            others,
+            receivers,
             first_sent,
             is_repeated,
         };

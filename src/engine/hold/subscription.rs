@@ -175,14 +175,8 @@ impl Subscription {
         }
     }
 
-    /// Of the connections that received a message, those of others. One is our own until the command that ends this
-    /// subscription is sent, which is some time after its last waiter has left.
-    pub(crate) fn others(&self, receivers: u64) -> u64 {
-        if receivers == 0 {
-            return 0;
-        }
-        let state = self.state.lock();
-        receivers - u64::from(state.channel.is_some() && state.heard != Heard::Ended)
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.is_subscribed.load(Ordering::Relaxed)
     }
 
     /// `None` if a task does it already. Its end gives the hint.
@@ -294,7 +288,7 @@ mod tests {
             tries > 2
         });
         assert_eq!((ended, tries), (true, 3));
-        assert!(!subscription.take_subscribed());
+        assert!(!subscription.is_subscribed());
     }
 
     #[test]

@@ -197,6 +197,7 @@ impl Held {
 const NOBODY: Seen = Seen {
     ends: 0,
     waiters: 1,
+    is_listening: false,
 };
 
 impl World {
@@ -573,7 +574,7 @@ impl Explored {
         let answered = Answered {
             mode: change.what.mode(),
             is_found,
-            others: None,
+            receivers: None,
             first_sent: change.sent,
             is_repeated: change.is_repeated,
         };

@@ -131,7 +131,7 @@ fn settled(mode: Option<Mode>) -> Event {
     Event::Answered(Answered {
         mode,
         is_found: true,
-        others: None,
+        receivers: None,
         first_sent: secs(101),
         is_repeated: false,
     })

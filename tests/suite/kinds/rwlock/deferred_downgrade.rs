@@ -34,13 +34,24 @@ async fn try_covered(lock: &RwLock) -> Option<[ReadGuard; 2]> {
     are_covered.then_some(guards)
 }
 
-async fn after_writer(lock: &RwLock) -> [ReadGuard; 2] {
+async fn after_writer(scene: &Scene, lock: &RwLock) -> [ReadGuard; 2] {
     for _ in 0..TRIES {
         if let Some(guards) = try_covered(lock).await {
             return guards;
         }
+        unheard(scene, lock).await;
     }
     panic!("no writer was done in time, {TRIES} times");
+}
+
+/// The client lends write holds only while it knows of no subscriber, as its own readers were if they had to wait. A
+/// release tells it that there is none.
+async fn unheard(scene: &Scene, lock: &RwLock) {
+    eventually(SOON, "no client is subscribed", async || {
+        scene.server.pubsub_channels().await.is_empty()
+    })
+    .await;
+    lock.write().await.unwrap().release().await.unwrap();
 }
 
 /// Like `try_covered`, with a subscription to the lock's channel from before.
@@ -50,14 +61,8 @@ async fn covered_and_heard(scene: &Scene, lock: &RwLock) -> ([ReadGuard; 2], Mes
         if let Some(guards) = try_covered(lock).await {
             return (guards, messages);
         }
-        // The client only lends write holds while it knows of no subscriber. A release tells it
-        // that there is none.
         drop(messages);
-        eventually(SOON, "no client is subscribed", async || {
-            scene.server.pubsub_channels().await.is_empty()
-        })
-        .await;
-        lock.write().await.unwrap().release().await.unwrap();
+        unheard(scene, lock).await;
     }
     panic!("no writer was done in time, {TRIES} times");
 }
@@ -67,7 +72,7 @@ async fn the_server_learns_of_the_readers_at_the_end_of_the_turn() {
     let scene = Scene::new().await;
     let [ours, theirs] = scene.patient().await;
     let lock = scene.lock(&ours);
-    let guards = after_writer(&lock).await;
+    let guards = after_writer(&scene, &lock).await;
     let holder = guards[0].holder_id().to_owned();
     eventually(SOON, "the server knows", async || {
         scene.hash().await == fields("read", &holder, 0, 1)
@@ -111,14 +116,14 @@ async fn questions_of_the_same_client_find_readers() {
     let scene = Scene::new().await;
     let [ours] = scene.patient().await;
     let lock = scene.lock(&ours);
-    let guards = after_writer(&lock).await;
+    let guards = after_writer(&scene, &lock).await;
     let holders = lock.read_side().holders().await.unwrap();
     let ids: Vec<_> = holders.iter().map(|holder| &*holder.id).collect();
     assert_eq!(ids, [guards[0].holder_id()]);
     assert!(!lock.write_side().is_locked().await.unwrap());
     drop(guards);
     scene.nothing_left([&ours]).await;
-    let guards = after_writer(&lock).await;
+    let guards = after_writer(&scene, &lock).await;
     assert!(lock.read_side().force_unlock().await.unwrap());
     assert!(guards.iter().all(ReadGuard::is_lost));
     drop(guards);
@@ -132,7 +137,7 @@ async fn readers_are_reported_until_the_server_answers() {
     let proxy = lockset_testkit::Proxy::start(scene.server.addr()).await;
     let ours = crate::support::client(&proxy.url()).await;
     let lock = scene.lock(&ours);
-    let [reading, other] = after_writer(&lock).await;
+    let [reading, other] = after_writer(&scene, &lock).await;
     proxy.swallow_next_reply_then_cut();
     other.release().await.unwrap();
     let holder = reading.holder_id().to_owned();
@@ -151,7 +156,7 @@ async fn shutdown_leaves_guarded_locks_to_their_leases() {
     let scene = Scene::new().await;
     let [ours] = scene.patient().await;
     let lock = scene.lock(&ours);
-    let guards = after_writer(&lock).await;
+    let guards = after_writer(&scene, &lock).await;
     ours.shutdown().await.unwrap();
     assert!(guards.iter().all(ReadGuard::is_lost));
     assert!(scene.lease().await > 0, "as it was");

@@ -1,6 +1,5 @@
 //! Tests that hand-offs keep the order, need no command, and soon give other clients a turn.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::*;
@@ -109,17 +108,10 @@ async fn others_who_listen_get_the_time_to_ask() {
 /// One task takes the lock repeatedly, with these pauses, while another process listens. Returns the time it took
 /// beyond the pauses.
 async fn again_and_again(pause: Duration) -> Duration {
+    let one_listens =
+        |_: &Sent, what| (what == What::Release).then(|| Answer::Value(Value::Int(1)));
     let server = generous(one_listens);
     let client = Client::over(&server, LEASE);
-    repeatedly(&client, pause).await
-}
-
-/// Each release is received by one connection.
-fn one_listens(_: &Sent, what: What) -> Option<Answer> {
-    (what == What::Release).then(|| Answer::Value(Value::Int(1)))
-}
-
-async fn repeatedly(client: &Client, pause: Duration) -> Duration {
     let lock = client.lock("x");
     let began = tokio::time::Instant::now();
     for _ in 0..40 {
@@ -127,7 +119,7 @@ async fn repeatedly(client: &Client, pause: Duration) -> Duration {
         tokio::time::sleep(pause).await;
     }
     let took = began.elapsed() - pause * 40;
-    nothing_is_left(client).await;
+    nothing_is_left(&client).await;
     took
 }
 
@@ -143,21 +135,4 @@ async fn one_task_that_pauses_does_not_back_off() {
 async fn one_task_that_does_not_pause_gives_others_the_time_to_ask() {
     let took = again_and_again(Duration::ZERO).await;
     assert!((4 * MS..=20 * MS).contains(&took), "{took:?}");
-}
-
-/// The client's own subscription outlives the wait that needed it, and is no listener elsewhere.
-#[tokio::test(start_paused = true)]
-async fn a_client_does_not_take_its_own_subscription_for_another_client() {
-    let was_asked = AtomicBool::new(false);
-    let server = generous(move |sent, what| {
-        let is_first = what == What::Take && !was_asked.swap(true, Ordering::Relaxed);
-        let held_elsewhere = is_first.then(|| Answer::Value(Value::Int(1000)));
-        held_elsewhere.or_else(|| one_listens(sent, what))
-    });
-    let client = Client::over(&server, LEASE);
-    let waited = client.lock("x").lock().await.unwrap();
-    assert!(server.sent().iter().any(|sent| sent.is("SUBSCRIBE")));
-    waited.release().await.unwrap();
-    let took = repeatedly(&client, Duration::ZERO).await;
-    assert!(took.is_zero(), "{took:?}");
 }
