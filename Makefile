@@ -118,7 +118,7 @@ examples: examples-build
 THREADS = 16
 # Of the suite in its whole. Where hard ones come together, as with test-acl, so many fail on a busy machine.
 MANY = 32
-ALONE = hammer:: fairness::
+ALONE = hammer:: fairness:: many_holds::
 PROGRAMS = house interop cli operators top short day cluster proxy replicated sentinels server tls wait
 # They explore the protocol and share no code with the rest.
 MODELS = lock redlock rwlock semaphore
@@ -201,7 +201,7 @@ test-scripts:
 	    --skip hammer:: --skip limits:: --skip rights:: --skip native:: --skip redlock \
 	    conformance:: cancellation:: interleavings:: faults:: undoing:: cost:: handoff:: wire::
 
-# Not with those of `hammer` and `fairness`, which measure.
+# Not with those that come alone.
 STALL = 0.8
 EVERY = 4
 test-stalls:
