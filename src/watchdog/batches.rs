@@ -60,6 +60,8 @@ struct UnderWay {
     batches: usize,
     /// Whether the last batch to end had its answers, and they took long.
     is_slow: bool,
+    /// How long the answers to a batch took that had all of them last.
+    answers_in: Duration,
 }
 
 impl Servers {
@@ -77,6 +79,12 @@ impl Servers {
             })
     }
 
+    /// How long a reply may take: longer than usual if the last ones took nearly as long.
+    fn reply_max(&self, server: u64, usual: Duration) -> Duration {
+        let under_way = self.under_way.get(&server);
+        under_way.map_or(usual, |under_way| usual.max(under_way.answers_in * 2))
+    }
+
     /// Whether a hold waits for a server that has room.
     pub(super) fn may_go_on(&self) -> bool {
         self.waiting.keys().any(|server| self.room(*server) > 0)
@@ -87,7 +95,8 @@ impl Servers {
         if let Some(under_way) = self.under_way.get_mut(&server) {
             under_way.batches -= 1;
             under_way.is_slow = answered_in.is_some_and(|time| time > SLOW_AFTER);
-            if under_way.batches == 0 && !under_way.is_slow {
+            under_way.answers_in = answered_in.unwrap_or(under_way.answers_in);
+            if under_way.batches == 0 && under_way.answers_in <= SLOW_AFTER {
                 self.under_way.remove(&server);
             }
         }
@@ -169,8 +178,9 @@ impl Batching<'_> {
                 deadline,
                 wait,
             } => {
-                let wait = wait.clamp(RENEWAL_WAIT_MIN.min(self.reply_max), self.reply_max);
                 let server = self.scripts.transport.server(&request.key);
+                let reply_max = self.servers.reply_max(server, self.reply_max);
+                let wait = wait.clamp(RENEWAL_WAIT_MIN.min(reply_max), reply_max);
                 match self.batch(server, wait) {
                     Some(batch) => batch.holds.push(Renewal {
                         id: entry.id,

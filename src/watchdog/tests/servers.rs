@@ -179,6 +179,21 @@ async fn more_batches_are_under_way_to_a_server_far_away() {
     }
 }
 
+/// Each answer takes half a second longer than the one before, up to 4 s, which is longer than a reply may take at first.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_answers_later_and_later_keeps_its_holds() {
+    let answers = AtomicU64::new(0);
+    let server = renewing(move |sent| {
+        let answers = answers.fetch_add(1, Ordering::Relaxed).min(8);
+        Answer::Late(MS * 500 * u32::try_from(answers).unwrap(), all_held(sent))
+    });
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    tokio::time::sleep(LEASE * 8).await;
+    assert!(!guard.is_lost(), "{:?}", server.times(Lane::Renewal));
+    assert!(renewals(&server).len() > 16);
+}
+
 /// The first script of a batch to be answered does not wait for the last.
 #[tokio::test(start_paused = true)]
 async fn a_slow_script_delays_no_other_of_its_batch() {

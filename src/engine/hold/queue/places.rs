@@ -16,7 +16,8 @@ use crate::engine::hint::{Mark, set_waker};
 pub(super) struct Places<E> {
     /// The entry of a single place. If there are several, all of them are in `all`.
     only: Option<(u64, E)>,
-    all: BTreeMap<u64, E>,
+    /// Boxed, because a map has room for more than it holds.
+    all: BTreeMap<u64, Box<E>>,
 }
 
 impl<E> Default for Places<E> {
@@ -38,8 +39,9 @@ impl<E> Places<E> {
             self.only = Some((number, entry));
             return;
         }
-        self.all.extend(self.only.take());
-        self.all.insert(number, entry);
+        for (number, entry) in self.only.take().into_iter().chain([(number, entry)]) {
+            self.all.insert(number, Box::new(entry));
+        }
     }
 
     pub(super) fn remove(&mut self, number: u64) -> Option<E> {
@@ -51,13 +53,13 @@ impl<E> Places<E> {
             // An emptied map keeps its last node.
             self.all = BTreeMap::new();
         }
-        Some(entry)
+        Some(*entry)
     }
 
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut E> {
         match &mut self.only {
             Some((only, entry)) => (*only == number).then_some(entry),
-            None => self.all.get_mut(&number),
+            None => self.all.get_mut(&number).map(Box::as_mut),
         }
     }
 
@@ -74,7 +76,7 @@ impl<E> Places<E> {
 
     pub(super) fn values(&self) -> impl Iterator<Item = &E> {
         let only = self.only.iter().map(|(_, entry)| entry);
-        only.chain(self.all.values())
+        only.chain(self.all.values().map(Box::as_ref))
     }
 
     /// The places from this number on, in order.
@@ -83,7 +85,7 @@ impl<E> Places<E> {
         let only = only.map(|(number, entry)| (*number, entry));
         let all = self.all.range_mut(first..);
         only.filter(move |(number, _)| *number >= first)
-            .chain(all.map(|(number, entry)| (*number, entry)))
+            .chain(all.map(|(number, entry)| (*number, &mut **entry)))
     }
 }
 
@@ -244,7 +246,7 @@ mod tests {
     impl<E> Places<E> {
         pub(in super::super) fn iter(&self) -> impl Iterator<Item = (&u64, &E)> {
             let only = self.only.iter().map(|(number, entry)| (number, entry));
-            only.chain(&self.all)
+            only.chain(self.all.iter().map(|(number, entry)| (number, &**entry)))
         }
     }
 
