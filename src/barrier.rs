@@ -39,7 +39,7 @@ impl Client {
     /// ```
     pub fn barrier(&self, name: impl AsRef<str>, parties: u32) -> Barrier {
         Barrier {
-            site: Synchronizer::new(self, name.as_ref()),
+            site: Synchronizer::new(self, "barrier", name.as_ref()),
             parties,
             party: None,
         }
@@ -192,7 +192,8 @@ impl Barrier {
             _ => format!("the party {party:?} gave up"),
         };
         let message = format!("{message}, so the round is broken; wait again for the next one");
-        Error::new(Kind::Broken, operation, message).of_lock(self.name())
+        self.site
+            .error(Error::new(Kind::Broken, operation, message))
     }
 }
 

@@ -50,7 +50,7 @@ impl Client {
     /// ```
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election {
-            site: Synchronizer::new(self, name.as_ref()),
+            site: Synchronizer::new(self, "election", name.as_ref()),
             lock: self.lock(name).fenced(),
             value: "".into(),
         }
@@ -166,7 +166,8 @@ impl Election {
         elected: impl Future<Output = Result<Option<ReentrantGuard>>>,
     ) -> Result<Option<Leadership>> {
         check_value(&self.site, operation, &self.value)?;
-        let elected = elected.await.map_err(|error| error.during(operation))?;
+        let elected = elected.await;
+        let elected = elected.map_err(|error| self.site.error(error.during(operation)))?;
         let Some(mut guard) = elected else {
             return Ok(None);
         };
@@ -178,7 +179,7 @@ impl Election {
         let (elected, _closed_with) = Untaken::new(self.site.core(), Some(leadership));
         let is_written = said.say(operation).await?;
         let Some(mut leadership) = elected.take() else {
-            return Err(self.site.core().closed(operation).of_lock(self.name()));
+            return Err(self.site.error(self.site.core().closed(operation)));
         };
         if let Some(guard) = &mut leadership.guard {
             guard.set_lease(renewed);
@@ -499,7 +500,7 @@ impl Leadership {
         let value = value.as_ref();
         check_value(&self.said.site, OPERATION, value)?;
         if let Some(lost) = self.guard().lost_now() {
-            return Err(Error::from(lost).during(OPERATION));
+            return Err(self.said.site.error(Error::from(lost).during(OPERATION)));
         }
         {
             let mut said = self.said.value.lock();
@@ -510,7 +511,7 @@ impl Leadership {
         }
         let message = "it leads no longer, so nothing was written; campaign again";
         let error = Error::new(Kind::NotHeld, OPERATION, message);
-        Err(error.of_lock(self.name()))
+        Err(self.said.site.error(error))
     }
 
     /// Ends the leadership, so that the next candidate leads at once. Two round trips.
@@ -521,10 +522,10 @@ impl Leadership {
     /// # Errors
     /// As for [`ReentrantGuard::release`].
     pub async fn resign(self) -> Result<()> {
-        let (core, name) = (Arc::clone(self.said.site.core()), self.name().to_owned());
+        let site = self.said.site.clone();
         // The client drives both steps: this future may never be polled again, and the lock is renewed until the second.
-        let resigned = core.watchdog.finish(self.resigned()).await;
-        let orphaned = || Err(Error::orphaned("resign").of_lock(&name));
+        let resigned = site.core().watchdog.finish(self.resigned()).await;
+        let orphaned = || Err(site.error(Error::orphaned("resign")));
         resigned.unwrap_or_else(orphaned)
     }
 
@@ -541,7 +542,7 @@ impl Leadership {
             return Ok(());
         };
         let released = guard.release().await;
-        released.map_err(|error| error.during("resign"))
+        released.map_err(|error| said.site.error(error.during("resign")))
     }
 
     fn resign_later(&self) {

@@ -32,7 +32,7 @@ impl Client {
     /// ```
     pub fn latch(&self, name: impl AsRef<str>) -> Latch {
         Latch {
-            site: Synchronizer::new(self, name.as_ref()),
+            site: Synchronizer::new(self, "latch", name.as_ref()),
         }
     }
 }

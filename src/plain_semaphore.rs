@@ -39,7 +39,7 @@ impl Client {
     /// ```
     pub fn plain_semaphore(&self, name: impl AsRef<str>) -> PlainSemaphore {
         PlainSemaphore {
-            site: Synchronizer::new(self, name.as_ref()),
+            site: Synchronizer::new(self, "semaphore", name.as_ref()),
             permits: None,
             count: 1,
         }
@@ -192,7 +192,10 @@ impl PlainSemaphore {
             Some(permits) if permits < count => {
                 format!("{count} of {permits} permits are never available; acquire fewer")
             }
-            _ => return self.site.core().ensure_open(operation),
+            _ => {
+                let open = self.site.core().ensure_open(operation);
+                return open.map_err(|error| self.site.error(error));
+            }
         };
         Err(self.site.invalid(operation, message))
     }
@@ -341,7 +344,8 @@ impl PlainPermits {
             return Ok(());
         }
         let message = "the server does not know that these permits were taken; nothing was added";
-        Err(Error::new(Kind::NotHeld, "release", message).of_lock(held.name.as_str()))
+        let error = Error::new(Kind::NotHeld, "release", message);
+        Err(held.site.error(error))
     }
 
     /// Leaves the permits taken, as Java does: [`PlainSemaphore::release`] adds them again.

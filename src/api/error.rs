@@ -35,7 +35,8 @@ pub struct Error(Box<Inner>);
 #[derive(Clone)]
 struct Inner {
     kind: Kind,
-    lock: Option<String>,
+    /// What it is about: a lock or another synchronizer, and its name.
+    subject: Option<(&'static str, String)>,
     operation: &'static str,
     message: String,
     source: Option<Arc<dyn StdError + Send + Sync>>,
@@ -93,7 +94,7 @@ impl Error {
     pub(crate) fn new(kind: Kind, operation: &'static str, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
-            lock: None,
+            subject: None,
             operation,
             message: message.into(),
             source: None,
@@ -135,8 +136,12 @@ impl Error {
         )
     }
 
-    pub(crate) fn of_lock(mut self, name: &str) -> Self {
-        self.0.lock = Some(name.to_owned());
+    pub(crate) fn of_lock(self, name: &str) -> Self {
+        self.about("lock", name)
+    }
+
+    pub(crate) fn about(mut self, what: &'static str, name: &str) -> Self {
+        self.0.subject = Some((what, name.to_owned()));
         self
     }
 
@@ -366,7 +371,7 @@ impl Error {
     /// The name of the lock as it was given to the client; `None` if the error is not about one lock.
     #[must_use]
     pub fn lock_name(&self) -> Option<&str> {
-        self.0.lock.as_deref()
+        self.0.subject.as_ref().map(|(_, name)| &**name)
     }
 }
 
@@ -391,9 +396,9 @@ impl From<Lost> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(lock) = &self.0.lock {
+        if let Some((what, name)) = &self.0.subject {
             // Quoted, so that a name with line breaks cannot forge a line of a log.
-            write!(f, "lock {lock:?}: ")?;
+            write!(f, "{what} {name:?}: ")?;
         }
         write!(f, "{}: {}", self.0.operation, self.0.message)
     }
@@ -403,7 +408,7 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Error")
             .field("kind", &self.0.kind)
-            .field("lock", &self.0.lock)
+            .field("lock", &self.lock_name())
             .field("operation", &self.0.operation)
             .field("message", &self.0.message)
             .finish()

@@ -28,6 +28,8 @@ const CALL_KEPT_MIN: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(crate) struct Synchronizer {
     core: Arc<Core>,
+    /// The kind, for errors.
+    what: &'static str,
     /// An invalid name is reported by the first call that uses it.
     name: Result<LockName>,
     /// The client's limit if unset.
@@ -112,9 +114,10 @@ impl<T: Send + 'static> AtClose for Untaken<T> {
 }
 
 impl Synchronizer {
-    pub(crate) fn new(client: &Client, name: &str) -> Self {
+    pub(crate) fn new(client: &Client, what: &'static str, name: &str) -> Self {
         Self {
             core: Arc::clone(client.core()),
+            what,
             name: LockName::new(client.key_prefix(), name),
             give_up: None,
             polled: None,
@@ -132,16 +135,15 @@ impl Synchronizer {
     /// How long a call goes on without an answer.
     pub(crate) fn give_up(&self, operation: &'static str) -> Result<Duration> {
         let give_up = self.give_up.unwrap_or(self.core.timing.give_up);
-        let of_lock = |error: Error| error.during(operation).of_lock(self.given_name());
-        check_give_up(give_up).map_err(of_lock)?;
+        check_give_up(give_up).map_err(|error| self.error(error.during(operation)))?;
         Ok(give_up)
     }
 
     /// The pauses of a waiter, if it has no subscription.
     pub(crate) fn polls(&self, operation: &'static str) -> Result<Option<Backoff>> {
-        let of_lock = |error: Error| error.during(operation).of_lock(self.given_name());
         let checked = self.polled.map_or(Ok(()), |polled| polled.check());
-        checked.map(|()| self.polled).map_err(of_lock)
+        let checked = checked.map(|()| self.polled);
+        checked.map_err(|error| self.error(error.during(operation)))
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -150,7 +152,12 @@ impl Synchronizer {
 
     pub(crate) fn name(&self, operation: &'static str) -> Result<&LockName> {
         let name = self.name.as_ref();
-        name.map_err(|error| error.clone().during(operation))
+        name.map_err(|error| self.error(error.clone().during(operation)))
+    }
+
+    /// An error about this.
+    pub(crate) fn error(&self, error: Error) -> Error {
+        error.about(self.what, self.given_name())
     }
 
     /// The name as it was given, even if it is invalid.
@@ -178,7 +185,7 @@ impl Synchronizer {
     }
 
     pub(crate) fn invalid(&self, operation: &'static str, message: impl Into<String>) -> Error {
-        Error::invalid(operation, message).of_lock(self.given_name())
+        self.error(Error::invalid(operation, message))
     }
 
     /// Drives `work` in the background, and waits for its outcome. Drops an outcome that its caller has not taken when
@@ -194,7 +201,7 @@ impl Synchronizer {
         core.watchdog
             .finish(async move { put.put(work.await) })
             .await;
-        let closed = || core.closed(operation).of_lock(self.given_name());
+        let closed = || self.error(core.closed(operation));
         outcome.take().ok_or_else(closed)
     }
 
@@ -216,20 +223,20 @@ impl Synchronizer {
         deadline: Tick,
         read: impl FnOnce(&Answer) -> Result<T>,
     ) -> Result<T> {
-        let name = self.name(operation)?;
-        let of_lock = |error: Error| error.during(operation).of_lock(name.as_str());
+        self.name(operation)?;
+        let of_this = |error: Error| self.error(error.during(operation));
         let core = &self.core;
-        core.ensure_open(operation).map_err(of_lock)?;
+        core.ensure_open(operation).map_err(of_this)?;
         let (now, reply) = (core.clock.now(), core.timing.reply);
         let patience = deadline.max(now.after(reply));
         let end = now.after(self.give_up(operation)?).min(patience);
         let budget = CallBudget::until(end, reply);
         let answer = core.scripts.run(Lane::Command, call, budget);
         let Some(answer) = core.until_closed(answer).await else {
-            return Err(of_lock(core.closed(operation)));
+            return Err(of_this(core.closed(operation)));
         };
-        let answer = answer.map_err(|failure| of_lock(failure.into_error(operation)))?;
-        read(&answer).map_err(of_lock)
+        let answer = answer.map_err(|failure| of_this(failure.into_error(operation)))?;
+        read(&answer).map_err(of_this)
     }
 
     /// Asks until the condition is true; `None` if it is not by the deadline. `ask` returns the caller's result, or
@@ -327,6 +334,31 @@ mod tests {
     impl AtClose for Party {
         fn close(self: Arc<Self>) {
             self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_says_what_it_is_about() {
+        let server = Scripted::new(|_| Answer::Value(Value::Okay));
+        let client = Client::over(&server, Duration::from_secs(30));
+        client.clone().shutdown().await;
+        let errors = [
+            ("latch", client.latch("x").count().await.err()),
+            ("barrier", client.barrier("x", 2).wait().await.err()),
+            ("election", client.election("x").campaign().await.err()),
+            ("election", client.election("x").leader().await.err()),
+            ("semaphore", client.semaphore("x").acquire().await.err()),
+            (
+                "semaphore",
+                client.plain_semaphore("x").acquire().await.err(),
+            ),
+            ("lock", client.lock("x").lock().await.err()),
+        ];
+        for (what, error) in errors {
+            let error = error.expect("the client is closed");
+            let shown = error.to_string();
+            assert!(shown.starts_with(&format!("{what} \"x\": ")), "{shown}");
+            assert_eq!(error.lock_name(), Some("x"));
         }
     }
 

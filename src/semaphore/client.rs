@@ -294,7 +294,7 @@ impl ClientSemaphore {
     }
 
     pub(super) fn of_this(&self, error: Error) -> Error {
-        error.of_lock(self.origin.name.as_str())
+        error.about("semaphore", self.origin.name.as_str())
     }
 
     pub(super) fn name(&self) -> &str {

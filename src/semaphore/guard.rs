@@ -157,7 +157,7 @@ impl SemaphoreGuard {
             let message = format!(
                 "{count} of {all} permits cannot be split off; leave at least one on each side"
             );
-            return Err(Error::invalid("split", message).of_lock(self.name()));
+            return Err(Error::invalid("split", message).about("semaphore", self.name()));
         }
         let permits = &self.permits().0;
         let (kept, taken) = permits.split_at(permits.len() - count as usize);

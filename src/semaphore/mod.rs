@@ -62,7 +62,7 @@ impl Client {
     /// ```
     pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
         Semaphore {
-            site: Synchronizer::new(self, name.as_ref()),
+            site: Synchronizer::new(self, "semaphore", name.as_ref()),
             options: Options::default(),
             declared: None,
             count: 1,
@@ -268,7 +268,7 @@ impl Semaphore {
 
     fn wanted(&self, operation: &'static str, deadline: Tick) -> Result<Wanted> {
         let site = &self.site;
-        let name = site.name(operation)?.as_str();
+        site.name(operation)?;
         let invalid = |message: String| Err(site.invalid(operation, message));
         let count = self.count;
         match self.declared {
@@ -297,7 +297,7 @@ impl Semaphore {
             terms: Terms {
                 permits: count,
                 declared: self.declared.unwrap_or(0),
-                policy: policy.map_err(|error| error.during(operation).of_lock(name))?,
+                policy: policy.map_err(|error| site.error(error.during(operation)))?,
                 is_fair: self.is_fair,
             },
             deadline: if waits { deadline } else { Tick::ZERO },
