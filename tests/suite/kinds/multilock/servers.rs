@@ -111,7 +111,7 @@ async fn one_time_limit_covers_all_members() {
     let first = theirs[0].lock("a").lock().await.unwrap();
     let second = theirs[1].lock("b").lock().await.unwrap();
     let started = Instant::now();
-    let wait = Duration::from_millis(1_500);
+    let wait = Duration::from_millis(4_500);
     let free_the_first = async {
         tokio::time::sleep(wait * 2 / 3).await;
         first.release().await.unwrap();
