@@ -237,10 +237,6 @@ impl Protocol for FairProtocol {
                 .fold(call, |call, waiter| call.arg(&**waiter)),
         )
     }
-
-    fn waits_at_server(&self) -> bool {
-        true
-    }
 }
 
 fn queue_keys(name: &LockName) -> [String; 3] {

@@ -16,7 +16,7 @@ use crate::api::verbs::{holder_methods, option_methods, sticky_methods, verb_met
 use crate::client::Client;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
-use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol};
+use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol, Queue};
 use crate::engine::keys::LockName;
 use crate::observe::counts::CountedKind;
 use crate::script::reply::{self, Inspected};
@@ -441,7 +441,7 @@ impl Protocol for RwProtocol {
         name.rw_channel()
     }
 
-    fn waits_at_server(&self) -> bool {
-        true
+    fn queue(&self) -> Queue {
+        Queue::LocalWithPlace
     }
 }

@@ -106,9 +106,12 @@ impl Terms {
     /// last, or it would then wait behind others of this client.
     pub(super) fn heartbeat(&self, requests: Requests<'_>, member: usize) -> Option<Duration> {
         let request = &requests.all[member];
-        let takes_place = self.asked < self.waits_until
-            && request.protocol.waits_at_server()
-            && (member == self.at || request.protocol.queue() == Queue::Server);
+        let has_queue = match request.protocol.queue() {
+            Queue::Local => false,
+            Queue::LocalWithPlace => member == self.at,
+            Queue::Server => true,
+        };
+        let takes_place = has_queue && self.asked < self.waits_until;
         takes_place.then_some(request.core.timing.heartbeat)
     }
 }

@@ -197,7 +197,7 @@ pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tic
     let others = (0..requests.all.len()).filter(|index| *index != at);
     std::iter::once(at)
         .chain(others)
-        .filter(|index| requests.all[*index].protocol.queue() == Queue::Local)
+        .filter(|index| requests.all[*index].protocol.queue() != Queue::Server)
         .find_map(|index| {
             let state = requests.all[index].local.lock();
             Some((index, state.grants.exclusive_until(now)?))

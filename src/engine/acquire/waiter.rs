@@ -75,7 +75,7 @@ impl<'a> Waiter<'a> {
     pub(crate) fn new(request: &'a LockRequest) -> Self {
         request.local.subscription.add_waiter();
         let own = match request.protocol.queue() {
-            Queue::Local => None,
+            Queue::Local | Queue::LocalWithPlace => None,
             Queue::Server => {
                 let own = Arc::<Subscription>::default();
                 own.add_waiter();

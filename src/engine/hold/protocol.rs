@@ -134,11 +134,6 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
     ) -> Option<Call> {
         None
     }
-
-    /// Whether a refused waiter leaves a place at the server, which has to be removed.
-    fn waits_at_server(&self) -> bool {
-        false
-    }
 }
 
 /// Where the waiters of a lock queue.
@@ -146,6 +141,8 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
 pub(crate) enum Queue {
     /// In their client. Only the head asks the server, and one channel notifies all clients.
     Local,
+    /// As [`Local`](Self::Local), and a head that was refused has a place at the server, which has to be removed.
+    LocalWithPlace,
     /// At the server, each with a place and a channel of its own.
     Server,
 }
