@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
-use crate::api::options::{Backoff, check_give_up};
+use crate::api::options::{Backoff, LEASE_MAX, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
@@ -177,11 +177,12 @@ impl Synchronizer {
         self.core.new_holder().1
     }
 
-    /// How long the server knows a call by its id: longer than the call may be repeated.
+    /// How long the server knows a call by its id: longer than the call may be repeated, but a call without a limit is
+    /// known for a year, because no server takes a longer time than 2^63 ms.
     pub(crate) fn call_kept(&self) -> Duration {
         let give_up = self.give_up.unwrap_or(self.core.timing.give_up);
         let longest = give_up.max(self.core.timing.linger);
-        CALL_KEPT_MIN.max(longest.saturating_mul(2))
+        CALL_KEPT_MIN.max(longest.saturating_mul(2)).min(LEASE_MAX)
     }
 
     pub(crate) fn invalid(&self, operation: &'static str, message: impl Into<String>) -> Error {

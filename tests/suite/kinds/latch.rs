@@ -252,6 +252,22 @@ async fn a_lost_reply_counts_once() {
     assert_eq!(proxy.fired(), 3);
 }
 
+#[tokio::test]
+async fn calls_without_a_limit_work() {
+    let scene = Scene::new().await;
+    let latch = scene.latch.clone().give_up_after(Duration::MAX);
+    assert!(latch.init(2).await.unwrap());
+    latch.count_down().await.unwrap();
+    assert!(latch.delete().await.unwrap());
+    let barrier = scene.ours.barrier("barrier", 1);
+    assert!(barrier.give_up_after(Duration::MAX).wait().await.unwrap());
+    let permits = scene.ours.plain_semaphore("permits");
+    let permits = permits.give_up_after(Duration::MAX);
+    assert!(permits.try_set(1).await.unwrap());
+    assert!(permits.release(1).await.unwrap());
+    permits.acquire().await.unwrap().release().await.unwrap();
+}
+
 /// The server stands still.
 #[tokio::test]
 async fn a_limited_wait_ends_soon_after_its_limit() {
