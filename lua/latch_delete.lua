@@ -3,12 +3,15 @@
   latch_delete: open a latch, however many count-downs are left.
   KEYS[1]  latch      STRING  how many count-downs are left; absent while it is open
   KEYS[2]  opened     STRING  the call that opened it last
+  KEYS[3]  done       STRING  there once this call has opened it
   ARGV[1]  call       an id of this call
   ARGV[2]  opened_ms  for how long those who wait can see that it was open
   ARGV[3]  channel    where waiters listen
   ARGV[4]  publish    PUBLISH or SPUBLISH
-  Reply    1 it is open now | 0 it was open before
+  Reply    1 this call has opened it | 0 it was open before
 ]]
+-- A repeat does not open a latch that was closed again since.
+if redis.call('EXISTS', KEYS[3]) == 1 then return 1 end
 local count = count_at(KEYS[1])
 if type(count) == 'table' then return count end
 if not count then return 0 end
@@ -17,5 +20,6 @@ if count <= 0 then
   redis.call('DEL', KEYS[1])
   return 0
 end
+redis.call('SET', KEYS[3], '1', 'PX', ARGV[2])
 open_latch(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
 return 1

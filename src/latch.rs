@@ -256,13 +256,40 @@ impl Latch {
     /// # Errors
     /// As for [`init`](Self::init).
     pub async fn delete(&self) -> Result<bool> {
-        let name = self.site.name("delete")?;
-        let keys = [name.key(), &*name.latch_opened_key()];
+        let (name, call) = (self.site.name("delete")?, self.site.new_call());
+        let keys = [
+            name.key(),
+            &*name.latch_opened_key(),
+            &*name.latch_call_key(&call),
+        ];
         let call = Call::new(&catalog::LATCH_DELETE, name.key(), &keys)
-            .arg(&*self.site.new_call())
+            .arg(&*call)
             .arg(millis(self.site.call_kept()))
             .arg(name.latch_channel())
             .arg(self.site.publish());
-        self.site.ask("delete", &call, Answer::is_done).await
+        self.site.ask("delete", &call, Answer::flag).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use redis::Value;
+
+    use super::*;
+    use crate::testing::{Answer as Reply, Scripted};
+
+    /// The first command or its reply is lost, and the latch was open all the time.
+    #[tokio::test(start_paused = true)]
+    async fn a_repeated_delete_of_an_open_latch_opens_nothing() {
+        let is_lost = AtomicBool::new(true);
+        let server = Scripted::new(move |_| match is_lost.swap(false, Ordering::Relaxed) {
+            true => Reply::Silence,
+            false => Reply::Value(Value::Int(0)),
+        });
+        let latch = Client::over(&server, Duration::from_secs(30)).latch("x");
+        assert!(!latch.delete().await.unwrap());
+        assert_eq!(server.sent().len(), 2);
     }
 }

@@ -31,8 +31,9 @@ impl Fixture {
     }
 
     async fn delete(&mut self, call: &str) -> Value {
+        let key = format!("call:{{L}}:{call}");
         let args = [call, "60000", CHANNEL, "PUBLISH"];
-        self.run("latch_delete", &["L", OPENED], &args).await
+        self.run("latch_delete", &["L", OPENED, &key], &args).await
     }
 
     async fn heard(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
@@ -67,9 +68,9 @@ async fn a_latch_is_what_redisson_expects() {
     assert_eq!(fixture.heard(&mut subscriber).await, ["0"]);
     // The latch is open, so this id does not count, and may count later.
     assert_eq!(fixture.count_down("c", U3).await, NO);
-    assert_eq!(fixture.delete(U3).await, NO);
+    assert_eq!(fixture.delete(U2).await, NO);
     assert_eq!(fixture.init(U3, "1").await, YES);
-    assert_eq!(fixture.delete(U3).await, YES);
+    assert_eq!(fixture.delete(U2).await, YES);
     assert_eq!(fixture.heard(&mut subscriber).await, ["1", "0"]);
     for key in fixture.server.keys().await {
         assert!(fixture.pttl_of(&key).await > 0, "{key} has no lease");
@@ -96,6 +97,19 @@ async fn a_repeat_counts_once() {
     assert_eq!(fixture.init(U2, "1").await, YES);
     assert_eq!(fixture.count_down("b", U1).await, YES);
     assert_eq!(fixture.look().await.0, 1);
+}
+
+#[tokio::test]
+async fn a_repeated_delete_says_that_it_has_opened_the_latch_and_opens_no_later_one() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.delete(U1).await, NO);
+    assert_eq!(fixture.init(U2, "2").await, YES);
+    for _ in 0..2 {
+        assert_eq!(fixture.delete(U3).await, YES);
+    }
+    assert_eq!(fixture.init(&format!("{U2}:next"), "2").await, YES);
+    assert_eq!(fixture.delete(U3).await, YES);
+    assert_eq!(fixture.look().await.0, 2, "closed since");
 }
 
 /// Redisson accepts 0 and less, and cannot close such a latch until a count-down. lockset can.
@@ -143,7 +157,7 @@ async fn what_is_no_latch_is_left_alone() {
             ("latch_count", &["L", OPENED], &[]),
             (
                 "latch_delete",
-                &["L", OPENED],
+                &["L", OPENED, "c"],
                 &[U1, "60000", CHANNEL, "PUBLISH"],
             ),
         ] {
