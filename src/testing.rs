@@ -81,6 +81,7 @@ pub(crate) struct Scripted {
     settled: bool,
     /// Whether its servers are nodes of a cluster.
     splits_slots: bool,
+    address: &'static str,
 }
 
 impl Scripted {
@@ -117,6 +118,17 @@ impl Scripted {
         })
     }
 
+    /// The server at this address.
+    pub(crate) fn at(
+        address: &'static str,
+        decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            ..Self::one(true, decide)
+        })
+    }
+
     fn one(settled: bool, decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static) -> Self {
         Self {
             clock: Clock::of_runtime(),
@@ -125,6 +137,7 @@ impl Scripted {
             sent: Mutex::default(),
             settled,
             splits_slots: false,
+            address: "scripted",
         }
     }
 
@@ -260,7 +273,7 @@ impl Transport for Scripted {
     }
 
     fn address(&self) -> &str {
-        "scripted"
+        self.address
     }
 
     fn splits_slots(&self) -> bool {

@@ -19,6 +19,7 @@ use crate::api::handle::Handle;
 use crate::api::holder::{Holder, Owner};
 use crate::api::options::{LeasePolicy, Options};
 use crate::engine::acquire::LockRequest;
+use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::reentrant::PROTOCOL;
 
@@ -190,10 +191,10 @@ impl QuorumHandle {
         let ask = |member: Handle| async move { member.force_unlock().await };
         let mut answers = self.ask_all(ask);
         let core = self.members[0].core();
-        let slack = vote_timeout(core.timing.lease);
         let (mut done, mut was_held) = (0, false);
+        let mut end = Tick::NEVER;
         loop {
-            let limit = if done < quorum { Duration::MAX } else { slack };
+            let limit = core.clock.now().until(end);
             let answer = core.clock.within(limit, answers.next()).await;
             let Some((at, answer)) = answer.flatten() else {
                 break;
@@ -201,6 +202,10 @@ impl QuorumHandle {
             let outcome = match answer {
                 Ok(freed) => {
                     done += 1;
+                    if done == quorum {
+                        let slack = vote_timeout(core.timing.lease);
+                        end = core.clock.now().after(slack);
+                    }
                     was_held |= freed;
                     VoteOutcome::Free
                 }
@@ -212,5 +217,44 @@ impl QuorumHandle {
             return Err(self.servers.error(OPERATION, name, &tally));
         }
         Ok(was_held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use crate::client::Client;
+    use crate::redlock::Redlock;
+    use crate::script::catalog::REENTRANT_FORCE_UNLOCK;
+    use crate::testing::{Answer, Scripted};
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Two of five servers are slow, and the second is slower than the first.
+    #[tokio::test(start_paused = true)]
+    async fn the_servers_that_a_majority_has_left_behind_have_half_a_second_together() {
+        let client = |(address, slow): (&'static str, u32)| {
+            let server = Scripted::at(address, move |sent| {
+                assert_eq!(sent.words[1], REENTRANT_FORCE_UNLOCK.sha());
+                Answer::Late(MS * slow, Value::Int(1))
+            });
+            Client::over(&server, MS * 30_000)
+        };
+        let nodes = [
+            ("a:1", 1),
+            ("b:2", 1),
+            ("c:3", 1),
+            ("d:4", 450),
+            ("e:5", 900),
+        ];
+        let redlock = Redlock::builder(nodes.map(client)).persistent_nodes();
+        let lock = redlock.build().unwrap().lock("x");
+        let since = tokio::time::Instant::now();
+        assert!(lock.force_unlock().await.unwrap());
+        let took = since.elapsed();
+        assert!(took <= MS * 501, "{took:?}");
     }
 }
