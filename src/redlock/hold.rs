@@ -197,19 +197,20 @@ impl QuorumHold {
                 (state.members(), state.joins)
             };
             // If several are lost by now, any of their reasons. If they were lost one after another, the reason of
-            // the last.
-            let mut reason = LostReason::Expired;
+            // the last: only members of closed clients stay here when they are lost.
+            let mut reason = None;
             let mut live = Vec::with_capacity(members.len());
             for (server, member) in members {
                 match member.expire_if_due() {
-                    Some(why) => reason = why,
+                    Some(LostReason::Closed) if reason.is_some() => {}
+                    Some(why) => reason = Some(why),
                     None => live.push((server, member)),
                 }
             }
             if live.len() >= self.request.quorum {
                 return None;
             }
-            self.lose(reason, &live, joins);
+            self.lose(reason.unwrap_or(LostReason::Expired), &live, joins);
         }
     }
 
@@ -594,6 +595,49 @@ mod tests {
             first.lose(LostReason::Revoked);
             meeting.0.wait();
         });
+        assert_eq!(hold.loss(), Some(LostReason::Revoked));
+        drop(hold.remove_guard(guard));
+    }
+
+    /// The client of one server was shut down earlier, and the others were a majority.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_was_shut_down_earlier_is_not_why_a_hold_is_lost() {
+        let client = |address| {
+            let server = Scripted::at(address, |sent| match sent.is_release() {
+                true => Answer::Value(Value::Int(1)),
+                false => Answer::Value(granted()),
+            });
+            Client::over(&server, Duration::from_secs(30))
+        };
+        let clients = ["a:1", "b:2", "c:3"].map(client);
+        let requests = clients.iter().map(|client| {
+            let handle = Handle::new(client, "x", &PROTOCOL, Mode::Exclusive);
+            handle.request("lock").unwrap()
+        });
+        let requests: Arc<[_]> = requests.collect();
+        let mut shares = Vec::new();
+        for (at, each) in requests.iter().enumerate() {
+            let share = attempt_once(each.clone(), MS * 1_000).await.unwrap();
+            shares.push((at, share.expect("an answer").expect("a grant")));
+        }
+        let local = Arc::new(QuorumLocal::new(Arc::clone(&requests[0].local)));
+        let servers = Servers::of(clients.to_vec(), Duration::ZERO, true).unwrap();
+        let request = QuorumRequest {
+            requests,
+            quorum: 2,
+            vote_timeout: MS * 1_000,
+            servers: Arc::new(servers),
+        };
+        let grant = QuorumGrant {
+            shares,
+            token: None,
+            pending: Vec::new(),
+        };
+        let (hold, guard) = QuorumHold::granted(request, Owner::new(), &local, grant);
+        let [_, _, closed] = clients;
+        closed.shutdown().await.unwrap();
+        assert_eq!(hold.loss(), None);
+        hold.members()[0].1.lose(LostReason::Revoked);
         assert_eq!(hold.loss(), Some(LostReason::Revoked));
         drop(hold.remove_guard(guard));
     }
