@@ -42,6 +42,8 @@ pub(super) struct QuorumHold {
 #[derive(Debug)]
 struct QuorumState {
     loss: Option<LostReason>,
+    /// Once it is lost: the deadline that its members had.
+    held_until: Tick,
     token: Option<FencingToken>,
     /// How often a server has joined.
     joins: u64,
@@ -113,6 +115,7 @@ impl QuorumHold {
         let missing: Vec<usize> = missing.collect();
         let state = QuorumState {
             loss: None,
+            held_until: Tick::ZERO,
             token: grant.token,
             joins: 0,
             guards: vec![guard],
@@ -186,6 +189,15 @@ impl QuorumHold {
         members
     }
 
+    /// Until when a majority of all servers is among these members.
+    fn end_of(&self, members: &[(usize, Arc<Hold>)]) -> Tick {
+        let ends = members.iter().map(|(_, member)| member.deadline());
+        let mut ends: Vec<Tick> = ends.collect();
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        let end = ends.get(self.request.quorum - 1);
+        end.copied().unwrap_or(Tick::ZERO)
+    }
+
     /// Why it is lost, if it is. The clock decides, regardless of what any task has noticed.
     pub(super) fn loss(&self) -> Option<LostReason> {
         loop {
@@ -199,6 +211,7 @@ impl QuorumHold {
             // If several are lost by now, any of their reasons. If they were lost one after another, the reason of
             // the last: only members of closed clients stay here when they are lost.
             let mut reason = None;
+            let held_until = self.end_of(&members);
             let mut live = Vec::with_capacity(members.len());
             for (server, member) in members {
                 match member.expire_if_due() {
@@ -210,19 +223,25 @@ impl QuorumHold {
             if live.len() >= self.request.quorum {
                 return None;
             }
-            self.lose(reason.unwrap_or(LostReason::Expired), &live, joins);
+            let reason = reason.unwrap_or(LostReason::Expired);
+            self.lose((reason, held_until), &live, joins);
         }
     }
 
     /// Releases the shares of the `live` members, unless a server has joined since. The holds that other servers may
     /// have are left until the guard is gone, and the work under it with it.
-    fn lose(&self, reason: LostReason, live: &[(usize, Arc<Hold>)], joins: u64) {
+    fn lose(
+        &self,
+        (reason, held_until): (LostReason, Tick),
+        live: &[(usize, Arc<Hold>)],
+        joins: u64,
+    ) {
         let given_back: Vec<_> = {
             let mut state = self.state.lock();
             if !state.is_held() || state.joins != joins {
                 return;
             }
-            state.loss = Some(reason);
+            (state.loss, state.held_until) = (Some(reason), held_until);
             let live = live.iter();
             live.map(|(server, member)| state.take_shares(*server, member))
                 .collect()
@@ -415,13 +434,13 @@ impl SharedHold for QuorumHold {
         self.loss().is_none() && self.state.lock().is_held()
     }
 
-    /// Until when at least a majority holds.
+    /// Until when at least a majority holds, or did.
     fn deadline(&self) -> Tick {
-        let live = self.live_members();
-        let mut ends: Vec<Tick> = live.iter().map(|(_, member)| member.deadline()).collect();
-        ends.sort_unstable_by(|a, b| b.cmp(a));
-        let end = ends.get(self.request.quorum - 1);
-        end.copied().unwrap_or(Tick::ZERO)
+        let held_until = {
+            let state = self.state.lock();
+            state.loss.map(|_| state.held_until)
+        };
+        held_until.unwrap_or_else(|| self.end_of(&self.live_members()))
     }
 
     fn changed(&self) -> &Hint {
@@ -518,9 +537,11 @@ mod tests {
     use crate::client::Client;
     use crate::engine::acquire::attempt_once;
     use crate::engine::counts::Mode;
+    use crate::redlock::Redlock;
     use crate::redlock::servers::Servers;
     use crate::reentrant::PROTOCOL;
-    use crate::testing::{Answer, Scripted, granted};
+    use crate::script::catalog::RENEW;
+    use crate::testing::{Answer, Scripted, each, granted};
     use crate::watchdog::Leased;
 
     const MS: Duration = Duration::from_millis(1);
@@ -640,5 +661,25 @@ mod tests {
         hold.members()[0].1.lose(LostReason::Revoked);
         assert_eq!(hold.loss(), Some(LostReason::Revoked));
         drop(hold.remove_guard(guard));
+    }
+
+    /// Nobody asks for its reason before the hold is lost as well.
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_that_was_held_for_as_long_as_it_may_keeps_that_reason() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let server = Scripted::new(|sent| match sent.words[1] == RENEW.sha() {
+            true if sent.at < SECOND * 15 => Answer::Value(each(1, 1)),
+            true => Answer::Silence,
+            false => Answer::Value(granted()),
+        });
+        let client = Client::over(&server, SECOND * 30);
+        let redlock = Redlock::builder([client]).persistent_nodes();
+        let lock = redlock.build().unwrap().lock("x").owner(&Owner::new());
+        let longest = lock.clone().max_hold(SECOND * 5).lock().await.unwrap();
+        let other = lock.lock().await.unwrap();
+        tokio::time::sleep(SECOND * 90).await;
+        let reasons = [longest.loss(), other.loss()].map(|loss| loss.reason());
+        let expected = [LostReason::MaxHold, LostReason::Expired];
+        assert_eq!(reasons, expected.map(Some));
     }
 }
