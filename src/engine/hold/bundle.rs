@@ -56,12 +56,9 @@ struct Member {
 }
 
 impl LossListener for Members {
-    fn member_lost(self: Arc<Self>, reason: LostReason) {
-        // A closed client loses every hold, and leaves them to their leases.
-        if reason != LostReason::Closed {
-            self.first_lost();
-            self.fall();
-        }
+    fn member_lost(self: Arc<Self>, _: LostReason) {
+        self.first_lost();
+        self.fall();
     }
 }
 
@@ -71,9 +68,11 @@ impl Members {
     }
 
     /// Releases the shares of the other holds because one hold was lost. The server may still have the lost hold. It
-    /// is left alone until the guard is gone, and the work under it with it.
+    /// is left alone until the guard is gone, and the work under it with it. A closed client loses every hold, and
+    /// leaves them to their leases.
     fn fall(&self) {
-        let mut others = self.end(|hold| hold.expire_if_due().is_none());
+        let is_left = |hold: &Hold| hold.core.is_closed() || hold.expire_if_due().is_some();
+        let mut others = self.end(|hold| !is_left(hold));
         for share in &mut others {
             share.kept_until = Tick::ZERO;
         }
@@ -276,5 +275,39 @@ impl Drop for Bundle {
         for hold in self.holds() {
             hold.remove_loss_listener(Arc::as_ptr(&self.0).cast());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::multilock::MultiLock;
+    use crate::testing::{Answer, Scripted, granted};
+
+    /// No guard has them any more, and the work under the lost one has to stop anyway.
+    #[tokio::test(start_paused = true)]
+    async fn members_of_other_clients_are_released_when_one_client_is_shut_down() {
+        let server = || {
+            Scripted::new(|sent| match sent.is_release() {
+                true => Answer::Value(Value::Int(1)),
+                false => Answer::Value(granted()),
+            })
+        };
+        let servers = [server(), server()];
+        let clients = servers
+            .each_ref()
+            .map(|server| Client::over(server, Duration::from_secs(30)));
+        let [one, other] = &clients;
+        let both = MultiLock::new([one.lock("a"), other.lock("b")]).unwrap();
+        let guard = both.lock().await.unwrap();
+        one.clone().shutdown().await.unwrap();
+        assert_eq!(guard.loss().reason(), Some(LostReason::Closed));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let released = servers.map(|server| server.sent().iter().any(|sent| sent.is_release()));
+        assert_eq!(released, [false, true]);
+        drop(guard);
     }
 }
