@@ -283,7 +283,12 @@ impl Backoff {
     /// Returns the pause after `before` others. `chance` is from 0 to 1.
     pub(crate) fn pause(&self, before: u32, chance: f64) -> Duration {
         let doubled = 2_u32.checked_pow(before).unwrap_or(u32::MAX);
-        let longest = self.first.saturating_mul(doubled).min(self.max);
+        // The longest of all spans, as a number of seconds, is too large for a span.
+        let longest = self
+            .first
+            .saturating_mul(doubled)
+            .min(self.max)
+            .min(LEASE_MAX);
         let part = f64::from(self.jitter) / 100.0 * chance;
         longest.mul_f64(1.0 - part).max(PAUSE_MIN)
     }
@@ -581,5 +586,12 @@ mod tests {
         );
         assert!(Backoff::new(PAUSE_MIN, Duration::ZERO).check().is_ok());
         assert!(Backoff::from(Duration::MAX).check().is_ok());
+    }
+
+    #[test]
+    fn the_longest_pause_without_a_random_part_is_a_pause() {
+        let endless = Backoff::from(Duration::MAX).jitter(0);
+        assert!(endless.check().is_ok());
+        assert!(endless.pause(0, 0.5) > Duration::from_secs(60 * 60));
     }
 }
