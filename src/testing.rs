@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 
-use crate::conn::{Fault, Lane, LinkState, Recipient, Replies, Transport, sent};
+use crate::conn::{Fault, Lane, LinkState, Process, Recipient, Replies, Transport, sent};
 use crate::engine::clock::{Clock, Tick};
 use crate::script::catalog::{FAIR_RELEASE, MULTI_RELEASE, RECALL, REENTRANT_RELEASE, RW_RELEASE};
 
@@ -82,6 +82,7 @@ pub(crate) struct Scripted {
     /// Whether its servers are nodes of a cluster.
     splits_slots: bool,
     address: &'static str,
+    process: Option<Process>,
 }
 
 impl Scripted {
@@ -118,13 +119,17 @@ impl Scripted {
         })
     }
 
-    /// The server at this address.
+    /// The server at this address, which has been up since the clock began.
     pub(crate) fn at(
         address: &'static str,
         decide: impl Fn(&Sent) -> Answer + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
             address,
+            process: Some(Process {
+                run_id: address.into(),
+                up_since: Tick::ZERO,
+            }),
             ..Self::one(true, decide)
         })
     }
@@ -138,6 +143,7 @@ impl Scripted {
             settled,
             splits_slots: false,
             address: "scripted",
+            process: None,
         }
     }
 
@@ -260,7 +266,7 @@ impl Transport for Scripted {
             endpoint: self.address().into(),
             earlier_commands_settled: self.settled,
             last_reply_at: Tick::ZERO,
-            process: None,
+            process: self.process.clone(),
         })
     }
 

@@ -245,9 +245,15 @@ pub(super) async fn reenter(
     entry: LeaseSource,
     bound: &Bound,
 ) -> Result<Option<QuorumShare>> {
+    // The servers of the hold, in its order: the caller's Redlock may name them in another one.
+    let request = &QuorumRequest {
+        quorum: hold.request.quorum,
+        servers: Arc::clone(&hold.request.servers),
+        ..request.clone()
+    };
     // A hold has one token.
     let fenced = request.first().options.fenced && hold.token().is_none();
-    let mut tally = Tally::new(request.requests.len());
+    let mut tally = Tally::new(hold.request.requests.len());
     let entrances = entrances(request, hold, entry, fenced, bound, &mut tally).await;
     let is_enough = entrances.len() >= request.quorum;
     let mut shares = Vec::new();
@@ -332,4 +338,62 @@ async fn fence(
     let holds = holds.map(|(server, entrance)| (*server, entrance.hold()));
     let raised = request.raise_tokens(token, holds, tally).await;
     hold.fence(token, &raised)
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::redlock::Redlock;
+    use crate::script::catalog::RENEW;
+    use crate::testing::{Answer, Scripted, Sent, each, granted};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Three servers, whose answers depend on the address.
+    fn clients(
+        answer: impl Fn(&'static str, &Sent) -> Answer + Copy + Send + Sync + 'static,
+    ) -> [Client; 3] {
+        ["a:1", "b:2", "c:3"].map(|address| {
+            let server = Scripted::at(address, move |sent| match sent.is_release() {
+                true => Answer::Value(Value::Int(1)),
+                false => answer(address, sent),
+            });
+            Client::over(&server, SECOND * 30)
+        })
+    }
+
+    fn redlock(clients: impl IntoIterator<Item = Client>) -> Redlock {
+        let redlock = Redlock::builder(clients).persistent_nodes();
+        redlock.build().unwrap()
+    }
+
+    /// Another Redlock of this process names the same servers in another order.
+    #[tokio::test(start_paused = true)]
+    async fn the_error_of_a_reentry_names_each_server_with_its_own_answer() {
+        let clients = clients(|address, sent| match sent.words[1] == RENEW.sha() {
+            true if address == "a:1" => Answer::Value(each(1, 1)),
+            true => Answer::Error("ERR broken"),
+            false => Answer::Value(granted()),
+        });
+        let owner = Owner::new();
+        let lock = redlock(clients.clone()).lock("x").owner(&owner);
+        let guard = lock.lock().await.unwrap();
+        // The third server joins.
+        tokio::time::sleep(SECOND).await;
+        let others = redlock(clients.into_iter().rev()).lock("x");
+        // It needs a renewal.
+        let others = others.owner(&owner).lease(SECOND * 60);
+        let error = others.lock().await.unwrap_err().to_string();
+        let of = |address: &str| {
+            let mut parts = error.split(", ");
+            let part = parts.find(|part| part.contains(address));
+            part.expect("each server").contains("broken")
+        };
+        let broken = ["a:1 ", "b:2 ", "c:3 "].map(of);
+        assert_eq!(broken, [false, true, true], "{error}");
+        drop(guard);
+    }
 }
