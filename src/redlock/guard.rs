@@ -348,7 +348,7 @@ mod tests {
     use crate::client::Client;
     use crate::redlock::Redlock;
     use crate::script::catalog::RENEW;
-    use crate::testing::{Answer, Scripted, Sent, each, granted};
+    use crate::testing::{Answer, Scripted, Sent, each, elsewhere, granted};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -395,5 +395,22 @@ mod tests {
         let broken = ["a:1 ", "b:2 ", "c:3 "].map(of);
         assert_eq!(broken, [false, true, true], "{error}");
         drop(guard);
+    }
+
+    /// The server was held elsewhere when the first guard came, whose lease is not renewed.
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_server_joins_once_a_guard_has_the_hold_renewed() {
+        let clients = clients(|address, sent| match sent.words[1] == RENEW.sha() {
+            true => Answer::Value(each(1, 1)),
+            false if address == "c:3" && sent.at < SECOND * 3 => Answer::Value(elsewhere(3_000)),
+            false => Answer::Value(granted()),
+        });
+        let lock = redlock(clients).lock("x").owner(&Owner::new());
+        let fixed = lock.clone().fixed_lease(SECOND * 20).lock().await.unwrap();
+        tokio::time::sleep(SECOND * 5).await;
+        assert_eq!(fixed.holder_ids().len(), 2);
+        let renewed = lock.lock().await.unwrap();
+        tokio::time::sleep(SECOND * 40).await;
+        assert_eq!(renewed.holder_ids().len(), 3);
     }
 }

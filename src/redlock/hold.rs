@@ -33,7 +33,7 @@ pub(super) struct QuorumHold {
     /// The holder id at the first server that granted it.
     pub(super) holder: Box<str>,
     state: Mutex<QuorumState>,
-    /// Signalled when it is lost, when its last guard is gone, and when a server drops out.
+    /// Signalled when it is lost, when its last guard is gone, when a server drops out, and when it gets a guard.
     pub(super) changed: Hint,
 }
 
@@ -350,6 +350,9 @@ impl QuorumHold {
             }
         }
         state.set_leases();
+        drop(state);
+        // It may be renewed from now on.
+        self.changed.notify();
         Some(guard)
     }
 

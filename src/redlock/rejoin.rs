@@ -68,10 +68,7 @@ impl QuorumHold {
         {
             return;
         }
-        if !self.is_renewed() {
-            // A new grant would outlast the fixed lease.
-            return;
-        }
+        self.wait_until_renewed().await;
         let clock = self.request.clock();
         let in_doubt_until = clock.now().after(self.longest_pause());
         let mut pause = first.unwrap_or_else(|| FIRST_PAUSE.mul_f64(0.5 + 0.5 * fastrand::f64()));
@@ -94,6 +91,17 @@ impl QuorumHold {
                 Err(outcome) if outcome.is_unreachable() => PAUSE_UNASKED_MAX.min(pause * 2),
                 Err(_) => self.longest_pause().min(pause * 2),
             };
+        }
+    }
+
+    /// Resolves when a guard wants the hold for longer than a fixed lease, which a new grant would outlast.
+    async fn wait_until_renewed(&self) {
+        loop {
+            let mark = self.changed.mark();
+            if self.is_renewed() {
+                return;
+            }
+            self.changed.changed_since(mark).await;
         }
     }
 
