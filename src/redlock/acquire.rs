@@ -57,6 +57,8 @@ struct Head<'a> {
     /// Given when the head is refused, so that the call subscribes.
     refused: &'a Hint,
     backoff: Backoff,
+    /// How often it has paused.
+    pauses: u32,
 }
 
 impl Acquisition {
@@ -91,6 +93,7 @@ impl Acquisition {
             notified: &notified,
             refused: &refused,
             backoff: Backoff::default(),
+            pauses: 0,
         };
         tokio::select! {
             biased;
@@ -252,9 +255,15 @@ impl Acquisition {
         let (now, deadline) = (clock.now(), head.deadline());
         let chances = [fastrand::f64(), fastrand::f64()];
         let remaining = tally.remaining();
-        let pause = head
+        let mut pause = head
             .backoff
             .pause(round, tally.has_votes(), remaining, chances);
+        let request = self.request.first();
+        if let Some(polled) = request.options.polled {
+            let most = polled.pause(head.pauses, fastrand::f64());
+            pause = pause.polled(most.min(request.core.timing.poll_cap), remaining);
+        }
+        head.pauses = head.pauses.saturating_add(1);
         let until = now.after(pause.most);
         head.waiter.rest(marks, Some(head.place), until);
         let mark = head.notified.mark();
@@ -308,5 +317,36 @@ impl Acquisition {
 impl Head<'_> {
     fn deadline(&self) -> Tick {
         self.bound.deadline().unwrap_or(Tick::NEVER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::conn::Lane;
+    use crate::redlock::Redlock;
+    use crate::testing::{Answer, Scripted, elsewhere, granted};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_polled_call_asks_after_its_pauses_and_does_not_subscribe() {
+        let server = Scripted::new(|sent| match sent.is_release() {
+            true => Answer::Value(Value::Int(1)),
+            false if sent.at < MS * 1_000 => Answer::Value(elsewhere(30_000)),
+            false => Answer::Value(granted()),
+        });
+        let client = Client::over(&server, MS * 30_000);
+        let redlock = Redlock::builder([client]).persistent_nodes();
+        let lock = redlock.build().unwrap().lock("x");
+        let pauses = crate::Backoff::from(MS * 300).jitter(0);
+        let guard = lock.polled(pauses).lock().await.unwrap();
+        assert!(server.times(Lane::Push).is_empty());
+        let asked = [0, 300, 600, 900, 1_200].map(|at| MS * at);
+        assert_eq!(server.times(Lane::Command), asked);
+        drop(guard);
     }
 }

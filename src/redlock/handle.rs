@@ -65,7 +65,6 @@ impl QuorumHandle {
         let voter = Owner::new();
         let requests = self.members.iter().map(|member| {
             let options = Options {
-                polled: None,
                 owner: Some(voter.clone()),
                 policy: Some(policy),
                 // The policy includes it.

@@ -279,6 +279,17 @@ pub(super) struct Pause {
     pub(super) most: Duration,
 }
 
+impl Pause {
+    /// The pause of a call that no message reaches. It lasts `most`, or until the shortest lease in the way is over.
+    pub(super) fn polled(self, most: Duration, remaining: Option<Duration>) -> Self {
+        let end = remaining.map_or(most, |remaining| remaining + EXPIRY_SLACK);
+        Self {
+            most: most.min(end).max(self.least),
+            ..self
+        }
+    }
+}
+
 /// The range after `last`, if that was not the first.
 fn next_range(last: &mut Option<Duration>, round: Duration) -> Duration {
     let range = match *last {

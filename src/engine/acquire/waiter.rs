@@ -316,17 +316,18 @@ impl<'a> Subscriber<'a> {
         Self { request, listener }
     }
 
-    /// Gives `released` each time the lock may have become free. Never ends.
+    /// Gives `released` each time the lock may have become free, unless the request is polled. Never ends.
     pub(crate) async fn listen(&self, released: &Hint) {
         let LockRequest {
             core, local, name, ..
         } = self.request;
+        let is_polled = self.request.options.polled.is_some();
         loop {
             let mark = self.listener.mark();
             if !core.is_closed() {
                 recall_holder(core, local, name.key());
             }
-            if self.listener.subscribe().await {
+            if !is_polled && self.listener.subscribe().await {
                 // A message sent before the subscription began was missed.
                 released.notify();
             }
