@@ -10,7 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use super::hold::{Guard, QuorumHold};
 use super::round::QuorumRequest;
 use super::tally::{Tally, VoteOutcome};
-use crate::api::error::Result;
+use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::guard::guard_methods;
 use crate::api::holder::Owner;
@@ -231,6 +231,17 @@ impl QuorumShare {
             let reason = hold.loss().unwrap_or(LostReason::Revoked);
             hold.not_held("reenter", reason)
         })
+    }
+}
+
+impl QuorumHold {
+    fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
+        let message = format!(
+            "{reason} on too many servers: fewer than {} still hold the lock; what was done under it \
+             may have overlapped with another holder",
+            self.request.quorum
+        );
+        Error::new(Kind::NotHeld, operation, message).of_lock(self.request.first().name.as_str())
     }
 }
 

@@ -15,7 +15,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::round::{QuorumGrant, QuorumRequest};
-use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
 use crate::api::loss::LostReason;
@@ -173,13 +172,6 @@ impl QuorumHold {
     /// Whether it is held, but without this server.
     pub(super) fn is_missing(&self, server: usize) -> bool {
         self.state.lock().is_missing(server)
-    }
-
-    /// Whether a majority holds, and no server of that majority has left a question about its hold unanswered.
-    pub(super) fn is_certain(&self) -> bool {
-        let members = self.members();
-        let certain = members.iter().filter(|(_, member)| member.is_certain());
-        certain.count() >= self.request.quorum
     }
 
     /// The members that are not lost.
@@ -410,15 +402,6 @@ impl QuorumHold {
             self.drop_member(server, &member);
         }
         true
-    }
-
-    pub(super) fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
-        let message = format!(
-            "{reason} on too many servers: fewer than {} still hold the lock; what was done under it \
-             may have overlapped with another holder",
-            self.request.quorum
-        );
-        Error::new(Kind::NotHeld, operation, message).of_lock(self.request.first().name.as_str())
     }
 }
 

@@ -44,6 +44,13 @@ impl QuorumHold {
         core.watchdog.drive(work.boxed());
     }
 
+    /// Whether a majority holds, and no server of that majority has left a question about its hold unanswered.
+    fn is_certain(&self) -> bool {
+        let members = self.members();
+        let certain = members.iter().filter(|(_, member)| member.is_certain());
+        certain.count() >= self.request.quorum
+    }
+
     /// The longest pause: about a third to a half of a lease.
     fn longest_pause(&self) -> Duration {
         let lease = self.request.first().policy.lease();
