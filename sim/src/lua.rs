@@ -229,12 +229,22 @@ fn value_of(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
     })
 }
 
+/// A number as a server on x86-64 replies it: what is none, or out of range, is the lowest one.
+#[expect(clippy::cast_possible_truncation, reason = "as the server does")]
+fn whole(number: f64) -> i64 {
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    if (-END..END).contains(&number) {
+        number as i64
+    } else {
+        i64::MIN
+    }
+}
+
 /// The result of a script, as a reply.
 fn reply_of(value: &Value) -> mlua::Result<Reply> {
     Ok(match value {
         Value::String(text) => Reply::bulk(&text.as_bytes()),
-        #[expect(clippy::cast_possible_truncation, reason = "as the server does")]
-        Value::Number(number) => Reply::Int(*number as i64),
+        Value::Number(number) => Reply::Int(whole(*number)),
         Value::Integer(number) => Reply::Int(*number),
         Value::Boolean(true) => Reply::Int(1),
         Value::Table(table) => {
@@ -266,4 +276,22 @@ fn line_of_script(lua: &Lua) -> Option<usize> {
         // The end of the stack ends the search too.
         seen.map_or(Some(None), |line| line.map(Some))
     })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole;
+
+    #[test]
+    fn a_number_is_replied_as_a_server_does() {
+        for (number, replied) in [
+            (-3.7, -3),
+            (9_007_199_254_740_992.0, 9_007_199_254_740_992),
+            (f64::NAN, i64::MIN),
+            (f64::INFINITY, i64::MIN),
+            (1e300, i64::MIN),
+        ] {
+            assert_eq!(whole(number), replied, "{number}");
+        }
+    }
 }
