@@ -342,7 +342,7 @@ mod tests {
     async fn an_error_says_what_it_is_about() {
         let server = Scripted::new(|_| Answer::Value(Value::Okay));
         let client = Client::over(&server, Duration::from_secs(30));
-        client.clone().shutdown().await;
+        client.clone().shutdown().await.unwrap();
         let errors = [
             ("latch", client.latch("x").count().await.err()),
             ("barrier", client.barrier("x", 2).wait().await.err()),
