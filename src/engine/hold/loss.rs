@@ -24,7 +24,7 @@ pub(crate) trait SharedHold: Send + Sync {
 
     fn is_held(&self) -> bool;
 
-    /// Its local deadline.
+    /// Its local deadline. Once it is lost, no later than its loss.
     fn deadline(&self) -> Tick;
 
     /// Signalled when the hold ends or its deadline moves earlier or later.
@@ -38,12 +38,8 @@ pub(crate) trait SharedHold: Send + Sync {
         let now = self.clock().now();
         let lost = self.loss_at(now);
         // Whether the share ended by itself before the hold was lost, if it has ended by itself.
-        let is_first = match lost {
-            None | Some(LostReason::MaxHold) => true,
-            Some(LostReason::Expired) => lease.end() <= self.deadline(),
-            _ => false,
-        };
-        lease.loss_at(now).filter(|_| is_first).or(lost)
+        let is_first = |_: &_| lost.is_none() || lease.end() <= self.deadline();
+        lease.loss_at(now).filter(is_first).or(lost)
     }
 
     /// The remaining time of one share.
@@ -99,6 +95,8 @@ mod tests {
     use super::*;
     use crate::api::holder::Owner;
     use crate::client::Client;
+    use crate::conn::Lane;
+    use crate::reentrant::ReentrantGuard;
     use crate::script::catalog::RENEW;
     use crate::testing::{Answer, Scripted, each, granted};
 
@@ -121,5 +119,57 @@ mod tests {
             reasons,
             [Some(LostReason::MaxHold), Some(LostReason::Expired)]
         );
+    }
+
+    /// The share would have ended by itself later.
+    #[tokio::test(start_paused = true)]
+    async fn a_downgrade_names_the_reason_that_its_guard_names() {
+        let server = Scripted::new(|sent| match sent.lane {
+            Lane::Renewal => Answer::Value(each(0, 1)),
+            _ => Answer::Value(granted()),
+        });
+        let client = Client::over(&server, SECOND * 30);
+        let lock = client.rw_lock("x").owner(&Owner::new());
+        let _renewed = lock.write().await.unwrap();
+        let longest = lock.max_hold(SECOND * 25).write().await.unwrap();
+        tokio::time::sleep(SECOND * 26).await;
+        let revoked = longest.lost().await;
+        assert_eq!(revoked, LostReason::Revoked);
+        let error = longest.downgrade().await.unwrap_err();
+        assert!(error.to_string().contains(&revoked.to_string()), "{error}");
+    }
+
+    /// The server loses the hold, or the client is shut down.
+    #[tokio::test(start_paused = true)]
+    async fn a_share_that_ended_before_the_hold_was_lost_keeps_its_reason() {
+        for is_closed in [false, true] {
+            let server = Scripted::new(|sent| match sent.words[1] == RENEW.sha() {
+                true => Answer::Value(each(i64::from(sent.at < SECOND * 25), 1)),
+                false => Answer::Value(granted()),
+            });
+            let client = Client::over(&server, SECOND * 30);
+            let lock = client.lock("x").owner(&Owner::new());
+            let renewed = lock.lock().await.unwrap();
+            let longest = lock.clone().max_hold(SECOND * 5).lock().await.unwrap();
+            let fixed = lock.fixed_lease(SECOND * 20).lock().await.unwrap();
+            tokio::time::sleep(SECOND * 21).await;
+            let ended = [Some(LostReason::MaxHold), Some(LostReason::Expired)];
+            let reason = |guard: &ReentrantGuard| guard.lost_now().map(|lost| lost.reason());
+            assert_eq!([reason(&longest), reason(&fixed)], ended);
+            assert_eq!(reason(&renewed), None);
+            if is_closed {
+                client.shutdown().await.unwrap();
+            } else {
+                tokio::time::sleep(SECOND * 10).await;
+            }
+            let last = match is_closed {
+                true => LostReason::Closed,
+                false => LostReason::Revoked,
+            };
+            assert_eq!([reason(&longest), reason(&fixed)], ended);
+            assert_eq!(reason(&renewed), Some(last));
+            let released = longest.release().await.unwrap_err();
+            assert!(released.to_string().contains("max_hold"), "{released}");
+        }
     }
 }

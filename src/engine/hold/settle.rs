@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use super::core::Core;
 use super::event::{Answered, Event, ServerChange};
 use super::facts::ask_why;
+use super::loss::SharedHold;
 use super::settling::{Settling, settle_later};
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
@@ -29,7 +30,7 @@ impl RawShare {
     pub(super) fn begin_downgrade(self) -> Result<Self> {
         let hold = Arc::clone(&self.hold);
         let now = hold.core.clock.now();
-        if let Some(reason) = self.lease.loss_at(now) {
+        if let Some(reason) = hold.loss_of(self.lease) {
             self.release_later(now);
             return Err(hold.not_held(DOWNGRADE, reason));
         }
@@ -201,13 +202,14 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
     let mut in_doubt = Vec::new();
     let mut to_settle = Few::with_capacity(shares.len());
     for share in shares.into_iter().rev() {
-        let ended = share.lease.loss_at(now);
+        let lease = share.lease;
         let (hold, effects) = share.end(now);
         let Some(effects) = effects else {
             continue;
         };
         match effects.refused {
             None => {
+                let ended = lease.loss_at(now);
                 first_lost = ended
                     .map(|reason| (Arc::clone(&hold), reason))
                     .or(first_lost);
@@ -218,8 +220,9 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
                 }
             }
             Some(reason) => {
+                let reason_of_share = hold.loss_of(lease).unwrap_or(reason);
                 Arc::clone(&hold).clean_up(reason);
-                first_lost = Some((hold, reason));
+                first_lost = Some((hold, reason_of_share));
             }
         }
     }

@@ -91,7 +91,7 @@ impl HoldState {
             Event::Lost(LostReason::Revoked) if now.tick() >= self.lease.deadline => {
                 return self.expire(now.tick());
             }
-            Event::Lost(reason) => return self.lose(reason, Tick::ZERO),
+            Event::Lost(reason) => return self.lose(now.tick(), reason, Tick::ZERO),
             Event::GuardMade { sticky } => {
                 effects.check_at = self.make_guard(now, sticky);
                 effects.refused = self.loss();
@@ -157,17 +157,18 @@ impl HoldState {
     /// case the server still has it, and keeps it for as long as a released guard asked for.
     fn expire(&mut self, now: Tick) -> Effects {
         match self.lease.shares.loss_at(now) {
-            Some(reason) => self.lose(reason, self.kept_after(now)),
-            None => self.lose(LostReason::Expired, Tick::ZERO),
+            Some(reason) => self.lose(now, reason, self.kept_after(now)),
+            None => self.lose(now, LostReason::Expired, Tick::ZERO),
         }
     }
 
-    fn lose(&mut self, reason: LostReason, kept_until: Tick) -> Effects {
+    fn lose(&mut self, now: Tick, reason: LostReason, kept_until: Tick) -> Effects {
         if self.phase != Phase::Held {
             return Effects::default();
         }
         self.phase = Phase::Lost(reason);
         self.kept_until = kept_until;
+        self.lease.deadline = self.lease.deadline.min(now);
         Effects {
             ended: Some(self.phase),
             was_taken: self.is_taken(),
@@ -293,8 +294,10 @@ impl HoldState {
             }
             Some(_) if ends => Effects::default(),
             Some(LostReason::Expired) => self.expire(now.tick()),
-            Some(reason) => self.lose(reason, Tick::ZERO),
+            Some(reason) => self.lose(now.tick(), reason, Tick::ZERO),
         };
+        // It may have been lost before for another reason.
+        let missing = missing.map(|reason| self.loss().unwrap_or(reason));
         Effects { missing, ..lost }
     }
 

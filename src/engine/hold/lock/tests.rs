@@ -1042,7 +1042,7 @@ fn a_writer_whose_lock_is_taken_away() {
         ..WRITER
     };
     explore(
-        59_784,
+        57_265,
         Limits {
             grants: 2,
             ..limits.clone()
@@ -1050,7 +1050,7 @@ fn a_writer_whose_lock_is_taken_away() {
     );
     let (tried, doubts) = (&[Tried::Enter], 1);
     explore(
-        47_009,
+        47_170,
         Limits {
             tried,
             doubts,

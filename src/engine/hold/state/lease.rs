@@ -23,7 +23,7 @@ pub(super) const RENEWED_TOGETHER: u32 = 32;
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct HoldLease {
-    /// The local deadline.
+    /// The local deadline. Once the hold is lost, no later than its loss.
     pub(super) deadline: Tick,
     /// No lease that was ever requested lasts longer at the server.
     pub(super) server_end: Tick,
