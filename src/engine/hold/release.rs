@@ -149,17 +149,21 @@ impl Hold {
 
     /// Ends a lost hold at the server. If its shares ended by themselves, their tasks know that, and other holders
     /// need not wait for the lease: the hold is kept for the time that a released guard asked for, or else released.
+    /// One with a forgotten share is left to its lease.
     pub(super) fn end_at_server(&self, reason: LostReason) {
         let (core, lane) = (&self.core, Lane::Command);
-        let (remaining, unguarded) = {
+        let (remaining, is_forgotten, unguarded) = {
             let state = self.state();
-            (state.kept_for(core.clock.now()), self.unguarded(&state))
+            let remaining = state.kept_for(core.clock.now());
+            (remaining, state.is_forgotten(), self.unguarded(&state))
         };
         match remaining {
             Some(remaining) => {
                 core.undo_later(self.keep_call(remaining), lane, unguarded.lease, None);
             }
-            None if reason == LostReason::MaxHold => core.undo_unguarded(&unguarded, lane),
+            None if reason == LostReason::MaxHold && !is_forgotten => {
+                core.undo_unguarded(&unguarded, lane)
+            }
             None => {}
         }
     }

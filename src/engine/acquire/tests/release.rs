@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::{LEASE, MS};
 use crate::api::holder::Owner;
+use crate::api::loss::LostReason;
 use crate::client::Client;
 use crate::multilock::MultiLock;
 use crate::script::{NativePath, catalog};
-use crate::testing::{Answer, Scripted, each, granted};
+use crate::testing::{Answer, Scripted, Sent, each, granted};
 
 /// The connection returns just when the client shuts down. The release that waits for it is the only one: another would
 /// find no hold.
@@ -208,4 +209,29 @@ async fn a_release_without_an_answer_ends_with_the_lease_however_often_the_lock_
     assert!(last.release().await.unwrap_err().is_io());
     let waited = began.until(server.clock().now());
     assert!(waited <= LEASE, "{waited:?}");
+}
+
+/// It runs out with its lease, as after a crash. No other guard's end shortens that.
+#[tokio::test(start_paused = true)]
+async fn what_was_forgotten_stays_when_the_last_guard_ends_by_its_max_hold() {
+    for at_least in [None, Some(LEASE / 2)] {
+        let server = Scripted::new(|sent| match sent.words[1] == catalog::RENEW.sha() {
+            true => Answer::Value(each(1, 1)),
+            false => Answer::Value(granted()),
+        });
+        let client = Client::over(&server, LEASE);
+        let lock = client.lock("x").owner(&Owner::new());
+        let guard = lock.clone().max_hold(LEASE / 6).lock().await.unwrap();
+        lock.lock().await.unwrap().forget();
+        if let Some(span) = at_least {
+            drop(lock.at_least(span).lock().await.unwrap());
+        }
+        assert_eq!(guard.lost().await, LostReason::MaxHold);
+        tokio::time::sleep(MS).await;
+        drop(guard);
+        tokio::time::sleep(LEASE).await;
+        let ends = |sent: &&Sent| sent.is_release() || sent.words[1] == catalog::KEEP.sha();
+        let sent = server.sent();
+        assert_eq!(sent.iter().find(ends).map(|sent| &sent.words), None);
+    }
 }

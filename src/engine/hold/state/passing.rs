@@ -280,13 +280,18 @@ impl HoldState {
         }
     }
 
-    /// The time until which to keep the hold if its last share ends now.
+    /// The time until which to keep the hold if its last share ends now. What was forgotten is left to its lease.
     pub(super) fn kept_after(&self, now: Tick) -> Tick {
-        if now < self.kept_until {
+        if now < self.kept_until && !self.is_forgotten() {
             self.kept_until
         } else {
             Tick::ZERO
         }
+    }
+
+    /// Whether a share of it was forgotten: nothing releases it.
+    pub(in crate::engine::hold) fn is_forgotten(&self) -> bool {
+        self.counts.forgotten.is_some()
     }
 
     /// Whether the hold is kept at the server after its end, or was.
