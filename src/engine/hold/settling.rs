@@ -346,7 +346,12 @@ async fn settle(
                     error.during(operation).of_lock(hold.name())
                 })?;
                 let (first_sent, is_repeated) = (answer.first_sent, answer.repeated);
-                return Ok(hold.settled(change, released, first_sent, is_repeated));
+                let lost = hold.settled(change, released, first_sent, is_repeated);
+                if is_timed {
+                    // Not before: it would end the hold.
+                    hold.leave_places();
+                }
+                return Ok(lost);
             }
             Err(failure) => failure,
         };

@@ -9,9 +9,11 @@ use redis::Value;
 
 use super::rw::others;
 use super::{LEASE, MS};
+use crate::api::holder::Owner;
 use crate::client::Client;
 use crate::conn::{EventHandler, Lane};
 use crate::fair::{FairGuard, FairLock};
+use crate::script::catalog;
 use crate::testing::{Answer, Scripted, Sent, done, each, granted, queued};
 
 /// The end of each place by the server's clock.
@@ -402,4 +404,36 @@ async fn a_follower_that_does_not_come_is_passed_over() {
     let sent = server.sent();
     let again = sent[asked..].iter().find(|sent| is_attempt(sent)).unwrap();
     assert!(!used.contains(&holder(again)));
+}
+
+/// A hold that is left has a holder id of its own. The place of a task that had the lock before keeps no one from it.
+#[tokio::test(start_paused = true)]
+async fn used_places_go_when_the_hold_is_left_at_the_server() {
+    let is_keep = |sent: &Sent| sent.words[1] == catalog::KEEP.sha();
+    let answer = queue();
+    let server = Scripted::new(move |sent| match is_keep(sent) {
+        true => Answer::Value(done()),
+        false => answer(sent),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let guard = lock.lock().await.unwrap();
+    let holder = guard.holder_id().to_owned();
+    let owned = lock.owner(&Owner::new());
+    let waiter = wait_for(&owned).await;
+    guard.release().await.unwrap();
+    let guard = waiter.await.unwrap().unwrap();
+    let again = owned.at_least(LEASE / 2).lock().await.unwrap();
+    assert_eq!(again.holder_id(), holder, "the hold stays the same");
+    drop(guard);
+    again.release().await.unwrap();
+    others().await;
+    let kept_at = server.sent().iter().position(is_keep).expect("it is left");
+    let removed = server.sent()[kept_at..].iter().any(Sent::is_release);
+    let released = releases(&server);
+    let [(by, used)] = &released[..] else {
+        panic!("{released:?}");
+    };
+    assert!(removed, "behind that, because it would end the hold");
+    assert_eq!((by, used.len()), (&holder, 1));
 }
