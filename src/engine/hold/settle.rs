@@ -140,7 +140,8 @@ pub(super) async fn release_all(now: Tick, shares: Few<RawShare>) -> Result<()> 
         1 => begun.remove(0).await,
         _ => join_all(begun).await.into_iter().collect(),
     };
-    if !in_doubt.is_empty() {
+    // One that has failed says so at once: a call has one bound.
+    if settled.is_ok() && !in_doubt.is_empty() {
         // Boxed, because it is rare and large.
         Box::pin(all_confirmed(in_doubt)).await?;
     }

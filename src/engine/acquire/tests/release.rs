@@ -7,6 +7,7 @@ use super::{LEASE, MS};
 use crate::api::holder::Owner;
 use crate::api::loss::LostReason;
 use crate::client::Client;
+use crate::conn::EventHandler;
 use crate::multilock::MultiLock;
 use crate::script::{NativePath, catalog};
 use crate::testing::{Answer, Scripted, Sent, each, granted};
@@ -234,4 +235,30 @@ async fn what_was_forgotten_stays_when_the_last_guard_ends_by_its_max_hold() {
         let sent = server.sent();
         assert_eq!(sent.iter().find(ends).map(|sent| &sent.words), None);
     }
+}
+
+/// One of its locks has to be released, and the other owner's share of the second one stays.
+#[tokio::test(start_paused = true)]
+async fn a_release_of_several_locks_to_a_silent_server_has_one_bound() {
+    let is_silent = Arc::new(AtomicBool::new(false));
+    let silent = Arc::clone(&is_silent);
+    let server = Scripted::new(move |_| match silent.load(Ordering::SeqCst) {
+        true => Answer::Silence,
+        false => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let (owner, give_up) = (Owner::new(), LEASE / 6);
+    let lock = |name| client.lock(name).owner(&owner).give_up_after(give_up);
+    let other = lock("b").lock().await.unwrap();
+    let both = MultiLock::new(["a", "b"].map(lock)).unwrap();
+    let both = both.lock().await.unwrap();
+    is_silent.store(true, Ordering::SeqCst);
+    tokio::time::sleep(MS).await;
+    client.core().locals.moved();
+    tokio::time::sleep(MS).await;
+    let began = server.clock().now();
+    assert!(both.release().await.unwrap_err().is_io());
+    let waited = began.until(server.clock().now());
+    assert!(waited <= give_up + MS, "{waited:?}");
+    drop(other);
 }
