@@ -53,8 +53,9 @@ impl Tokens {
     /// The token of a grant, and this many tokens after it.
     pub(crate) fn granted(current: Option<FencingToken>, spare: u32) -> Self {
         let spare = current.map_or(0..0, |token| {
-            let next = token.get() + 1;
-            next..next + u64::from(spare)
+            // A damaged reply may have a token without a next one.
+            let next = token.get().saturating_add(1);
+            next..next.saturating_add(spare.into())
         });
         Self { current, spare }
     }

@@ -1739,3 +1739,11 @@ proptest! {
         }
     }
 }
+
+/// No server of ours gives such a token, but a damaged reply may have one.
+#[test]
+fn the_largest_token_is_followed_by_no_smaller_one() {
+    let mut tokens = Tokens::granted(Some(FencingToken::from(u64::MAX)), 16);
+    tokens.pass_on(true);
+    assert_eq!(tokens.current, None);
+}
