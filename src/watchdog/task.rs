@@ -287,8 +287,10 @@ struct Outages(HashMap<u64, Outage>);
 
 #[derive(Debug)]
 struct Outage {
-    /// When the first renewal without success was sent, since all holds were renewed.
+    /// When the first renewal without success was sent, since all holds were renewed or over.
     since: Tick,
+    /// When the leases of all holds that fail have ended.
+    until: Tick,
     report_after: Tick,
     /// The holds that fail, each with the end of its lease.
     holds: HashMap<u64, (Tick, Weak<dyn Leased>)>,
@@ -299,21 +301,25 @@ impl Outages {
     fn failed(&mut self, server: u64, id: u64, hold: &Arc<dyn Leased>, sent: Tick) {
         let outage = self.0.entry(server).or_insert_with(|| Outage {
             since: sent,
+            until: Tick::ZERO,
             report_after: Tick::ZERO,
             holds: HashMap::new(),
         });
-        if outage.holds.is_empty() {
-            outage.since = sent;
+        if outage.holds.is_empty() || outage.until <= sent {
+            (outage.since, outage.until) = (sent, Tick::ZERO);
+            outage.holds.clear();
         }
-        let failing = (hold.deadline(), Arc::downgrade(hold));
-        outage.holds.insert(id, failing);
+        let deadline = hold.deadline();
+        outage.until = outage.until.max(deadline);
+        outage.holds.insert(id, (deadline, Arc::downgrade(hold)));
     }
 
     /// Records that this hold does not fail any longer: it was renewed, or it is over.
     fn ended(&mut self, server: u64, id: u64, now: Tick) {
         if let Some(outage) = self.0.get_mut(&server) {
             outage.holds.remove(&id);
-            if outage.holds.is_empty() && outage.report_after <= now {
+            let are_over = outage.holds.is_empty() || outage.until <= now;
+            if are_over && outage.report_after <= now {
                 self.0.remove(&server);
             }
         }
@@ -411,6 +417,19 @@ mod tests {
             outages.0.is_empty(),
             "nothing is kept of a server that is well"
         );
+    }
+
+    /// Nothing has failed since then.
+    #[test]
+    fn a_failure_after_all_leases_have_ended_is_a_new_one() {
+        let mut outages = Outages::default();
+        let holds: Vec<Arc<dyn Leased>> =
+            [30, 5_000].map(|end| Arc::new(Ends(at(end))) as _).into();
+        outages.failed(1, 0, &holds[0], at(5));
+        assert_eq!(reported(&mut outages, at(6)), Some((1, at(5), at(30))));
+        outages.failed(1, 1, &holds[1], at(3_600));
+        let report = Some((1, at(3_600), at(5_000)));
+        assert_eq!(reported(&mut outages, at(3_600)), report);
     }
 
     #[test]
