@@ -56,10 +56,13 @@ impl Watchdog {
         let shared = Arc::new(Shared::default());
         let (jobs, inbox) = mpsc::unbounded_channel();
         let transport = Arc::clone(&scripts.transport);
+        // Before the task has its first turn.
+        let doubted = moved.mark();
         let task = task::run(
             Arc::clone(&shared),
             Arc::clone(&scripts),
             moved,
+            doubted,
             inbox,
             reply,
         );

@@ -20,7 +20,7 @@ use crate::api::error::Error;
 use crate::api::loss::LostReason;
 use crate::conn::Lane;
 use crate::engine::clock::{LOOK_MAX, Pace, Tick};
-use crate::engine::hint::Hint;
+use crate::engine::hint::{Hint, Mark};
 use crate::observe::counts::Fact;
 use crate::observe::events::Event;
 use crate::script::{Call, CallBudget, Failure, Scripts, millis, reply};
@@ -58,6 +58,7 @@ pub(super) async fn run(
     shared: Arc<Shared>,
     scripts: Arc<Scripts>,
     moved: Arc<Hint>,
+    mut doubted: Mark,
     inbox: mpsc::UnboundedReceiver<Job>,
     reply_max: Duration,
 ) {
@@ -71,7 +72,6 @@ pub(super) async fn run(
     // Each is answered when all earlier work is done.
     let mut draining: Vec<oneshot::Sender<()>> = Vec::new();
     let mut is_needed = true;
-    let mut doubted = moved.mark();
     let mut pace = Pace::of(clock);
     let mut publishing = pin!(scripts.observed.keep_publishing(clock));
     while is_needed || !work.is_empty() {

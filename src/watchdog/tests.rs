@@ -223,3 +223,14 @@ async fn a_grant_under_way_when_another_server_takes_over_is_in_doubt() {
     let lost = tokio::time::timeout(MS * 100, guard.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
 }
+
+/// The grant came before it, and the task has not had its first turn.
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_in_doubt_by_a_failover_before_the_task_has_begun() {
+    let server = renewing(|sent| Answer::Value(all_held(sent)));
+    let client = Client::over(&server, LEASE);
+    let _guard = client.lock("x").lock().await.unwrap();
+    client.core().locals.moved();
+    tokio::time::sleep(MS).await;
+    assert_eq!(server.times(Lane::Renewal).len(), 1);
+}
