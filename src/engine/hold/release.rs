@@ -149,7 +149,7 @@ impl Hold {
 
     /// Ends a lost hold at the server. If its shares ended by themselves, their tasks know that, and other holders
     /// need not wait for the lease: the hold is kept for the time that a released guard asked for, or else released.
-    /// One with a forgotten share is left to its lease.
+    /// With a forgotten share it ends with its lease.
     pub(super) fn end_at_server(&self, reason: LostReason) {
         let (core, lane) = (&self.core, Lane::Command);
         let (remaining, is_forgotten, unguarded) = {

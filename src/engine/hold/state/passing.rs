@@ -280,7 +280,7 @@ impl HoldState {
         }
     }
 
-    /// The time until which to keep the hold if its last share ends now. What was forgotten is left to its lease.
+    /// The time until which to keep the hold if its last share ends now. With a forgotten share it ends with its lease.
     pub(super) fn kept_after(&self, now: Tick) -> Tick {
         if now < self.kept_until && !self.is_forgotten() {
             self.kept_until
