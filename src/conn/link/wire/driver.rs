@@ -104,6 +104,14 @@ impl Buffer {
         &self.bytes[self.used..]
     }
 
+    /// Adds bytes. Those that were used make room once they are more than the rest, so that few bytes are moved.
+    fn append(&mut self, more: &mut Vec<u8>) {
+        if self.used > self.rest().len() {
+            self.bytes.drain(..mem::take(&mut self.used));
+        }
+        self.bytes.append(more);
+    }
+
     fn use_up(&mut self, count: usize) {
         self.used += count;
         if self.used == self.bytes.len() {
@@ -168,8 +176,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 // Returns the empty buffer with its capacity.
                 mem::swap(&mut state.bytes, &mut self.outgoing.bytes);
             } else {
-                let state = &mut *state;
-                self.outgoing.bytes.append(&mut state.bytes);
+                self.outgoing.append(&mut state.bytes);
             }
             state.unanswered.sent(now.after(self.params.silence));
         }
@@ -417,7 +424,39 @@ impl FirstBytes {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
+    use tokio::io::AsyncReadExt;
+
     use super::*;
+
+    #[tokio::test]
+    async fn what_was_written_is_forgotten_though_more_waits_all_the_time() {
+        const SIZE: usize = 64;
+        let (ours, mut server) = tokio::io::duplex(SIZE);
+        let params = WireParams {
+            clock: Clock::System,
+            protocol: ProtocolVersion::RESP3,
+            silence: Duration::from_secs(20),
+            last_reply: SharedTick::default(),
+            push: Arc::default(),
+            first_bytes: FirstBytes::default(),
+        };
+        let shared = Arc::<Shared>::default();
+        let mut driver = Driver::new(ours, Arc::clone(&shared), params);
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..1_000 {
+            let waits = driver.outgoing.rest().len();
+            shared.lock().bytes.extend([0; SIZE]);
+            assert!(Pin::new(&mut driver).poll(&mut context).is_pending());
+            if waits > SIZE {
+                server.read_exact(&mut [0; SIZE]).await.unwrap();
+            }
+            tokio::task::yield_now().await;
+        }
+        let kept = driver.outgoing.bytes.len();
+        assert!(kept <= SIZE * 8, "{kept} bytes are kept");
+    }
 
     #[test]
     fn first_bytes_say_why_connecting_failed() {
