@@ -156,7 +156,7 @@ impl Connector {
                 Ok(Connection::new(socket, generation, setup.scripts))
             }
             Err(error) => {
-                let fault = self.diagnose(without_arguments(error), &wire.first_bytes);
+                let fault = self.diagnose(error, &wire.first_bytes);
                 self.reachability.failed(setup.clock.now());
                 Err(fault)
             }

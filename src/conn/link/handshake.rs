@@ -17,6 +17,7 @@ use super::server::{Generation, SharedProcess};
 use super::wire::{SharedTick, Wire};
 use crate::conn::error_reply::{
     code, is_no_cluster, is_out_of_connections, is_temporary, is_unknown_command, nonsense,
+    without_arguments,
 };
 use crate::conn::setup::Setup;
 use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX};
@@ -277,7 +278,7 @@ pub(crate) fn check_greeting(reply: Option<&Value>) -> Result<(), RedisError> {
 
 /// An error without a code of its own is about the user or the password.
 fn refusal(no: &ServerError) -> RedisError {
-    let error = RedisError::from(no.clone());
+    let error = without_arguments(no.clone().into());
     let is_other = is_out_of_connections(&error) || is_unknown_command(&error);
     match error.detail() {
         Some(words) if code(&error) == Some("ERR") && !is_other => {

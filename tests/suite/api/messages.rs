@@ -139,6 +139,18 @@ async fn a_password_is_not_printed_if_its_command_is_renamed() {
     }
 }
 
+#[tokio::test]
+async fn a_password_is_not_printed_if_a_sentinel_does_not_know_its_command() {
+    let server = Server::builder()
+        .args(["--rename-command", "HELLO", "OTHERWISE"])
+        .start();
+    let login = "sentinel_user=u&sentinel_password=s3cret-word";
+    let error = refused(&format!("redis+sentinel://{}/main?{login}", server.addr())).await;
+    let told = format!("{error} {error:?} {:?}", std::error::Error::source(&error));
+    assert!(told.contains("HELLO") && error.is_invalid(), "{told}");
+    assert!(!told.contains("s3cret"), "{told}");
+}
+
 /// With and without a database in the URL.
 #[tokio::test]
 async fn a_missing_password_is_reported_with_a_database_too() {
