@@ -72,6 +72,11 @@ impl Connection {
         &self.socket.wire.params.push
     }
 
+    /// Whether nothing can be sent over it any more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.socket.wire.has_ended()
+    }
+
     /// Whether the server has replied to a call. Replies to the handshake do not count.
     pub(super) fn has_answered(&self) -> bool {
         self.last_reply_at() > self.made

@@ -110,7 +110,7 @@ impl Link {
         if commands.is_empty() {
             return Ok(Replies::default());
         }
-        let (used, remaining) = match self.current() {
+        let (used, remaining) = match self.usable() {
             Some(used) => (used, limit),
             // Boxed because it is rare and large.
             None => Box::pin(self.connected_within(limit)).await?,
@@ -147,6 +147,16 @@ impl Link {
         let mut current = self.current.lock();
         current.take_if(|used| used.connection.push().has_lost_subscription());
         current.clone()
+    }
+
+    /// The current connection. One that has ended is replaced: what is handed over to it would count as sent.
+    fn usable(&self) -> Option<Arc<Used>> {
+        let used = self.current()?;
+        if used.connection.has_ended() {
+            self.replace(&used, Ended::Broken);
+            return None;
+        }
+        Some(used)
     }
 
     /// Stops using a connection. The next command makes another.
@@ -205,7 +215,7 @@ impl Link {
     async fn connected(self: &Arc<Self>) -> Result<Arc<Used>, Fault> {
         let ended = self.ended.mark();
         self.ensure_in_use()?;
-        if let Some(used) = self.current() {
+        if let Some(used) = self.usable() {
             return Ok(used);
         }
         if let Some(declined @ Fault::Declined(_)) = &*self.failure.lock()

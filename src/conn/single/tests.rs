@@ -48,3 +48,34 @@ async fn a_renewal_behind_a_slow_one_does_not_end_the_connection() {
     assert!(late.contains("no reply within 1s"), "{late}");
     assert!(server.link(Lane::Renewal).is_open());
 }
+
+/// Refuses each command of these many connections, one after the other, and ends each when `next` says so.
+async fn serve_some(listener: TcpListener, mut next: tokio::sync::mpsc::Receiver<()>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        tokio::select! {
+            () = serve(stream) => {}
+            _ = next.recv() => {}
+        }
+    }
+}
+
+/// What was not sent is not in doubt: a release that is in doubt hides the loss of its hold.
+#[tokio::test]
+async fn nothing_is_sent_over_a_connection_that_has_ended() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let (end, next) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(serve_some(listener, next));
+    let setup = Setup::sample(REPLY * 2);
+    let server = SingleServer::new(url.into_connection_info().unwrap(), &setup);
+    let link = server.link(Lane::Command);
+    link.open().await.unwrap();
+    let ended = setup.disconnected.mark();
+    end.send(()).await.unwrap();
+    setup.disconnected.changed_since(ended).await;
+    let ping = redis::cmd("PING");
+    let replies = link.exchange(&[&ping], REPLY * 2).await;
+    let replies = replies.expect("over another connection");
+    assert_eq!(replies.errors().count(), 1);
+}

@@ -221,6 +221,20 @@ async fn a_deleted_key_is_a_loss<P: Primitive>() {
     nothing_left(&server).await;
 }
 
+/// Nothing was sent over the connection that has ended, so the release is in no doubt.
+async fn a_release_behind_the_end_of_its_connection_reports_a_loss<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let name = unique_name("lock");
+    // Long enough for no renewal to come in between.
+    let lock = P::of(&ours, &name).lease(LEASE * 10);
+    let guard = lock.lock().await.unwrap();
+    delete::<P>(&server, &name).await;
+    assert_eq!(kill_connections(&server, "command").await, 1);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(guard.release().await.unwrap_err().is_not_held());
+}
+
 /// Each verb in turn: the server executes the command, the reply is dropped and the connection cut.
 async fn a_lost_reply_counts_once<P: Primitive>() {
     let server = Server::start();
@@ -356,6 +370,7 @@ for_every_primitive! {"multi_thread":
     a_paused_server_costs_time_only
     a_server_that_restarts_empty_revokes
     a_deleted_key_is_a_loss
+    a_release_behind_the_end_of_its_connection_reports_a_loss
     a_lost_reply_counts_once
     a_late_acquire_leaves_no_orphan
     a_cancel_cannot_overtake_its_acquire

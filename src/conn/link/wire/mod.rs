@@ -161,6 +161,11 @@ impl Wire {
         Ok(())
     }
 
+    /// Whether the connection has ended, so that nothing can be sent over it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.shared.lock().unanswered.ended().is_some()
+    }
+
     /// Whether the driver ends a request with this limit in time.
     pub(super) fn times(&self, limit: Duration) -> bool {
         limit == self.params.silence
