@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockset::Result;
-use lockset::operator::Servers;
+use lockset::operator::{Servers, text};
 use tokio::time::{Instant, sleep_until};
 
-use crate::ask::{command, integer, list, texts};
+use crate::ask::{command, list, texts};
 
 /// The keys of one `SCAN`. A call of 100 costs the server 40 % more for each key, and a call of 10 000 holds it up for
 /// 7 to 25 ms.
@@ -30,11 +30,14 @@ pub(crate) struct Pass {
     looked_at: u64,
 }
 
+/// The cursor that begins a pass over a server, and ends it. Other cursors mean nothing here.
+const START: &str = "0";
+
 /// Some keys of one server.
 pub(crate) struct Slice {
     pub(crate) server: Arc<str>,
     pub(crate) keys: Vec<String>,
-    cursor: i64,
+    cursor: String,
     busy: Duration,
 }
 
@@ -47,7 +50,7 @@ impl Pass {
             glob,
             kind,
             share,
-            cursor: "0".to_owned(),
+            cursor: START.to_owned(),
             next_at: Instant::now(),
             looked_at: 0,
         }
@@ -74,14 +77,14 @@ impl Pass {
         ]);
         let reply = self.servers.ask(&server, &slice).await?;
         let (cursor, keys) = match list(&reply) {
-            [cursor, keys] => (integer(cursor).unwrap_or(0), texts(keys)),
-            _ => (0, Vec::new()),
+            [cursor, keys] => (text(cursor).unwrap_or(START), texts(keys)),
+            _ => (START, Vec::new()),
         };
         let busy = began.elapsed();
         Ok(Some(Slice {
             server,
             keys,
-            cursor,
+            cursor: cursor.to_owned(),
             busy,
         }))
     }
@@ -90,8 +93,8 @@ impl Pass {
     pub(crate) fn done(&mut self, slice: &Slice, busy: Duration) {
         self.next_at = Instant::now() + pause(slice.busy + busy, self.share);
         self.looked_at += SLICE_KEYS;
-        self.cursor = slice.cursor.to_string();
-        if slice.cursor == 0 {
+        self.cursor.clone_from(&slice.cursor);
+        if slice.cursor == START {
             self.routes.pop_front();
         }
     }

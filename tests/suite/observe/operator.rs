@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockset::Client;
 use lockset_operator::{HoldMode, LockInfo, LockKind, Survey};
 use lockset_testkit::{Cluster, Redisson, Server, eventually, unique_name, within};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use crate::support::{SOON, ask, client, nothing_left, patient_client, waiting};
 
@@ -496,4 +497,52 @@ async fn those_who_wait_for_permits_and_latches_are_found() {
     for task in tasks {
         within(SOON, task).await.unwrap().unwrap();
     }
+}
+
+/// Answers `SCAN` with these replies in turn, an empty list for each other command that looks at a key, and an error for
+/// all others.
+async fn scanned(replies: &'static [&'static str]) -> std::net::SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    lockset_testkit::spawn(async move {
+        let mut replies = replies.iter();
+        while let Ok((theirs, _)) = listener.accept().await {
+            let mut theirs = BufReader::new(theirs);
+            let mut line = String::new();
+            while theirs.read_line(&mut line).await.is_ok_and(|read| read > 0) {
+                let words: usize = line.trim_start_matches('*').trim().parse().unwrap();
+                line.clear();
+                for _ in 0..words * 2 {
+                    theirs.read_line(&mut line).await.unwrap();
+                }
+                let reply = if line.contains("SCAN") {
+                    replies.next().expect("no further slice is asked for")
+                } else {
+                    "-ERR no such command\r\n"
+                };
+                line.clear();
+                theirs.write_all(reply.as_bytes()).await.unwrap();
+            }
+        }
+    });
+    address
+}
+
+/// Some services have cursors that are larger than the largest signed number.
+#[tokio::test]
+async fn a_pass_goes_on_behind_the_largest_cursor() {
+    let at = scanned(&[
+        "*2\r\n$20\r\n18446744073709551615\r\n*0\r\n",
+        "*2\r\n$1\r\n0\r\n*0\r\n",
+        "*2\r\n$1\r\n0\r\n*0\r\n",
+    ])
+    .await;
+    let client = Client::builder(&format!("redis://{at}")).lazy();
+    let client = client.build().await.unwrap();
+    let mut scan = Survey::new(&client).scan();
+    let mut slices = 0;
+    while within(SOON, scan.next()).await.unwrap().is_some() {
+        slices += 1;
+    }
+    assert_eq!(slices, 4, "two of locks, one of permits, and the change");
 }
