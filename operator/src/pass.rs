@@ -56,6 +56,14 @@ impl Pass {
         }
     }
 
+    /// Counts the keys of the pass before it as well.
+    pub(crate) fn after(self, before: &Self) -> Self {
+        Self {
+            looked_at: before.looked_at,
+            ..self
+        }
+    }
+
     /// Returns the next keys, and repeats them until they are [`done`](Self::done); `None` after the last. Sleeps
     /// first, so that the server keeps its share of time.
     pub(crate) async fn slice(&self) -> Result<Option<Slice>> {

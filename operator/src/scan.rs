@@ -64,7 +64,7 @@ impl LockScan {
             let Some(permits) = self.permits.take() else {
                 return Ok(None);
             };
-            self.pass = permits;
+            self.pass = permits.after(&self.pass);
             return Ok(Some(Vec::new()));
         };
         let is_of_permits = self.permits.is_none();

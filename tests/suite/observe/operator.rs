@@ -545,4 +545,5 @@ async fn a_pass_goes_on_behind_the_largest_cursor() {
         slices += 1;
     }
     assert_eq!(slices, 4, "two of locks, one of permits, and the change");
+    assert_eq!(scan.looked_at(), 3000);
 }
