@@ -157,8 +157,27 @@ impl Commands {
     /// The commands of others per second since an earlier moment. `None` if a server was restarted in between.
     pub(crate) fn rate_since(&self, earlier: &Self) -> Option<u64> {
         let executed = self.executed.checked_sub(earlier.executed)?;
-        let others = executed.saturating_sub(self.sent - earlier.sent);
+        let others = executed.saturating_sub(self.sent.saturating_sub(earlier.sent));
         let ms = u64::try_from((self.at - earlier.at).as_millis()).ok()?;
         others.saturating_mul(1000).checked_div(ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each looks at the servers in its own time, and the one that began first may end last.
+    #[test]
+    fn two_looks_at_the_load_at_once_are_no_panic() {
+        let at = Instant::now();
+        let commands = |ms, executed, sent| Commands {
+            at: at + Duration::from_millis(ms),
+            executed,
+            sent,
+        };
+        let earlier = commands(500, 100, 9);
+        assert_eq!(commands(1500, 140, 19).rate_since(&earlier), Some(30));
+        assert_eq!(commands(400, 140, 5).rate_since(&earlier), None);
     }
 }
