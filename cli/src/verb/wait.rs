@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::connect::Context;
 use crate::failure::{Failure, Outcome};
-use crate::found::{find, is_free_to_readers, named};
+use crate::found::{Form, find, is_free_to_readers, named};
 use crate::output::quoted;
 use crate::{span, status};
 
@@ -47,9 +47,12 @@ impl Wait {
         let deadline = self.timeout.and_then(|timeout| began.checked_add(timeout));
         let mut pause = LOOK_FIRST;
         // The first look and the one at the end are answered, however little time there is.
-        let mut may_run_scripts = true;
+        let (mut may_run_scripts, mut had_permits) = (true, false);
         let free = loop {
-            if self.is_free(&client, &mut may_run_scripts).await? {
+            if self
+                .is_free(&client, &mut may_run_scripts, &mut had_permits)
+                .await?
+            {
                 break true;
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -74,11 +77,22 @@ impl Wait {
     }
 
     /// Asks as a survey does once it is known that the user may only read.
-    async fn is_free(&self, client: &Client, may_run_scripts: &mut bool) -> Result<bool, Failure> {
+    async fn is_free(
+        &self,
+        client: &Client,
+        may_run_scripts: &mut bool,
+        had_permits: &mut bool,
+    ) -> Result<bool, Failure> {
         if *may_run_scripts {
             match find(client, &self.name).await {
                 Err(error) if error.is_denied() => *may_run_scripts = false,
-                found => return Ok(found?.holders.is_empty()),
+                // A semaphore with all its permits is a number, like those of applications.
+                Err(error) if error.is_wrong_type() && *had_permits => return Ok(true),
+                found => {
+                    let found = found?;
+                    *had_permits = found.form == Form::Permits;
+                    return Ok(found.holders.is_empty());
+                }
             }
         }
         is_free_to_readers(client, &self.name).await

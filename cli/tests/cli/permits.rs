@@ -62,6 +62,26 @@ async fn operators_see_which_command_has_a_permit() {
     assert_eq!(left, ["a"], "the number of permits");
 }
 
+/// A semaphore with all its permits looks like any number, but this one was seen before.
+#[tokio::test]
+async fn permits_that_become_free_are_waited_for() {
+    let server = Server::start();
+    let client = lockset::Client::connect(&server.url()).await.unwrap();
+    let permit = client.semaphore("a").permits(2).acquire().await.unwrap();
+    let arguments = ["wait", "a", "--timeout", "10s"];
+    let held = ended(&mut lockset(
+        &server.url(),
+        &["wait", "a", "--timeout", "0"],
+    ))
+    .await;
+    assert_eq!(held.status, 75, "{held:?}");
+    let waiting = Running::start(&mut lockset(&server.url(), &arguments));
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    permit.release().await.unwrap();
+    let ended = waiting.ended().await;
+    assert_eq!(ended.status, 0, "{ended:?}");
+}
+
 #[tokio::test]
 async fn permits_go_with_no_lock() {
     let server = Server::start();
