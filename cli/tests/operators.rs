@@ -481,6 +481,12 @@ async fn a_cluster_is_listed_and_checked_node_by_node() {
         .find(|check| check["check"] == "slots")
         .unwrap();
     assert_eq!(slots["verdict"], "warn");
+    // The case of a scheme means nothing.
+    let upper = cluster.url().replacen("redis+cluster", "Redis+Cluster", 1);
+    let checked = lockset(&upper, &["doctor", "--json"]).await;
+    let roles = objects(&checked, 0);
+    let mut roles = roles.iter().filter(|check| check["check"] == "role");
+    assert!(roles.all(|role| role["verdict"] == "ok"), "{checked:?}");
 }
 
 /// One that has announced itself, and was killed since.

@@ -87,7 +87,7 @@ impl Doctor {
                 return Ok(Err(failure));
             }
         };
-        let is_cluster = url.contains("+cluster://");
+        let is_cluster = url.to_ascii_lowercase().contains("+cluster://");
         let survey = Survey::new(&client);
         for report in survey.servers().await? {
             tell(Check::ok("connect", "reached").at(&report.address))?;
