@@ -15,8 +15,12 @@
 pub(super) mod follow;
 mod reply;
 mod sentinels;
+#[cfg(test)]
+mod tests;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -28,7 +32,7 @@ use crate::api::error::Kind;
 use crate::conn::address::Address;
 use crate::conn::error_reply::{advice, code, explained, is_temporary, is_unknown_command};
 use crate::conn::single::SingleServer;
-use crate::conn::transport::{EventHandler, Fault, Lane, Replies};
+use crate::conn::transport::{EventHandler, Fault, Lane, Replies, sent};
 use crate::engine::hint::{Hint, Mark};
 
 /// The current primary, and the switch to another.
@@ -75,12 +79,16 @@ impl CurrentPrimary {
         limit: Duration,
     ) -> Result<Replies, Fault> {
         let (primary, mark) = self.get()?;
+        let is_sent = AtomicBool::new(false);
+        let exchange = pin!(primary.link(lane).exchange(commands, limit));
         let result = tokio::select! {
             biased;
             () = self.switched.changed_since(mark) => {
-                return Err(Fault::Unknown("another server became the primary meanwhile".into()));
+                let why = "another server became the primary meanwhile".into();
+                let was_sent = is_sent.load(Ordering::Relaxed);
+                return Err(if was_sent { Fault::Unknown(why) } else { Fault::Unsent(why) });
             }
-            result = primary.link(lane).exchange(commands, limit) => result,
+            result = sent::track(&is_sent, exchange) => result,
         };
         let is_doubtful = match &result {
             Ok(replies) => replies.errors().any(|error| says_no_primary(&error)),
