@@ -67,16 +67,21 @@ async fn operators_see_which_command_has_a_permit() {
 async fn permits_that_become_free_are_waited_for() {
     let server = Server::start();
     let client = lockset::Client::connect(&server.url()).await.unwrap();
-    let permit = client.semaphore("a").permits(2).acquire().await.unwrap();
-    let arguments = ["wait", "a", "--timeout", "10s"];
-    let held = ended(&mut lockset(
-        &server.url(),
-        &["wait", "a", "--timeout", "0"],
-    ))
-    .await;
+    // Not renewed within the test.
+    let semaphore = client.semaphore("a").permits(2).lease(BOUND * 10);
+    let permit = semaphore.acquire().await.unwrap();
+    let scripts = async || server.commandstats().await["evalsha"];
+    let before = scripts().await;
+    let look = ["wait", "a", "--timeout", "0"];
+    let held = ended(&mut lockset(&server.url(), &look)).await;
     assert_eq!(held.status, 75, "{held:?}");
+    let looked = scripts().await;
+    let arguments = ["wait", "a", "--timeout", "60s"];
     let waiting = Running::start(&mut lockset(&server.url(), &arguments));
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    eventually(BOUND, "it has seen the permit, too", async || {
+        scripts().await - looked >= looked - before
+    })
+    .await;
     permit.release().await.unwrap();
     let ended = waiting.ended().await;
     assert_eq!(ended.status, 0, "{ended:?}");
