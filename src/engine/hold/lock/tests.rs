@@ -622,6 +622,53 @@ impl Explored {
         }
     }
 
+    /// Whether it is worth a copy of the world to try this step.
+    fn may_be_possible(&self, world: &World, step: Step) -> bool {
+        let (now, limits) = (world.now, &self.limits);
+        let is_done = |found: Option<bool>| found.is_some();
+        match step {
+            Step::Time => now < BEGIN.after(STEP * u32::from(limits.steps)),
+            // A request of this client goes behind its releases.
+            Step::Grant => {
+                let is_executed =
+                    |held: &Held| held.change.as_ref().is_none_or(|one| is_done(one.found));
+                world.held.len() < usize::from(limits.grants)
+                    && world.is_free_for(limits.first)
+                    && world
+                        .held
+                        .iter()
+                        .all(|held| held.unsent == 0 && is_executed(held))
+            }
+            Step::RivalTakes => {
+                limits.tried.contains(&Tried::Rival) && world.is_free_for(Mode::Exclusive)
+            }
+            Step::RivalLeaves => world.server.iter().any(|one| one.id.is_none()),
+            Step::Evict(at) => world.evictions > 0 && at_server(world, at).is_some(),
+            Step::Doubt(_) => world.doubts > 0,
+            Step::ClockRead(at) => world.state(at).is_held() && !world.is_valid(at),
+            Step::Learn(at) => !world.held[at].is_known,
+            Step::Caller(..) => world.calls > 0,
+            Step::TakeStay | Step::EndStay => world.lock.sticky.is_some(),
+            Step::EndDeferral(at) => world.state(at).is_downgrade_deferred(),
+            Step::Ask(at) => world.held[at].settling > 0 && world.held[at].change.is_none(),
+            Step::ChangeDone(at) | Step::ChangeAnswered(at) => {
+                let change = world.held[at].change.as_ref();
+                let is_answer = matches!(step, Step::ChangeAnswered(_));
+                change.is_some_and(|change| is_done(change.found) == is_answer)
+            }
+            Step::ChangeBroken(at, _) => world.breaks > 0 && world.held[at].change.is_some(),
+            Step::Renew(at) => world.held[at].renewal.is_none(),
+            Step::RenewalDone(at) | Step::RenewalAnswered(at) => {
+                let renewal = world.held[at].renewal.as_ref();
+                let is_answer = matches!(step, Step::RenewalAnswered(_));
+                renewal.is_some_and(|renewal| is_done(renewal.found) == is_answer)
+            }
+            Step::RenewalBroken(at) => world.breaks > 0 && world.held[at].renewal.is_some(),
+            Step::Undo(at) => world.held[at].undo.is_some(),
+            Step::Come(_) | Step::Leave(_) | Step::Release(..) => true,
+        }
+    }
+
     /// `None` if this step is not possible now.
     fn take(&self, world: &mut World, step: Step) -> Option<()> {
         let now = world.now;
@@ -633,60 +680,27 @@ impl Explored {
         };
         Owner::number_next(self.owners.iter().filter(is_free).cloned());
         match step {
-            Step::Time => {
-                (now < BEGIN.after(STEP * u32::from(self.limits.steps))).then_some(())?;
-                Self::time(world);
-            }
-            Step::Grant => {
-                // A request of this client goes behind its releases.
-                let is_behind = |held: &Held| {
-                    held.unsent == 0
-                        && held
-                            .change
-                            .as_ref()
-                            .is_none_or(|change| change.found.is_some())
-                };
-                let is_next = world.held.len() < usize::from(self.limits.grants)
-                    && world.is_free_for(self.limits.first)
-                    && world.held.iter().all(is_behind);
-                is_next.then_some(())?;
-                self.grant(world);
-            }
+            Step::Time => Self::time(world),
+            Step::Grant => self.grant(world),
             Step::Learn(at) => self.learn(world, at)?,
-            Step::RivalTakes => {
-                let mode = Mode::Exclusive;
-                (self.limits.tried.contains(&Tried::Rival) && world.is_free_for(mode))
-                    .then_some(())?;
-                world.server.push(AtServer {
-                    id: None,
-                    mode,
-                    end: now.after(LEASE),
-                    is_kept: false,
-                });
-            }
-            Step::RivalLeaves => {
-                world
-                    .server
-                    .iter()
-                    .any(|one| one.id.is_none())
-                    .then_some(())?;
-                world.server.retain(|one| one.id.is_some());
-            }
+            Step::RivalTakes => world.server.push(AtServer {
+                id: None,
+                mode: Mode::Exclusive,
+                end: now.after(LEASE),
+                is_kept: false,
+            }),
+            Step::RivalLeaves => world.server.retain(|one| one.id.is_some()),
             Step::Evict(at) => {
-                world.evictions = world.evictions.checked_sub(1)?;
+                world.evictions -= 1;
                 let id = world.held[at].id;
-                world.at_server(id)?;
                 world.server.retain(|one| one.id != Some(id));
                 world.held[at].is_evicted = true;
             }
             Step::Doubt(at) => {
-                world.doubts = world.doubts.checked_sub(1)?;
+                world.doubts -= 1;
                 world.apply(at, Event::Doubted);
             }
-            Step::ClockRead(at) => {
-                (world.state(at).is_held() && !world.is_valid(at)).then_some(())?;
-                world.apply(at, Event::ClockRead);
-            }
+            Step::ClockRead(at) => _ = world.apply(at, Event::ClockRead),
             Step::Come(place) => {
                 let handoff = world.lock.queue.taken(world.places.get(place)?.0)?;
                 let left = world.lock.queue.left(world.places.remove(place).0);
@@ -706,7 +720,7 @@ impl Explored {
                 world.end(at, guard);
             }
             Step::Caller(what, at, guard) => {
-                world.calls = world.calls.checked_sub(1)?;
+                world.calls -= 1;
                 return self.call(world, what, at, guard);
             }
             Step::TakeStay => {
@@ -719,17 +733,9 @@ impl Explored {
                     None => world.end(at, guard),
                 }
             }
-            Step::EndStay => {
-                world.lock.sticky.is_some().then_some(())?;
-                world.end_stay();
-            }
-            Step::EndDeferral(at) => {
-                world.state(at).is_downgrade_deferred().then_some(())?;
-                world.end_deferral(at);
-            }
+            Step::EndStay => world.end_stay(),
+            Step::EndDeferral(at) => world.end_deferral(at),
             Step::Ask(at) => {
-                let held = &world.held[at];
-                (held.settling > 0 && held.change.is_none()).then_some(())?;
                 let what = world.state(at).needed_change(now);
                 if what == ServerChange::Nothing {
                     world.held[at].settling -= 1;
@@ -747,7 +753,6 @@ impl Explored {
             }
             Step::ChangeDone(at) => {
                 let (id, change) = (world.held[at].id, world.held[at].change.as_ref()?);
-                change.found.is_none().then_some(())?;
                 let what = change.what;
                 let found = world.execute(id, what);
                 if let Some(change) = &mut world.held[at].change {
@@ -756,7 +761,7 @@ impl Explored {
             }
             Step::ChangeAnswered(at) => return Self::change_answered(world, at),
             Step::ChangeBroken(at, is_sent_again) => {
-                world.breaks = world.breaks.checked_sub(1)?;
+                world.breaks -= 1;
                 let held = &mut world.held[at];
                 let change = held.change.as_mut()?;
                 held.has_broken = true;
@@ -771,7 +776,6 @@ impl Explored {
                 }
             }
             Step::Renew(at) => {
-                world.held[at].renewal.is_none().then_some(())?;
                 let NextStep::Renew { lease, .. } = world.state(at).next_step(now) else {
                     return None;
                 };
@@ -785,7 +789,6 @@ impl Explored {
             }
             Step::RenewalDone(at) => {
                 let (id, renewal) = (world.held[at].id, world.held[at].renewal.as_ref()?);
-                renewal.found.is_none().then_some(())?;
                 let end = now.after(renewal.what);
                 let found = world
                     .at_server(id)
@@ -797,7 +800,7 @@ impl Explored {
             }
             Step::RenewalAnswered(at) => return Self::renewal_answered(world, at),
             Step::RenewalBroken(at) => {
-                world.breaks = world.breaks.checked_sub(1)?;
+                world.breaks -= 1;
                 world.held[at].renewal.take()?;
             }
             Step::Undo(at) => {
@@ -859,6 +862,7 @@ impl Model for Explored {
     }
 
     fn next_state(&self, world: &World, step: Step) -> Option<World> {
+        self.may_be_possible(world, step).then_some(())?;
         let mut next = world.clone();
         self.take(&mut next, step)?;
         Some(next)
