@@ -88,7 +88,7 @@ impl Share {
         }
     }
 
-    /// One more share of a hold that is ready for it. Returns `None` if the hold has changed meanwhile.
+    /// One more share of a hold that is ready for it. Returns `None` if the hold has changed since.
     pub(crate) fn entered(entrance: Entrance) -> Result<Option<Self>> {
         Ok(entrance.enter()?.map(Self::of))
     }
