@@ -7,8 +7,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::Either;
-#[cfg(feature = "testing")]
 use futures_util::future::{BoxFuture, FutureExt};
 use redis::{ConnectionInfo, ProtocolVersion};
 #[cfg(feature = "testing")]
@@ -130,22 +128,16 @@ pub(crate) enum Network {
     Simulated(Arc<dyn SimulatedNetwork>),
 }
 
-/// A task that the network has wrapped. The system's network wraps none.
-#[cfg(feature = "testing")]
-type Wrapped = BoxFuture<'static, ()>;
-#[cfg(not(feature = "testing"))]
-type Wrapped = std::future::Ready<()>;
-
 impl Network {
     /// The task in the form to spawn. A simulated process that stands still suspends its tasks.
-    pub(crate) fn task<F>(&self, task: F) -> Either<F, Wrapped>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    pub(crate) fn task(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> BoxFuture<'static, ()> {
         match self {
-            Self::System => Either::Left(task),
+            Self::System => task.boxed(),
             #[cfg(feature = "testing")]
-            Self::Simulated(network) => Either::Right(network.task(task.boxed())),
+            Self::Simulated(network) => network.task(task.boxed()),
         }
     }
 
