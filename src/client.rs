@@ -12,7 +12,7 @@ use crate::api::options::{
 };
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
-use crate::conn::{self, AddressMap, Network, Opening, Setup, Transport, url};
+use crate::conn::{self, AddressMap, Network, Setup, Transport, url};
 use crate::engine::clock::Clock;
 use crate::engine::hold::bound::Timing;
 use crate::engine::hold::core::Core;
@@ -124,7 +124,7 @@ impl Client {
             give_up: None,
             announce_every: None,
             label: String::new(),
-            opening: Opening::Eager,
+            is_lazy: false,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             native: NativePath::On,
             addresses: AddressMap::default(),
@@ -352,7 +352,7 @@ pub struct ClientBuilder {
     give_up: Option<Duration>,
     announce_every: Option<Duration>,
     label: String,
-    opening: Opening,
+    is_lazy: bool,
     connect_timeout: Duration,
     native: NativePath,
     addresses: AddressMap,
@@ -496,7 +496,7 @@ impl ClientBuilder {
     /// # Ok(()) }
     /// ```
     pub fn lazy(mut self) -> Self {
-        self.opening = Opening::Lazy;
+        self.is_lazy = true;
         self
     }
 
@@ -633,6 +633,7 @@ impl ClientBuilder {
                 let message = "there is no tokio runtime here; connect within one";
                 Error::new(Kind::Invalid, "connect", message)
             })?,
+            is_lazy: self.is_lazy,
             step_timeout: self.connect_timeout,
             silence: timing.reply,
             reply_timeout: timing.reply.max(REPLY_LIMIT_MIN),
@@ -643,7 +644,7 @@ impl ClientBuilder {
             address_map: self.addresses.clone(),
             security,
         };
-        let transport = conn::connect(target, setup, self.opening).await?;
+        let transport = conn::connect(target, setup).await?;
         Ok(self.client(id, timing, clock, transport, locals, announce_every))
     }
 

@@ -36,7 +36,7 @@ pub(crate) mod value;
 pub(crate) use self::address::AddressMap;
 pub(crate) use self::link::RENEWAL_WAIT_MIN;
 pub(crate) use self::servers::{can_run_scripts, connect};
-pub(crate) use self::setup::{Network, Opening, Setup};
+pub(crate) use self::setup::{Network, Setup};
 #[cfg(feature = "testing")]
 pub use self::setup::{ReadWrite, SimulatedNetwork, Stream};
 pub use self::transport::Channels;

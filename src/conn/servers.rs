@@ -14,7 +14,7 @@ use super::cluster::{self, Router, slot_of};
 use super::error_reply::{connect_error, not_a_primary};
 use super::link::Link;
 use super::sentinel::{CurrentPrimary, follow};
-use super::setup::{Network, Opening, Setup};
+use super::setup::{Network, Setup};
 use super::single::SingleServer;
 use super::transport::{Channels, Fault, Lane, LinkState, Recipient, Replies, Transport};
 use super::url::Target;
@@ -37,12 +37,9 @@ enum Topology {
 }
 
 /// Connects to the target of a URL.
-pub(crate) async fn connect(
-    target: Target,
-    setup: Setup,
-    opening: Opening,
-) -> Result<Arc<dyn Transport>> {
+pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Transport>> {
     let (network, limit) = (setup.network.clone(), setup.step_timeout);
+    let is_lazy = setup.is_lazy;
     let mut task = JoinSet::new();
     let (address, topology) = match target {
         Target::Single(info) => {
@@ -50,7 +47,7 @@ pub(crate) async fn connect(
             let server = SingleServer::new(info, &setup);
             (address, Topology::Single(server))
         }
-        Target::Cluster { .. } if opening == Opening::Lazy => {
+        Target::Cluster { .. } if is_lazy => {
             return Err(Error::invalid(
                 "connect",
                 "a client of a cluster cannot be lazy, because only the nodes tell how its channels \
@@ -73,7 +70,7 @@ pub(crate) async fn connect(
             let db = model.redis_settings().db();
             let address = format!("sentinel:{name}@{}/{db}", listed(&sentinels));
             let models = [sentinel_model, model];
-            let connected = follow::connect(sentinels, name, models, setup, opening).await?;
+            let connected = follow::connect(sentinels, name, models, setup).await?;
             let (primary, following) = connected;
             task.spawn(network.task(following));
             (address, Topology::Sentinel(primary))
@@ -85,7 +82,7 @@ pub(crate) async fn connect(
         topology,
         _task: task,
     };
-    if opening == Opening::Eager {
+    if !is_lazy {
         servers.check(limit).await?;
     }
     Ok(Arc::new(servers))

@@ -1,5 +1,4 @@
-//! The settings of a client's connections, the time of the first ones, and the network that makes them: the system's,
-//! or a simulated one in a test.
+//! The settings of a client's connections, and the network that makes them: the system's, or a simulated one in a test.
 //!
 //! Invariant: nothing above a stream of bytes is replaced, so a simulated network runs the same code as a real one.
 
@@ -27,6 +26,8 @@ pub(crate) struct Setup {
     pub(crate) network: Network,
     /// The runtime that makes and drives the connections.
     pub(crate) runtime: Handle,
+    /// Whether the first connections are made on first use, not before `connect` returns.
+    pub(crate) is_lazy: bool,
     /// The longest that one step of connecting may take, such as a round trip.
     pub(crate) step_timeout: Duration,
     /// The longest wait for a reply of a server that is not the caller's target, such as a sentinel.
@@ -62,6 +63,7 @@ impl Setup {
             clock: Clock::System,
             network: Network::System,
             runtime: Handle::current(),
+            is_lazy: false,
             step_timeout: reply_timeout * 5,
             reply_timeout,
             silence: reply_timeout,
@@ -77,15 +79,6 @@ impl Setup {
 
 /// Finds a script by its SHA. Returns its number, which is below 64, and its text.
 pub(crate) type FindScript = fn(&[u8]) -> Option<(u8, &'static str)>;
-
-/// The time of a client's first connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
-    /// Before `connect` returns.
-    Eager,
-    /// On first use.
-    Lazy,
-}
 
 pub(super) fn with_protocol(info: ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo {
     let settings = info.redis_settings().clone();

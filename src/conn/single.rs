@@ -23,8 +23,8 @@ use super::transport::{Fault, Lane};
 
 #[derive(Debug)]
 pub(crate) struct SingleServer {
-    reachability: Arc<Reachability>,
-    process: Arc<SharedProcess>,
+    pub(super) reachability: Arc<Reachability>,
+    pub(super) process: Arc<SharedProcess>,
     /// One for each lane, and one for commands that must follow a subscription, where the push link takes subscriptions
     /// only; see [`PushState`](super::push::PushState).
     links: [Arc<Link>; 5],
@@ -77,15 +77,6 @@ impl SingleServer {
         behind_push
     }
 
-    /// Sets the ids of the nodes that are accepted at its address.
-    pub(super) fn expect_node(&self, ids: Vec<String>) {
-        self.process.expect_node(ids);
-    }
-
-    pub(super) fn reachability(&self) -> &Arc<Reachability> {
-        &self.reachability
-    }
-
     /// Closes its connections once the commands in flight have ended. The next command makes new ones.
     pub(crate) fn close(&self) {
         self.links.iter().for_each(|link| link.close());
@@ -107,7 +98,7 @@ impl SingleServer {
 pub(crate) struct Nodes {
     /// The settings that all servers share: user, password, TLS. Of its address, only the kind matters.
     model: ConnectionInfo,
-    setup: Setup,
+    pub(super) setup: Setup,
     known: Mutex<BTreeMap<Address, Arc<SingleServer>>>,
 }
 
@@ -130,15 +121,8 @@ impl Nodes {
     }
 
     /// All servers that were asked for so far.
-    pub(crate) fn known(&self) -> Vec<(Address, Arc<SingleServer>)> {
-        let known = self.known.lock();
-        let each = known.iter();
-        each.map(|(address, server)| (address.clone(), Arc::clone(server)))
-            .collect()
-    }
-
-    pub(crate) fn setup(&self) -> &Setup {
-        &self.setup
+    pub(crate) fn known(&self) -> BTreeMap<Address, Arc<SingleServer>> {
+        self.known.lock().clone()
     }
 
     /// The connection settings for this address.

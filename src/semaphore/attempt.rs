@@ -354,7 +354,7 @@ impl Held {
             let core = &this.core;
             let deadline = permits.0.iter().map(|permit| permit.deadline()).min();
             let loss = permits.release();
-            let call = this.release_call("", permits.0.iter().map(|permit| *permit.id()));
+            let call = this.release_call("", permits.0.iter().map(|permit| permit.id));
             let budget = core.call_budget(core.timing.give_up);
             let outcome = match core.scripts.run(Lane::Command, &call, budget).await {
                 Ok(answer) => this.released(&answer, permits.len(), deadline, loss),

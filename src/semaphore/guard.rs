@@ -33,7 +33,7 @@ impl SemaphoreGuard {
         let first = held.permits().0.first();
         let span = HoldSpan::begin(
             || held.semaphore.name(),
-            || first.map_or("", |permit| &**permit.id()),
+            || first.map_or("", |permit| &*permit.id),
             || None,
         );
         Self {
@@ -63,7 +63,7 @@ impl SemaphoreGuard {
 
     /// The ids of the permits at the server, as in [`Holder::id`](crate::Holder::id).
     pub fn holder_ids(&self) -> impl Iterator<Item = &str> {
-        self.permits().0.iter().map(|permit| &**permit.id())
+        self.permits().0.iter().map(|permit| &*permit.id)
     }
 
     /// How long all permits are certainly still held, by the local monotonic clock. Zero once a permit is lost.

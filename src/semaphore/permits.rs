@@ -42,7 +42,7 @@ pub(super) struct Permit {
     since: Tick,
     /// The number of the permit at the watchdog, which is also in its id.
     number: u64,
-    id: HolderId,
+    pub(super) id: HolderId,
     state: Mutex<State>,
     /// Given when the permit is lost or released, or its deadline moves.
     changed: Hint,
@@ -113,10 +113,6 @@ impl Permit {
             core.watchdog.shift(number, now);
         }
         permit
-    }
-
-    pub(super) fn id(&self) -> &HolderId {
-        &self.id
     }
 
     /// Notes that a guard has it, from a handle of this group.

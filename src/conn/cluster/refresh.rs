@@ -46,7 +46,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped. `last` is the view in use, and was asked for after `mark`.
 pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
-    let clock = router.nodes.setup().clock;
+    let clock = router.nodes.setup.clock;
     let mut pause = PAUSE_FIRST;
     let mut refreshed = Tick::ZERO;
     let mut poller = MapPoller::default();
@@ -93,7 +93,7 @@ fn open(router: &Router, opening: &mut JoinSet<()>) {
             // The next command that needs this connection tries again.
             let _ = node.server.open().await;
         };
-        opening.spawn(router.nodes.setup().network.task(open));
+        opening.spawn(router.nodes.setup.network.task(open));
     }
 }
 
@@ -131,7 +131,7 @@ impl Router {
         let serving: HashSet<Address> = serving.collect();
         *self.map.write() = map;
         for (address, server) in self.nodes.known() {
-            server.expect_node(view.ids_at(&address));
+            server.process.expect_node(view.ids_at(&address));
             if !serving.contains(&address) {
                 server.close();
                 continue;
@@ -149,7 +149,7 @@ impl Router {
         let mut served = last.ranges.iter().map(|(.., address)| address);
         let was_taken_over = served.any(|address| !serving.contains(address));
         if was_taken_over {
-            self.nodes.setup().events.moved();
+            self.nodes.setup.events.moved();
         }
     }
 }
@@ -174,7 +174,7 @@ pub(super) async fn discover(
     last: Option<&View>,
     seeds: &[Address],
 ) -> Result<Told, Vec<(Address, Fault)>> {
-    let clock = nodes.setup().clock;
+    let clock = nodes.setup.clock;
     let addresses = &addresses[..addresses.len().min(ASKED_MAX)];
     let mut rounds = addresses.chunks(ASKED_AT_ONCE);
     let first = rounds.next().unwrap_or_default().iter();
@@ -214,7 +214,7 @@ async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<Vi
     let info = redis::cmd("CLUSTER").arg("INFO").to_owned();
     let (slots, info) = join(slots(&link, limit), link.send(&info, limit)).await;
     let view = slots.and_then(|slots| {
-        let map = &nodes.setup().address_map;
+        let map = &nodes.setup.address_map;
         let view = match View::of(&slots, info.ok().as_ref(), address, map) {
             None => Err("its reply to CLUSTER SLOTS is not a map of slots"),
             // The node may have been removed from its cluster.
@@ -250,7 +250,7 @@ pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channel
 
 /// The time for the steps of a connection, and one more.
 fn limit(nodes: &Nodes) -> Duration {
-    nodes.setup().step_timeout.saturating_mul(4)
+    nodes.setup.step_timeout.saturating_mul(4)
 }
 
 /// A link for one question.
@@ -258,11 +258,11 @@ fn temporary_link(nodes: &Nodes, address: &Address) -> Arc<Link> {
     let setup = Setup {
         // The end of this connection says nothing about the server.
         disconnected: Arc::default(),
-        ..nodes.setup().clone()
+        ..nodes.setup.clone()
     };
     let (info, server) = (nodes.info(address), nodes.at(address));
     let process = Arc::default();
-    Link::new(info, Purpose::Map, &setup, server.reachability(), &process)
+    Link::new(info, Purpose::Map, &setup, &server.reachability, &process)
 }
 
 /// The longest pause between two polls: doubled from [`PAUSE_FIRST`], plus up to a half.
@@ -311,13 +311,8 @@ impl MapPoller {
             return false;
         };
         match slots(node.server.link(Lane::Command), REPLY_TIMEOUT).await {
-            Ok(reply) => View::of(
-                &reply,
-                None,
-                &node.address,
-                &router.nodes.setup().address_map,
-            )
-            .is_some_and(|view| self.is_new(node.address, view.ranges, &last.ranges)),
+            Ok(reply) => View::of(&reply, None, &node.address, &router.nodes.setup.address_map)
+                .is_some_and(|view| self.is_new(node.address, view.ranges, &last.ranges)),
             Err(Fault::Answered(_)) => false,
             Err(_) => true,
         }

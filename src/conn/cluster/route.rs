@@ -65,7 +65,7 @@ impl Router {
     /// A router without a map.
     pub(super) fn new(nodes: Nodes, seeds: Vec<Address>, channels: Channels) -> Self {
         Self {
-            refresh_wanted: Arc::clone(&nodes.setup().disconnected),
+            refresh_wanted: Arc::clone(&nodes.setup.disconnected),
             nodes,
             seeds,
             channels,
@@ -131,7 +131,7 @@ impl Router {
         commands: &[&Cmd],
         limit: Duration,
     ) -> Result<Replies, Fault> {
-        let clock = self.nodes.setup().clock;
+        let clock = self.nodes.setup.clock;
         let end = clock.now().after(limit);
         let subscribes = lane == Lane::Push && is_about_a_subscription(commands);
         let is_one = commands.len() == 1;
@@ -205,7 +205,7 @@ impl Router {
             return None;
         }
         let mut redirect = replies.errors().find_map(|no| Redirect::of(&no, asked))?;
-        redirect.to = self.nodes.setup().address_map.resolve(redirect.to);
+        redirect.to = self.nodes.setup.address_map.resolve(redirect.to);
         Some(redirect)
     }
 }

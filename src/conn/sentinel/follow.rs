@@ -15,7 +15,7 @@ use super::sentinels::{Round, Sentinels};
 use super::{CurrentPrimary, Diagnosis};
 use crate::api::error::Error;
 use crate::conn::address::Address;
-use crate::conn::setup::{Opening, Setup};
+use crate::conn::setup::Setup;
 use crate::conn::single::Nodes;
 use crate::conn::transport::Fault;
 use crate::engine::clock::{Clock, Tick};
@@ -38,7 +38,6 @@ pub(crate) async fn connect(
     name: String,
     [sentinel_model, model]: [ConnectionInfo; 2],
     setup: Setup,
-    opening: Opening,
 ) -> Result<(Arc<CurrentPrimary>, impl Future<Output = ()>), Error> {
     let current = Arc::new(CurrentPrimary::unknown(Arc::clone(&setup.events)));
     let sentinels = Sentinels::new(sentinels, &name, sentinel_model, &setup);
@@ -52,7 +51,7 @@ pub(crate) async fn connect(
         is_doubted: false,
         opening: None,
     };
-    if opening == Opening::Eager {
+    if !follower.nodes.setup.is_lazy {
         follower.find().await?;
     }
     Ok((current, follower.follow()))
@@ -93,12 +92,12 @@ impl Follower {
     }
 
     fn clock(&self) -> Clock {
-        self.nodes.setup().clock
+        self.nodes.setup.clock
     }
 
     /// The longest wait for a reply of one server.
     fn limit(&self) -> Duration {
-        self.nodes.setup().reply_timeout
+        self.nodes.setup.reply_timeout
     }
 
     async fn follow(mut self) {
