@@ -13,7 +13,7 @@ use redis::{Cmd, Value};
 use crate::api::error::{Error, Result};
 use crate::api::handle::Handle;
 use crate::client::Client;
-pub use crate::conn::{Channels, value::text};
+pub use crate::conn::{Channels, command, value::text};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::facts::leave;
 pub use crate::engine::keys::{LockName, within_braces};

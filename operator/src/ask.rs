@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lockset::Result;
+pub(crate) use lockset::operator::command;
 use lockset::operator::{Servers, text};
 use redis::{Cmd, Value};
 
@@ -24,13 +25,6 @@ pub(crate) async fn ask_all(servers: &Servers, questions: &[Question]) -> Vec<Re
         answers.extend(join_all(asked).await);
     }
     answers
-}
-
-/// Makes a command from its words.
-pub(crate) fn command(words: &[&str]) -> Cmd {
-    let mut command = redis::cmd(words[0]);
-    command.arg(&words[1..]);
-    command
 }
 
 pub(crate) fn integer(value: &Value) -> Option<i64> {

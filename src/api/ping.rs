@@ -8,6 +8,7 @@ use futures_util::future::try_join_all;
 
 use crate::api::error::Result;
 use crate::client::Client;
+use crate::conn::command;
 
 const OPERATION: &str = "ping";
 
@@ -52,8 +53,7 @@ impl Client {
         let began = core.clock.now();
         let end = began.after(core.timing.give_up_at_once);
         let routes = core.scripts.transport.routes();
-        let mut probe = redis::cmd("EVAL");
-        probe.arg("return 1").arg(0);
+        let probe = command(&["EVAL", "return 1", "0"]);
         let limit = || core.clock.now().until(end).min(core.timing.reply);
         let scripts = &core.scripts;
         let ask = |route| scripts.ask(route, &probe, limit, RETRY_PAUSE, end);

@@ -16,7 +16,7 @@ use super::link::Link;
 use super::sentinel::{CurrentPrimary, follow};
 use super::setup::{Network, Setup};
 use super::single::SingleServer;
-use super::transport::{Channels, Fault, Lane, LinkState, Recipient, Replies, Transport};
+use super::transport::{Channels, Fault, Lane, LinkState, Recipient, Replies, Transport, command};
 use super::url::Target;
 use crate::api::error::{Error, Result};
 
@@ -90,7 +90,7 @@ pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Tran
 
 /// Tries a script, so that a server or a user without scripts is reported when the client connects.
 pub(crate) async fn can_run_scripts(transport: &dyn Transport, limit: Duration) -> Result<()> {
-    let probe = redis::cmd("EVAL").arg("return 1").arg(0).to_owned();
+    let probe = command(&["EVAL", "return 1", "0"]);
     let sent = transport.send(Lane::Command, "", &probe, limit).await;
     let refused = |fault| connect_error(fault, &transport.endpoint(""));
     sent.map(drop).map_err(refused)

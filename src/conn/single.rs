@@ -19,7 +19,7 @@ use super::address::Address;
 use super::error_reply::{code, is_unknown_command};
 use super::link::{Link, Purpose, Reachability, SharedProcess};
 use super::setup::Setup;
-use super::transport::{Fault, Lane};
+use super::transport::{Fault, Lane, command};
 
 #[derive(Debug)]
 pub(crate) struct SingleServer {
@@ -55,7 +55,7 @@ impl SingleServer {
 
     /// Asks the server whether it is a primary. If the user lacks the right to ask, it counts as one.
     pub(crate) async fn is_primary(&self, limit: Duration) -> Result<bool, Fault> {
-        let ask = redis::cmd("ROLE");
+        let ask = command(&["ROLE"]);
         match self.link(Lane::Command).send(&ask, limit).await {
             Ok(Value::Array(role)) => {
                 Ok(role.first() == Some(&Value::BulkString(b"master".into())))

@@ -122,19 +122,7 @@ impl dyn Transport + '_ {
     ) -> Result<Value, Fault> {
         let command = [command];
         let replies = self.exchange(lane, route, &command, limit);
-        replies.await?.one()
-    }
-
-    /// Sends several commands, as in [`exchange`](Transport::exchange). An error reply is a value in its place.
-    pub(crate) async fn send_together(
-        &self,
-        lane: Lane,
-        route: &str,
-        commands: &[&Cmd],
-        limit: Duration,
-    ) -> Result<Vec<Value>, Fault> {
-        let replies = self.exchange(lane, route, commands, limit);
-        Ok(replies.await?.all())
+        only(replies.await?)
     }
 }
 
@@ -227,6 +215,13 @@ impl fmt::Display for Reason {
 /// No command from a lost connection is expected to arrive after this long.
 pub(crate) const LATE_ARRIVAL_MAX: Duration = Duration::from_secs(60);
 
+/// A command of these words.
+pub fn command(words: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg(words);
+    command
+}
+
 /// The words of a command. A cursor, which none of ours has, is an empty one.
 pub(crate) fn words(command: &Cmd) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
     command.args_iter().map(|word| match word {
@@ -236,41 +231,21 @@ pub(crate) fn words(command: &Cmd) -> impl ExactSizeIterator<Item = &[u8]> + Clo
 }
 
 /// The replies to commands sent in one write, errors among them. Few writes have more than two commands.
-#[derive(Debug, Default)]
-pub(crate) struct Replies(SmallVec<[Value; 2]>);
+pub(crate) type Replies = SmallVec<[Value; 2]>;
 
-impl FromIterator<Value> for Replies {
-    fn from_iter<I: IntoIterator<Item = Value>>(replies: I) -> Self {
-        Self(replies.into_iter().collect())
-    }
+/// The errors among these replies.
+pub(crate) fn errors_in(replies: &[Value]) -> impl Iterator<Item = RedisError> {
+    replies.iter().filter_map(|value| match value {
+        Value::ServerError(no) => Some(no.clone().into()),
+        _ => None,
+    })
 }
 
-impl Replies {
-    pub(crate) fn add(&mut self, reply: Value) {
-        self.0.push(reply);
-    }
-
-    pub(crate) fn values(&self) -> &[Value] {
-        &self.0
-    }
-
-    pub(crate) fn errors(&self) -> impl Iterator<Item = RedisError> {
-        self.values().iter().filter_map(|value| match value {
-            Value::ServerError(no) => Some(no.clone().into()),
-            _ => None,
-        })
-    }
-
-    /// The reply to the only command.
-    pub(crate) fn one(mut self) -> Result<Value, Fault> {
-        match self.0.pop() {
-            Some(value) if self.0.is_empty() => value.extract_error().map_err(Fault::Answered),
-            _ => Err(Fault::Unknown("a reply is missing".into())),
-        }
-    }
-
-    pub(crate) fn all(self) -> Vec<Value> {
-        self.0.into_vec()
+/// The reply to the only command. An error reply is a fault.
+pub(crate) fn only(mut replies: Replies) -> Result<Value, Fault> {
+    match replies.pop() {
+        Some(value) if replies.is_empty() => value.extract_error().map_err(Fault::Answered),
+        _ => Err(Fault::Unknown("a reply is missing".into())),
     }
 }
 

@@ -25,7 +25,7 @@ use redis::Cmd;
 
 use crate::api::error::{Error, Result};
 use crate::conn::error_reply::code;
-use crate::conn::{Fault, Lane};
+use crate::conn::{Fault, Lane, command};
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local::LocalLock;
@@ -191,10 +191,8 @@ impl Announcer {
         }
         let key = key_of(core.id());
         let (transport, limit) = (&core.scripts.transport, core.timing.reply);
-        let mut record = redis::cmd("DEL");
-        record.arg(&key);
-        let mut index = redis::cmd("ZREM");
-        index.arg(INDEX_KEY).arg(core.id());
+        let record = command(&["DEL", &key]);
+        let index = command(&["ZREM", INDEX_KEY, core.id()]);
         // An announcement that is not removed expires.
         let _ = join(
             transport.send(Lane::Renewal, &key, &record, limit),
@@ -298,17 +296,14 @@ async fn write(
     limit: Duration,
 ) -> std::result::Result<(), Fault> {
     let key = key_of(id);
-    let mut set = redis::cmd("SET");
-    set.arg(&key)
-        .arg(record.write())
-        .arg("PX")
-        .arg(millis(record.kept_for));
+    let kept_ms = millis(record.kept_for).to_string();
+    let set = command(&["SET", &key, &record.write(), "PX", &kept_ms]);
     let index = index_commands(id);
     let index = index.each_ref();
     let transport = &scripts.transport;
     let (own, _) = join(
         transport.send(Lane::Renewal, &key, &set, limit),
-        transport.send_together(Lane::Renewal, INDEX_KEY, &index, limit),
+        transport.exchange(Lane::Renewal, INDEX_KEY, &index, limit),
     )
     .await;
     own.map(drop)
@@ -319,14 +314,14 @@ async fn write(
 fn index_commands(id: &str) -> [Cmd; 3] {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = millis(since.unwrap_or_default());
-    let mut add = redis::cmd("ZADD");
-    add.arg(INDEX_KEY).arg(now).arg(id);
-    let mut clean = redis::cmd("ZREMRANGEBYSCORE");
-    let old = now.saturating_sub(millis(INDEX_KEPT));
-    clean.arg(INDEX_KEY).arg("-inf").arg(old);
-    let mut keep = redis::cmd("PEXPIRE");
-    keep.arg(INDEX_KEY).arg(millis(INDEX_KEPT));
-    [add, clean, keep]
+    let kept = millis(INDEX_KEPT);
+    let old = now.saturating_sub(kept);
+    let [now, old, kept] = [now, old, kept].map(|number| number.to_string());
+    [
+        command(&["ZADD", INDEX_KEY, &now, id]),
+        command(&["ZREMRANGEBYSCORE", INDEX_KEY, "-inf", &old]),
+        command(&["PEXPIRE", INDEX_KEY, &kept]),
+    ]
 }
 
 /// Keeps those that have lasted longest, in that order. Returns the number of the others.

@@ -18,7 +18,7 @@ use redis::{Cmd, RedisError, RedisWrite, Value};
 
 use super::payload;
 use crate::conn::error_reply::{code, is_unknown_command};
-use crate::conn::words;
+use crate::conn::{command, words};
 
 /// `HDEL key holder` and `PUBLISH channel 0`. All holds of a lock share the second command.
 #[derive(Clone, Debug)]
@@ -121,9 +121,7 @@ impl Restore {
 
 /// The notification that a lock is free.
 pub(crate) fn tell(publish: &str, channel: &str) -> Cmd {
-    let mut tell = redis::cmd(publish);
-    tell.arg(channel).arg("0");
-    tell
+    command(&[publish, channel, "0"])
 }
 
 pub(super) fn release(key: &str, holder: &[u8], tell: Arc<Cmd>) -> Release {

@@ -282,7 +282,7 @@ impl Scripts {
         commands: &[&Cmd],
         reply: Duration,
     ) -> Result<Vec<Result<Value, RedisError>>, Failure> {
-        let sent = self.transport.send_together(lane, route, commands, reply);
+        let sent = self.transport.exchange(lane, route, commands, reply);
         let answers = sent
             .await
             .map_err(|fault| Failure::from(fault).at_endpoint(self.transport.endpoint(route)))?;
@@ -316,7 +316,7 @@ impl Scripts {
             return self.by_script(call, lane, reply, end).await;
         };
         let (transport, route) = (&self.transport, &*call.route);
-        let replies = transport.send_together(lane, route, &plain, reply).await?;
+        let replies = transport.exchange(lane, route, &plain, reply).await?;
         match native::released(&replies).map_err(Fault::Answered)? {
             Some(value) => Ok(value),
             // Boxed because it is large and seldom polled.

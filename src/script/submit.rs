@@ -136,7 +136,7 @@ impl Scripts {
         let replies = outcome?;
         let lane = Lane::Command as usize;
         self.observed.answered(lane, sent, self.clock);
-        let replies = match replies.values() {
+        let replies = match &*replies {
             [Value::ServerError(no)] => return Err(RedisError::from(no.clone()).into()),
             [Value::Array(each)] => each,
             replies => replies,

@@ -36,7 +36,7 @@ use crate::conn::error_reply::is_temporary;
 use crate::conn::link::{Link, Purpose};
 use crate::conn::setup::Setup;
 use crate::conn::single::Nodes;
-use crate::conn::transport::{Channels, Fault, Lane};
+use crate::conn::transport::{Channels, Fault, Lane, command};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
 
@@ -211,7 +211,7 @@ pub(super) async fn discover(
 async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<View, Fault>) {
     let link = temporary_link(nodes, address);
     let limit = limit(nodes);
-    let info = redis::cmd("CLUSTER").arg("INFO").to_owned();
+    let info = command(&["CLUSTER", "INFO"]);
     let (slots, info) = join(slots(&link, limit), link.send(&info, limit)).await;
     let view = slots.and_then(|slots| {
         let map = &nodes.setup.address_map;
@@ -230,17 +230,14 @@ async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<Vi
 
 /// Asks one node only for its map.
 async fn slots(link: &Arc<Link>, limit: Duration) -> Result<Value, Fault> {
-    link.send(redis::cmd("CLUSTER").arg("SLOTS"), limit).await
+    link.send(&command(&["CLUSTER", "SLOTS"]), limit).await
 }
 
 /// Decides as Redisson does: channels are sharded if the first node that is asked supports it.
 pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channels, Fault> {
     let link = temporary_link(nodes, address);
-    let (ask, limit) = (
-        redis::cmd("PUBSUB").arg("SHARDNUMSUB").to_owned(),
-        limit(nodes),
-    );
-    match link.send(&ask, limit).await {
+    let ask = command(&["PUBSUB", "SHARDNUMSUB"]);
+    match link.send(&ask, limit(nodes)).await {
         Ok(_) => Ok(Channels::Sharded),
         Err(Fault::Answered(no)) if !is_temporary(&no) => Ok(Channels::Plain),
         // The answer is unknown, and messages on the wrong kind of channel would reach no subscriber.

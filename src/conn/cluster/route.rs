@@ -20,7 +20,7 @@ use crate::conn::address::Address;
 use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
 use crate::conn::single::{Nodes, SingleServer};
-use crate::conn::transport::{Channels, Fault, Lane, Reason, Replies, words};
+use crate::conn::transport::{Channels, Fault, Lane, Reason, Replies, command, errors_in, words};
 use crate::engine::hint::{Hint, Mark};
 
 /// The redirections that one command follows. Nodes that still contradict each other need more time.
@@ -180,7 +180,7 @@ impl Router {
                 redirect => {
                     if let Some(moved) = redirect.filter(|redirect| !redirect.asks) {
                         self.learn(&moved);
-                    } else if replies.errors().any(|error| is_temporary(&error)) {
+                    } else if errors_in(&replies).any(|error| is_temporary(&error)) {
                         self.refresh_wanted.notify();
                     }
                     return Ok(replies);
@@ -200,11 +200,11 @@ impl Router {
 
     /// The first redirection among these replies, with the address at which the node can be reached. None if they are
     /// half done.
-    fn redirect_in(&self, replies: &Replies, asked: &Address) -> Option<Redirect> {
-        if is_half_done(replies.values()) {
+    fn redirect_in(&self, replies: &[Value], asked: &Address) -> Option<Redirect> {
+        if is_half_done(replies) {
             return None;
         }
-        let mut redirect = replies.errors().find_map(|no| Redirect::of(&no, asked))?;
+        let mut redirect = errors_in(replies).find_map(|no| Redirect::of(&no, asked))?;
         redirect.to = self.nodes.setup.address_map.resolve(redirect.to);
         Some(redirect)
     }
@@ -212,11 +212,11 @@ impl Router {
 
 /// Sends each command behind an `ASKING`.
 async fn asking(link: &Arc<Link>, commands: &[&Cmd], limit: Duration) -> Result<Replies, Fault> {
-    let asking = redis::cmd("ASKING");
+    let asking = command(&["ASKING"]);
     let pairs = commands.iter();
     let pairs: Vec<&Cmd> = pairs.flat_map(|command| [&asking, command]).collect();
     let replies = link.exchange(&pairs, limit);
-    let replies = replies.await?.all();
+    let replies = replies.await?;
     let replies = replies.chunks_exact(2).map(|pair| match pair {
         // The second error is only a consequence of the first.
         [no @ Value::ServerError(_), Value::ServerError(_)] => no.clone(),

@@ -28,7 +28,7 @@ use crate::conn::push::PushState;
 #[cfg(feature = "testing")]
 use crate::conn::setup::Network;
 use crate::conn::setup::{FindScript, Setup};
-use crate::conn::transport::{Recipient, words};
+use crate::conn::transport::{Recipient, command, words};
 use crate::engine::clock::Tick;
 
 /// The interval of keep-alive probes on an idle connection, which reveal a dead peer.
@@ -140,9 +140,7 @@ impl Connection {
         for (script, text) in commands.iter().filter_map(|command| self.script(command)) {
             let script = 1 << script;
             if (loaded | loads.scripts) & script == 0 {
-                let mut load = redis::cmd("SCRIPT");
-                load.arg("LOAD").arg(text);
-                loads.commands.push(load);
+                loads.commands.push(command(&["SCRIPT", "LOAD", text]));
                 loads.scripts |= script;
             }
         }

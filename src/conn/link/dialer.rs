@@ -18,7 +18,9 @@ use super::server::{Reachability, SharedProcess, Sibling};
 use super::wire::{Carrier, Exchanged};
 use crate::conn::error_reply::code;
 use crate::conn::setup::Setup;
-use crate::conn::transport::{Fault, Lane, LinkState, Reason, Recipient, Replies, sent};
+use crate::conn::transport::{
+    Fault, Lane, LinkState, Reason, Recipient, Replies, errors_in, only, sent,
+};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 
@@ -98,7 +100,7 @@ impl Link {
         command: &Cmd,
         limit: Duration,
     ) -> Result<Value, Fault> {
-        self.exchange(&[command], limit).await?.one()
+        only(self.exchange(&[command], limit).await?)
     }
 
     /// Sends these back to back over one connection. Only the last may be about a subscription.
@@ -287,7 +289,7 @@ impl Link {
             }
             Some(Ok(replies)) => {
                 let is_demoted = |no| matches!(code(&no), Some("READONLY" | "MASTERDOWN"));
-                if replies.errors().any(is_demoted) {
+                if errors_in(&replies).any(is_demoted) {
                     // The address may already lead to another server.
                     self.replace(used, Ended::Unfit);
                 }

@@ -20,7 +20,7 @@ use crate::conn::error_reply::{
     without_arguments,
 };
 use crate::conn::setup::Setup;
-use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX};
+use crate::conn::transport::{EventHandler, LATE_ARRIVAL_MAX, command};
 use crate::conn::value::{Process, text};
 use crate::engine::clock::Clock;
 
@@ -82,19 +82,19 @@ impl Handshake {
     ) -> Result<Generation, RedisError> {
         let earlier = self.earlier.lock().clone();
         let mut commands = vec![
-            command("CLIENT", &["SETNAME", &self.label]),
-            command("CLIENT", &["INFO"]),
-            command("INFO", &["server"]),
+            command(&["CLIENT", "SETNAME", &self.label]),
+            command(&["CLIENT", "INFO"]),
+            command(&["INFO", "server"]),
         ];
         commands.extend(earlier.iter().flatten().filter_map(Identity::kill));
         let expects_node = self.process.expects_node();
         if expects_node {
-            commands.push(command("CLUSTER", &["MYID"]));
+            commands.push(command(&["CLUSTER", "MYID"]));
         }
         // Separate requests, because a server may end the connection after it has refused the first.
         let greeting = greeting(settings);
         let select = Some(settings.db()).filter(|db| *db != 0);
-        let select = select.map(|db| command("SELECT", &[&db.to_string()]));
+        let select = select.map(|db| command(&["SELECT", &db.to_string()]));
         let (greeted, selected, replies) = join3(
             wire.ask(greeting.as_slice(), limit),
             wire.ask(select.as_slice(), limit),
@@ -192,12 +192,6 @@ impl Handshake {
     }
 }
 
-fn command(verb: &str, rest: &[&str]) -> Cmd {
-    let mut command = redis::cmd(verb);
-    command.arg(rest);
-    command
-}
-
 /// A reply, or `None` if the user lacks the right to ask, which is acceptable. A temporary refusal fails the
 /// connection, so that it is made again. A missing authentication also fails it, because nothing works without that.
 fn permitted(reply: Option<&Value>) -> Result<Option<&Value>, RedisError> {
@@ -230,14 +224,14 @@ impl Identity {
     /// another address.
     fn kill(&self) -> Option<Cmd> {
         let (id, addr) = (self.id.to_string(), self.addr.as_ref()?);
-        Some(command("CLIENT", &["KILL", "ID", &id, "ADDR", addr]))
+        Some(command(&["CLIENT", "KILL", "ID", &id, "ADDR", addr]))
     }
 
     /// The kill of a connection without an address of its own, if the server is still in the run that assigned its
     /// id.
     fn kill_in_run(&self, run_id: Option<&str>) -> Option<Cmd> {
         let is_here = self.addr.is_none() && run_id.is_some() && self.run_id.as_deref() == run_id;
-        is_here.then(|| command("CLIENT", &["KILL", "ID", &self.id.to_string()]))
+        is_here.then(|| command(&["CLIENT", "KILL", "ID", &self.id.to_string()]))
     }
 
     /// Whether it died with an earlier run of its server.
@@ -256,15 +250,11 @@ pub(crate) fn greeting(settings: &RedisConnectionInfo) -> Option<Cmd> {
         login.arg(user).arg(password?);
         return Some(login);
     }
-    let mut hello = redis::cmd("HELLO");
-    hello.arg(3);
-    if let Some(password) = password {
-        hello
-            .arg("AUTH")
-            .arg(user.unwrap_or("default"))
-            .arg(password);
-    }
-    Some(hello)
+    let user = user.unwrap_or("default");
+    Some(match password {
+        Some(password) => command(&["HELLO", "3", "AUTH", user, password]),
+        None => command(&["HELLO", "3"]),
+    })
 }
 
 /// Checks the reply to the [`greeting`].

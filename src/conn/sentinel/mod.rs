@@ -32,7 +32,7 @@ use crate::api::error::Kind;
 use crate::conn::address::Address;
 use crate::conn::error_reply::{advice, code, explained, is_temporary, is_unknown_command};
 use crate::conn::single::SingleServer;
-use crate::conn::transport::{EventHandler, Fault, Lane, Replies, sent};
+use crate::conn::transport::{EventHandler, Fault, Lane, Replies, errors_in, sent};
 use crate::engine::hint::{Hint, Mark};
 
 /// The current primary, and the switch to another.
@@ -91,7 +91,7 @@ impl CurrentPrimary {
             result = sent::track(&is_sent, exchange) => result,
         };
         let is_doubtful = match &result {
-            Ok(replies) => replies.errors().any(|error| says_no_primary(&error)),
+            Ok(replies) => errors_in(replies).any(|error| says_no_primary(&error)),
             Err(fault) => fault.answer().is_none_or(says_no_primary),
         };
         if is_doubtful {

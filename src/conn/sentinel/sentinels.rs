@@ -18,7 +18,7 @@ use super::reply::{
 use crate::conn::address::Address;
 use crate::conn::link::{Socket, WireParams, check_greeting, greeting};
 use crate::conn::setup::{Setup, with_pushes};
-use crate::conn::transport::EventHandler;
+use crate::conn::transport::{EventHandler, command};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 
@@ -272,11 +272,7 @@ impl Sentinel {
 impl Settings {
     fn new(primary: &str, model: ConnectionInfo, setup: &Setup) -> Self {
         let announced = Arc::<Hint>::default();
-        let ask = |verb: &str| {
-            let mut question = redis::cmd("SENTINEL");
-            question.arg(verb).arg(primary);
-            question
-        };
+        let ask = |verb: &str| command(&["SENTINEL", verb, primary]);
         Self {
             model: with_pushes(model),
             setup: Setup {
@@ -290,7 +286,7 @@ impl Settings {
                 ask("MASTER"),
                 ask("GET-MASTER-ADDR-BY-NAME"),
                 ask("SENTINELS"),
-                redis::cmd("SENTINEL").arg("MYID").to_owned(),
+                command(&["SENTINEL", "MYID"]),
             ],
             announced,
         }
@@ -303,11 +299,9 @@ impl Settings {
         let wire = WireParams::new(&info, setup, Some(Arc::clone(&setup.events)));
         let socket = Socket::connect(&info, setup, limit, wire).await?;
         let greeting = greeting(info.redis_settings());
-        let mut name = redis::cmd("CLIENT");
-        name.arg("SETNAME")
-            .arg(format!("lockset-sentinel-{}", setup.client_id));
-        let subscribe = |channel| redis::cmd("SUBSCRIBE").arg(channel).to_owned();
-        let [promoted, switched] = CHANNELS.map(subscribe);
+        let name = format!("lockset-sentinel-{}", setup.client_id);
+        let name = command(&["CLIENT", "SETNAME", &name]);
+        let [promoted, switched] = CHANNELS.map(|channel| command(&["SUBSCRIBE", channel]));
         // A user may lack the right to one of these. That costs time only.
         let (greeted, named, subscribed) = join3(
             socket.wire.ask(greeting.as_slice(), limit),

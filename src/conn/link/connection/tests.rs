@@ -144,7 +144,7 @@ async fn the_end_of_a_request_is_told_once_whatever_it_is() {
     };
     assert!(submit(&known, limit), "behind its script");
     server.write_all(b"$5\r\nknown\r\n:7\r\n").await.unwrap();
-    assert_eq!(next().await.unwrap().values(), [Value::Int(7)]);
+    assert_eq!(next().await.unwrap().as_slice(), [Value::Int(7)]);
     assert!(submit(&second, limit), "behind another script");
     server.write_all(b":1\r\n:7\r\n").await.unwrap();
     assert!(
@@ -155,7 +155,7 @@ async fn the_end_of_a_request_is_told_once_whatever_it_is() {
     server.write_all(b"+FIRST\r\n+NEXT\r\n").await.unwrap();
     for word in ["FIRST", "NEXT"] {
         let replies = next().await.unwrap();
-        assert_eq!(replies.values(), [Value::SimpleString(word.into())]);
+        assert_eq!(replies.as_slice(), [Value::SimpleString(word.into())]);
     }
     assert!(submit(&ping, limit));
     drop(server);
@@ -215,7 +215,7 @@ async fn a_script_is_loaded_in_the_write_of_its_first_call() {
             server.write_all(&replies).await.unwrap();
         };
         let (answered, ()) = join(connection.exchange(asked, limit), served).await;
-        assert_eq!(answered.unwrap().unwrap().all().len(), asked.len());
+        assert_eq!(answered.unwrap().unwrap().len(), asked.len());
     }
 }
 

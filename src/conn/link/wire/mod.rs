@@ -105,7 +105,7 @@ impl Wire {
         let commands: Vec<&Cmd> = commands.iter().collect();
         let replies = self.send(&[], &commands, limit).await;
         let replies = replies.unwrap_or_else(|| Err(timed_out("answer", limit)));
-        replies.map(Replies::all)
+        replies.map(Replies::into_vec)
     }
 
     /// Sends these in one request, and tells its end to `to`. If the connection has ended, it sends nothing and returns

@@ -49,7 +49,7 @@ impl Fixture {
         let command = redis::cmd(word);
         let commands = [&command];
         let replies = self.wire.send(&[], &commands, limit).await;
-        replies.map(|replies| replies.map(Replies::all))
+        replies.map(|replies| replies.map(Replies::into_vec))
     }
 
     async fn receives(&mut self, words: &[&str]) {
@@ -92,10 +92,10 @@ async fn replies_come_in_the_order_of_the_commands() {
         fixture.wire.send(&[], &one, limit)
     };
     let (a, b, c, ()) = tokio::join!(ask(SILENCE), ask(LONG), ask(SILENCE), server);
-    assert_eq!(a.unwrap().unwrap().all(), int(1));
-    assert_eq!(b.unwrap().unwrap().all(), int(2));
+    assert_eq!(a.unwrap().unwrap().into_vec(), int(1));
+    assert_eq!(b.unwrap().unwrap().into_vec(), int(2));
     let said = Value::BulkString(b"x".to_vec());
-    assert_eq!(c.unwrap().unwrap().all(), [said]);
+    assert_eq!(c.unwrap().unwrap().into_vec(), [said]);
     assert!(fixture.wire.params.last_reply.get() > Tick::ZERO);
 }
 
@@ -116,7 +116,7 @@ async fn the_reply_to_one_who_left_is_given_to_nobody() {
     let mut read = vec![0; a.get_packed_command().len() + b.get_packed_command().len()];
     fixture.server.read_exact(&mut read).await.unwrap();
     fixture.server.write_all(b":1\r\n:2\r\n").await.unwrap();
-    assert_eq!(waits.await.unwrap().unwrap().all(), int(2));
+    assert_eq!(waits.await.unwrap().unwrap().into_vec(), int(2));
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn two_commands_of_one_request_are_answered_together() {
     let mut waits = pin!(wire.send(&[], &commands.each_ref(), SILENCE));
     poll_once(&mut waits);
     server.write_all(b":1\r\n-ERR no\r\n").await.unwrap();
-    let replies = waits.await.unwrap().unwrap().all();
+    let replies = waits.await.unwrap().unwrap().into_vec();
     assert_eq!(replies[0], Value::Int(1));
     assert!(matches!(replies[1], Value::ServerError(_)));
 }
@@ -260,7 +260,7 @@ async fn of_many_each_gets_its_own_answer() {
                         poll_once(&mut asking);
                         continue;
                     }
-                    let answer = asking.await.unwrap().unwrap().all();
+                    let answer = asking.await.unwrap().unwrap().into_vec();
                     assert_eq!(answer, int(number as i64));
                 }
             })
@@ -316,7 +316,7 @@ async fn a_push_confirms_its_own_command_alone() {
             .write_all(pushed(kind, "a").as_bytes())
             .await
             .unwrap();
-        let replies = waits.await.unwrap().unwrap().all();
+        let replies = waits.await.unwrap().unwrap().into_vec();
         assert_eq!(replies, [Value::Int(1), Value::Okay], "{verb}");
     }
 }
@@ -346,7 +346,7 @@ async fn a_late_confirmation_is_not_taken_for_another() {
         .write_all(pushed("sunsubscribe", "a").as_bytes())
         .await
         .unwrap();
-    assert_eq!(waits.await.unwrap().unwrap().all(), [Value::Okay]);
+    assert_eq!(waits.await.unwrap().unwrap().into_vec(), [Value::Okay]);
 }
 
 #[tokio::test]

@@ -186,7 +186,7 @@ impl Unanswered {
         let request = self.requests.front_mut()?;
         request.missing -= 1;
         if request.loads == 0 {
-            request.replies.add(value);
+            request.replies.push(value);
         } else {
             request.loads -= 1;
             if !is_of_load(&value) {

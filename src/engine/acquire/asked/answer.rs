@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Asked, End, Terms};
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
-use crate::conn::{Fault, Replies};
+use crate::conn::{Fault, Replies, only};
 use crate::engine::acquire::grant::{Grant, ServerPlace};
 use crate::engine::acquire::request::{Attempted, LockRequest};
 use crate::engine::clock::Tick;
@@ -41,7 +41,7 @@ impl Asked {
             ..
         } = self.terms;
         let scripts = &self.requests().core().scripts;
-        let reply = outcome.and_then(Replies::one);
+        let reply = outcome.and_then(only);
         if !self.is_plain {
             let call = || self.call();
             return match scripts.submitted(call, lane, asked, reply, budget) {
