@@ -22,7 +22,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::server::Generation;
 use super::wire::{Carrier, Exchanged, SharedTick, Wire, WireParams, timed_out};
 use crate::conn::push::PushState;
 #[cfg(feature = "testing")]
@@ -38,8 +37,8 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 pub(super) struct Connection {
     socket: Socket,
     pub(super) made: Tick,
-    /// Of the process behind it.
-    pub(super) generation: Generation,
+    /// Of the process behind it; see [`SharedProcess`](super::server::SharedProcess).
+    pub(super) generation: u64,
     /// The send time of the first abandoned call since the last reply.
     given_up: SharedTick,
     find_script: FindScript,
@@ -49,7 +48,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// A connection made just now.
-    pub(super) fn new(socket: Socket, generation: Generation, find_script: FindScript) -> Self {
+    pub(super) fn new(socket: Socket, generation: u64, find_script: FindScript) -> Self {
         // A reply read at this instant must count as later.
         let params = &socket.wire.params;
         let made = params.clock.now().before(Duration::from_nanos(1));

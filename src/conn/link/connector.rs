@@ -8,7 +8,7 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 
 use super::connection::{Connection, Socket};
 use super::handshake::Handshake;
-use super::server::{Generation, Reachability, SharedProcess};
+use super::server::{Reachability, SharedProcess};
 use super::wire::{FirstBytes, Meaning, WireParams};
 use crate::conn::address::Address;
 use crate::conn::error_reply::{CHECK_TLS, USE_TLS, may_pass, tls_advice, without_arguments};
@@ -163,7 +163,7 @@ impl Connector {
         }
     }
 
-    async fn introduced(&self, wire: &WireParams) -> Result<(Socket, Generation), RedisError> {
+    async fn introduced(&self, wire: &WireParams) -> Result<(Socket, u64), RedisError> {
         let limit = self.reachability.step_timeout(self.setup.step_timeout);
         let socket = Socket::connect(&self.info, &self.setup, limit, wire.clone()).await?;
         let settings = self.info.redis_settings();

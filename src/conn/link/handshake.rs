@@ -13,7 +13,7 @@ use futures_util::future::join3;
 use parking_lot::Mutex;
 use redis::{Cmd, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError, ServerError, Value};
 
-use super::server::{Generation, SharedProcess};
+use super::server::SharedProcess;
 use super::wire::{SharedTick, Wire};
 use crate::conn::error_reply::{
     code, is_no_cluster, is_out_of_connections, is_temporary, is_unknown_command, nonsense,
@@ -79,7 +79,7 @@ impl Handshake {
         wire: &Wire,
         settings: &RedisConnectionInfo,
         limit: Duration,
-    ) -> Result<Generation, RedisError> {
+    ) -> Result<u64, RedisError> {
         let earlier = self.earlier.lock().clone();
         let mut commands = vec![
             command(&["CLIENT", "SETNAME", &self.label]),
@@ -114,7 +114,12 @@ impl Handshake {
         let run_id = process.as_ref().map(|process| Arc::clone(&process.run_id));
         let identity =
             permitted(replies.get(1))?.and_then(|line| Identity::of(line, run_id.clone()));
-        let generation = self.note_process(process);
+        let (generation, is_another) = self.process.met(process, self.clock.now());
+        if is_another {
+            // The server was restarted or replaced and may lack holds. Reported at once, because the change is not
+            // seen again if this connection fails.
+            self.events.moved();
+        }
         let same_run = earlier.iter().flatten();
         let same_run = same_run.filter_map(|old| old.kill_in_run(run_id.as_deref()));
         let by_id = wire.ask(&same_run.collect::<Vec<_>>(), limit).await?;
@@ -136,16 +141,6 @@ impl Handshake {
                 None => Ok(()),
             },
         }
-    }
-
-    fn note_process(&self, process: Option<Process>) -> Generation {
-        let (generation, is_another) = self.process.met(process, self.clock.now());
-        if is_another {
-            // The server was restarted or replaced and may lack holds. Reported at once, because the change is not
-            // seen again if this connection fails.
-            self.events.moved();
-        }
-        generation
     }
 
     /// Decides whether commands on earlier connections can still be executed, from the replies to the kills by address

@@ -145,10 +145,6 @@ impl Reachability {
     }
 }
 
-/// Counts the processes met at an address. A connection keeps the number that its process had.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Generation(u64);
-
 /// A link to the address.
 pub(super) trait Sibling: Debug + Send + Sync {
     /// Stops using a connection to an earlier process.
@@ -159,6 +155,7 @@ pub(super) trait Sibling: Debug + Send + Sync {
 pub(crate) struct SharedProcess {
     /// The process met last; `None` if it did not say which it is.
     known: Mutex<Option<Process>>,
+    /// How often another process was met. A connection keeps the number that its process had.
     generation: AtomicU64,
     links: Mutex<Vec<Weak<dyn Sibling>>>,
     node: Mutex<Node>,
@@ -184,13 +181,13 @@ impl SharedProcess {
         self.known.lock().clone()
     }
 
-    pub(super) fn is_earlier(&self, generation: Generation) -> bool {
-        self.generation.load(Ordering::Acquire) != generation.0
+    pub(super) fn is_earlier(&self, generation: u64) -> bool {
+        self.generation.load(Ordering::Acquire) != generation
     }
 
     /// Notes the process behind a new connection. Returns its generation, and whether it replaces another process. In
     /// that case no other link uses a connection to the earlier process when this returns.
-    pub(super) fn met(&self, process: Option<Process>, now: Tick) -> (Generation, bool) {
+    pub(super) fn met(&self, process: Option<Process>, now: Tick) -> (u64, bool) {
         let (generation, is_another) = {
             // A question about replies on an earlier connection is answered for a later process from now on, which
             // errs on the safe side.
@@ -201,7 +198,7 @@ impl SharedProcess {
             *known = process.map(|process| process.after(known.as_ref(), now));
             let more = u64::from(is_another);
             let generation = self.generation.fetch_add(more, Ordering::AcqRel) + more;
-            (Generation(generation), is_another)
+            (generation, is_another)
         };
         if is_another {
             self.leave_earlier();

@@ -93,7 +93,7 @@ async fn connected(listener: &TcpListener) -> (Connection, SharedTick) {
         b"second" => Some((4, "return 2")),
         _ => None,
     };
-    let connection = Connection::new(socket.unwrap(), Generation::default(), script);
+    let connection = Connection::new(socket.unwrap(), 0, script);
     (connection, last_reply)
 }
 
