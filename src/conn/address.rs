@@ -1,5 +1,6 @@
 //! Addresses of servers, and the translation of announced addresses.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,6 +14,11 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    pub(super) fn new(host: impl Into<Arc<str>>, port: u16) -> Self {
+        let host = host.into();
+        Self { host, port }
+    }
+
     /// How to connect to it, with or without TLS.
     pub(super) fn to_connect(&self, tls: bool) -> ConnectionAddr {
         let (host, port) = (self.host.to_string(), self.port);
@@ -37,10 +43,8 @@ impl Address {
 
 /// These addresses, each once and in a fixed order, for messages.
 pub(super) fn listed(addresses: &[Address]) -> String {
-    let mut names: Vec<String> = addresses.iter().map(Address::to_string).collect();
-    names.sort_unstable();
-    names.dedup();
-    names.join(",")
+    let names: BTreeSet<String> = addresses.iter().map(Address::to_string).collect();
+    Vec::from_iter(names).join(",")
 }
 
 impl fmt::Display for Address {
@@ -71,10 +75,7 @@ impl AddressMap {
     pub(super) fn resolve(&self, announced: Address) -> Address {
         let map = self.0.as_ref();
         match map.and_then(|map| map(&announced.host, announced.port)) {
-            Some((host, port)) => Address {
-                host: host.into(),
-                port,
-            },
+            Some((host, port)) => Address::new(host, port),
             None => announced,
         }
     }

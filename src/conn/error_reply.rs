@@ -180,13 +180,11 @@ pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
         let says = says.unwrap_or_default();
         return format!("what answers at {endpoint} is not Redis or Valkey{says}");
     }
-    let words = match error.detail() {
-        Some(words) if error.kind() == redis::ErrorKind::AuthenticationFailed => words.to_owned(),
-        Some(words) => match error.code() {
-            Some(code) => said(code, words),
-            None => error.to_string(),
-        },
-        None => error.to_string(),
+    let is_about_login = error.kind() == redis::ErrorKind::AuthenticationFailed;
+    let words = match (error.detail(), error.code()) {
+        (Some(words), _) if is_about_login => words.to_owned(),
+        (Some(words), Some(code)) => said(code, words),
+        _ => error.to_string(),
     };
     if endpoint.is_empty() {
         return format!("the server says {words}");

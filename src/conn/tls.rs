@@ -178,9 +178,6 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// A stream to a server that has proved its name.
-type Secured = TlsStream<TcpStream>;
-
 /// The TLS settings of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Security {
@@ -190,12 +187,12 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    /// Makes a stream to this host secure.
+    /// Makes a stream to this host secure: the server has proved its name.
     pub(crate) async fn secure(
         &self,
         host: &str,
         stream: TcpStream,
-    ) -> Result<Secured, RedisError> {
+    ) -> Result<TlsStream<TcpStream>, RedisError> {
         let Some(config) = self.config.clone() else {
             let what = "no certificates are known";
             return Err((redis::ErrorKind::InvalidClientConfig, what).into());

@@ -6,6 +6,8 @@
 mod tests;
 
 use std::net::Ipv6Addr;
+use std::num::NonZeroU16;
+use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
@@ -236,7 +238,7 @@ fn info(at: ConnectionAddr, login: Option<Login>, db: &str) -> Result<Connection
     }
     let db = db.strip_suffix('/').unwrap_or(db);
     if !db.is_empty() {
-        let db = number(db).ok_or("the database is not a number")?;
+        let db: u32 = number(db).ok_or("the database is not a number")?;
         let settings = info.redis_settings().clone().set_db(db.into());
         info = info.set_redis_settings(settings);
     }
@@ -385,22 +387,15 @@ fn address(text: &str, default_port: u16) -> Result<Address, Wrong> {
     if ["0.0.0.0", "::"].contains(&&*name) {
         return Err("0.0.0.0 and [::] are addresses to listen on, not to connect to");
     }
-    let port = port.map(port_of).transpose()?;
-    Ok(Address {
-        host: name.into(),
-        port: port.unwrap_or(default_port),
-    })
-}
-
-fn port_of(text: &str) -> Result<u16, Wrong> {
-    match number(text).and_then(|port| u16::try_from(port).ok()) {
-        Some(port) if port > 0 => Ok(port),
-        _ => Err(PORT_INVALID),
-    }
+    let port = match port {
+        Some(port) => number::<NonZeroU16>(port).ok_or(PORT_INVALID)?.get(),
+        None => default_port,
+    };
+    Ok(Address::new(name, port))
 }
 
 /// Parses digits only, without a sign.
-fn number(text: &str) -> Option<u32> {
+fn number<N: FromStr>(text: &str) -> Option<N> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
 }

@@ -323,7 +323,7 @@ pub(crate) const SCRIPT_ERRORS: usize = BACKGROUND_FAILURES + 1;
 pub(crate) const EVENTS_DROPPED: usize = SCRIPT_ERRORS + 1;
 pub(crate) const PLACES: usize = EVENTS_DROPPED + 1;
 
-/// The lanes by their places.
+/// The names of the lanes, in the order of [`Lane`](crate::conn::Lane).
 pub(crate) const LANES: [&str; 4] = ["command", "renewal", "push", "confirm"];
 
 /// The counts of one group, by place.

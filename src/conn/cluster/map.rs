@@ -227,10 +227,7 @@ fn node(value: &Value, asked: &Address) -> Option<Address> {
         // The node does not know its own address, so it is at the address that was asked.
         _ => &asked.host,
     };
-    Some(Address {
-        host: host.into(),
-        port: u16::try_from(*port).ok()?,
-    })
+    Some(Address::new(host, u16::try_from(*port).ok()?))
 }
 
 /// The IP address among the additional fields, which are a map or a flat list.
@@ -307,14 +304,10 @@ impl Redirect {
             "" | "?" => &asked.host,
             host => host,
         };
-        let to = Address {
-            host: host.into(),
-            port: port.parse().ok()?,
-        };
         Some(Self {
             asks: error.code() == Some("ASK"),
             slot,
-            to,
+            to: Address::new(host, port.parse().ok()?),
         })
     }
 }

@@ -8,7 +8,6 @@
 //! its slot. It has then waited for every earlier subscription in that slot, at any node.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use crate::engine::hint::{Hint, Mark};
 /// The redirections that one command follows. Nodes that still contradict each other need more time.
 const REDIRECTIONS_MAX: usize = 5;
 
+#[derive(Debug)]
 pub(crate) struct Router {
     pub(super) nodes: Nodes,
     /// In the order and form of the user's URL.
@@ -35,16 +35,6 @@ pub(crate) struct Router {
     /// Given when the map may be old, for example when a connection has ended by itself.
     pub(super) refresh_wanted: Arc<Hint>,
     barrier: SubscribeBarrier,
-}
-
-impl fmt::Debug for Router {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Leaves out the nodes, as each has a preload.
-        f.debug_struct("Router")
-            .field("seeds", &self.seeds)
-            .field("channels", &self.channels)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A node with its address.

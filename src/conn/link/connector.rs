@@ -14,6 +14,7 @@ use crate::conn::address::Address;
 use crate::conn::error_reply::{CHECK_TLS, USE_TLS, may_pass, tls_advice, without_arguments};
 use crate::conn::setup::{Setup, with_pushes};
 use crate::conn::transport::{Fault, Lane, Reason};
+use crate::observe::counts::LANES;
 
 #[derive(Debug)]
 pub(super) struct Connector {
@@ -58,10 +59,7 @@ impl Purpose {
     /// Shown by `CLIENT LIST`, so that an operator can identify the connections.
     fn label(self) -> &'static str {
         match self {
-            Self::Lane(Lane::Command) => "command",
-            Self::Lane(Lane::Renewal) => "renewal",
-            Self::Lane(Lane::Push) => "push",
-            Self::Lane(Lane::Confirm) => "confirm",
+            Self::Lane(lane) => LANES[lane as usize],
             Self::BehindPush => "behind-push",
             Self::Map => "map",
         }
@@ -201,8 +199,7 @@ impl Connector {
 fn endpoint(at: &ConnectionAddr) -> String {
     match at {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            let host = host.as_str().into();
-            Address { host, port: *port }.to_string()
+            Address::new(host.as_str(), *port).to_string()
         }
         other => other.to_string(),
     }

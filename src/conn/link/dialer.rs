@@ -109,9 +109,6 @@ impl Link {
         commands: &[&Cmd],
         limit: Duration,
     ) -> Result<Replies, Fault> {
-        if commands.is_empty() {
-            return Ok(Replies::default());
-        }
         let (used, remaining) = match self.usable() {
             Some(used) => (used, limit),
             // Boxed because it is rare and large.

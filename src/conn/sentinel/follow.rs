@@ -166,11 +166,8 @@ impl Follower {
 
     /// Keeps the current primary, which is named again.
     async fn stay(&mut self, view: View) -> Result<(), Diagnosis> {
-        let is_later = self
-            .last
-            .as_ref()
-            .is_some_and(|last| last.epoch < view.epoch);
-        if is_later {
+        let last = self.last.as_ref();
+        if last.is_some_and(|last| last.epoch < view.epoch) {
             // There was a failover to another server and back in between, so some grants may be lost.
             self.current.changed();
         }

@@ -98,10 +98,7 @@ fn view(address: Value, primary: Value, map: &AddressMap) -> Option<View> {
     let primary: HashMap<String, Value> = from_redis_value(primary).ok()?;
     let epoch = primary.get("config-epoch")?.clone();
     Some(View {
-        primary: map.resolve(Address {
-            host: host.into(),
-            port,
-        }),
+        primary: map.resolve(Address::new(host, port)),
         epoch: from_redis_value(epoch).ok()?,
     })
 }
@@ -115,10 +112,7 @@ fn peers_in(list: Value, map: &AddressMap) -> Vec<Peer> {
             let port: u16 = from_redis_value(one.remove("port")?).ok()?;
             let id = one.remove("runid").and_then(|id| from_redis_value(id).ok());
             (!host.is_empty() && port != 0).then(|| Peer {
-                address: map.resolve(Address {
-                    host: host.into(),
-                    port,
-                }),
+                address: map.resolve(Address::new(host, port)),
                 id: id.filter(|id: &String| !id.is_empty()),
             })
         })

@@ -122,14 +122,6 @@ impl Buffer {
     }
 }
 
-/// How far a turn's reading came.
-enum Read {
-    /// Everything available was read.
-    All,
-    /// There may be more to read.
-    Portion,
-}
-
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Makes a driver. Must be called on the runtime that will run it.
     pub(super) fn new(stream: S, shared: Arc<Shared>, params: WireParams) -> Self {
@@ -155,15 +147,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         let in_flight = self.take_commands(now, context);
         let written = self.write(context);
         // After a failed write too, because the server may have said why it ended the connection.
-        let read = self.read(now, in_flight, context)?;
+        let has_more = self.read(now, in_flight, context)?;
         written?;
-        match read {
-            Read::All => self.watch(now, context),
-            Read::Portion => {
-                self.yielded_at = Some(now);
-                // The wake-up is queued behind all tasks that were woken before.
-                context.waker().wake_by_ref();
-            }
+        if has_more {
+            self.yielded_at = Some(now);
+            // The wake-up is queued behind all tasks that were woken before.
+            context.waker().wake_by_ref();
+        } else {
+            self.watch(now, context);
         }
         Ok(())
     }
@@ -200,16 +191,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         Ok(())
     }
 
+    /// Reads and passes on a portion of the replies. Returns whether there may be more to read.
     fn read(
         &mut self,
         now: Tick,
         in_flight: usize,
         context: &mut Context<'_>,
-    ) -> Result<Read, RedisError> {
-        let was_late = self
-            .yielded_at
-            .take()
-            .is_some_and(|at| at.until(now) > LATE);
+    ) -> Result<bool, RedisError> {
+        let yielded_at = self.yielded_at.take();
+        let was_late = yielded_at.is_some_and(|at| at.until(now) > LATE);
         let mut left = if in_flight < self.few || was_late {
             usize::MAX
         } else {
@@ -218,7 +208,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         for _ in 0..READS_MAX {
             left -= self.pass_on(now, left)?;
             if left == 0 {
-                return Ok(Read::Portion);
+                return Ok(true);
             }
             match self.fill(context) {
                 Poll::Ready(Ok(0)) => {
@@ -226,10 +216,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 }
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Err(error.into()),
-                Poll::Pending => return Ok(Read::All),
+                Poll::Pending => return Ok(false),
             }
         }
-        Ok(Read::Portion)
+        Ok(true)
     }
 
     /// Reads what is available. Returns the number of bytes.

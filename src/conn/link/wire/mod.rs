@@ -192,11 +192,6 @@ const COUNT_BYTES: usize = 8;
 /// Encodes a command for the protocol, as the client library does but in fewer steps, because nearly all commands have
 /// few and short words.
 fn encode(command: &Cmd, bytes: &mut Vec<u8>) {
-    if command.in_scan_mode() {
-        // A cursor replaces one of the words.
-        command.write_packed_command(bytes);
-        return;
-    }
     let words = words(command);
     let sizes = words.clone().map(|word| COUNT_BYTES + word.len());
     bytes.reserve(COUNT_BYTES + sizes.sum::<usize>());

@@ -505,7 +505,6 @@ proptest! {
 
 #[test]
 fn so_do_scans_and_large_ones() {
-    assert_same(redis::cmd("SCAN").cursor_arg(42).arg("MATCH").arg("*"));
     assert_same(
         redis::cmd("EVAL")
             .arg(vec![b'x'; 12_345])
