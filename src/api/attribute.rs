@@ -12,12 +12,12 @@ use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Busy;
 use crate::api::loss::Lost;
-use crate::api::traits::{Guard, Lock};
+use crate::api::traits::{Guard, sealed};
 use crate::client::Client;
 pub use crate::multilock::Member;
 use crate::multilock::MultiLock;
 use crate::redlock::Redlock;
-use crate::semaphore::{Semaphore, SemaphoreGuard};
+use crate::semaphore::SemaphoreGuard;
 
 /// The return type of a function with `#[locked]`: a `Result` whose error can report why there was no lock.
 #[diagnostic::on_unimplemented(
@@ -113,24 +113,6 @@ impl<T, E> WhenBusy<std::result::Result<T, E>> for E {
     }
 }
 
-/// A handle of the attribute: a lock or a semaphore.
-pub trait Handle {
-    /// Returns the holder in the way of a refused caller, as far as it is known after one more round trip.
-    fn in_the_way(&self) -> impl Future<Output = Busy> + Send;
-}
-
-impl<T: Lock> Handle for T {
-    async fn in_the_way(&self) -> Busy {
-        self.refused().await
-    }
-}
-
-impl Handle for Semaphore {
-    async fn in_the_way(&self) -> Busy {
-        self.refused().await
-    }
-}
-
 /// A guard of the attribute: of a lock or of permits.
 pub trait Releasable {
     /// Releases what it holds.
@@ -207,13 +189,16 @@ pub fn failed<R: Outcome>(error: Error) -> R {
 }
 
 /// `busy = error`
-pub async fn busy<R: Outcome>(lock: &impl Handle) -> R {
-    R::failed(lock.in_the_way().await.into())
+pub async fn busy<R: Outcome>(lock: &impl sealed::Lock) -> R {
+    R::failed(lock.refused().await.into())
 }
 
 /// `busy = |busy| ..`
-pub async fn busy_with<R, V: WhenBusy<R>>(lock: &impl Handle, value: impl FnOnce(Busy) -> V) -> R {
-    value(lock.in_the_way().await).outcome()
+pub async fn busy_with<R, V: WhenBusy<R>>(
+    lock: &impl sealed::Lock,
+    value: impl FnOnce(Busy) -> V,
+) -> R {
+    value(lock.refused().await).outcome()
 }
 
 /// `busy = EXPR`

@@ -228,10 +228,10 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
         Self: Sized;
 }
 
-mod sealed {
+pub(super) mod sealed {
     use super::{Boxed, Busy, Future, Lost, Result};
 
-    /// The part of a lock that `with` needs.
+    /// The part of a lock that `with` needs, and `#[locked]` of a semaphore too.
     pub trait Lock {
         /// Returns the holder in the way of a refused caller, as far as it is known after one more round trip.
         #[doc(hidden)]

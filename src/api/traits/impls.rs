@@ -18,6 +18,7 @@ use crate::multilock::{MultiGuard, MultiLock};
 use crate::redlock::{RedlockGuard, RedlockLock};
 use crate::reentrant::{ReentrantGuard, ReentrantLock};
 use crate::rwlock::{ReadGuard, ReadSide, WriteGuard, WriteSide};
+use crate::semaphore::Semaphore;
 
 /// Writes methods of a trait that call the method of the same name of a type.
 macro_rules! forward {
@@ -60,6 +61,10 @@ macro_rules! locks {
             }
         )*
     };
+}
+
+impl sealed::Lock for Semaphore {
+    forward! { Semaphore: fn refused(self: &Self) -> impl Future<Output = Busy> + Send; }
 }
 
 locks! {
