@@ -111,24 +111,8 @@ impl<'de> serde::Deserialize<'de> for LockKind {
     fn deserialize<D: serde::Deserializer<'de>>(
         deserializer: D,
     ) -> std::result::Result<Self, D::Error> {
-        struct Text;
-
-        impl serde::de::Visitor<'_> for Text {
-            type Value = LockKind;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("reentrant, fair, read or write")
-            }
-
-            fn visit_str<E: serde::de::Error>(
-                self,
-                text: &str,
-            ) -> std::result::Result<LockKind, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_str(Text)
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -36,6 +36,8 @@ use crate::api::error::{Error, Result};
 ///
 /// With the feature `serde` it is serialized as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
 pub struct FencingToken(u64);
 
 impl FencingToken {
@@ -105,25 +107,6 @@ impl FromStr for FencingToken {
 
     fn from_str(digits: &str) -> std::result::Result<Self, Self::Err> {
         digits.parse().map(Self)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl serde::Serialize for FencingToken {
-    fn serialize<S: serde::Serializer>(
-        &self,
-        serializer: S,
-    ) -> std::result::Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for FencingToken {
-    fn deserialize<D: serde::Deserializer<'de>>(
-        deserializer: D,
-    ) -> std::result::Result<Self, D::Error> {
-        u64::deserialize(deserializer).map(Self)
     }
 }
 
