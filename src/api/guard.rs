@@ -22,7 +22,7 @@ macro_rules! guard_methods {
             /// server of a quorum, has one of its own; this is the first.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") {")]
+            /// # fn doc(guard: impl lockset::Guard) {
             /// println!("{} is held as {}", guard.name(), guard.holder_id());
             /// # }
             /// ```
@@ -45,7 +45,7 @@ macro_rules! guard_methods {
             /// each grant of the same members.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") {")]
+            /// # fn doc(guard: impl lockset::Guard) {
             /// println!("{} is held, with token {:?}", guard.name(), guard.fencing_token());
             /// # }
             /// ```
@@ -60,7 +60,7 @@ macro_rules! guard_methods {
             /// [`is_invalid`]($crate::Error::is_invalid): the handle is not `fenced()`.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") -> lockset::Result<()> {")]
+            /// # fn doc(guard: impl lockset::Guard) -> lockset::Result<()> {
             /// let token = guard.token()?;
             /// println!("UPDATE orders SET fence = {token} WHERE id = 7 AND fence <= {token}");
             /// # Ok(()) }
@@ -86,7 +86,7 @@ macro_rules! guard_methods {
             /// longer than the lease. Check it before each step of code that blocks its thread.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") -> Result<(), &'static str> {")]
+            /// # fn doc(guard: impl lockset::Guard) -> Result<(), &'static str> {
             /// for step in 1..=3 {
             ///     if guard.is_lost() {
             ///         return Err("another process may hold the lock now");
@@ -109,7 +109,7 @@ macro_rules! guard_methods {
             /// Cancel safe. It may be called any number of times, also after the loss.
             ///
             /// ```no_run
-            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") {")]
+            /// # async fn doc(guard: impl lockset::Guard) {
             /// tokio::select! {
             ///     () = work() => println!("done"),
             ///     reason = guard.lost() => println!("stopped: {reason}"),
@@ -137,7 +137,7 @@ macro_rules! guard_methods {
             /// Cancel safe. It may be called any number of times.
             ///
             /// ```no_run
-            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") -> lockset::Result<()> {")]
+            /// # async fn doc(guard: impl lockset::Guard) -> lockset::Result<()> {
             /// for item in 0..1000 {
             ///     work(item).await;
             ///     tokio::select! {
@@ -158,7 +158,7 @@ macro_rules! guard_methods {
             /// clone. See [`Loss`]($crate::Loss).
             ///
             /// ```no_run
-            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") {")]
+            /// # async fn doc(guard: impl lockset::Guard) {
             /// let loss = guard.loss();
             /// tokio::spawn(async move { println!("lost: {}", loss.wait().await) });
             /// # }
@@ -182,7 +182,7 @@ macro_rules! guard_methods {
             /// [`Lost`]($crate::Lost): the lock was lost before the work ended.
             ///
             /// ```no_run
-            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") -> Result<(), lockset::Lost> {")]
+            /// # async fn doc(guard: impl lockset::Guard) -> Result<(), lockset::Lost> {
             /// let pages = guard.run(async { 3 /* work */ }).await?;
             /// # drop(pages); Ok(()) }
             /// ```
@@ -209,7 +209,7 @@ macro_rules! guard_methods {
             /// * [`is_closed`]($crate::Error::is_closed): the client's runtime has ended.
             ///
             /// ```no_run
-            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") -> lockset::Result<()> {")]
+            /// # async fn doc(guard: impl lockset::Guard) -> lockset::Result<()> {
             /// let inner = guard.reenter().await?;
             /// assert_eq!(guard.hold_count(), 2);
             /// inner.release().await?;
@@ -248,7 +248,7 @@ macro_rules! guard_methods {
             /// * [`is_closed`]($crate::Error::is_closed): the client's runtime has ended. The lease runs out.
             ///
             /// ```no_run
-            #[doc = concat!("# async fn doc(guard: lockset::", stringify!($guard), ") -> lockset::Result<()> {")]
+            /// # async fn doc(guard: impl lockset::Guard) -> lockset::Result<()> {
             /// match guard.release().await {
             ///     Err(error) if error.is_not_held() => println!("check what was written: {error}"),
             ///     released => released?,
@@ -268,7 +268,7 @@ macro_rules! guard_methods {
             /// stop and the forgotten hold runs out.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(guard: lockset::", stringify!($guard), ") {")]
+            /// # fn doc(guard: impl lockset::Guard) {
             /// guard.forget(); // nobody else gets the lock for the rest of its lease
             /// # }
             /// ```

@@ -23,7 +23,7 @@ macro_rules! option_methods {
             /// Without an owner each call is a new owner, so no call enters again by accident.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// # fn doc(lock: impl lockset::Lock) {
             /// let me = lockset::Owner::new();
             /// let lock = lock.owner(&me);
             /// # drop(lock) }
@@ -40,7 +40,7 @@ macro_rules! option_methods {
             /// the network loses it.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// # fn doc(lock: impl lockset::Lock) {
             /// let lock = lock.lease(std::time::Duration::from_secs(10));
             /// # drop(lock) }
             /// ```
@@ -56,7 +56,7 @@ macro_rules! option_methods {
             /// The lock itself is renewed for as long as its owner has a guard with a renewed lease.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// # fn doc(lock: impl lockset::Lock) {
             /// let lock = lock.fixed_lease(std::time::Duration::from_secs(60));
             /// # drop(lock) }
             /// ```
@@ -87,7 +87,7 @@ macro_rules! option_methods {
             /// a year.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// # fn doc(lock: impl lockset::Lock) {
             /// let lock = lock.at_least(std::time::Duration::from_secs(60));
             /// # drop(lock) }
             /// ```
@@ -113,7 +113,7 @@ macro_rules! option_methods {
             /// [`is_lost`](crate::ReentrantGuard::is_lost) there.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// # fn doc(lock: impl lockset::Lock) {
             /// let lock = lock.max_hold(std::time::Duration::from_secs(600));
             /// # drop(lock) }
             /// ```
@@ -129,7 +129,7 @@ macro_rules! option_methods {
             /// grant: see [`token_retention`]($crate::ClientBuilder::token_retention).
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// # fn doc(lock: impl lockset::Lock) {
             /// let lock = lock.fenced();
             /// # drop(lock) }
             /// ```
@@ -185,7 +185,7 @@ macro_rules! option_methods {
             /// [observer](crate::Event::TooManyGroups) once. An empty name means no group.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// # fn doc(lock: impl lockset::Lock) {
             /// let lock = lock.group("orders");
             /// # drop(lock) }
             /// ```
@@ -231,7 +231,7 @@ macro_rules! option_methods {
             /// connection for it. The user needs the right `+wait`.
             ///
             /// ```no_run
-            #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
+            /// # fn doc(lock: impl lockset::Lock) {
             /// let lock = lock.replicated(1, std::time::Duration::from_millis(200));
             /// # drop(lock) }
             /// ```
