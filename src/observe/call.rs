@@ -177,14 +177,10 @@ impl CallEnd<'_> {
         outcome: CallOutcome,
         at: impl FnOnce() -> Option<Tick>,
     ) -> Option<(HoldTimer, Tick)> {
-        let LockCall {
-            core, kind, began, ..
-        } = *self.call;
-        let group = self.call.options.group;
-        let ended = self
-            .is_timed
-            .then(|| at().unwrap_or_else(|| core.clock.now()));
-        let took = ended.map(|ended| began.until(ended));
+        let (core, kind, group) = (self.call.core, self.call.kind, self.call.options.group);
+        let ended = || at().unwrap_or_else(|| core.clock.now());
+        let ended = self.is_timed.then(ended);
+        let took = ended.map(|ended| self.call.began.until(ended));
         core.observed().note(Fact::CallEnded {
             kind,
             group,

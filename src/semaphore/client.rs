@@ -318,19 +318,12 @@ impl ClientSemaphore {
 impl AtClose for ClientSemaphore {
     /// Releases what no guard has, and leaves the places of all calls. An attempt under way finds no call.
     fn close(self: Arc<Self>) {
-        let (callers, outcomes) = {
-            let mut state = self.state.lock();
-            state.queue = Queue::default();
-            let State {
-                callers, outcomes, ..
-            } = &mut *state;
-            (mem::take(callers), mem::take(outcomes))
-        };
-        for caller in callers.values() {
+        let state = mem::take(&mut *self.state.lock());
+        for caller in state.callers.values() {
             self.leave(caller);
         }
-        // Released when dropped.
-        drop(outcomes);
+        // The outcomes are released when they are dropped.
+        drop(state);
     }
 }
 
