@@ -20,6 +20,7 @@ use crate::api::loss::LostReason;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
+use crate::engine::hold::facts::ask_why;
 use crate::engine::listen::Listener;
 use crate::observe::counts::GrantedBy;
 use crate::script::reply::{self, Permitted};
@@ -189,9 +190,7 @@ impl ClientSemaphore {
         let core = &self.core;
         let moved = core.locals.moved.mark();
         let answer = self.answer(&mut attempt, budget).await;
-        let Attempt {
-            ask, ref wanted, ..
-        } = attempt;
+        let (ask, wanted) = (attempt.ask, &attempt.wanted);
         self.leave_gone(&attempt);
         let undo = || self.undo("", attempt.ids.iter().map(|(_, id)| *id), wanted);
         let answer = match answer {
@@ -244,8 +243,7 @@ impl ClientSemaphore {
             Ok(Permitted::Otherwise { total }) => otherwise(wanted, total),
             Err(error) => error,
         };
-        let error = self.of_this(error);
-        let silence = None;
+        let (error, silence) = (self.of_this(error), None);
         self.on(Event::Failed { ask, silence }, Err(error));
     }
 
@@ -328,17 +326,23 @@ impl ClientSemaphore {
     fn released(
         &self,
         answer: &Answer,
-        count: u32,
+        permits: &Permits,
         deadline: Option<Tick>,
         loss: Option<LostReason>,
     ) -> Result<()> {
         let removed =
             reply::permits_released(&answer.value).map_err(|error| self.of_this(error))?;
         let was_in_time = deadline.is_some_and(|deadline| answer.first_sent < deadline);
+        let count = u64::from(permits.len());
         match loss {
             Some(reason) => Err(self.not_held(reason)),
-            None if removed == u64::from(count) || (answer.repeated && was_in_time) => Ok(()),
-            None if was_in_time => Err(self.not_held(LostReason::Revoked)),
+            None if removed == count || (answer.repeated && was_in_time) => Ok(()),
+            None if was_in_time => {
+                // The loss was never reported, and only this caller will learn of it.
+                let ask = |permit: &Arc<Permit>| ask_why(&self.core, self.name(), permit.id());
+                permits.0.iter().for_each(ask);
+                Err(self.not_held(LostReason::Revoked))
+            }
             None => Err(self.not_held(LostReason::Expired)),
         }
     }
@@ -357,15 +361,13 @@ impl Held {
             let call = this.release_call("", permits.0.iter().map(|permit| permit.id));
             let budget = core.call_budget(core.timing.give_up);
             let outcome = match core.scripts.run(Lane::Command, &call, budget).await {
-                Ok(answer) => this.released(&answer, permits.len(), deadline, loss),
+                Ok(answer) => this.released(&answer, &permits, deadline, loss),
                 Err(failure) => {
                     core.undo_later(call, Lane::Command, lease, None);
                     Err(this.of_this(failure.into_error("release")))
                 }
             };
-            if let Some(done) = done {
-                drop(done.send(outcome));
-            }
+            drop(done.map(|done| done.send(outcome)));
         };
         Some(work.boxed())
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lockset::{Client, Event, LostReason, Place};
+use lockset_operator::ReleaseHolder;
 use lockset_testkit::{Server, eventually, within};
 use tokio::task::JoinSet;
 
@@ -79,6 +80,29 @@ async fn a_loss() {
     let losses = client.stats().totals.losses;
     assert_eq!((losses.of(LostReason::Revoked), losses.total()), (1, 1));
     assert_eq!(told.count(|event| matches!(event, Event::Lost { .. })), 1);
+}
+
+/// Long before the next renewal, so only the release finds the loss.
+#[tokio::test]
+async fn why_an_operator_took_a_permit_away() {
+    let (server, told, client) = observed(LONG).await;
+    let operator = Client::connect(&server.url()).await.unwrap();
+    let permits = client.semaphore("x").permits(2).many(2).acquire().await;
+    let permits = permits.unwrap();
+    let holder = permits.holder_ids().last().unwrap().to_owned();
+    let ended = operator
+        .semaphore("x")
+        .release_holder_because(&holder, "by id")
+        .await;
+    assert!(ended.unwrap());
+    assert!(permits.release().await.unwrap_err().is_not_held());
+    told.of("the reason", |event| {
+        matches!(event, Event::Freed { lock, holder: freed, reason, .. }
+            if lock == "x" && **freed == *holder && reason == "by id")
+    })
+    .await;
+    idle(&client).await;
+    assert_eq!(told.count(|event| matches!(event, Event::Freed { .. })), 1);
 }
 
 /// The server is stopped: renewals fail, then the lease ends.
