@@ -98,10 +98,10 @@ impl From<Error> for Failure {
             ErrorKind::Invalid | ErrorKind::Upgrade => status::USAGE,
             _ => status::INTERNAL,
         };
-        let hint = (status == status::DENIED).then_some(DOCTOR);
+        let is_login_refused = is_login_refused(&error);
         Self {
-            hint,
-            is_login_refused: is_login_refused(&error),
+            hint: (status == status::DENIED && !is_login_refused).then_some(DOCTOR),
+            is_login_refused,
             ..Self::new(status, error.to_string())
         }
     }
@@ -109,6 +109,8 @@ impl From<Error> for Failure {
 
 fn is_login_refused(error: &Error) -> bool {
     let said = std::error::Error::source(error).and_then(|source| source.downcast_ref());
-    said.and_then(RedisError::code)
-        .is_some_and(|code| ["NOAUTH", "WRONGPASS"].contains(&code))
+    said.is_some_and(|said: &RedisError| {
+        said.kind() == redis::ErrorKind::AuthenticationFailed
+            || matches!(said.code(), Some("NOAUTH" | "WRONGPASS" | "DENIED"))
+    })
 }

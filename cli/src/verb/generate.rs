@@ -16,12 +16,21 @@ pub(crate) struct Completions {
 impl Completions {
     pub(crate) fn run(&self, program: fn() -> Command) -> Outcome {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut program(), "lockset", &mut text);
+        clap_complete::generate(self.shell, &mut shown(&program()), "lockset", &mut text);
         // Through a buffer: a closed standard output is no panic.
         let text = String::from_utf8(text).map_err(Failure::internal)?;
         crate::output::print(&with_names(self.shell, text))?;
         Ok(status::OK)
     }
+}
+
+/// The program without its hidden verbs, which the generators would offer.
+fn shown(program: &Command) -> Command {
+    let verbs = program.get_subcommands();
+    Command::new("lockset")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(program.get_arguments().cloned())
+        .subcommands(verbs.filter(|verb| !verb.is_hide_set()).cloned())
 }
 
 /// Adds the names of locks to the completions of a shell, if it is known how.

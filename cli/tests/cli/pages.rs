@@ -78,6 +78,20 @@ async fn every_shell_has_completions_that_know_the_verbs() {
     }
 }
 
+#[tokio::test]
+async fn no_shell_offers_a_hidden_verb() {
+    for shell in ["zsh", "fish", "elvish", "powershell"] {
+        let printed = ended(&mut lockset("", &["completions", shell])).await.out;
+        for about in ["Print names of locks", "Write the manual pages"] {
+            assert!(!printed.contains(about), "{shell}: {about}");
+        }
+    }
+    for beginning in ["na", "ma"] {
+        assert_eq!(offered("", &["lockset", beginning]).await.trim(), "");
+    }
+    assert_eq!(offered("", &["lockset", "wa"]).await.trim(), "wait");
+}
+
 /// The completions of bash for a line whose last word is being typed.
 async fn offered(url: &str, words: &[&str]) -> String {
     let printed = ended(&mut lockset("", &["completions", "bash"])).await.out;
