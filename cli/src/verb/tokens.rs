@@ -46,12 +46,12 @@ pub(crate) struct Tokens {
 
 const SAFETY: &str = "\
 When a purge is safe:
-  The next token of a lock is the time of its grant by the server's clock, so it is larger than the last one
-  without a counter too, as long as that clock goes on. It is NOT safe if the clock is set back later by more
-  than --older, or a server takes over whose clock is behind by more than that: a new token may then be
-  smaller than one that a resource has seen, and the resource refuses the new holder until the clock has
-  caught up. It is NOT safe for locks that Redisson's RFencedLock uses as well: it begins with 1 where there
-  is no counter. Counters that it was seen to raise are left alone, but not every raise can be seen.
+  The next token of a lock is the time of its grant by the server's clock, so tokens grow without
+  a counter too, as long as that clock goes on. It is NOT safe if the clock is set back later by
+  more than --older, or a server takes over whose clock is that far behind: then a resource may
+  refuse the new holder until the clock has caught up. It is NOT safe for locks that Redisson's
+  RFencedLock uses as well: it begins with 1 where there is no counter. Counters that it was seen
+  to raise are left alone, but not every raise can be seen.
 
 Examples:
   lockset tokens --older 90d

@@ -19,7 +19,8 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 
 /// Wait until a lock is free, without taking it.
 ///
-/// It may be taken again before the next command begins: to do something while it is free, use `run`.
+/// It may be taken again before the next command begins: to do something while it is free, use `run`. A semaphore is
+/// free when no permit is taken.
 #[derive(Args)]
 #[command(after_help = "Example:\n  lockset wait deploy --timeout 10m && echo free")]
 pub(crate) struct Wait {
