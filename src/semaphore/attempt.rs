@@ -243,7 +243,8 @@ impl ClientSemaphore {
             Ok(Permitted::Otherwise { total }) => otherwise(wanted, total),
             Err(error) => error,
         };
-        let (error, silence) = (self.of_this(error), None);
+        let error = self.of_this(error);
+        let silence = None;
         self.on(Event::Failed { ask, silence }, Err(error));
     }
 
@@ -339,7 +340,7 @@ impl ClientSemaphore {
             None if removed == count || (answer.repeated && was_in_time) => Ok(()),
             None if was_in_time => {
                 // The loss was never reported, and only this caller will learn of it.
-                let ask = |permit: &Arc<Permit>| ask_why(&self.core, self.name(), permit.id());
+                let ask = |permit: &Arc<Permit>| ask_why(&self.core, self.name(), &permit.id);
                 permits.0.iter().for_each(ask);
                 Err(self.not_held(LostReason::Revoked))
             }
@@ -367,7 +368,9 @@ impl Held {
                     Err(this.of_this(failure.into_error("release")))
                 }
             };
-            drop(done.map(|done| done.send(outcome)));
+            if let Some(done) = done {
+                drop(done.send(outcome));
+            }
         };
         Some(work.boxed())
     }
