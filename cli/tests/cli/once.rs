@@ -37,3 +37,15 @@ async fn a_command_that_fails_gives_its_key_back_unless_it_is_kept() {
     assert_eq!(run(&["--keep"], "exit 4").await, 4, "was given back twice");
     assert_eq!(run(&[], "true").await, 75, "kept");
 }
+
+#[tokio::test]
+async fn a_year_is_not_too_long() {
+    let server = Server::start();
+    for arguments in [
+        &["once", "a", "--for", "1y", "--", "true"][..],
+        &["run", "b", "--lease", "1y", "--", "true"],
+    ] {
+        let ended = ended(&mut lockset(&server.url(), arguments)).await;
+        assert_eq!(ended.status, 0, "{ended:?}");
+    }
+}
