@@ -64,6 +64,8 @@ impl Servers {
     }
 }
 
+const COMMA: &str = "several URLs are separated by spaces, and only hosts of one URL by commas";
+
 const NO_URL: &str =
     "no server: give --url URL, or set LOCKSET_URL, such as redis://127.0.0.1:6379";
 
@@ -82,6 +84,9 @@ impl Context {
     pub(crate) fn urls(&self) -> Result<&[String], Failure> {
         match &*self.globals.urls {
             [] => Err(Failure::usage(NO_URL)),
+            urls if urls.iter().any(|url| url.matches("://").count() > 1) => {
+                Err(Failure::usage(COMMA))
+            }
             urls => Ok(urls),
         }
     }

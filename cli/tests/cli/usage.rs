@@ -127,3 +127,13 @@ async fn a_time_needs_a_unit() {
         );
     }
 }
+
+#[tokio::test]
+async fn urls_with_a_comma_between_them_get_a_hint() {
+    let urls = "redis://127.0.0.1:1,redis://127.0.0.1:2";
+    for arguments in [&["run", "a", "--", "true"][..], &["list"], &["doctor"]] {
+        let refused = ended(&mut lockset(urls, arguments)).await;
+        assert_eq!(refused.status, 64, "{refused:?}");
+        assert!(refused.err.contains("separated by spaces"), "{refused:?}");
+    }
+}
