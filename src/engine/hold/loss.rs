@@ -121,6 +121,17 @@ mod tests {
         );
     }
 
+    /// Nobody looks before its span is over as well, as in a process that stood still.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_ended_before_its_max_hold_has_expired() {
+        let server = Scripted::new(|_| Answer::Value(granted()));
+        let client = Client::over(&server, SECOND * 30);
+        let lock = client.lock("x").max_hold(SECOND * 60);
+        let guard = lock.lock().await.unwrap();
+        server.clock().jump(SECOND * 100);
+        assert_eq!(guard.loss().reason(), Some(LostReason::Expired));
+    }
+
     /// The share would have ended by itself later.
     #[tokio::test(start_paused = true)]
     async fn a_downgrade_names_the_reason_that_its_guard_names() {

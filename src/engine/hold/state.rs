@@ -156,7 +156,8 @@ impl HoldState {
     /// Its deadline has passed: no renewal was answered in time, or its shares ended by themselves. In the second
     /// case the server still has it, and keeps it for as long as a released guard asked for.
     fn expire(&mut self, now: Tick) -> Effects {
-        match self.lease.shares.loss_at(now) {
+        // By now its shares may have ended as well.
+        match self.lease.shares.loss_at(self.lease.deadline) {
             Some(reason) => self.lose(now, reason, self.kept_after(now)),
             None => self.lose(now, LostReason::Expired, Tick::ZERO),
         }
