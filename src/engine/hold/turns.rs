@@ -54,14 +54,11 @@ impl HandoffBudget {
         is_last
     }
 
-    /// The time since the first hand-off or turn was spent.
-    pub(super) fn spent_for(&self, now: Tick) -> Duration {
-        self.since.map_or(Duration::ZERO, |since| since.until(now))
-    }
-
-    /// As [`spent_for`](Self::spent_for), but limited to a plausible length of a turn, to leave out a long hold.
+    /// The time since the first hand-off or turn was spent, limited to a plausible length of a turn, to leave out a long
+    /// hold.
     pub(super) fn time_of_turn(&self, now: Tick, trip: Duration) -> Duration {
-        self.spent_for(now).min(time_max(trip) * 2)
+        let spent = self.since.map_or(Duration::ZERO, |since| since.until(now));
+        spent.min(time_max(trip) * 2)
     }
 
     fn is_late(&mut self, now: Tick, trip: Duration) -> bool {
@@ -336,8 +333,8 @@ impl Turns {
 
     /// Backs off after the turn that spent this budget.
     fn back_off(&mut self, budget: &HandoffBudget, now: Tick) {
-        let own = budget.spent_for(now);
-        let own_turn = budget.time_of_turn(now, self.trip);
+        // Not the time of a long hold: if the lock is free, no one may want it, and only the server knows.
+        let own = budget.time_of_turn(now, self.trip);
         let others = self.others_at(now);
         if others == 0 {
             return;
@@ -348,8 +345,7 @@ impl Turns {
             messages: self.released.map_or(0, |released| released.messages) + 1 + others,
             // The others may need the lock for as long as this client did.
             until: now.after((asking + own) * all),
-            // Not the time of a long hold: if the lock is free, no one may want it, and only the server knows.
-            silence: asking + own_turn,
+            silence: asking + own,
             absent: self.absent.count_at(now),
             nobody_until: None,
         }));
@@ -565,6 +561,24 @@ mod tests {
         assert_eq!(turns.back_off_end(0, at(0)), None);
         let is_over = (0..40).any(|_| turns.count_turn(at(0)));
         assert!(!is_over, "a turn ends only for the sake of others");
+    }
+
+    /// Something may wake it again and again, as the releases of tasks that do not queue.
+    #[test]
+    fn after_a_long_hold_it_does_not_back_off_for_as_long() {
+        let mut turns = Turns::default();
+        turns.note_others(1);
+        assert!(turns.try_spend_handoff(at(0)));
+        let now = at(3_600_000_000);
+        turns.note_release(now, 0);
+        turns.end(now);
+        let end = now.after(Duration::from_millis(24));
+        assert!(
+            turns
+                .back_off_end(0, end.before(Duration::from_millis(1)))
+                .is_some()
+        );
+        assert_eq!(turns.back_off_end(0, end), None);
     }
 
     /// The next task finds a lock that has been unwanted for a while, as far as this client can know.
