@@ -20,8 +20,6 @@ use super::share_lease::ShareLease;
 use super::shell::Hold;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
-use crate::api::loss::LostReason;
-use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::script::{Call, CallBudget, catalog};
 
@@ -145,26 +143,5 @@ impl Hold {
         let publish = self.core.channels().publish();
         let holder = self.holder_ref();
         self.protocol.keep(&holder, &kept_as, remaining, publish)
-    }
-
-    /// Ends a lost hold at the server. If its shares ended by themselves, their tasks know that, and other holders
-    /// need not wait for the lease: the hold is kept for the time that a released guard asked for, or else released.
-    /// With a forgotten share it ends with its lease.
-    pub(super) fn end_at_server(&self, reason: LostReason) {
-        let (core, lane) = (&self.core, Lane::Command);
-        let (remaining, is_forgotten, unguarded) = {
-            let state = self.state();
-            let remaining = state.kept_for(core.clock.now());
-            (remaining, state.is_forgotten(), self.unguarded(&state))
-        };
-        match remaining {
-            Some(remaining) => {
-                core.undo_later(self.keep_call(remaining), lane, unguarded.lease, None);
-            }
-            None if reason == LostReason::MaxHold && !is_forgotten => {
-                core.undo_unguarded(&unguarded, lane)
-            }
-            None => {}
-        }
     }
 }

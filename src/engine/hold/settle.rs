@@ -9,11 +9,13 @@ use futures_util::future::join_all;
 use super::core::Core;
 use super::event::{Answered, Event, ServerChange};
 use super::facts::ask_why;
+use super::handoff::known;
 use super::loss::SharedHold;
 use super::settling::{Settling, settle_later};
 use super::shell::{Hold, RawShare};
 use crate::api::error::Result;
 use crate::api::loss::LostReason;
+use crate::conn::Lane;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -83,6 +85,25 @@ impl Hold {
         if !is_left && self.state().counts().is_none() {
             let now = self.core.clock.now();
             settle_later(Few::from_buf([self]), now);
+        }
+    }
+
+    /// Ends a lost hold at the server. If its shares ended by themselves, their tasks know that, and other holders
+    /// need not wait for the lease: the hold is kept for the time that a released guard asked for, or else released.
+    /// With a forgotten share it ends with its lease.
+    pub(super) fn end_at_server(&self, reason: LostReason) {
+        let now = self.core.clock.now();
+        let state = self.state();
+        let is_kept = state.kept_for(now).is_some();
+        let this = is_kept.then(|| state.lock.grants[self.slot].hold());
+        let is_released = !is_kept && reason == LostReason::MaxHold && !state.is_forgotten();
+        let unguarded = is_released.then(|| self.unguarded(&state));
+        drop(state);
+        if let Some(this) = this.flatten().and_then(known) {
+            settle_later(Few::from_buf([this]), now);
+        }
+        if let Some(unguarded) = unguarded {
+            self.core.undo_unguarded(&unguarded, Lane::Command);
         }
     }
 

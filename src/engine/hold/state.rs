@@ -253,10 +253,11 @@ impl HoldState {
 
     /// The change at the server that its shares need.
     pub(super) fn needed_change(&self, now: Tick) -> ServerChange {
-        let target = self.target();
-        if self.is_settled() {
+        // No share needs a hold that is kept.
+        let target = self.target().filter(|_| !self.is_kept());
+        if self.counts.at_server == target {
             ServerChange::Nothing
-        } else if target.is_none() || self.is_kept() {
+        } else if target.is_none() {
             self.kept_for(now)
                 .map_or(ServerChange::Release, ServerChange::Keep)
         } else if target == Some(Mode::Exclusive) {
@@ -410,11 +411,6 @@ impl HoldState {
     /// Returns the mode that the server should have. `None` if it should not have the hold.
     pub(super) fn target(&self) -> Option<Mode> {
         self.counts.target()
-    }
-
-    /// Whether the server is known to have it so.
-    pub(super) fn is_settled(&self) -> bool {
-        self.counts.is_settled()
     }
 
     pub(super) fn counts(&self) -> Counts {

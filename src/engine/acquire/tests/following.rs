@@ -409,6 +409,18 @@ async fn a_follower_that_does_not_come_is_passed_over() {
 /// A hold that is left has a holder id of its own. The place of a task that had the lock before keeps no one from it.
 #[tokio::test(start_paused = true)]
 async fn used_places_go_when_the_hold_is_left_at_the_server() {
+    used_places_go(|_| None).await;
+}
+
+/// The last share has ended by itself, and its guard stays.
+#[tokio::test(start_paused = true)]
+async fn used_places_go_when_the_hold_is_left_by_itself() {
+    used_places_go(|owned| Some(owned.fixed_lease(LEASE / 4))).await;
+}
+
+/// The hold passes in memory, and is left for the time that its owner asks for. If there is another guard, that ends by
+/// itself.
+async fn used_places_go(other: impl Fn(FairLock) -> Option<FairLock>) {
     let is_keep = |sent: &Sent| sent.words[1] == catalog::KEEP.sha();
     let answer = queue();
     let server = Scripted::new(move |sent| match is_keep(sent) {
@@ -423,10 +435,17 @@ async fn used_places_go_when_the_hold_is_left_at_the_server() {
     let waiter = wait_for(&owned).await;
     guard.release().await.unwrap();
     let guard = waiter.await.unwrap().unwrap();
+    let other = match other(owned.clone()) {
+        Some(other) => Some(other.lock().await.unwrap()),
+        None => None,
+    };
     let again = owned.at_least(LEASE / 2).lock().await.unwrap();
     assert_eq!(again.holder_id(), holder, "the hold stays the same");
     drop(guard);
     again.release().await.unwrap();
+    if let Some(other) = &other {
+        other.lost().await;
+    }
     others().await;
     let kept_at = server.sent().iter().position(is_keep).expect("it is left");
     let removed = server.sent()[kept_at..].iter().any(Sent::is_release);

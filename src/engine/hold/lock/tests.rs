@@ -222,10 +222,10 @@ impl World {
             None => {}
         }
         if let Some(reason) = effects.lost() {
-            self.held[at].undo = match self.state(at).kept_for(self.now) {
-                Some(remaining) => Some(ServerChange::Keep(remaining)),
-                None => (reason == LostReason::MaxHold).then_some(ServerChange::Release),
-            };
+            let is_kept = self.state(at).kept_for(self.now).is_some();
+            self.held[at].settling += u8::from(is_kept);
+            let is_released = !is_kept && reason == LostReason::MaxHold;
+            self.held[at].undo = is_released.then_some(ServerChange::Release);
             self.end_stay();
         }
     }

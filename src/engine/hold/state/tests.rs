@@ -32,6 +32,11 @@ impl HoldState {
     pub(in crate::engine::hold) fn phase(&self) -> Phase {
         self.phase
     }
+
+    /// Whether the server is known to have what the shares need.
+    pub(in crate::engine::hold) fn is_settled(&self) -> bool {
+        self.counts.is_settled()
+    }
 }
 
 /// The owners of readers that joined are in no order.
