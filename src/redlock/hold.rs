@@ -216,18 +216,13 @@ impl QuorumHold {
                 return None;
             }
             let reason = reason.unwrap_or(LostReason::Expired);
-            self.lose((reason, held_until), &live, joins);
+            self.lose(reason, held_until, &live, joins);
         }
     }
 
     /// Releases the shares of the `live` members, unless a server has joined since. The holds that other servers may
     /// have are left until the guard is gone, and the work under it with it.
-    fn lose(
-        &self,
-        (reason, held_until): (LostReason, Tick),
-        live: &[(usize, Arc<Hold>)],
-        joins: u64,
-    ) {
+    fn lose(&self, reason: LostReason, held_until: Tick, live: &[(usize, Arc<Hold>)], joins: u64) {
         let given_back: Vec<_> = {
             let mut state = self.state.lock();
             if !state.is_held() || state.joins != joins {
@@ -406,8 +401,10 @@ impl QuorumHold {
 }
 
 impl LossListener for QuorumHold {
-    fn member_lost(self: Arc<Self>, _reason: LostReason) {
+    fn member_lost(self: Arc<Self>) {
         self.check_members();
+        // One of a closed client is not dropped, and its deadline may have been part of the majority.
+        self.changed.notify();
     }
 }
 
@@ -520,6 +517,7 @@ mod tests {
 
     use super::*;
     use crate::api::handle::Handle;
+    use crate::api::options::LeasePolicy;
     use crate::client::Client;
     use crate::engine::acquire::attempt_once;
     use crate::engine::counts::Mode;
@@ -538,7 +536,7 @@ mod tests {
 
     /// The thread that lost the second member waits before the hold hears of it.
     impl LossListener for Meeting {
-        fn member_lost(self: Arc<Self>, _: LostReason) {
+        fn member_lost(self: Arc<Self>) {
             self.0.wait();
             self.0.wait();
         }
@@ -647,6 +645,66 @@ mod tests {
         hold.members()[0].1.lose(LostReason::Revoked);
         assert_eq!(hold.loss(), Some(LostReason::Revoked));
         drop(hold.remove_guard(guard));
+    }
+
+    /// One of two left ends before the one whose client was shut down, and its own client does not get to say so.
+    #[tokio::test(start_paused = true)]
+    async fn a_hold_is_lost_in_time_after_a_client_was_shut_down() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let stalled = runtime::Builder::new_current_thread().build().unwrap();
+        let servers = ["a:1", "b:2", "c:3"].map(|address| {
+            Scripted::at(address, |sent| match sent.is_release() {
+                true => Answer::Value(Value::Int(1)),
+                false => Answer::Value(granted()),
+            })
+        });
+        let [first, second, third] = &servers;
+        let first = {
+            let _elsewhere = stalled.enter();
+            Client::over(first, SECOND * 30)
+        };
+        let clients = [
+            first,
+            Client::over(second, SECOND * 30),
+            Client::over(third, SECOND * 30),
+        ];
+        let requests = clients.iter().zip([10, 20, 30]).map(|(client, secs)| {
+            let mut handle = Handle::new(client, "x", &PROTOCOL, Mode::Exclusive);
+            handle.options_mut().policy = Some(LeasePolicy::Fixed(SECOND * secs));
+            handle.request("lock").unwrap()
+        });
+        let requests: Arc<[_]> = requests.collect();
+        let mut shares = Vec::new();
+        for (at, each) in requests.iter().enumerate() {
+            let share = attempt_once(each.clone(), MS * 1_000).await.unwrap();
+            shares.push((at, share.expect("an answer").expect("a grant")));
+        }
+        let local = Arc::new(QuorumLocal::new(Arc::clone(&requests[0].local)));
+        let servers = Servers::of(clients.to_vec(), Duration::ZERO, true).unwrap();
+        let request = QuorumRequest {
+            requests,
+            quorum: 2,
+            vote_timeout: MS * 1_000,
+            servers: Arc::new(servers),
+        };
+        let grant = QuorumGrant {
+            shares,
+            token: None,
+            pending: Vec::new(),
+        };
+        let (hold, guard) = QuorumHold::granted(request, Owner::new(), &local, grant);
+        let began = tokio::time::Instant::now();
+        let [first, _, third] = clients;
+        let shut_down = async {
+            tokio::time::sleep(SECOND).await;
+            third.shutdown().await.unwrap();
+        };
+        let (reason, ()) = tokio::join!(hold.lost(guard.lease), shut_down);
+        assert_eq!(reason, LostReason::Expired);
+        assert!(began.elapsed() <= SECOND * 10, "{:?}", began.elapsed());
+        drop(hold.remove_guard(guard));
+        drop((hold, first));
+        stalled.shutdown_background();
     }
 
     /// Nobody asks for its reason before the hold is lost as well.

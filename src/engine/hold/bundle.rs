@@ -56,7 +56,7 @@ struct Member {
 }
 
 impl LossListener for Members {
-    fn member_lost(self: Arc<Self>, _: LostReason) {
+    fn member_lost(self: Arc<Self>) {
         self.first_lost();
         self.fall();
     }

@@ -15,7 +15,7 @@ use crate::engine::hint::Hint;
 /// A group of holds that concern each other.
 pub(crate) trait LossListener: Debug + Send + Sync {
     /// A member is lost. Called without any mutex held.
-    fn member_lost(self: Arc<Self>, reason: LostReason);
+    fn member_lost(self: Arc<Self>);
 }
 
 /// A hold with guards. Each guard has a share with a lease of its own.

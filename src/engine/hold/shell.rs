@@ -262,9 +262,8 @@ impl Hold {
                 self.note_loss(reason);
             }
             let loss_listeners = std::mem::take(&mut *self.loss_listeners.lock());
-            for group in loss_listeners.iter().filter_map(Weak::upgrade) {
-                group.member_lost(reason);
-            }
+            let listeners = loss_listeners.iter().filter_map(Weak::upgrade);
+            listeners.for_each(LossListener::member_lost);
         }
     }
 
