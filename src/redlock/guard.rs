@@ -408,6 +408,37 @@ mod tests {
         drop(guard);
     }
 
+    /// Two Redlocks of this process have one server in common, and a lock of one name.
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_does_not_enter_a_hold_on_other_servers() {
+        let servers = ["a:1", "b:2", "c:3", "d:4", "e:5"].map(|address| {
+            Scripted::at(address, move |sent| match sent.is_release() {
+                true => Answer::Value(Value::Int(1)),
+                false if address == "a:1" && sent.at > Duration::ZERO => {
+                    Answer::Value(elsewhere(30_000))
+                }
+                false => Answer::Value(granted()),
+            })
+        });
+        let clients = servers
+            .each_ref()
+            .map(|server| Client::over(server, SECOND * 30));
+        let owner = Owner::new();
+        let lock = |at: [usize; 3]| {
+            let lock = redlock(at.map(|at| clients[at].clone())).lock("x");
+            lock.owner(&owner)
+        };
+        let first = lock([0, 1, 2]).lock().await.unwrap();
+        let again = lock([2, 0, 1]).lock().await.unwrap();
+        assert_eq!((first.hold_count(), again.hold_count()), (2, 2));
+        tokio::time::sleep(SECOND).await;
+        let other = lock([0, 3, 4]).lock().await.unwrap();
+        assert_eq!(other.hold_count(), 1);
+        for server in &servers[3..] {
+            assert!(!server.sent().is_empty(), "it was asked for the lock");
+        }
+    }
+
     /// The server was held elsewhere when the first guard came, whose lease is not renewed.
     #[tokio::test(start_paused = true)]
     async fn a_missing_server_joins_once_a_guard_has_the_hold_renewed() {

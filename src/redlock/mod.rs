@@ -405,7 +405,9 @@ impl RedlockLock {
             .owner
             .clone_from(&self.0.options.owner);
         let (core, key) = (&queue_request.core, queue_request.name.key());
-        let local = core.shared.get_or_insert(KIND.name(), key, || {
+        // Locks of one name on other servers share the queue, and have other holds.
+        let place = self.0.servers.place_of(key);
+        let local = core.shared.get_or_insert(KIND.name(), &place, || {
             let lock = core.locals.get_or_insert(KIND.name(), key);
             Arc::new(QuorumLocal::new(lock))
         });

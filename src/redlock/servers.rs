@@ -147,6 +147,14 @@ impl Servers {
             .map(|client| transport(client).address())
     }
 
+    /// A name for this key on these servers, in any order.
+    pub(super) fn place_of(&self, key: &str) -> Arc<str> {
+        let mut words: Vec<&str> = self.addresses().collect();
+        words.sort_unstable();
+        words.push(key);
+        words.join(" ").into()
+    }
+
     /// Makes the error that says why no majority has this lock.
     pub(super) fn error(&self, operation: &'static str, name: &LockName, tally: &Tally) -> Error {
         let error = tally.error(operation, self.addresses());
