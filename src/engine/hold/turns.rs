@@ -54,11 +54,14 @@ impl HandoffBudget {
         is_last
     }
 
-    /// The time since the first hand-off or turn was spent, limited to a plausible length of a turn, to leave out a long
-    /// hold.
+    /// The time since the first hand-off or turn was spent.
+    fn spent_for(&self, now: Tick) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.until(now))
+    }
+
+    /// As [`spent_for`](Self::spent_for), but limited to a plausible length of a turn, to leave out a long hold.
     pub(super) fn time_of_turn(&self, now: Tick, trip: Duration) -> Duration {
-        let spent = self.since.map_or(Duration::ZERO, |since| since.until(now));
-        spent.min(time_max(trip) * 2)
+        self.spent_for(now).min(time_max(trip) * 2)
     }
 
     fn is_late(&mut self, now: Tick, trip: Duration) -> bool {
@@ -71,6 +74,9 @@ impl HandoffBudget {
 pub(super) fn time_max(trip: Duration) -> Duration {
     HANDOFFS_TIME_MAX.max(trip.min(HANDOFFS_TRIP_MAX))
 }
+
+/// The longest time that a client allows each of the others, however long it held the lock.
+const OWN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The shortest time that a client that backs off waits for the next message, before it asks anyway.
 const SILENCE_MIN: Duration = Duration::from_millis(2);
@@ -333,8 +339,8 @@ impl Turns {
 
     /// Backs off after the turn that spent this budget.
     fn back_off(&mut self, budget: &HandoffBudget, now: Tick) {
-        // Not the time of a long hold: if the lock is free, no one may want it, and only the server knows.
-        let own = budget.time_of_turn(now, self.trip);
+        let own = budget.spent_for(now).min(OWN_TIME_MAX);
+        let own_turn = budget.time_of_turn(now, self.trip);
         let others = self.others_at(now);
         if others == 0 {
             return;
@@ -345,7 +351,8 @@ impl Turns {
             messages: self.released.map_or(0, |released| released.messages) + 1 + others,
             // The others may need the lock for as long as this client did.
             until: now.after((asking + own) * all),
-            silence: asking + own,
+            // Not the time of a long hold: if the lock is free, no one may want it, and only the server knows.
+            silence: asking + own_turn,
             absent: self.absent.count_at(now),
             nobody_until: None,
         }));
@@ -572,7 +579,7 @@ mod tests {
         let now = at(3_600_000_000);
         turns.note_release(now, 0);
         turns.end(now);
-        let end = now.after(Duration::from_millis(24));
+        let end = now.after((SILENCE_MIN + OWN_TIME_MAX) * 2);
         assert!(
             turns
                 .back_off_end(0, end.before(Duration::from_millis(1)))
