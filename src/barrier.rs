@@ -243,8 +243,7 @@ impl Place {
             .arg(millis(self.barrier.lease()))
             .arg(self.name.barrier_over_prefix())
             .arg(millis(site.call_kept()))
-            .arg(self.name.barrier_channel())
-            .arg(site.publish())
+            .arg(site.told(self.name.barrier_channel()))
             .arg(u8::from(self.has_come.load(Ordering::Relaxed)));
         let arrived = site.ask_until(operation, &call, deadline, read).await?;
         let waits = matches!(arrived, Arrived::Waits(_));
@@ -258,8 +257,7 @@ impl Place {
             .arg(u8::from(self.breaks.load(Ordering::Relaxed)))
             .arg(self.name.barrier_over_prefix())
             .arg(millis(site.call_kept()))
-            .arg(self.name.barrier_channel())
-            .arg(site.publish())
+            .arg(site.told(self.name.barrier_channel()))
     }
 
     /// Breaks the round, unless it is over.

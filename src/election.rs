@@ -344,8 +344,7 @@ impl Said {
             .arg(version)
             .arg(&*value)
             .arg(millis(self.kept))
-            .arg(name.leader_channel())
-            .arg(self.site.publish());
+            .arg(self.site.told(name.leader_channel()));
         self.site.ask(operation, &call, Answer::flag).await
     }
 
@@ -354,8 +353,7 @@ impl Said {
         Call::new(&catalog::LEADER_RESIGN, name.key(), &[&*name.leader_key()])
             .arg(&*self.id)
             .arg(self.token.get())
-            .arg(name.leader_channel())
-            .arg(self.site.publish())
+            .arg(self.site.told(name.leader_channel()))
     }
 }
 

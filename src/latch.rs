@@ -95,8 +95,7 @@ impl Latch {
         let call = Call::new(&catalog::LATCH_INIT, name.key(), &[name.key(), &key])
             .arg(count)
             .arg(millis(self.site.call_kept()))
-            .arg(name.latch_channel())
-            .arg(self.site.publish());
+            .arg(self.site.told(name.latch_channel()));
         self.site.ask("init", &call, Answer::flag).await
     }
 
@@ -148,8 +147,7 @@ impl Latch {
             .arg(&*call)
             .arg(millis(kept))
             .arg(millis(self.site.call_kept()))
-            .arg(name.latch_channel())
-            .arg(self.site.publish());
+            .arg(self.site.told(name.latch_channel()));
         self.site.ask(operation, &call, Answer::flag).await
     }
 
@@ -265,8 +263,7 @@ impl Latch {
         let call = Call::new(&catalog::LATCH_DELETE, name.key(), &keys)
             .arg(&*call)
             .arg(millis(self.site.call_kept()))
-            .arg(name.latch_channel())
-            .arg(self.site.publish());
+            .arg(self.site.told(name.latch_channel()));
         self.site.ask("delete", &call, Answer::flag).await
     }
 }

@@ -161,8 +161,7 @@ impl PlainSemaphore {
             .arg(self.count)
             .arg(declared.unwrap_or_default())
             .arg(millis(HOLDS_KEPT))
-            .arg(name.semaphore_channel())
-            .arg(self.site.publish());
+            .arg(self.site.told(name.semaphore_channel()));
         let attempt = async move {
             let site = &held.site;
             let asked = site.ask_until(operation, &call, deadline, Answer::flag);
@@ -248,8 +247,7 @@ impl PlainSemaphore {
         let call = Call::new(script, name.key(), &keys)
             .arg(permits)
             .arg(millis(self.site.call_kept()))
-            .arg(name.semaphore_channel())
-            .arg(self.site.publish());
+            .arg(self.site.told(name.semaphore_channel()));
         self.site.ask(operation, &call, Answer::flag).await
     }
 
@@ -284,8 +282,7 @@ impl Held {
         Call::new(&catalog::PLAIN_RELEASE, name.key(), &keys)
             .arg(&*self.id)
             .arg(millis(HOLDS_KEPT))
-            .arg(name.semaphore_channel())
-            .arg(self.site.publish())
+            .arg(self.site.told(name.semaphore_channel()))
     }
 
     /// Returns the permits behind the attempt, on its lane.

@@ -168,8 +168,9 @@ impl Synchronizer {
         }
     }
 
-    pub(crate) fn publish(&self) -> &'static str {
-        self.core.channels().publish()
+    /// How a script notifies those who wait: the channel, and the command.
+    pub(crate) fn told(&self, channel: String) -> (String, &'static str) {
+        (channel, self.core.channels().publish())
     }
 
     /// Makes an id for a call, different from every other call of any client.

@@ -342,8 +342,7 @@ impl Semaphore {
     pub(crate) async fn end(&self, operation: &'static str, id: &str) -> Result<bool> {
         let name = self.site.name(operation)?;
         let call = call(&catalog::SEMAPHORE_RELEASE, name)
-            .arg(name.semaphore_channel())
-            .arg(self.site.publish())
+            .arg(self.site.told(name.semaphore_channel()))
             // No waiter leaves the queue.
             .arg("")
             .arg(reply::permit_member(id));
@@ -378,8 +377,7 @@ impl Semaphore {
         let name = self.site.name("resize")?;
         let call = call(&catalog::SEMAPHORE_RESIZE, name)
             .arg(permits)
-            .arg(name.semaphore_channel())
-            .arg(self.site.publish());
+            .arg(self.site.told(name.semaphore_channel()));
         self.site.ask("resize", &call, |_| Ok(())).await
     }
 }
