@@ -378,7 +378,8 @@ impl Error {
 impl From<Busy> for Error {
     fn from(busy: Busy) -> Self {
         let message = format!("it is {}; wait longer, or try again later", busy.says());
-        let mut error = Self::new(Kind::Busy, "lock", message).of_lock(&busy.lock);
+        let (what, operation) = busy.what;
+        let mut error = Self::new(Kind::Busy, operation, message).about(what, &busy.lock);
         error.0.busy = Some(busy);
         error
     }

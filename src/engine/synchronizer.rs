@@ -354,6 +354,10 @@ mod tests {
                 "semaphore",
                 client.plain_semaphore("x").acquire().await.err(),
             ),
+            (
+                "semaphore",
+                Some(client.semaphore("x").refused().await.into()),
+            ),
             ("lock", client.lock("x").lock().await.err()),
         ];
         for (what, error) in errors {
