@@ -6,6 +6,8 @@
 //! the same lane.
 
 use std::future::pending;
+use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,7 +26,9 @@ use crate::engine::hold::facts::ask_why;
 use crate::engine::listen::Listener;
 use crate::observe::counts::GrantedBy;
 use crate::script::reply::{self, Permitted};
-use crate::script::{Answer, Call, CallBudget, Executed, Failure, Script, catalog, millis};
+use crate::script::{
+    Answer, Call, CallBudget, Executed, Failure, Script, catalog, millis, on_first_poll,
+};
 use crate::watchdog::{Leased, Work};
 
 const MS: Duration = Duration::from_millis(1);
@@ -355,13 +359,19 @@ impl Held {
         let permits = self.permits.take()?;
         let (done, lease) = (self.done.take(), self.terms.policy.lease());
         let this = Arc::clone(&self.semaphore);
+        // Without a caller, the background task sends it.
+        let unsent = usize::from(done.is_none());
+        this.unsent.fetch_add(unsent, Ordering::Relaxed);
         let work = async move {
             let core = &this.core;
             let deadline = permits.0.iter().map(|permit| permit.deadline()).min();
             let loss = permits.release();
             let call = this.release_call("", permits.0.iter().map(|permit| permit.id));
             let budget = core.call_budget(core.timing.give_up);
-            let outcome = match core.scripts.run(Lane::Command, &call, budget).await {
+            let sent = || _ = this.unsent.fetch_sub(unsent, Ordering::Relaxed);
+            let run = core.scripts.run(Lane::Command, &call, budget);
+            let answer = on_first_poll(pin!(run), sent).await;
+            let outcome = match answer {
                 Ok(answer) => this.released(&answer, &permits, deadline, loss),
                 Err(failure) => {
                     core.undo_later(call, Lane::Command, lease, None);
@@ -391,7 +401,7 @@ fn otherwise(wanted: &Wanted, total: i64) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use redis::Value;
 
@@ -473,5 +483,24 @@ mod tests {
             "before it asks again: {sent:?}"
         );
         guard.release().await.unwrap();
+    }
+
+    /// Its permit would not be free yet.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_goes_behind_the_release_of_a_guard_that_was_dropped_before() {
+        let is_attempt = |sent: &Sent| sent.words[1] == catalog::SEMAPHORE_ACQUIRE.sha();
+        let server = Scripted::new(move |sent| match is_attempt(sent) {
+            true => Answer::Late(MS, Value::Int(1)),
+            false => Answer::Late(MS, Value::Array(vec![Value::Int(1), Value::Int(0)])),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let semaphore = client.semaphore("x").permits(1);
+        for _ in 0..3 {
+            drop(semaphore.try_acquire().await.unwrap().unwrap());
+        }
+        client.shutdown().await.unwrap();
+        let sent = server.sent();
+        let attempts: Vec<_> = sent.iter().map(is_attempt).collect();
+        assert_eq!(attempts, [true, false].repeat(3));
     }
 }

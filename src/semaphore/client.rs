@@ -7,6 +7,7 @@
 //! mutex is held, but requests go to the background task in the order of the queue's decisions.
 
 use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -60,6 +61,8 @@ pub(super) struct ClientSemaphore {
     pub(super) state: Mutex<State>,
     /// Given when the task that wakes the queue has to plan again.
     pub(super) changed: Hint,
+    /// How many releases without a caller the background task has yet to send.
+    pub(super) unsent: AtomicUsize,
     _closed_with: ClosedWith,
 }
 
@@ -126,6 +129,7 @@ impl ClientSemaphore {
                 }),
                 state: Mutex::default(),
                 changed: Hint::default(),
+                unsent: AtomicUsize::new(0),
             })
         })
     }
@@ -166,7 +170,12 @@ impl ClientSemaphore {
         state.callers.insert(id, caller);
         let mut actions = Vec::new();
         state.queue.call(now, request, &mut actions);
-        self.carry_out(state, actions, Ok(None), Watchdog::begin);
+        // Behind the releases of guards that were dropped before.
+        let begin: Begin = match self.unsent.load(Ordering::Relaxed) {
+            0 => Watchdog::begin,
+            _ => Watchdog::drive,
+        };
+        self.carry_out(state, actions, Ok(None), begin);
         id
     }
 

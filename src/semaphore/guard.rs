@@ -13,7 +13,8 @@ use crate::api::error::{Error, Result};
 use crate::api::loss::{Losable, Loss, LossCell, Lost, LostReason, drive};
 use crate::observe::observer::{GuardTimer, HoldSpan};
 
-/// Permits of a [`Semaphore`](crate::Semaphore); dropping them releases in the background.
+/// Permits of a [`Semaphore`](crate::Semaphore); dropping them releases in the background. A later attempt of this client
+/// goes behind that release.
 ///
 /// **A program that ends right after the drop leaves them taken** until their leases end. End with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown).
