@@ -92,6 +92,7 @@ impl PlainSemaphore {
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind: permits that the server grants later are returned in the background.
+    /// A future that is kept and not polled keeps the permits that it was given, as a guard does.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a name or a number that cannot work and for a key that holds something
@@ -139,44 +140,57 @@ impl PlainSemaphore {
         self.site.wait(operation, &channel, deadline, ask).await
     }
 
-    /// Makes one attempt, driven by the watchdog's task: it continues without its caller, and unclaimed permits are
-    /// dropped.
+    /// Asks once, driven by the watchdog's task: it continues without its caller, and unclaimed permits are dropped.
+    /// If an earlier request without an answer may still arrive, its id is used no more.
     async fn attempt(
         &self,
         operation: &'static str,
         deadline: Tick,
     ) -> Result<Option<PlainPermits>> {
         self.check(operation)?;
-        let name = self.site.name(operation)?;
-        let held = Held {
-            site: self.site.clone(),
-            name: name.clone(),
-            id: self.site.new_call(),
-            count: self.count,
+        let give_up = self.site.give_up(operation)?;
+        let end = deadline.min(self.site.deadline(Some(give_up)));
+        let (this, name) = (self.clone(), self.site.name(operation)?.clone());
+        let attempt = async move {
+            let site = &this.site;
+            let transport = &site.core().scripts.transport;
+            loop {
+                let held = Held {
+                    site: site.clone(),
+                    name: name.clone(),
+                    id: site.new_call(),
+                    count: this.count,
+                };
+                let call = this.acquire_call(&held);
+                let read = |answer: &Answer| Ok((answer.flag()?, answer.repeated));
+                let answer = site.ask_until(operation, &call, end, read).await;
+                let is_settled = || transport.earlier_commands_settled(Lane::Command, call.route());
+                if let Ok((is_taken, is_repeated)) = answer
+                    && (!is_repeated || is_settled())
+                {
+                    return Ok(is_taken.then(|| PlainPermits(Some(Arc::new(held)))));
+                }
+                // The server may have granted it.
+                held.release_later();
+                answer?;
+                // Before the next request, which would not find them available.
+                let release = held.returned_to(name.key());
+                let _ = site.ask_until(operation, &release, end, Answer::flag).await;
+            }
         };
+        self.site.finish(operation, attempt).await?
+    }
+
+    fn acquire_call(&self, held: &Held) -> Call {
         let declared = self.permits.map(|permits| permits.to_string());
+        let name = &held.name;
         let keys = [name.key(), &*name.semaphore_holds_key()];
-        let call = Call::new(&catalog::PLAIN_ACQUIRE, name.key(), &keys)
+        Call::new(&catalog::PLAIN_ACQUIRE, name.key(), &keys)
             .arg(&*held.id)
             .arg(self.count)
             .arg(declared.unwrap_or_default())
             .arg(millis(HOLDS_KEPT))
-            .arg(self.site.told(name.semaphore_channel()));
-        let attempt = async move {
-            let site = &held.site;
-            let asked = site.ask_until(operation, &call, deadline, Answer::flag);
-            let granted = asked.await;
-            match granted {
-                Ok(true) => Ok(Some(PlainPermits(Some(Arc::new(held))))),
-                Ok(false) => Ok(None),
-                Err(error) => {
-                    // The server may have granted it.
-                    held.release_later();
-                    Err(error)
-                }
-            }
-        };
-        self.site.finish(operation, attempt).await?
+            .arg(self.site.told(name.semaphore_channel()))
     }
 
     fn check(&self, operation: &'static str) -> Result<()> {
@@ -276,20 +290,25 @@ struct Held {
 }
 
 impl Held {
-    fn release(&self) -> Call {
+    /// Returns the permits to the semaphore at this key. If there is none, only the note of who took them goes.
+    fn returned_to(&self, permits: &str) -> Call {
         let name = &self.name;
-        let keys = [name.key(), &*name.semaphore_holds_key()];
+        let keys = [permits, &*name.semaphore_holds_key()];
         Call::new(&catalog::PLAIN_RELEASE, name.key(), &keys)
             .arg(&*self.id)
             .arg(millis(HOLDS_KEPT))
             .arg(self.site.told(name.semaphore_channel()))
     }
 
-    /// Returns the permits behind the attempt, on its lane.
     fn release_later(&self) {
+        self.return_later(self.name.key());
+    }
+
+    /// Returns the permits behind the attempt, on its lane.
+    fn return_later(&self, permits: &str) {
         let core = self.site.core();
         let span = self.site.call_kept();
-        core.undo_later(self.release(), Lane::Command, span, None);
+        core.undo_later(self.returned_to(permits), Lane::Command, span, None);
     }
 }
 
@@ -321,7 +340,8 @@ impl PlainPermits {
     }
 
     /// Returns the permits. One round trip. A call that is repeated because its answer was lost counts once. A
-    /// semaphore that was deleted is not made again.
+    /// semaphore that was deleted is not made again. If Java has made it again since, they are added to that one, as
+    /// those that Java returns.
     ///
     /// # Cancel safety
     /// If the future is dropped, they are returned in the background.
@@ -334,7 +354,7 @@ impl PlainPermits {
         let held = Arc::clone(self.held());
         // This future may never be polled again.
         let _closed_with = held.site.core().close_with(Arc::downgrade(&held));
-        let call = held.release();
+        let call = held.returned_to(held.name.key());
         let is_known = held.site.ask("release", &call, Answer::is_done).await?;
         self.0 = None;
         if is_known {
@@ -347,7 +367,10 @@ impl PlainPermits {
 
     /// Leaves the permits taken, as Java does: [`PlainSemaphore::release`] adds them again.
     pub fn forget(mut self) {
-        self.0 = None;
+        if let Some(held) = self.0.take() {
+            // There is no semaphore at the key of a call.
+            held.return_later(&held.name.semaphore_call_key(&held.id));
+        }
     }
 
     fn held(&self) -> &Arc<Held> {
@@ -366,11 +389,61 @@ impl Drop for PlainPermits {
 
 impl fmt::Debug for PlainPermits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("PlainPermits");
-        if let Some(held) = &self.0 {
-            shown.field("name", &held.site.given_name());
-            shown.field("count", &held.count);
-        }
-        shown.finish()
+        f.debug_struct("PlainPermits")
+            .field("name", &self.name())
+            .field("count", &self.count())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use redis::Value;
+
+    use super::*;
+    use crate::testing::{Answer as Reply, Scripted, Sent};
+
+    /// Nothing rules out that the first request arrives late. It would take the permits again after their release.
+    #[tokio::test(start_paused = true)]
+    async fn permits_of_an_attempt_in_doubt_are_returned_and_asked_for_by_another_call() {
+        let is_attempt = |sent: &Sent| sent.words[1] == catalog::PLAIN_ACQUIRE.sha();
+        let is_first = AtomicBool::new(true);
+        let server = Scripted::with_past(false, move |sent| {
+            match is_attempt(sent) && is_first.swap(false, Ordering::Relaxed) {
+                true => Reply::Silence,
+                false => Reply::Value(Value::Int(1)),
+            }
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let permit = client.plain_semaphore("x").acquire().await.unwrap();
+        let sent = server.sent();
+        let holder = |sent: &Sent| sent.script_args()[2].clone();
+        let attempts = sent.iter().filter(|sent| is_attempt(sent));
+        let ids: Vec<_> = attempts.map(holder).collect();
+        assert_eq!(ids.len(), 3, "{sent:?}");
+        assert_eq!(ids[0], ids[1], "the repeat is the same");
+        assert_ne!(ids[1], ids[2]);
+        let returned = sent.iter().position(|sent| !is_attempt(sent)).unwrap();
+        assert_eq!(holder(&sent[returned]), ids[0]);
+        assert!(returned < sent.len() - 1, "before it asks again: {sent:?}");
+        permit.release().await.unwrap();
+    }
+
+    /// Otherwise the server would have one more note for each permit that Java returns.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_forgotten_leaves_no_note() {
+        let server = Scripted::new(|_| Reply::Value(Value::Int(1)));
+        let client = Client::over(&server, Duration::from_secs(30));
+        let permit = client.plain_semaphore("x").acquire().await.unwrap();
+        permit.forget();
+        client.shutdown().await.unwrap();
+        let [taken, noted] = &server.sent()[..] else {
+            panic!("{:?}", server.sent());
+        };
+        assert_eq!(noted.words[1], catalog::PLAIN_RELEASE.sha());
+        assert_eq!(noted.script_args()[1..3], taken.script_args()[1..3]);
+        assert_ne!(noted.script_args()[0], "x", "no permits are added");
     }
 }
