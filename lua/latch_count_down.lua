@@ -18,7 +18,13 @@ if type(count) == 'table' then return count end
 if not count or count <= 0 or not redis.call('SET', done, call, 'NX', 'PX', ARGV[2]) then
   return redis.call('GET', done) == call and 1 or 0
 end
-if redis.call('INCRBY', latch, '-1') <= 0 then
+local left = redis.pcall('INCRBY', latch, '-1')
+-- A user without the right to it: the id has not counted.
+if type(left) == 'table' then
+  redis.call('DEL', done)
+  return left
+end
+if left <= 0 then
   open_latch(latch, KEYS[3], call, ARGV[3], ARGV[4], ARGV[5])
 end
 return 1

@@ -15,10 +15,12 @@ if not count then return 0 end
 local available = count_at(permits)
 if type(available) == 'table' then return available end
 redis.call('HDEL', holds, ARGV[1])
-redis.call('PEXPIRE', holds, ARGV[2])
 -- A semaphore that was deleted is not made again.
-if not available then return 1 end
-available = redis.call('INCRBY', permits, count)
--- Redisson's listeners fail on a negative number.
-if available > 0 then redis.pcall(ARGV[4], ARGV[3], tostring(available)) end
+if available then
+  available = redis.call('INCRBY', permits, count)
+  -- Redisson's listeners fail on a negative number.
+  if available > 0 then redis.pcall(ARGV[4], ARGV[3], tostring(available)) end
+end
+-- Last: a user without the right to it still gives them back.
+redis.call('PEXPIRE', holds, ARGV[2])
 return 1

@@ -167,3 +167,16 @@ async fn what_is_no_latch_is_left_alone() {
         assert_eq!(fixture.keys().await, before);
     }
 }
+
+/// A later call with this id, by a user with the right, is not too late.
+#[tokio::test]
+async fn what_was_not_counted_for_want_of_a_right_counts_later() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.init("a", "2").await, YES);
+    let mut user = fixture.user("-incrby").await;
+    let args = [U1, "60000", "60000", CHANNEL, "PUBLISH"];
+    let keys = ["L", "done:{L}:part", OPENED];
+    user.refused("latch_count_down", &keys, &args).await;
+    assert_eq!(fixture.count_down("part", U2).await, YES);
+    assert_eq!(fixture.look().await.0, 1);
+}

@@ -171,3 +171,18 @@ async fn without_a_right_nothing_is_taken() {
     user.refused("plain_acquire", &["S", HOLDS], &args).await;
     assert_eq!(fixture.available().await, YES);
 }
+
+/// Every permit of a semaphore would be gone after as many attempts.
+#[tokio::test]
+async fn what_is_taken_without_a_right_is_given_back() {
+    let mut fixture = Fixture::new().await;
+    fixture.change("plain_init", "a", "1").await;
+    let mut user = fixture.user("-pexpire").await;
+    let (keys, tell) = (["S", HOLDS], &TELL[..]);
+    let take = [&[U1, "1", "", "60000"], tell].concat();
+    user.refused("plain_acquire", &keys, &take).await;
+    let give_back = [&[U1, "60000"], tell].concat();
+    user.refused("plain_release", &keys, &give_back).await;
+    assert_eq!(fixture.available().await, YES);
+    assert_eq!(fixture.give_back(U1).await, NO);
+}
