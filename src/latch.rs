@@ -202,19 +202,19 @@ impl Latch {
 
     async fn wait_until(&self, operation: &'static str, deadline: Tick) -> Result<bool> {
         let before = self.look(operation, deadline).await?;
+        if before.left == 0 {
+            return Ok(true);
+        }
         self.opens_after(operation, &before, deadline).await
     }
 
-    /// Waits until the latch is open, or has been open since this look.
+    /// Waits until the latch is open, or was opened since this look.
     async fn opens_after(
         &self,
         operation: &'static str,
         before: &Seen,
         deadline: Tick,
     ) -> Result<bool> {
-        if before.left == 0 {
-            return Ok(true);
-        }
         if self.site.core().clock.now() >= deadline {
             return Ok(false);
         }
@@ -240,8 +240,10 @@ impl Latch {
     pub async fn arrive_and_wait(&self) -> Result<()> {
         const OPERATION: &str = "arrive_and_wait";
         let before = self.look(OPERATION, Tick::NEVER).await?;
-        self.arrive(OPERATION, None).await?;
-        self.opens_after(OPERATION, &before, Tick::NEVER).await?;
+        // If it has not counted, the latch is open.
+        if self.arrive(OPERATION, None).await? {
+            self.opens_after(OPERATION, &before, Tick::NEVER).await?;
+        }
         Ok(())
     }
 
@@ -288,5 +290,25 @@ mod tests {
         let latch = Client::over(&server, Duration::from_secs(30)).latch("x");
         assert!(!latch.delete().await.unwrap());
         assert_eq!(server.sent().len(), 2);
+    }
+
+    /// It was open when the party looked, and was closed before the party counted.
+    #[tokio::test(start_paused = true)]
+    async fn a_party_that_has_counted_waits() {
+        let is_open = AtomicBool::new(true);
+        let server = Scripted::new(move |sent| match sent.words.get(1) {
+            Some(word) if word == catalog::LATCH_COUNT_DOWN.sha() => Reply::Value(Value::Int(1)),
+            Some(word) if word == catalog::LATCH_COUNT.sha() => {
+                let left = i64::from(!is_open.swap(false, Ordering::Relaxed));
+                Reply::Value(Value::Array(vec![
+                    Value::Int(left),
+                    Value::BulkString(vec![]),
+                ]))
+            }
+            _ => Reply::Value(Value::Okay),
+        });
+        let latch = Client::over(&server, Duration::from_secs(30)).latch("x");
+        let arrived = tokio::time::timeout(Duration::from_secs(5), latch.arrive_and_wait());
+        assert!(arrived.await.is_err(), "one more has to come");
     }
 }
