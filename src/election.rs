@@ -130,7 +130,7 @@ impl Election {
     pub async fn campaign(&self) -> Result<Leadership> {
         loop {
             let elected = async { self.lock.lock().await.map(Some) };
-            if let Some(leadership) = self.lead("campaign", elected).await? {
+            if let Some(leadership) = self.lead("campaign", elected, Tick::NEVER).await? {
                 return Ok(leadership);
             }
         }
@@ -144,7 +144,8 @@ impl Election {
     /// # Errors
     /// As for [`campaign`](Self::campaign).
     pub async fn try_campaign(&self) -> Result<Option<Leadership>> {
-        self.lead("try_campaign", self.lock.try_lock()).await
+        self.lead("try_campaign", self.lock.try_lock(), Tick::ZERO)
+            .await
     }
 
     /// Waits until this candidate leads, for at most this long.
@@ -155,8 +156,9 @@ impl Election {
     /// # Errors
     /// As for [`campaign`](Self::campaign).
     pub async fn campaign_for(&self, wait: Duration) -> Result<Option<Leadership>> {
+        let deadline = self.site.deadline(Some(wait));
         let elected = self.lock.try_lock_for(wait);
-        self.lead("campaign_for", elected).await
+        self.lead("campaign_for", elected, deadline).await
     }
 
     /// Leads once it is elected. `None`: it was not, or has lost the lock again before the value was written.
@@ -164,6 +166,7 @@ impl Election {
         &self,
         operation: &'static str,
         elected: impl Future<Output = Result<Option<ReentrantGuard>>>,
+        deadline: Tick,
     ) -> Result<Option<Leadership>> {
         check_value(&self.site, operation, &self.value)?;
         let elected = elected.await;
@@ -177,7 +180,7 @@ impl Election {
         let said = Arc::clone(&leadership.said);
         // Resigns if the client is closed in the meantime.
         let (elected, _closed_with) = Untaken::new(self.site.core(), Some(leadership));
-        let is_written = said.say(operation).await?;
+        let is_written = said.say(operation, deadline).await?;
         let Some(mut leadership) = elected.take() else {
             return Err(self.site.error(self.site.core().closed(operation)));
         };
@@ -334,8 +337,8 @@ struct Said {
 
 impl Said {
     /// Writes the last value, unless a later one is there. Returns `false` if the leadership is lost.
-    async fn say(&self, operation: &'static str) -> Result<bool> {
-        let name = &self.name;
+    async fn say(&self, operation: &'static str, deadline: Tick) -> Result<bool> {
+        let (site, name) = (&self.site, &self.name);
         let (version, value) = self.value.lock().clone();
         let keys = [name.key(), &*name.leader_key()];
         let call = Call::new(&catalog::LEADER_PROCLAIM, name.key(), &keys)
@@ -344,8 +347,9 @@ impl Said {
             .arg(version)
             .arg(&*value)
             .arg(millis(self.kept))
-            .arg(self.site.told(name.leader_channel()));
-        self.site.ask(operation, &call, Answer::flag).await
+            .arg(site.told(name.leader_channel()));
+        let asked = site.ask_until(operation, &call, deadline, Answer::flag);
+        asked.await
     }
 
     fn resignation(&self) -> Call {
@@ -374,7 +378,7 @@ async fn say_again(said: Weak<Said>, every: Duration, mut gone: oneshot::Receive
         let written = tokio::select! {
             biased;
             _ = &mut gone => return,
-            written = said.say("proclaim") => written,
+            written = said.say("proclaim", Tick::NEVER) => written,
         };
         // A failed write is tried again later; the value is kept for longer than that.
         if matches!(written, Ok(false)) {
@@ -504,7 +508,7 @@ impl Leadership {
             let mut said = self.said.value.lock();
             *said = (said.0 + 1, value.into());
         }
-        if self.said.say(OPERATION).await? {
+        if self.said.say(OPERATION, Tick::NEVER).await? {
             return Ok(());
         }
         let message = "it leads no longer, so nothing was written; campaign again";
@@ -533,8 +537,11 @@ impl Leadership {
         // Before the release: the lock may be handed off to a candidate of this client with the same holder id.
         let resignation = said.resignation();
         let asked = said.site.ask("resign", &resignation, Answer::flag);
-        if asked.await.is_err() {
-            self.resign_later();
+        match asked.await {
+            // The rest goes on in the background: a release would wait for as long again.
+            Err(error) if error.is_io() && !self.is_lost() => return Err(error),
+            Err(_) => self.resign_later(),
+            Ok(_) => {}
         }
         let Some(guard) = self.guard.take() else {
             return Ok(());
@@ -584,3 +591,6 @@ fn check_value(site: &Synchronizer, operation: &'static str, value: &str) -> Res
     let message = format!("a value of {bytes} bytes is too long; use at most {VALUE_BYTES_MAX}");
     Err(site.invalid(operation, message))
 }
+
+#[cfg(test)]
+mod tests;
