@@ -155,3 +155,26 @@ impl<T> JobRun<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use crate::testing::{Answer, Scripted, granted};
+
+    #[tokio::test(start_paused = true)]
+    async fn no_error_of_a_job_speaks_of_an_option_that_it_does_not_have() {
+        let server = Scripted::new(|_| Answer::Value(granted()));
+        let job = Client::over(&server, Duration::from_secs(30)).job("x");
+        let [short, long] = [Duration::from_millis(1), Duration::from_secs(1)];
+        for job in [
+            job.clone().at_most(short),
+            job.clone().at_most(long).at_least(long * 2),
+            job.at_most(long),
+        ] {
+            let error = job.run(pending::<()>()).await.unwrap_err();
+            assert!(!error.to_string().contains("max_hold"), "{error}");
+        }
+    }
+}

@@ -51,7 +51,7 @@ impl fmt::Display for LostReason {
             Self::Expired => "the lease ran out",
             Self::Revoked => "the server no longer has this holder",
             Self::Closed => "the client was shut down",
-            Self::MaxHold => "it was held for as long as its max_hold allows",
+            Self::MaxHold => "it was held for as long as it may be",
         })
     }
 }

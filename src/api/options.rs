@@ -192,7 +192,7 @@ impl Options {
         let mut policy = policy;
         if let Some(max) = self.max_hold {
             Error::ensure(max >= LEASE_MIN, "max_hold", || {
-                format!("a max_hold of {max:?} cannot work; use at least {LEASE_MIN:?}")
+                format!("a longest hold of {max:?} cannot work; use at least {LEASE_MIN:?}")
             })?;
             policy = policy.for_at_most(max);
         }
@@ -214,7 +214,7 @@ impl Options {
         let bounds = [
             Some(("longest lease", LEASE_MAX)),
             fixed,
-            self.max_hold.map(|max| ("max_hold", max)),
+            self.max_hold.map(|max| ("longest hold", max)),
         ];
         bounds.into_iter().flatten().try_for_each(|(what, most)| {
             Error::ensure(span <= most, "at_least", || {

@@ -180,7 +180,8 @@ mod tests {
             assert_eq!([reason(&longest), reason(&fixed)], ended);
             assert_eq!(reason(&renewed), Some(last));
             let released = longest.release().await.unwrap_err();
-            assert!(released.to_string().contains("max_hold"), "{released}");
+            let named = LostReason::MaxHold.to_string();
+            assert!(released.to_string().contains(&named), "{released}");
         }
     }
 }
