@@ -8,13 +8,14 @@ use lockset_operator::{ClientInfo, LockHolder, Survey};
 use serde::Serialize;
 
 use crate::facts::{ClientFact, who};
-use crate::found::find;
+use crate::found::{Form, find};
 use crate::output::{quoted, shown};
 use crate::span;
 
 /// One holder of a lock.
 #[derive(Debug)]
 pub(crate) struct Blocker {
+    form: Form,
     pub(crate) name: String,
     pub(crate) id: String,
     hold_count: u32,
@@ -49,20 +50,23 @@ impl Blocker {
     /// as no holder.
     pub(crate) async fn of(client: &Client, names: impl Iterator<Item = &str>) -> Option<Self> {
         for name in names {
-            let found = find(client, name).await.ok();
-            let Some(holder) = found.and_then(|found| found.holders.into_iter().next()) else {
+            let Ok(found) = find(client, name).await else {
+                continue;
+            };
+            let Some(holder) = found.holders.first() else {
                 continue;
             };
             let known = known(client, name).await;
-            return Some(Self::new(name, &holder, &known));
+            return Some(Self::new(name, found.form, holder, &known));
         }
         None
     }
 
     /// A holder, and the description of it among those that are known.
-    pub(crate) fn new(name: &str, holder: &Holder, known: &[LockHolder]) -> Self {
+    pub(crate) fn new(name: &str, form: Form, holder: &Holder, known: &[LockHolder]) -> Self {
         let known = known.iter().find(|known| known.id == holder.id);
         Self {
+            form,
             name: name.to_owned(),
             id: holder.id.clone(),
             hold_count: holder.hold_count,
@@ -88,7 +92,8 @@ impl Blocker {
             count => format!(", {count} times"),
         };
         format!(
-            "lock {} is {}{count}; holder {}, {} left unless renewed",
+            "{} {} is {}{count}; holder {}, {} left unless renewed",
+            self.form.what(),
             quoted(&self.name),
             self.brief(),
             shown(&self.id),

@@ -22,6 +22,16 @@ pub(crate) enum Form {
     Permits,
 }
 
+impl Form {
+    /// The word for it in a message.
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Self::Permits => "semaphore",
+            _ => "lock",
+        }
+    }
+}
+
 /// A lock and its holders.
 #[derive(Debug)]
 pub(crate) struct Found {

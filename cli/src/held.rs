@@ -291,7 +291,7 @@ impl Held {
             Ok(()) => true,
             Err(error) if error.is_not_held() => false,
             Err(error) => {
-                complain(&format!("{error}; the lock ends by itself with its lease"));
+                complain(&format!("{error}; it ends by itself with its lease"));
                 true
             }
         }
@@ -304,7 +304,10 @@ async fn say_busy(context: &Context, servers: &Servers, asked: &Asked) {
     let fact = fact("busy", asked, blocker.as_ref());
     let text = match &blocker {
         Some(blocker) => blocker.sentence(),
-        None => format!("lock {} is held by another client", quoted(fact.name)),
+        None => {
+            let what = asked.permits.map_or("lock", |_| "semaphore");
+            format!("{what} {} is held by another client", quoted(fact.name))
+        }
     };
     context.output.tell(&fact, &format!("busy: {text}"));
 }

@@ -110,7 +110,7 @@ impl Free {
     ) -> Result<(), Failure> {
         let known = known(client, &self.name).await;
         for holder in &found.holders {
-            let blocker = Blocker::new(&self.name, holder, &known);
+            let blocker = Blocker::new(&self.name, found.form, holder, &known);
             context.output.note(&blocker.sentence());
         }
         if self.yes {
