@@ -87,9 +87,9 @@ impl HoldCounts {
     }
 
     /// The request after which the server has the hold in this mode is sent. If a release to this mode was decided on, it
-    /// is sent.
+    /// is sent. So is any with the end of the hold: one that is left may have guards.
     pub(super) fn sent(&mut self, mode: Option<Mode>) -> Option<ReleaseStep> {
-        let is_sent = self.is_release_unsent && self.target() == mode;
+        let is_sent = self.is_release_unsent && (mode.is_none() || self.target() == mode);
         self.is_release_unsent &= !is_sent;
         is_sent.then_some(ReleaseStep::Sent)
     }

@@ -692,6 +692,22 @@ fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
     }
 }
 
+/// Its guard stays and sends no further request. Calls for the lock would wait for its request.
+#[test]
+fn a_downgrade_that_was_not_sent_is_over_when_the_hold_is_left() {
+    let (lease, end) = (LEASE, secs(103));
+    let mut state = held_twice(ShareLease::RenewedUntil { lease, end });
+    state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
+    let decided = state.apply(secs(102), Event::ShareDowngraded).release;
+    assert_eq!(decided, Some(ReleaseStep::Decided(Mode::Exclusive)));
+    let lost = state.apply(end, Event::ClockRead).lost();
+    assert_eq!(lost, Some(LostReason::MaxHold));
+    let left = ServerChange::Keep(Duration::from_secs(7));
+    assert_eq!(state.needed_change(end), left);
+    let sent = state.apply(end, Event::ChangeSent(None)).release;
+    assert_eq!(sent, Some(ReleaseStep::Sent));
+}
+
 /// The server no longer has it, or the client is closed.
 #[test]
 fn what_is_lost_at_the_server_is_not_left() {
