@@ -132,7 +132,7 @@ pub(super) struct KnownSentinels {
 impl KnownSentinels {
     /// Records the sentinels that have replied.
     pub(super) fn record(&mut self, counted: &[&Reply]) {
-        let names: BTreeSet<String> = counted.iter().flat_map(|one| names(one)).collect();
+        let names: BTreeSet<String> = counted.iter().flat_map(|one| names(one, counted)).collect();
         if self.names.is_disjoint(&names) {
             *self = Self::default();
         }
@@ -143,19 +143,18 @@ impl KnownSentinels {
     }
 }
 
-/// The id of a sentinel, with the ids and addresses of its peers. Its own address is used only if it reports no id,
-/// because another deployment may have taken over that address.
-fn names(reply: &Reply) -> BTreeSet<String> {
+/// The ids of a sentinel and its peers. An address is used only for one that reports no id to this client, because
+/// another deployment may have taken over the address.
+fn names(reply: &Reply, all: &[&Reply]) -> BTreeSet<String> {
     let own = match &reply.id {
         Some(id) => id.clone(),
         None => reply.from.to_string(),
     };
-    let peers = reply.peers.iter().flatten();
-    let peers = peers.flat_map(|peer| {
-        peer.id
-            .clone()
-            .into_iter()
-            .chain([peer.address.to_string()])
+    let has_no_id = |at: &Address| all.iter().any(|one| one.id.is_none() && one.from == *at);
+    let peers = reply.peers.iter().flatten().flat_map(|peer| {
+        let is_at = peer.id.is_none() || has_no_id(&peer.address);
+        let address = is_at.then(|| peer.address.to_string());
+        peer.id.clone().into_iter().chain(address)
     });
     peers.chain([own]).collect()
 }
@@ -172,9 +171,9 @@ fn deployments(replies: &[Reply]) -> (Vec<Deployment<'_>>, Vec<&Reply>) {
     let naming = replies.iter().filter(|one| one.view().is_some());
     let (telling, silent): (Vec<_>, Vec<_>) = naming.partition(|one| one.peers.is_some());
     let mut deployments: Vec<Deployment<'_>> = Vec::new();
-    for one in telling {
+    for one in telling.iter().copied() {
         let mut joined = Deployment {
-            names: names(one),
+            names: names(one, &telling),
             members: vec![one],
         };
         deployments.retain_mut(|deployment| {

@@ -172,6 +172,44 @@ mod deployments {
         assert_eq!(ports(counted), Some(vec![11, 12]));
     }
 
+    /// Two of ours are gone, and one that is left remembers them. Their addresses belong to another deployment.
+    #[test]
+    fn foreign_sentinels_at_two_addresses_of_ours_do_not_count() {
+        let (ours, theirs) = (view(1, 4), view(2, 9));
+        let at = |port, id: &str| Peer {
+            address: address(port),
+            id: Some(id.to_owned()),
+        };
+        let mut one = reply(11, "a", None, &ours);
+        one.peers = Some(vec![at(12, "b"), at(13, "c")]);
+        let [b, c] = [(12, "b"), (13, "c")].map(|(port, id)| reply(port, id, Some(&["a"]), &ours));
+        let known = known(&[&one, &b, &c]);
+        let mut all = [
+            reply(12, "y", None, &theirs),
+            reply(13, "z", None, &theirs),
+            one,
+        ];
+        all[0].peers = Some(vec![at(13, "z")]);
+        all[1].peers = Some(vec![at(12, "y")]);
+        let counted = of_one_deployment(&all, &known, Some(&ours));
+        assert_eq!(ports(counted), Some(vec![11]));
+    }
+
+    /// Two that may not report their ids know each other by their addresses.
+    #[test]
+    fn sentinels_without_ids_are_one_deployment() {
+        let (old, new) = (view(1, 4), view(2, 5));
+        let at = |port, id: &str| Peer {
+            address: address(port),
+            id: Some(id.to_owned()),
+        };
+        let mut all = [reply(11, "", None, &new), reply(12, "", None, &old)];
+        all[0].peers = Some(vec![at(12, "b")]);
+        all[1].peers = Some(vec![at(11, "a")]);
+        let counted = of_one_deployment(&all, &known(&[&all[1]]), Some(&old));
+        assert_eq!(ports(counted), Some(vec![11, 12]));
+    }
+
     /// Containers without storage come back like this.
     #[test]
     fn sentinels_that_were_set_up_anew_where_they_were_count() {
