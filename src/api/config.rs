@@ -2,12 +2,11 @@
 //!
 //! Invariant: no value is shown, because some are secret.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 
-use serde::Deserialize;
-
-use super::environment;
+use super::environment::{self, NAMES};
 use crate::api::error::Result;
 use crate::client::ClientBuilder;
 
@@ -24,17 +23,8 @@ use crate::client::ClientBuilder;
 /// # drop(builder);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ClientConfig {
-    url: String,
-    user: String,
-    password: String,
-    prefix: String,
-    label: String,
-    lease: String,
-    give_up_after: String,
-}
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ClientConfig(BTreeMap<&'static str, String>);
 
 impl ClientConfig {
     /// A builder with these settings, for further settings.
@@ -43,34 +33,49 @@ impl ClientConfig {
     /// [`is_invalid`](crate::Error::is_invalid), with the name of the setting, as
     /// [`builder_from_env`](crate::Client::builder_from_env).
     pub fn builder(&self) -> Result<ClientBuilder> {
-        let read = |name: &str| {
-            let mut all = self.settings().into_iter();
-            let found = all.find(|(known, _)| *known == name);
-            found.map(|(_, value)| OsString::from(value))
-        };
+        let read = |name: &str| self.0.get(name).map(OsString::from);
         environment::builder(|(_, name)| name, read)
-    }
-
-    /// The settings by their names. One that is not set is empty.
-    fn settings(&self) -> [(&'static str, &str); 7] {
-        [
-            ("url", &self.url),
-            ("user", &self.user),
-            ("password", &self.password),
-            ("prefix", &self.prefix),
-            ("label", &self.label),
-            ("lease", &self.lease),
-            ("give_up_after", &self.give_up_after),
-        ]
     }
 }
 
 /// The names of the settings. Values may be secret.
 impl fmt::Debug for ClientConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let given = self.settings().into_iter();
-        let given = given.filter(|(_, value)| !value.is_empty());
-        f.debug_set().entries(given.map(|(name, _)| name)).finish()
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for ClientConfig {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> std::result::Result<Self, D::Error> {
+        struct Settings;
+
+        impl<'de> serde::de::Visitor<'de> for Settings {
+            type Value = ClientConfig;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the settings of a client")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut settings: A,
+            ) -> std::result::Result<ClientConfig, A::Error> {
+                use serde::de::Error;
+
+                let mut config = ClientConfig::default();
+                while let Some(name) = settings.next_key::<String>()? {
+                    let known = NAMES.iter().find(|known| **known == name);
+                    let known = known.ok_or_else(|| A::Error::unknown_field(&name, NAMES))?;
+                    if config.0.insert(known, settings.next_value()?).is_some() {
+                        return Err(A::Error::duplicate_field(known));
+                    }
+                }
+                Ok(config)
+            }
+        }
+        deserializer.deserialize_map(Settings)
     }
 }
 
@@ -105,6 +110,17 @@ mod tests {
             twice.to_string().contains("duplicate field `url`"),
             "{twice}"
         );
+        // Among the settings of a program, too.
+        #[derive(Debug, serde::Deserialize)]
+        struct Program {
+            #[serde(flatten)]
+            client: ClientConfig,
+        }
+        let program = serde_json::from_str::<Program>;
+        let read_by_it = program(r#"{ "url": "redis://h" }"#).unwrap().client;
+        assert_eq!(read_by_it, read(r#"{ "url": "redis://h" }"#).unwrap());
+        let unknown = program(r#"{ "url": "redis://h", "leese": "9s" }"#).unwrap_err();
+        assert!(unknown.to_string().contains("leese"), "{unknown}");
         let bad = read(r#"{ "url": "redis://h", "lease": "10" }"#).unwrap();
         let bad = bad.builder().expect_err("a time without a unit");
         assert!(bad.to_string().contains("lease"), "{bad}");

@@ -70,6 +70,18 @@ impl Client {
     }
 }
 
+/// The names in a configuration.
+#[cfg(feature = "serde")]
+pub(super) const NAMES: &[&str] = &[
+    URL.1,
+    USER.1,
+    PASSWORD.1,
+    PREFIX.1,
+    LABEL.1,
+    LEASE.1,
+    GIVE_UP_AFTER.1,
+];
+
 /// Reads the settings by `read`. `name` chooses the name that `read` and errors go by.
 pub(super) fn builder(
     name: fn(Setting) -> &'static str,
