@@ -148,12 +148,13 @@ impl PlainSemaphore {
         deadline: Tick,
     ) -> Result<Option<PlainPermits>> {
         self.check(operation)?;
-        let give_up = self.site.give_up(operation)?;
-        let end = deadline.min(self.site.deadline(Some(give_up)));
+        let (core, give_up) = (self.site.core(), self.site.give_up(operation)?);
+        let patience = deadline.max(core.clock.now().after(core.timing.reply));
+        let end = patience.min(self.site.deadline(Some(give_up)));
         let (this, name) = (self.clone(), self.site.name(operation)?.clone());
         let attempt = async move {
             let site = &this.site;
-            let transport = &site.core().scripts.transport;
+            let core = site.core();
             loop {
                 let held = Held {
                     site: site.clone(),
@@ -164,6 +165,7 @@ impl PlainSemaphore {
                 let call = this.acquire_call(&held);
                 let read = |answer: &Answer| Ok((answer.flag()?, answer.repeated));
                 let answer = site.ask_until(operation, &call, end, read).await;
+                let transport = &core.scripts.transport;
                 let is_settled = || transport.earlier_commands_settled(Lane::Command, call.route());
                 if let Ok((is_taken, is_repeated)) = answer
                     && (!is_repeated || is_settled())
@@ -173,6 +175,9 @@ impl PlainSemaphore {
                 // The server may have granted it.
                 held.release_later();
                 answer?;
+                if core.clock.now() >= end {
+                    return Ok(None);
+                }
                 // Before the next request, which would not find them available.
                 let release = held.returned_to(name.key());
                 let _ = site.ask_until(operation, &release, end, Answer::flag).await;

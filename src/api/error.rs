@@ -378,7 +378,10 @@ impl Error {
 impl From<Busy> for Error {
     fn from(busy: Busy) -> Self {
         let message = format!("it is {}; wait longer, or try again later", busy.says());
-        let (what, operation) = busy.what;
+        let (what, operation) = match busy.is_semaphore {
+            true => ("semaphore", "acquire"),
+            false => ("lock", "lock"),
+        };
         let mut error = Self::new(Kind::Busy, operation, message).about(what, &busy.lock);
         error.0.busy = Some(busy);
         error

@@ -192,8 +192,7 @@ pub struct Busy {
     pub remaining: Option<Duration>,
     /// Whether the holder is another owner of the client that asked, such as another task of the same program.
     pub by_this_client: bool,
-    /// What is held, for messages, and the method that asks for it.
-    pub(crate) what: (&'static str, &'static str),
+    pub(crate) is_semaphore: bool,
 }
 
 impl Busy {
@@ -203,7 +202,7 @@ impl Busy {
             holder: None,
             remaining: None,
             by_this_client: false,
-            what: ("lock", "lock"),
+            is_semaphore: false,
         }
     }
 
@@ -249,7 +248,12 @@ impl Busy {
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Quoted, so that a name with line breaks cannot forge a line of a log.
-        write!(f, "{} {:?} is {}", self.what.0, self.lock, self.says())
+        let what = if self.is_semaphore {
+            "semaphore"
+        } else {
+            "lock"
+        };
+        write!(f, "{what} {:?} is {}", self.lock, self.says())
     }
 }
 

@@ -232,7 +232,8 @@ const KIND: CountedKind = CountedKind::Redlock;
 ///
 /// Waiters of one process are served first come, first served. Processes have the lock in turns, near their servers and
 /// far from them: one task of one process, against 64 of another, got one grant in six on loopback. A holder of this
-/// lock also holds the [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers.
+/// lock also holds the [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers. An owner enters
+/// its hold again through a `Redlock` of the same addresses.
 ///
 /// ```no_run
 /// # async fn doc(redlock: lockset::Redlock) -> lockset::Result<()> {

@@ -149,10 +149,10 @@ impl Servers {
 
     /// A name for this key on these servers, in any order.
     pub(super) fn place_of(&self, key: &str) -> Arc<str> {
-        let mut words: Vec<&str> = self.addresses().collect();
-        words.sort_unstable();
-        words.push(key);
-        words.join(" ").into()
+        let mut addresses: Vec<&str> = self.addresses().collect();
+        addresses.sort_unstable();
+        // With their number, because a key may look like one more of them.
+        format!("{} {} {key}", addresses.len(), addresses.join(" ")).into()
     }
 
     /// Makes the error that says why no majority has this lock.

@@ -163,8 +163,8 @@ impl Semaphore {
     /// Serves callers of all clients first come, first served, and large requests before smaller requests that came
     /// later. A waiter whose process died is passed over when its heartbeat ends, after 3 s at most.
     ///
-    /// The order covers only handles that ask for it. Java and other handles pass waiters. Behind a waiting call of such
-    /// a handle of its client, a call has no place in the queue yet. Permits are not handed off in memory, so each
+    /// The order covers only handles that ask for it. Java and other handles pass waiters. A call that waits
+    /// behind a call of such a handle, in the same client, has no place yet. Permits are not handed off in memory, so each
     /// acquire and release is a round trip.
     pub fn fair(mut self) -> Self {
         self.is_fair = true;
@@ -259,14 +259,16 @@ impl Semaphore {
         let answer = core.clock.within(core.timing.reply, self.holders()).await;
         let holders = answer.and_then(Result::ok).unwrap_or_default();
         let first = holders.into_iter().min_by_key(|holder| holder.remaining);
-        let mut busy = match first {
+        let busy = match first {
             Some(Holder { id, remaining, .. }) => {
                 Busy::held_by(self.name(), id, remaining).seen_by(core.id())
             }
             None => Busy::new(self.name()),
         };
-        busy.what = ("semaphore", "acquire");
-        busy
+        Busy {
+            is_semaphore: true,
+            ..busy
+        }
     }
 
     fn wanted(&self, operation: &'static str, deadline: Tick) -> Result<Wanted> {

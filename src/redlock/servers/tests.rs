@@ -1,6 +1,7 @@
 //! Tests of the servers that have a vote, and of the leases that count.
 
 use super::*;
+use crate::testing::{Answer, Scripted};
 
 #[test]
 fn two_majorities_have_a_server_in_common() {
@@ -76,4 +77,22 @@ fn what_is_seen_for_years_takes_no_more_room() {
     }
     assert!(seen.leases.len() < 10, "{}", seen.leases.len());
     assert_eq!(seen.longest(at(1_000)), 99 * HOUR);
+}
+
+/// A key may look like the address of one more server.
+#[tokio::test(start_paused = true)]
+async fn a_place_is_of_one_key_on_the_same_servers() {
+    let clients = ["a:1", "b:2"].map(|address| {
+        let server = Scripted::at(address, |_| Answer::Silence);
+        Client::over(&server, HOUR)
+    });
+    let place = |at: &[usize], key: &str| {
+        let clients = at.iter().map(|at| clients[*at].clone()).collect();
+        Servers::of(clients, Duration::ZERO, true)
+            .unwrap()
+            .place_of(key)
+    };
+    assert_eq!(place(&[0, 1], "x"), place(&[1, 0], "x"));
+    assert_ne!(place(&[0, 1], "x"), place(&[0, 1], "y"));
+    assert_ne!(place(&[0, 1], "x"), place(&[0], "b:2 x"));
 }
