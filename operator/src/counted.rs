@@ -82,7 +82,7 @@ impl Replies {
         let left = |end: f64| span_of(end - self.now);
         let (taken, ended): (Vec<_>, Vec<_>) =
             self.permits.iter().partition(|(_, end)| *end > self.now);
-        let holders: Vec<LockHolder> = taken
+        let mut holders: Vec<LockHolder> = taken
             .iter()
             .map(|(id, end)| LockHolder {
                 id: id.clone(),
@@ -93,6 +93,8 @@ impl Replies {
                 client: None,
             })
             .collect();
+        // Renewals change the order of the ends.
+        holders.sort_by(|a, b| a.id.cmp(&b.id));
         let waiters = semaphore.max(self.places);
         let is_semaphore = !holders.is_empty() || waiters > 0;
         if !is_semaphore && latch == 0 {
@@ -205,6 +207,19 @@ mod tests {
 
     fn info(replies: Replies, subscribed: [u64; 2]) -> Option<LockInfo> {
         replies.into_info(&LockName::new("", "x").unwrap(), subscribed)
+    }
+
+    /// Who compares two looks would take another order for another holder.
+    #[test]
+    fn a_renewal_changes_no_order_of_holders() {
+        let (early, late) = (2000.0, 3000.0);
+        let ids = |permits: &[(&str, f64)]| {
+            let found = info(replies(permits), [0, 0]).unwrap();
+            let holders = found.holders.into_iter();
+            holders.map(|holder| holder.id).collect::<Vec<_>>()
+        };
+        let before = ids(&[(OURS, early), (JAVAS, late)]);
+        assert_eq!(before, ids(&[(JAVAS, early), (OURS, late)]));
     }
 
     #[test]

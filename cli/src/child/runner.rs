@@ -28,6 +28,14 @@ use super::terminal::Terminal;
 /// The time that killed processes may take to disappear.
 const DEATH_MAX: Duration = Duration::from_secs(2);
 
+/// What an outer `run` has told its command. It is not true of the lock of this one.
+const TOLD: [&str; 4] = [
+    "LOCKSET_NAME",
+    "LOCKSET_HOLDER",
+    "LOCKSET_DEADLINE",
+    "LOCKSET_TOKEN",
+];
+
 /// How the command is ended before the end of its lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -75,7 +83,11 @@ impl Child {
         reap_for_supervisor();
         let (ours, theirs) = UnixStream::pair()?;
         control::send_file(&ours, rustix::stdio::stdin())?;
-        let supervisor = Command::new(this_program())
+        let mut supervisor = Command::new(this_program());
+        for name in TOLD {
+            supervisor.env_remove(name);
+        }
+        let supervisor = supervisor
             .arg0("lockset")
             .arg(SUPERVISE)
             .args(command)

@@ -75,6 +75,8 @@ async fn supervise(arguments: &[OsString]) -> io::Result<()> {
     // A signal to all processes of a service reaches this one, too. The group gets the signal directly, and
     // from the runner.
     let mut asked = Signals::ending()?;
+    // The default action of many other signals would end this process, and the command with it.
+    asked.all()?;
     let mut supervisor = Supervisor::start(arguments, reports)?;
     let mut has_runner = true;
     loop {

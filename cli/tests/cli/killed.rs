@@ -26,6 +26,21 @@ async fn the_command_and_its_group_die_with_the_runner() {
     assert_eq!(running.ended().await.status, -9);
 }
 
+/// As a service manager sends it to all processes of a service. A command may have a use for it.
+#[tokio::test]
+async fn a_signal_that_ends_nothing_does_not_end_the_supervisor() {
+    let server = Server::start();
+    let waits = "trap 'exit 4' USR1; echo $$; while :; do sleep 0.01; done";
+    let arguments = ["run", "a", "--", "sh", "-c", waits];
+    let mut running = Running::start(&mut lockset(&server.url(), &arguments));
+    let pids = running.pids().await;
+    let supervisor = parent(pids[0]);
+    send(supervisor, Signal::USR1);
+    send(pids[0], Signal::USR1);
+    let ended = running.ended().await;
+    assert_eq!(ended.status, 4, "{ended:?}");
+}
+
 #[tokio::test]
 async fn the_command_and_its_group_die_with_the_supervisor() {
     let server = Server::start();

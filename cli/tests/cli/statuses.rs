@@ -217,6 +217,24 @@ async fn the_command_finds_its_lock_in_the_environment() {
     );
 }
 
+/// A token of another lock would fence nothing.
+#[tokio::test]
+async fn a_command_under_two_locks_finds_the_inner_one_alone() {
+    let server = Server::start();
+    let show = "echo \"$LOCKSET_NAME|$LOCKSET_HOLDER|$LOCKSET_TOKEN|$LOCKSET_DEADLINE\"";
+    let program = env!("CARGO_BIN_EXE_lockset");
+    let outer = ["run", "outer", "--fenced", "--", program];
+    let run = [&outer[..], &["run", "inner", "--", "sh", "-c", show]].concat();
+    let shown = ended(&mut lockset(&server.url(), &run)).await;
+    let [name, holder, token, _] = &*shown.out.trim().split('|').collect::<Vec<_>>() else {
+        panic!("{shown:?}");
+    };
+    assert_eq!((*name, holder.is_empty(), *token), ("inner", false, ""));
+    let once = ["once", "key", "--for", "1m", "--", "sh", "-c", show];
+    let shown = ended(&mut lockset(&server.url(), &[&outer[..], &once].concat())).await;
+    assert_eq!(shown.out.trim(), "key|||", "{shown:?}");
+}
+
 #[tokio::test]
 async fn several_locks_of_several_kinds_are_held_together() {
     let server = Server::start();
