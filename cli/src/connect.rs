@@ -64,6 +64,12 @@ impl Servers {
     }
 }
 
+/// Whether this is several URLs. A password in the query of one may have any sign.
+fn is_several(url: &str) -> bool {
+    let before_query = url.split('?').next();
+    before_query.is_some_and(|url| url.matches("://").count() > 1)
+}
+
 const COMMA: &str = "several URLs are separated by spaces, and only hosts of one URL by commas";
 
 const NO_URL: &str =
@@ -84,9 +90,7 @@ impl Context {
     pub(crate) fn urls(&self) -> Result<&[String], Failure> {
         match &*self.globals.urls {
             [] => Err(Failure::usage(NO_URL)),
-            urls if urls.iter().any(|url| url.matches("://").count() > 1) => {
-                Err(Failure::usage(COMMA))
-            }
+            urls if urls.iter().any(|url| is_several(url)) => Err(Failure::usage(COMMA)),
             urls => Ok(urls),
         }
     }

@@ -1,7 +1,7 @@
 //! Looks up a lock of any kind by its name.
 
 use lockset::{Client, Error, Holder};
-use lockset_operator::{ReleaseHolder, Survey};
+use lockset_operator::{LockKind, ReleaseHolder, Survey};
 
 use crate::connect::Context;
 use crate::failure::Failure;
@@ -97,14 +97,19 @@ async fn permits(client: &Client, name: &str) -> Result<Option<Found>, Error> {
 }
 
 /// Whether the lock is free, asked with the rights of a user who may only read. A key that is no lock is an
-/// error.
-pub(crate) async fn is_free_to_readers(client: &Client, name: &str) -> Result<bool, Failure> {
+/// error. After a look that `had_permits`, a plain number is a semaphore with all its permits.
+pub(crate) async fn is_free_to_readers(
+    client: &Client,
+    name: &str,
+    had_permits: &mut bool,
+) -> Result<bool, Failure> {
     let survey = Survey::new(client);
     for _ in 0..LOOKS_MAX {
         if let Some(found) = survey.inspect(name).await? {
+            *had_permits = found.lock.kind == LockKind::Semaphore;
             return Ok(found.lock.holders.is_empty());
         }
-        if !survey.has_key(name).await? {
+        if *had_permits || !survey.has_key(name).await? {
             return Ok(true);
         }
         // No lock, or a lock that was taken in between.

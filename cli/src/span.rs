@@ -19,7 +19,7 @@ pub(crate) fn read(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         "d" => 86400.0,
         // That of the longest lease.
-        "y" => 365.0 * 86400.0,
+        "y" | "yr" | "year" | "years" => 365.0 * 86400.0,
         // Several parts, or a unit in full.
         _ => return humantime::parse_duration(text).map_err(|_| wrong()),
     };
@@ -64,6 +64,7 @@ mod tests {
             ("24h", 86_400_000),
             ("90d", 7_776_000_000),
             ("1y", 31_536_000_000),
+            ("1 year", 31_536_000_000),
             ("0", 0),
         ] {
             assert_eq!(read(text), Ok(Duration::from_millis(ms)), "{text}");

@@ -233,7 +233,7 @@ async fn permits_and_leaders_are_listed_and_shown() {
     assert!(people.contains("10.0.0.7"), "{people}");
     two.release().await.unwrap();
     leadership.resign().await.unwrap();
-    // A semaphore of which no permit is taken looks like any number.
+    // A semaphore with all its permits looks like any number.
     let unused = lockset(&server.url(), &["show", "seats"]).await;
     assert_eq!(unused.status.code(), Some(65), "{unused:?}");
     let said = String::from_utf8(unused.stderr).unwrap();
@@ -451,6 +451,32 @@ async fn the_rights_of_an_operator_are_enough_and_take_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_operator_waits_for_the_permits_of_a_semaphore() {
+    let server = Server::start();
+    make_operator(&server).await;
+    let client = Client::connect(&server.url()).await.unwrap();
+    // Not renewed within the test.
+    let semaphore = client.semaphore("seats").permits(1).lease(LONG);
+    let permit = semaphore.acquire().await.unwrap();
+    let url = as_operator(&server.url());
+    let reads = async || server.commandstats().await.get("zrange").copied();
+    let before = reads().await.unwrap_or_default();
+    let look = ["wait", "seats", "--timeout", "0"];
+    assert_eq!(lockset(&url, &look).await.status.code(), Some(75));
+    let looked = reads().await.expect("it reads the permits");
+    let waits = ["wait", "seats", "--timeout", "60s"];
+    let release = async {
+        eventually(SOON, "it has seen the permit", async || {
+            reads().await.unwrap_or_default() - looked >= looked - before
+        })
+        .await;
+        permit.release().await.unwrap();
+    };
+    let (waited, ()) = tokio::join!(lockset(&url, &waits), release);
+    assert_eq!(waited.status.code(), Some(0), "{waited:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_is_listed_and_checked_node_by_node() {
     let cluster = Cluster::shared().await;
     for node in cluster.nodes() {
@@ -515,6 +541,23 @@ async fn show_tells_a_holder_that_is_not_connected() {
     })
     .await;
     drop(guard);
+}
+
+/// To try a command that the server does not have is an error.
+#[tokio::test]
+async fn rights_are_checked_where_a_command_is_missing() {
+    let without = ["--rename-command", "RESTORE", ""];
+    let server = Server::builder().args(without).start();
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "half", "on", ">pass", "~*", "&*", "+@all"]);
+    let mut admin = server.admin().await;
+    let _: () = user.arg("-hset").query_async(&mut admin).await.unwrap();
+    let half = as_operator(&server.url()).replace("operator", "half");
+    let checks = objects(&lockset(&half, &["doctor", "--json"]).await, 1);
+    let rights = checks.iter().find(|check| check["check"] == "rights");
+    let rights = rights.expect("they are checked");
+    assert_eq!(rights["verdict"], "fail", "{rights}");
+    assert_eq!(rights["advice"], "ACL SETUSER half '+hset'");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -222,7 +222,8 @@ impl OfGroup {
                     }
                 }
             }
-            if is_held {
+            // The first grant may have come since then.
+            if is_held || began > 0 {
                 shift(HELD, &of_kind, began, ended);
             }
         }

@@ -65,9 +65,9 @@ impl Free {
         let client = context.client().await?;
         self.name = named(context, &client, &self.name).await;
         let found = find(&client, &self.name).await?;
-        let name = quoted(&self.name);
+        let (what, name) = (found.form.what(), quoted(&self.name));
         if found.holders.is_empty() {
-            let text = || format!("lock {name} is free; nothing to do");
+            let text = || format!("{what} {name} is free; nothing to do");
             context.output.say(&self.answer(Vec::new()), text)?;
             return Ok(status::OK);
         }
@@ -84,9 +84,9 @@ impl Free {
         context.output.say(&answer, || {
             if freed {
                 let freed = context.output.paint(Style::Green, "freed");
-                format!("{freed} lock {name}: {}", shown(&self.reason))
+                format!("{freed} {what} {name}: {}", shown(&self.reason))
             } else {
-                format!("lock {name} changed hands in between: no holder was evicted; look again")
+                format!("{what} {name} changed hands in between: no holder was evicted; look again")
             }
         })?;
         Ok(if freed { status::OK } else { status::BUSY })

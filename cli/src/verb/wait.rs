@@ -87,7 +87,7 @@ impl Wait {
         if *may_run_scripts {
             match find(client, &self.name).await {
                 Err(error) if error.is_denied() => *may_run_scripts = false,
-                // A semaphore with all its permits is a number, like those of applications.
+                // A semaphore with all its permits is a plain number.
                 Err(error) if error.is_wrong_type() && *had_permits => return Ok(true),
                 found => {
                     let found = found?;
@@ -96,6 +96,6 @@ impl Wait {
                 }
             }
         }
-        is_free_to_readers(client, &self.name).await
+        is_free_to_readers(client, &self.name, had_permits).await
     }
 }
