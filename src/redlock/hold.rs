@@ -519,7 +519,7 @@ mod tests {
     use crate::api::handle::Handle;
     use crate::api::options::LeasePolicy;
     use crate::client::Client;
-    use crate::engine::acquire::attempt_once;
+    use crate::engine::acquire::{LockRequest, attempt_once};
     use crate::engine::counts::Mode;
     use crate::redlock::Redlock;
     use crate::redlock::servers::Servers;
@@ -604,22 +604,11 @@ mod tests {
         drop(hold.remove_guard(guard));
     }
 
-    /// The client of one server was shut down earlier, and the others were a majority.
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_was_shut_down_earlier_is_not_why_a_hold_is_lost() {
-        let client = |address| {
-            let server = Scripted::at(address, |sent| match sent.is_release() {
-                true => Answer::Value(Value::Int(1)),
-                false => Answer::Value(granted()),
-            });
-            Client::over(&server, Duration::from_secs(30))
-        };
-        let clients = ["a:1", "b:2", "c:3"].map(client);
-        let requests = clients.iter().map(|client| {
-            let handle = Handle::new(client, "x", &PROTOCOL, Mode::Exclusive);
-            handle.request("lock").unwrap()
-        });
-        let requests: Arc<[_]> = requests.collect();
+    /// A hold that all three servers have granted, and its guard.
+    async fn granted_by(
+        clients: &[Client; 3],
+        requests: Arc<[LockRequest]>,
+    ) -> (Arc<QuorumHold>, Guard) {
         let mut shares = Vec::new();
         for (at, each) in requests.iter().enumerate() {
             let share = attempt_once(each.clone(), MS * 1_000).await.unwrap();
@@ -638,7 +627,25 @@ mod tests {
             token: None,
             pending: Vec::new(),
         };
-        let (hold, guard) = QuorumHold::granted(request, Owner::new(), &local, grant);
+        QuorumHold::granted(request, Owner::new(), &local, grant)
+    }
+
+    /// The client of one server was shut down earlier, and the others were a majority.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_was_shut_down_earlier_is_not_why_a_hold_is_lost() {
+        let client = |address| {
+            let server = Scripted::at(address, |sent| match sent.is_release() {
+                true => Answer::Value(Value::Int(1)),
+                false => Answer::Value(granted()),
+            });
+            Client::over(&server, Duration::from_secs(30))
+        };
+        let clients = ["a:1", "b:2", "c:3"].map(client);
+        let requests = clients.iter().map(|client| {
+            let handle = Handle::new(client, "x", &PROTOCOL, Mode::Exclusive);
+            handle.request("lock").unwrap()
+        });
+        let (hold, guard) = granted_by(&clients, requests.collect()).await;
         let [_, _, closed] = clients;
         closed.shutdown().await.unwrap();
         assert_eq!(hold.loss(), None);
@@ -673,26 +680,7 @@ mod tests {
             handle.options_mut().policy = Some(LeasePolicy::Fixed(SECOND * secs));
             handle.request("lock").unwrap()
         });
-        let requests: Arc<[_]> = requests.collect();
-        let mut shares = Vec::new();
-        for (at, each) in requests.iter().enumerate() {
-            let share = attempt_once(each.clone(), MS * 1_000).await.unwrap();
-            shares.push((at, share.expect("an answer").expect("a grant")));
-        }
-        let local = Arc::new(QuorumLocal::new(Arc::clone(&requests[0].local)));
-        let servers = Servers::of(clients.to_vec(), Duration::ZERO, true).unwrap();
-        let request = QuorumRequest {
-            requests,
-            quorum: 2,
-            vote_timeout: MS * 1_000,
-            servers: Arc::new(servers),
-        };
-        let grant = QuorumGrant {
-            shares,
-            token: None,
-            pending: Vec::new(),
-        };
-        let (hold, guard) = QuorumHold::granted(request, Owner::new(), &local, grant);
+        let (hold, guard) = granted_by(&clients, requests.collect()).await;
         let began = tokio::time::Instant::now();
         let [first, _, third] = clients;
         let shut_down = async {

@@ -116,6 +116,13 @@ mod deployments {
         }
     }
 
+    fn at(port: u16, id: &str) -> Peer {
+        Peer {
+            address: address(port),
+            id: Some(id.to_owned()),
+        }
+    }
+
     fn ports(replies: Option<Vec<&Reply>>) -> Option<Vec<u16>> {
         let mut ports: Vec<u16> = replies?.iter().map(|one| one.from.port).collect();
         ports.sort_unstable();
@@ -150,10 +157,6 @@ mod deployments {
     #[test]
     fn a_foreign_sentinel_at_an_address_of_ours_does_not_count() {
         let (ours, theirs) = (view(1, 4), view(2, 9));
-        let at = |port, id: &str| Peer {
-            address: address(port),
-            id: Some(id.to_owned()),
-        };
         let mut one = reply(11, "a", None, &ours);
         one.peers = Some(vec![at(12, "b"), at(13, "c")]);
         let mut other = reply(12, "b", None, &ours);
@@ -176,10 +179,6 @@ mod deployments {
     #[test]
     fn foreign_sentinels_at_two_addresses_of_ours_do_not_count() {
         let (ours, theirs) = (view(1, 4), view(2, 9));
-        let at = |port, id: &str| Peer {
-            address: address(port),
-            id: Some(id.to_owned()),
-        };
         let mut one = reply(11, "a", None, &ours);
         one.peers = Some(vec![at(12, "b"), at(13, "c")]);
         let [b, c] = [(12, "b"), (13, "c")].map(|(port, id)| reply(port, id, Some(&["a"]), &ours));
@@ -199,10 +198,6 @@ mod deployments {
     #[test]
     fn sentinels_without_ids_are_one_deployment() {
         let (old, new) = (view(1, 4), view(2, 5));
-        let at = |port, id: &str| Peer {
-            address: address(port),
-            id: Some(id.to_owned()),
-        };
         let mut all = [reply(11, "", None, &new), reply(12, "", None, &old)];
         all[0].peers = Some(vec![at(12, "b")]);
         all[1].peers = Some(vec![at(11, "a")]);
