@@ -91,6 +91,10 @@ impl HoldState {
             Event::Lost(LostReason::Revoked) if now.tick() >= self.lease.deadline => {
                 return self.expire(now.tick());
             }
+            // The server still has it, and has to keep it for a released guard.
+            Event::Lost(LostReason::Closed) => {
+                return self.lose(now.tick(), LostReason::Closed, self.kept_until);
+            }
             Event::Lost(reason) => return self.lose(now.tick(), reason, Tick::ZERO),
             Event::GuardMade { sticky } => {
                 effects.check_at = self.make_guard(now, sticky);

@@ -216,3 +216,31 @@ async fn who_waits_in_the_same_client_asks_behind_what_is_left() {
     let is_behind = first.lane == keep.lane || first.at >= keep.at + answered_after;
     assert!(is_behind, "{first:?} beside {keep:?}");
 }
+
+/// The release of another lock is slow, so the guard is dropped before the shutdown is over.
+#[tokio::test(start_paused = true)]
+async fn what_a_released_guard_asked_for_is_left_when_the_other_one_is_dropped_in_a_shutdown() {
+    let server = Scripted::new(|sent| match sent.is_release() {
+        true => Answer::Late(MS * 500, done()),
+        false if is_keep(sent) => Answer::Value(done()),
+        false => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let slow = client.lock("y").lock().await.unwrap();
+    let lock = client.lock("x").owner(&Owner::new());
+    let outer = lock.clone().at_least(AT_LEAST).lock().await.unwrap();
+    let inner = lock.lock().await.unwrap();
+    outer.release().await.unwrap();
+    drop(slow);
+    let drops = async {
+        tokio::time::sleep(MS * 100).await;
+        assert!(inner.is_lost() && !server.sent().iter().any(is_keep));
+        drop(inner);
+    };
+    let (shut_down, ()) = tokio::join!(client.clone().shutdown(), drops);
+    shut_down.unwrap();
+    let sent = server.sent();
+    let is_about_it = |sent: &&Sent| sent.words.iter().any(|word| word == "x");
+    let last = sent.iter().rfind(is_about_it).unwrap();
+    assert_leaves_the_rest(last, Duration::ZERO);
+}

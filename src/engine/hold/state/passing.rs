@@ -8,6 +8,7 @@ use super::counts::{Claim, Stage};
 use super::readers::Readers;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
+use crate::api::loss::LostReason;
 use crate::api::options::LeasePolicy;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::Mode;
@@ -294,9 +295,14 @@ impl HoldState {
         self.counts.forgotten.is_some()
     }
 
-    /// Whether the hold is kept at the server after its end, or was.
+    /// Whether the hold is kept at the server after its end, or was. After a shutdown its guards come to their end first.
     pub(in crate::engine::hold) fn is_kept(&self) -> bool {
-        matches!(self.phase, Phase::Released | Phase::Lost(_)) && self.kept_until != Tick::ZERO
+        let has_ended = match self.phase {
+            Phase::Held | Phase::Forgotten => false,
+            Phase::Lost(LostReason::Closed) => self.target().is_none(),
+            Phase::Released | Phase::Lost(_) => true,
+        };
+        has_ended && self.kept_until != Tick::ZERO
     }
 
     /// How much longer the server has to keep the hold, if it is kept.

@@ -725,6 +725,27 @@ fn what_is_lost_at_the_server_is_not_left() {
     }
 }
 
+/// A guard that is dropped during a shutdown ends its hold at the server. What an earlier guard asked for stands.
+#[test]
+fn what_was_asked_for_before_a_shutdown_is_left_with_the_last_guard() {
+    let closed = || {
+        let mut state = held_twice(renewed());
+        state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
+        state.apply(secs(103), Event::Lost(LostReason::Closed));
+        assert_eq!(state.needed_change(secs(103)), ServerChange::Nothing);
+        state
+    };
+    let mut dropped = closed();
+    dropped.apply(secs(104), released_early(Mode::Exclusive, secs(200)));
+    let left = ServerChange::Keep(Duration::from_secs(6));
+    assert_eq!(dropped.needed_change(secs(104)), left);
+    let mut forgotten = closed();
+    let (owner, mode, lease) = (Owner::new(), Mode::Exclusive, renewed());
+    let forget = Event::ShareForgotten { owner, mode, lease };
+    forgotten.apply(secs(104), forget);
+    assert_eq!(forgotten.needed_change(secs(104)), ServerChange::Nothing);
+}
+
 /// The server then still has the hold when the other guard ends, even if the client notices that late.
 #[test]
 fn a_renewal_reaches_what_a_released_guard_asked_for() {
