@@ -9,7 +9,8 @@
   ARGV[3]  opened_ms  for how long those who wait can see that it was open
   ARGV[4]  channel    where waiters listen
   ARGV[5]  publish    PUBLISH or SPUBLISH
-  Reply    1 this call has counted | 0 the id had counted before, or the latch is open
+  Reply    the call that opened it last, before this call has counted; empty if nobody did lately
+           1 an earlier run of this call has counted | 0 the id had counted before, or the latch is open
 ]]
 local latch, done, call = KEYS[1], KEYS[2], ARGV[1]
 local count = count_at(latch)
@@ -18,6 +19,7 @@ if type(count) == 'table' then return count end
 if not count or count <= 0 or not redis.call('SET', done, call, 'NX', 'PX', ARGV[2]) then
   return redis.call('GET', done) == call and 1 or 0
 end
+local opened = redis.pcall('GET', KEYS[3])
 local left = redis.pcall('INCRBY', latch, '-1')
 -- A user without the right to it: the id has not counted.
 if type(left) == 'table' then
@@ -27,4 +29,4 @@ end
 if left <= 0 then
   open_latch(latch, KEYS[3], call, ARGV[3], ARGV[4], ARGV[5])
 end
-return 1
+return type(opened) == 'string' and opened or ''

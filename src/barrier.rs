@@ -14,7 +14,7 @@ use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::AtClose;
 use crate::engine::keys::LockName;
-use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
+use crate::engine::synchronizer::{CALL_KEPT_MIN, Synchronizer, synchronizer_methods};
 use crate::script::reply::{self, Arrived};
 use crate::script::{Answer, Call, Script, catalog, millis};
 
@@ -22,6 +22,10 @@ use crate::script::{Answer, Call, Script, catalog, millis};
 const PARTIES_MAX: u32 = 1_000;
 
 const PARTY_BYTES_MAX: usize = 256;
+
+/// A party that has no answer after this time may have come to a round that has passed since. The server knows that
+/// for longer, so a repeat does not count in the next round.
+const FIRST_ANSWER_MAX: Duration = CALL_KEPT_MIN.checked_div(2).unwrap();
 
 /// How often a party asks in its lease, at least.
 const POLLS_IN_LEASE: u32 = 6;
@@ -98,7 +102,8 @@ impl Barrier {
     ///   polled for a minute or more gets it too, even if its round has passed.
     /// * [`is_invalid`](Error::is_invalid): a name or number that cannot work, a key that holds something else, or the
     ///   waiting parties have another number of parties.
-    /// * [`is_io`](Error::is_io): the server does not answer. The party is withdrawn in the background.
+    /// * [`is_io`](Error::is_io): the server does not answer, for 30 s at most when the party comes. The party is
+    ///   withdrawn in the background.
     /// * [`is_closed`](Error::is_closed): the client was shut down.
     pub async fn wait(&self) -> Result<bool> {
         self.wait_within("wait", None).await
@@ -237,6 +242,11 @@ impl Place {
     /// Arrives, or renews the lease of a party that waits. `None`: not all parties have come.
     async fn arrive(&self, operation: &'static str, deadline: Tick) -> Result<Option<Arrived>> {
         let site = &self.barrier.site;
+        let has_come = self.has_come.load(Ordering::Relaxed);
+        let until = match has_come {
+            true => deadline,
+            false => deadline.min(site.deadline(Some(FIRST_ANSWER_MAX))),
+        };
         let call = self
             .call(&catalog::BARRIER_ARRIVE)
             .arg(self.barrier.parties)
@@ -244,8 +254,8 @@ impl Place {
             .arg(self.name.barrier_over_prefix())
             .arg(millis(site.call_kept()))
             .arg(site.told(self.name.barrier_channel()))
-            .arg(u8::from(self.has_come.load(Ordering::Relaxed)));
-        let arrived = site.ask_until(operation, &call, deadline, read).await?;
+            .arg(u8::from(has_come));
+        let arrived = site.ask_until(operation, &call, until, read).await?;
         let waits = matches!(arrived, Arrived::Waits(_));
         self.has_come.fetch_or(waits, Ordering::Relaxed);
         Ok((!waits).then_some(arrived))
@@ -292,4 +302,31 @@ impl Drop for Place {
 
 fn read(answer: &Answer) -> Result<Arrived> {
     reply::arrived(&answer.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Answer, Scripted};
+
+    /// The others may have come meanwhile, and the server forgets after a minute that their round has passed.
+    #[tokio::test(start_paused = true)]
+    async fn a_party_without_an_answer_is_not_sent_again_for_ever() {
+        let server = Scripted::new(|_| Answer::Silence);
+        let client = Client::over(&server, Duration::from_secs(30));
+        let barrier = client.barrier("x", 2).give_up_after(Duration::MAX);
+        let waited = tokio::time::timeout(CALL_KEPT_MIN, barrier.wait());
+        let error = waited.await.expect("an end").unwrap_err();
+        assert!(error.is_io(), "{error}");
+        drop(client);
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let sent = server.sent();
+        let is_arrival = |sent: &&crate::testing::Sent| {
+            sent.words
+                .get(1)
+                .is_some_and(|word| word == catalog::BARRIER_ARRIVE.sha())
+        };
+        let last = sent.iter().rfind(is_arrival).unwrap();
+        assert!(last.at <= FIRST_ANSWER_MAX, "{last:?}");
+    }
 }

@@ -325,7 +325,9 @@ pub struct ClientStats {
 }
 
 impl ClientStats {
-    /// Whether the client holds nothing, waits for nothing, and has no work left.
+    /// Whether the client holds nothing, waits for nothing, and has no work left. Permits of a
+    /// [`PlainSemaphore`](crate::PlainSemaphore) do not count, nor do [polled](crate::Semaphore::polled) waits for what is
+    /// no lock.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let busy_with = [
@@ -418,7 +420,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Requires `count` replicas to confirm every grant within `within`, at most a third of the lease.
+    /// Requires `count` replicas to confirm every grant of a lock within `within`, at most a third of the lease.
     /// Default: grants do not wait for replicas. See
     /// [`ReentrantLock::replicated`](crate::ReentrantLock::replicated).
     pub fn replicated(mut self, count: u32, within: Duration) -> Self {

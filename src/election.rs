@@ -247,7 +247,12 @@ impl Election {
             looks: None,
             last: None,
         };
-        Leaders(stream::unfold(Some(observer), Observer::next).boxed())
+        // Fused: it may be polled after its end.
+        Leaders(
+            stream::unfold(Some(observer), Observer::next)
+                .fuse()
+                .boxed(),
+        )
     }
 }
 

@@ -10,7 +10,8 @@ use crate::client::Client;
 use crate::engine::clock::Tick;
 use crate::engine::keys::NAME_BYTES_MAX;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
-use crate::script::{Answer, Call, catalog, millis, reply};
+use crate::script::reply::{self, Counted};
+use crate::script::{Answer, Call, catalog, millis};
 
 /// An id does not count again for this long.
 const ID_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -86,7 +87,7 @@ impl Latch {
     /// call that is repeated because its answer was lost counts once.
     pub async fn init(&self, count: u64) -> Result<bool> {
         if !(1..COUNT_MAX).contains(&count) {
-            let message = format!("a latch cannot be closed with {count}; use at least 1");
+            let message = format!("a latch cannot be closed with {count}; use 1 to 2^53 - 1");
             return Err(self.site.invalid("init", message));
         }
         let name = self.site.name("init")?;
@@ -132,11 +133,12 @@ impl Latch {
             let message = format!("an id has 1 to {NAME_BYTES_MAX} bytes, not {bytes}");
             return Err(self.site.invalid(OPERATION, message));
         }
-        self.arrive(OPERATION, Some(id)).await
+        let counted = self.arrive(OPERATION, Some(id)).await?;
+        Ok(!matches!(counted, Counted::No))
     }
 
     /// Counts down by one, once for this id. Without one, the call counts under an id of its own.
-    async fn arrive(&self, operation: &'static str, id: Option<&str>) -> Result<bool> {
+    async fn arrive(&self, operation: &'static str, id: Option<&str>) -> Result<Counted> {
         let (name, call) = (self.site.name(operation)?, self.site.new_call());
         let (done, kept) = match id {
             Some(id) => (name.latch_done_key(id), ID_KEPT),
@@ -148,7 +150,8 @@ impl Latch {
             .arg(millis(kept))
             .arg(millis(self.site.call_kept()))
             .arg(self.site.told(name.latch_channel()));
-        self.site.ask(operation, &call, Answer::flag).await
+        let read = |answer: &Answer| reply::latch_counted(&answer.value);
+        self.site.ask(operation, &call, read).await
     }
 
     /// Returns how many count-downs are left; 0: the latch is open. One round trip.
@@ -201,18 +204,18 @@ impl Latch {
     }
 
     async fn wait_until(&self, operation: &'static str, deadline: Tick) -> Result<bool> {
-        let before = self.look(operation, deadline).await?;
-        if before.left == 0 {
+        let Seen { left, opened } = self.look(operation, deadline).await?;
+        if left == 0 {
             return Ok(true);
         }
-        self.opens_after(operation, &before, deadline).await
+        self.opens_after(operation, &opened, deadline).await
     }
 
-    /// Waits until the latch is open, or was opened since this look.
+    /// Waits until the latch is open, or was opened by another call than the one that opened it `before`.
     async fn opens_after(
         &self,
         operation: &'static str,
-        before: &Seen,
+        before: &str,
         deadline: Tick,
     ) -> Result<bool> {
         if self.site.core().clock.now() >= deadline {
@@ -222,7 +225,7 @@ impl Latch {
         let ask = || async {
             let Seen { left, opened } = self.look(operation, deadline).await?;
             // The server forgets the call that opened it after a while, which is no opening.
-            let was_opened = !opened.is_empty() && opened != before.opened;
+            let was_opened = !opened.is_empty() && opened != before;
             Ok((left == 0 || was_opened).then_some(()))
         };
         let opened = self.site.wait(operation, &channel, deadline, ask).await?;
@@ -239,11 +242,14 @@ impl Latch {
     /// As for [`wait`](Self::wait).
     pub async fn arrive_and_wait(&self) -> Result<()> {
         const OPERATION: &str = "arrive_and_wait";
-        let before = self.look(OPERATION, Tick::NEVER).await?;
-        // If it has not counted, the latch is open.
-        if self.arrive(OPERATION, None).await? {
-            self.opens_after(OPERATION, &before, Tick::NEVER).await?;
-        }
+        let seen = self.look(OPERATION, Tick::NEVER).await?;
+        let before = match self.arrive(OPERATION, None).await? {
+            Counted::Now { opened } => opened,
+            // It may have been opened by now.
+            Counted::Earlier => seen.opened,
+            Counted::No => return Ok(()), // It is open.
+        };
+        self.opens_after(OPERATION, &before, Tick::NEVER).await?;
         Ok(())
     }
 
@@ -290,6 +296,30 @@ mod tests {
         let latch = Client::over(&server, Duration::from_secs(30)).latch("x");
         assert!(!latch.delete().await.unwrap());
         assert_eq!(server.sent().len(), 2);
+    }
+
+    /// It was opened by another call when the party looked, and closed again before the party counted.
+    #[tokio::test(start_paused = true)]
+    async fn an_opening_before_a_party_has_counted_does_not_end_its_wait() {
+        let has_counted = AtomicBool::new(false);
+        let by = |by: &str| Value::BulkString(by.into());
+        let server = Scripted::new(move |sent| match sent.words.get(1) {
+            Some(word) if word == catalog::LATCH_COUNT_DOWN.sha() => {
+                has_counted.store(true, Ordering::Relaxed);
+                Reply::Value(by("second"))
+            }
+            Some(word) if word == catalog::LATCH_COUNT.sha() => {
+                let opened = match has_counted.load(Ordering::Relaxed) {
+                    false => by("first"),
+                    true => by("second"),
+                };
+                Reply::Value(Value::Array(vec![Value::Int(1), opened]))
+            }
+            _ => Reply::Value(Value::Okay),
+        });
+        let latch = Client::over(&server, Duration::from_secs(30)).latch("x");
+        let arrived = tokio::time::timeout(Duration::from_secs(5), latch.arrive_and_wait());
+        assert!(arrived.await.is_err(), "one more has to come");
     }
 
     /// It was open when the party looked, and was closed before the party counted.

@@ -111,7 +111,7 @@ impl PlainSemaphore {
     /// # Errors
     /// As for [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<PlainPermits>> {
-        self.attempt("try_acquire", Tick::NEVER).await
+        self.attempt("try_acquire", Tick::ZERO).await
     }
 
     /// Acquires permits within this time. The last attempt is at its end.
@@ -434,6 +434,17 @@ mod tests {
         assert_eq!(holder(&sent[returned]), ids[0]);
         assert!(returned < sent.len() - 1, "before it asks again: {sent:?}");
         permit.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_attempt_waits_for_one_reply() {
+        let server = Scripted::new(|_| Reply::Silence);
+        let client = Client::over(&server, Duration::from_secs(30));
+        let began = tokio::time::Instant::now();
+        let attempt = client.plain_semaphore("x").try_acquire().await;
+        assert!(attempt.unwrap_err().is_io());
+        let took = began.elapsed();
+        assert!(took <= Duration::from_secs(2), "{took:?}");
     }
 
     /// Otherwise the server would have one more note for each permit that Java returns.

@@ -394,7 +394,7 @@ impl From<Lost> for Error {
             "{}; the work was stopped, and what it had done may have overlapped with another holder",
             lost.reason()
         );
-        Self::new(Kind::NotHeld, "run", message).of_lock(lost.lock_name())
+        Self::new(Kind::NotHeld, "run", message).about(lost.what(), lost.lock_name())
     }
 }
 

@@ -148,6 +148,7 @@ impl Handle {
             options,
             policy,
             mode: self.mode,
+            is_in_order: false,
             operation,
             queued: QueueNumber::default(),
         })
@@ -253,7 +254,11 @@ impl Handle {
         check_give_up(give_up).map_err(|error| error.of_lock(name.as_str()))?;
         core.ensure_open(operation).map_err(of_lock)?;
         let budget = core.call_budget(give_up);
-        let answer = core.scripts.run(Lane::Command, &call(name), budget).await;
+        let call = call(name);
+        let answer = core.scripts.run(Lane::Command, &call, budget);
+        let Some(answer) = core.until_closed(answer).await else {
+            return Err(of_lock(core.closed(operation)));
+        };
         let answer = answer.map_err(|failure| of_lock(failure.into_error(operation)))?;
         read(&answer).map_err(of_lock)
     }

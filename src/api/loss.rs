@@ -68,13 +68,21 @@ impl fmt::Display for LostReason {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
+    /// A lock or a semaphore.
+    what: &'static str,
     name: String,
     reason: LostReason,
 }
 
 impl Lost {
+    /// The loss of a lock.
     pub(crate) fn new(name: &str, reason: LostReason) -> Self {
+        Self::of("lock", name, reason)
+    }
+
+    pub(crate) fn of(what: &'static str, name: &str, reason: LostReason) -> Self {
         Self {
+            what,
             name: name.to_owned(),
             reason,
         }
@@ -91,11 +99,15 @@ impl Lost {
     pub fn lock_name(&self) -> &str {
         &self.name
     }
+
+    pub(crate) fn what(&self) -> &'static str {
+        self.what
+    }
 }
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock {:?} was lost: {}", self.name, self.reason)
+        write!(f, "{} {:?} was lost: {}", self.what, self.name, self.reason)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::engine::listen::Listener;
 use crate::script::{Answer, Call, CallBudget};
 
 /// The server knows a call by its id for at least this long, so that a repeat changes nothing.
-const CALL_KEPT_MIN: Duration = Duration::from_secs(60);
+pub(crate) const CALL_KEPT_MIN: Duration = Duration::from_secs(60);
 
 /// The state of a handle that is not a lock.
 #[derive(Clone)]
@@ -328,6 +328,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::api::loss::{Lost, LostReason};
     use crate::testing::{Answer, Scripted};
 
     #[derive(Default)]
@@ -357,6 +358,10 @@ mod tests {
             (
                 "semaphore",
                 Some(client.semaphore("x").refused().await.into()),
+            ),
+            (
+                "semaphore",
+                Some(Lost::of("semaphore", "x", LostReason::Closed).into()),
             ),
             ("lock", client.lock("x").lock().await.err()),
         ];

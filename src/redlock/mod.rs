@@ -233,7 +233,7 @@ const KIND: CountedKind = CountedKind::Redlock;
 /// Waiters of one process are served first come, first served. Processes have the lock in turns, near their servers and
 /// far from them: one task of one process, against 64 of another, got one grant in six on loopback. A holder of this
 /// lock also holds the [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers. An owner enters
-/// its hold again through a `Redlock` of the same addresses.
+/// its hold again through a `Redlock` of the same clients.
 ///
 /// ```no_run
 /// # async fn doc(redlock: lockset::Redlock) -> lockset::Result<()> {
@@ -407,7 +407,8 @@ impl RedlockLock {
             .clone_from(&self.0.options.owner);
         let (core, key) = (&queue_request.core, queue_request.name.key());
         // Locks of one name on other servers share the queue, and have other holds.
-        let place = self.0.servers.place_of(key);
+        let keys = request.requests.iter().map(|member| member.name.key());
+        let place = self.0.servers.place_of(keys.map(AsRef::as_ref));
         let local = core.shared.get_or_insert(KIND.name(), &place, || {
             let lock = core.locals.get_or_insert(KIND.name(), key);
             Arc::new(QuorumLocal::new(lock))

@@ -43,7 +43,7 @@ use crate::api::error::{Error, Result};
 use crate::api::options::check_lease;
 use crate::client::Client;
 use crate::conn::url::{self, Target};
-use crate::conn::{Fault, Lane, Process, Transport, value};
+use crate::conn::{Lane, Process, Transport, value};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::engine::keys::LockName;
@@ -147,12 +147,11 @@ impl Servers {
             .map(|client| transport(client).address())
     }
 
-    /// A name for this key on these servers, in any order.
-    pub(super) fn place_of(&self, key: &str) -> Arc<str> {
-        let mut addresses: Vec<&str> = self.addresses().collect();
-        addresses.sort_unstable();
-        // With their number, because a key may look like one more of them.
-        format!("{} {} {key}", addresses.len(), addresses.join(" ")).into()
+    /// A name for these keys, one on each server, in any order.
+    pub(super) fn place_of<'a>(&'a self, keys: impl Iterator<Item = &'a str>) -> Arc<str> {
+        let mut each: Vec<(&str, &str)> = self.addresses().zip(keys).collect();
+        each.sort_unstable();
+        format!("{each:?}").into()
     }
 
     /// Makes the error that says why no majority has this lock.
@@ -279,18 +278,14 @@ impl Servers {
     }
 }
 
-/// Asks a server whether it has replicas. `None` if it does not answer in time.
+/// Asks a server whether it has replicas. `None` if it does not say that in time.
 async fn has_replicas(client: &Client, limit: Duration) -> Option<bool> {
     let mut info = redis::cmd("INFO");
     info.arg("replication");
     let core = client.core();
     // A server that is slower than the limit is not dead, so its connection stays.
     let answer = transport(client).send(Lane::Command, "", &info, core.timing.reply);
-    let answer = match core.clock.within(limit, answer).await? {
-        Ok(lines) => lines,
-        Err(Fault::Answered(_)) => redis::Value::Nil,
-        Err(_) => return None,
-    };
+    let answer = core.clock.within(limit, answer).await?.ok()?;
     let mut lines = value::text(&answer).into_iter().flat_map(str::lines);
     let replicas = lines.find_map(|line| line.strip_prefix("connected_slaves:"));
     Some(replicas.is_some_and(|replicas| replicas.trim() != "0"))

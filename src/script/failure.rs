@@ -167,6 +167,14 @@ impl Failure {
 /// The largest number of keys that an error message names.
 const KEYS_NAMED: usize = 8;
 
+/// A server names a command behind these words, if the user may not run it.
+const RUN_THE: &str = "run the '";
+
+/// Whether `said`, about a missing right, is about keys. The name of the user may have that word in it.
+pub(super) fn is_about_keys(said: &str) -> bool {
+    said.contains("key") && !said.contains(RUN_THE)
+}
+
 /// The right that the user needs for this call; `None` if `error` is about something else, or names the right itself.
 pub(super) fn missing_right(call: &Call, error: &RedisError) -> Option<String> {
     let is_inside = match code(error)? {
@@ -175,10 +183,10 @@ pub(super) fn missing_right(call: &Call, error: &RedisError) -> Option<String> {
         _ => return None,
     };
     let said = error.detail().unwrap_or_default();
-    if said.contains("key") {
+    if is_about_keys(said) {
         return Some(format!("its keys are {}", keys(call)));
     }
-    if !is_inside || said.contains("run the '") {
+    if !is_inside || said.contains(RUN_THE) {
         return None;
     }
     let text = call.script.text();
@@ -282,7 +290,8 @@ mod tests {
         }
         for answer in [
             "NOPERM this user has no permissions to run the 'evalsha' command",
-            "ERR ACL failure in script: User u has no permissions to run the 'hset' command script: on @user_script:1.",
+            "NOPERM User keycloak has no permissions to run the 'evalsha' command",
+            "ERR ACL failure in script: User keycloak has no permissions to run the 'hset' command script: on @user_script:1.",
             "ERR unknown command 'EVAL'",
             "READONLY You can't write against a read only replica.",
         ] {

@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use redis::{Cmd, RedisError, RedisWrite, Value};
 
+use super::failure::is_about_keys;
 use super::payload;
 use crate::conn::error_reply::{code, is_unknown_command};
 use crate::conn::{command, words};
@@ -88,7 +89,7 @@ fn lasting(error: &RedisError) -> Option<NativePath> {
     let said = error.detail().unwrap_or_default();
     let is_denied = code(error) == Some("NOPERM");
     // An error about one key does not apply to other keys.
-    if is_denied && !said.contains("key") {
+    if is_denied && !is_about_keys(said) {
         Some(NativePath::Denied)
     } else if is_unknown_command(error) {
         Some(NativePath::Unknown)
@@ -228,7 +229,7 @@ mod tests {
                 NativePath::Denied,
             ),
             (
-                "NOPERM User u has no permissions to run the 'restore' command",
+                "NOPERM User keycloak has no permissions to run the 'restore' command",
                 NativePath::Denied,
             ),
             (

@@ -391,6 +391,28 @@ pub(crate) fn latch_count(value: &Value) -> Result<(u64, String), Error> {
     Ok((u64::try_from(*left).unwrap_or(0), word(opened)?.to_owned()))
 }
 
+/// What became of a count-down.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    No,
+    /// By an earlier run of the same call.
+    Earlier,
+    Now {
+        /// The call that opened the latch last, before this one has counted.
+        opened: String,
+    },
+}
+
+pub(crate) fn latch_counted(value: &Value) -> Result<Counted, Error> {
+    match value {
+        Value::Int(0) => Ok(Counted::No),
+        Value::Int(YES) => Ok(Counted::Earlier),
+        opened => Ok(Counted::Now {
+            opened: word(opened)?.to_owned(),
+        }),
+    }
+}
+
 /// The token that a hold was given. `None` if there is no such hold.
 pub(crate) fn taken_token(value: &Value) -> Result<Option<FencingToken>, Error> {
     if *value == Value::Int(NO_SUCH_HOLD) {

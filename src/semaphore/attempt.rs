@@ -96,6 +96,8 @@ struct Attempt {
     ask: u64,
     wanted: Wanted,
     ids: Vec<(u64, HolderId)>,
+    /// Whether an earlier request under other ids may still arrive.
+    is_in_doubt: bool,
     /// The request that asks, and other requests whose places it keeps, with their waiters.
     places: Vec<(u64, HolderId)>,
     /// How often this request has asked before.
@@ -129,6 +131,7 @@ impl ClientSemaphore {
             ask,
             wanted,
             ids: self.new_ids(&wanted),
+            is_in_doubt: false,
             places: std::iter::once((request, waiter)).chain(places).collect(),
             before,
             silence: now.until(end),
@@ -187,6 +190,7 @@ impl ClientSemaphore {
             core.until_closed(core.scripts.run(lane, &release, budget))
                 .await;
             attempt.ids = self.new_ids(&attempt.wanted);
+            attempt.is_in_doubt = true;
         }
     }
 
@@ -223,8 +227,9 @@ impl ClientSemaphore {
                     by: GrantedBy::Server,
                     done: None,
                 };
-                // With its grant, the call that asked has left the server's queue.
+                // With its grant, the call that asked has left the server's queue, unless an earlier request comes later.
                 if terms.is_fair
+                    && !attempt.is_in_doubt
                     && let Some(asked) = self.state.lock().callers.get_mut(&attempt.places[0].0)
                 {
                     asked.has_place = false;
@@ -502,5 +507,55 @@ mod tests {
         let sent = server.sent();
         let attempts: Vec<_> = sent.iter().map(is_attempt).collect();
         assert_eq!(attempts, [true, false].repeat(3));
+    }
+
+    /// Nobody looks at the guard in between.
+    #[tokio::test(start_paused = true)]
+    async fn the_permits_of_a_guard_are_lost_with_their_client_and_left_to_their_leases() {
+        let server = Scripted::new(|_| Answer::Value(Value::Int(1)));
+        let client = Client::over(&server, Duration::from_secs(30));
+        let semaphore = client.semaphore("x").permits(2);
+        let [dropped, released] = [semaphore.acquire().await, semaphore.acquire().await];
+        let core = Arc::clone(client.core());
+        client.clone().shutdown().await.unwrap();
+        let losses = core.observed().counts.totals().losses;
+        assert_eq!(losses.of(LostReason::Closed), 2);
+        tokio::time::sleep(Duration::from_secs(31)).await;
+        let dropped = dropped.unwrap();
+        assert_eq!(dropped.loss().reason(), Some(LostReason::Closed));
+        drop(dropped);
+        let error = released.unwrap().release().await.unwrap_err();
+        assert!(error.is_not_held(), "{error}");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let sent = server.sent();
+        assert_eq!(sent.len(), 2, "other clients wait for the leases: {sent:?}");
+    }
+
+    /// The place of its waiter is taken again by a request that arrives late.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_in_doubt_leaves_the_queue_once_more() {
+        let is_attempt = |sent: &Sent| sent.words[1] == catalog::SEMAPHORE_ACQUIRE.sha();
+        let asked = AtomicU32::new(0);
+        let server = Scripted::with_past(false, move |sent| match is_attempt(sent) {
+            true if asked.fetch_add(1, Ordering::Relaxed) == 0 => Answer::Silence,
+            true => Answer::Value(Value::Int(1)),
+            false => Answer::Value(Value::Array(vec![Value::Int(1), Value::Int(0)])),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let guard = client
+            .semaphore("x")
+            .permits(1)
+            .fair()
+            .acquire()
+            .await
+            .unwrap();
+        let first = server.sent().into_iter().find(is_attempt).unwrap();
+        let waiter = first.words.last().unwrap();
+        tokio::time::sleep(MS).await;
+        let sent = server.sent();
+        let last_attempt = sent.iter().rposition(is_attempt).unwrap();
+        let leaves = |sent: &Sent| !is_attempt(sent) && sent.words.contains(waiter);
+        assert!(sent[last_attempt..].iter().any(leaves), "{sent:?}");
+        guard.release().await.unwrap();
     }
 }

@@ -386,6 +386,14 @@ impl Drop for Held {
         let Some(permits) = self.permits.take() else {
             return;
         };
+        // A guard that outlives its client leaves its permits to their leases.
+        if self.semaphore.core.is_shut() {
+            if let (Some(done), Some(reason)) = (self.done.take(), permits.loss()) {
+                // The guard's caller may be gone.
+                let _ = done.send(Err(self.semaphore.not_held(reason)));
+            }
+            return;
+        }
         // Permits that are lost or have little time left are not handed off.
         let is_whole = permits.0.iter().all(|permit| permit.is_fresh());
         let mut held = self.part(permits);

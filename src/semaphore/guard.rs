@@ -111,10 +111,14 @@ impl SemaphoreGuard {
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         let lost_now = || {
             let loss = self.held.loss();
-            loss.map(|reason| Lost::new(self.name(), reason))
+            loss.map(|reason| self.lost_by(reason))
         };
-        let lost = async { Lost::new(self.name(), self.lost().await) };
+        let lost = async { self.lost_by(self.lost().await) };
         drive(lost, lost_now, work).await
+    }
+
+    fn lost_by(&self, reason: LostReason) -> Lost {
+        Lost::of("semaphore", self.name(), reason)
     }
 
     /// Releases the permits and waits for the outcome. `Ok` means that all were held to the end, as far as this client

@@ -162,11 +162,11 @@ impl Permit {
 
     /// Ends the permit, unless it has ended. Returns the reason if it is lost from now on, or was before.
     fn end(&self, end: End) -> Option<LostReason> {
-        let (before, group) = {
+        let (before, group, has_guard) = {
             let mut state = self.state.lock();
             let before = state.end;
             state.end = before.or(Some(end));
-            (before, state.group)
+            (before, state.group, state.is_claimed)
         };
         if let Some(before) = before {
             return before.loss();
@@ -174,6 +174,9 @@ impl Permit {
         self.core.watchdog.withdraw(self.number);
         self.changed.notify();
         let reason = end.loss()?;
+        if !has_guard {
+            return Some(reason);
+        }
         let lost = Event::Lost {
             lock: self.origin.name.as_str().into(),
             holder: (&*self.id).into(),
@@ -285,6 +288,10 @@ impl Leased for Permit {
 
     fn lose(&self, reason: LostReason) {
         self.end(End::Lost(reason));
+    }
+
+    fn closed(&self) {
+        self.loss();
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) trait Leased: Send + Sync {
     fn wanted(self: Arc<Self>) {}
     /// Nothing renews the hold any more, because the task has ended.
     fn orphaned(&self) {}
+    /// The client was shut down, and no other state of it knows that the hold is lost with it.
+    fn closed(&self) {}
 }
 
 impl fmt::Debug for dyn Leased {
@@ -106,6 +108,11 @@ impl Shared {
     /// Tells the holds that the task has ended.
     pub(super) fn orphan_all(&self) {
         self.all().iter().for_each(|lease| lease.orphaned());
+    }
+
+    /// Tells the holds that the client was shut down.
+    pub(super) fn close_all(&self) {
+        self.all().iter().for_each(|lease| lease.closed());
     }
 
     fn all(&self) -> Vec<Arc<dyn Leased>> {

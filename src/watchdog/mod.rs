@@ -165,6 +165,11 @@ impl Watchdog {
         self.jobs.is_closed()
     }
 
+    /// Tells everything with a lease that the client was shut down.
+    pub(crate) fn close_all(&self) {
+        self.shared.close_all();
+    }
+
     /// The hint that is given when a batch of renewals is under way.
     pub(crate) fn renewals(&self) -> Arc<Hint> {
         Arc::clone(&self.shared.renewals)

@@ -49,10 +49,10 @@ fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
     request.local.hold_of(owner, request.core.clock.now())
 }
 
-/// Looks for a hold of the calling owner. For a single lock it enters the hold. For several locks it reports that one
-/// of them is owned.
+/// Looks for a hold of the calling owner. A call for one lock enters it. A call for several reports that one of them
+/// is owned.
 async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Attempted>> {
-    if requests.all.len() > 1 {
+    let Some(request) = requests.alone() else {
         let mut locks = requests.all.iter();
         let is_owned = locks.any(|request| hold_to_enter(request).is_some());
         return Ok(is_owned.then_some(Attempted::Refused {
@@ -60,8 +60,7 @@ async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Attempted>> {
             remaining: None,
             is_owned,
         }));
-    }
-    let request = &requests.all[at];
+    };
     let Some(hold) = hold_to_enter(request) else {
         return Ok(None);
     };
@@ -144,7 +143,7 @@ pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Optio
     if !requests.are_any_sticky() {
         return Ok(None);
     }
-    let [request] = requests.all else {
+    let Some(request) = requests.alone() else {
         let locals = requests.all.iter().map(|request| &request.local);
         locals.for_each(|local| drop(local.take_sticky()));
         return Ok(None);
@@ -204,8 +203,7 @@ pub(super) fn held_here(requests: Requests<'_>, at: usize) -> Option<(usize, Tic
         })
 }
 
-/// Takes a place in the local queue, unless the lock queues at the server. A call for several locks accepts no
-/// hand-off, because it gets them all together.
+/// Takes a place in the local queue, unless the lock queues at the server. A call for several locks accepts no hand-off.
 pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueuePlace<'a>> {
     let request = &requests.all[at];
     if request.protocol.queue() == Queue::Server {
@@ -215,7 +213,7 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
     let place = if let Some(terms) = request.joins_on() {
         QueuePlace::take_joining(local, terms)
     } else {
-        let handoff = (requests.all.len() == 1).then(|| handoff_request(request));
+        let handoff = requests.alone().map(handoff_request);
         QueuePlace::take(local, request.mode, handoff)
     };
     request.queued.note(place.number());

@@ -34,6 +34,10 @@ pub(crate) struct LockRequest {
     pub(crate) options: Arc<Options>,
     pub(crate) policy: LeasePolicy,
     pub(crate) mode: Mode,
+    /// Whether it is one of several locks that are taken one after another. Only the server grants it: what another
+    /// task of the client had would be renewed while the call waits for the next lock, and that call may never be
+    /// polled again.
+    pub(crate) is_in_order: bool,
     /// The public method that was called, for errors.
     pub(crate) operation: &'static str,
     pub(crate) queued: QueueNumber,
@@ -76,6 +80,7 @@ impl LockRequest {
             return None;
         };
         let may_join = self.mode == Mode::Shared
+            && !self.is_in_order
             && options.owner.is_none()
             && options.at_least.is_none()
             && !options.fenced;
@@ -301,6 +306,14 @@ impl<'a> Requests<'a> {
 
     pub(super) fn operation(self) -> &'static str {
         self.all[0].operation
+    }
+
+    /// The request of a call for one lock, which may get it from another task of this client.
+    pub(super) fn alone(self) -> Option<&'a LockRequest> {
+        match self.all {
+            [request] if !request.is_in_order => Some(request),
+            _ => None,
+        }
     }
 
     /// One new holder id for each lock.

@@ -16,7 +16,7 @@ use futures_util::future::select_all;
 use super::attempt::Attempt;
 use super::local::{entrance, is_owned};
 use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
-use super::wait::{all, one};
+use super::wait::all;
 use crate::api::error::{Error, Result};
 use crate::api::options::{LeasePolicy, lease_for};
 use crate::conn::Lane;
@@ -33,6 +33,7 @@ pub(crate) fn prepare_several(requests: &mut [LockRequest]) {
         return;
     }
     for request in requests {
+        request.is_in_order = true;
         if let LeasePolicy::RenewedFor { max, .. } = request.policy {
             let lease = request.options.lease(request.core.timing.lease);
             request.policy = LeasePolicy::RenewedFor {
@@ -133,40 +134,58 @@ async fn join_owned(
     Ok(Some(shares))
 }
 
-/// Takes the locks one after another. Starts over if it loses one of those it has, or if it waits too long for the
-/// others: two callers that disagree about the order may be waiting for each other.
+/// Takes the locks one after another, and enters last those that the owner already holds. Starts over if it loses one
+/// of those it has, or if it waits too long for the others: two callers that disagree about the order may be waiting
+/// for each other.
 async fn in_order(requests: &[LockRequest], wait: WaitLimit) -> Result<Option<Vec<Share>>> {
     let mut expired = ExpiredGrants::default();
     loop {
-        let mut held = Reversed(Vec::with_capacity(requests.len()));
-        let mut held_until = None;
-        for request in requests {
-            let now = request.core.clock.now();
-            let wait = held_until.map_or(wait, |until| wait.at_most(until));
-            let share = tokio::select! {
-                biased;
-                share = one(request, wait, now) => share?,
-                () = held.one_lost() => break,
+        let are_owned = requests.iter().map(is_owned);
+        let are_owned: Vec<bool> = are_owned.collect::<Result<_>>()?;
+        let others = requests.iter().zip(&are_owned);
+        let others = others.filter(|(_, is_owned)| !**is_owned);
+        if let Some(granted) =
+            one_by_one(requests, others.map(|(request, _)| request), wait).await?
+        {
+            let bound = bound(requests, wait, requests[0].core.clock.now());
+            let Some(mut held) = join_owned(requests, &are_owned, granted, &bound).await? else {
+                continue;
             };
-            match share {
-                Some(share) => {
-                    held.0.push(share);
-                    held_until.get_or_insert_with(|| end_of_wait(requests));
-                }
-                None => break,
+            begin_max_hold(requests, &mut held);
+            if !expired.must_retry(requests.iter().zip(&held))? {
+                return Ok(Some(held));
             }
-        }
-        let are_all = held.0.len() == requests.len();
-        if are_all {
-            begin_max_hold(requests, &mut held.0);
-        }
-        if are_all && !expired.must_retry(requests.iter().zip(&held.0))? {
-            return Ok(Some(std::mem::take(&mut held.0)));
         }
         if wait.is_over(requests[0].core.clock.now()) {
             return Ok(None);
         }
     }
+}
+
+/// Takes those of the locks that are not owned. `None` if it lost one that it had, or one did not become free in time.
+async fn one_by_one<'a>(
+    requests: &[LockRequest],
+    others: impl Iterator<Item = &'a LockRequest>,
+    wait: WaitLimit,
+) -> Result<Option<Few<Share>>> {
+    let mut held = Reversed(Few::with_capacity(requests.len()));
+    let mut held_until = None;
+    for request in others {
+        let wait = held_until.map_or(wait, |until| wait.at_most(until));
+        let only = std::slice::from_ref(request);
+        let bound = bound(only, wait, request.core.clock.now());
+        let attempted = tokio::select! {
+            biased;
+            attempted = all(only, wait, &bound) => attempted?,
+            () = held.one_lost() => return Ok(None),
+        };
+        let Attempted::Granted(granted) = attempted else {
+            return Ok(None);
+        };
+        held.0.extend(granted);
+        held_until.get_or_insert_with(|| end_of_wait(requests));
+    }
+    Ok(Some(std::mem::take(&mut held.0)))
 }
 
 /// Limits the shares to the `max_hold` of their requests, from now on.
@@ -190,7 +209,7 @@ fn end_of_wait(requests: &[LockRequest]) -> Tick {
 }
 
 /// Shares that are dropped in reverse order.
-struct Reversed(Vec<Share>);
+struct Reversed(Few<Share>);
 
 impl Reversed {
     async fn one_lost(&self) {

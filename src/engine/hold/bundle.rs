@@ -233,14 +233,20 @@ impl Bundle {
 
     /// Takes one more share of each hold, or of none.
     pub(crate) async fn reenter(&self) -> Result<Self> {
-        self.ensure_held("reenter")?;
-        let members = self.all.iter();
-        let each = members.map(|member| Share::enter_again(&member.share));
-        let shares = join_all(each).await.into_iter();
-        let shares = shares.collect::<Result<Vec<_>>>();
-        // If a hold was lost in the meantime, report that, and not the release of the others that followed from it.
-        self.ensure_held("reenter")?;
-        shares.map(|shares| Self::of(shares, GuardTimer::default()))
+        loop {
+            self.ensure_held("reenter")?;
+            let members = self.all.iter();
+            let each = members.map(|member| Share::entrance_again(&member.share));
+            // All are ready before the first is entered: this future may not be polled in between.
+            let entrances = join_all(each).await.into_iter();
+            let entrances = entrances.collect::<Result<Vec<_>>>();
+            // If a hold was lost in the meantime, report that, and not the release of the others that followed from it.
+            self.ensure_held("reenter")?;
+            let shares = entrances?.into_iter().map(Share::entered);
+            if let Some(shares) = shares.collect::<Result<Option<_>>>()? {
+                return Ok(Self::of(shares, GuardTimer::default()));
+            }
+        }
     }
 
     pub(crate) async fn release(self) -> Result<()> {

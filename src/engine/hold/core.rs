@@ -327,7 +327,7 @@ impl Core {
     }
 
     /// Whether the client was shut down, and has finished or abandoned everything that it had to release.
-    pub(super) fn is_shut(&self) -> bool {
+    pub(crate) fn is_shut(&self) -> bool {
         self.shut.load(Ordering::Acquire)
     }
 
@@ -394,6 +394,7 @@ impl Core {
         self.callers_gone().await;
         self.undo_all_unguarded();
         self.close_others();
+        self.watchdog.close_all();
         let done = async {
             // Wait also for the releases that begin during the wait.
             loop {

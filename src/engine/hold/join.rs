@@ -56,10 +56,20 @@ impl Hold {
     /// Fails if the hold is lost, or if there is no answer.
     pub(super) async fn confirmed(&self, operation: &'static str) -> Result<()> {
         let budget = self.call_budget();
+        let unanswered = || {
+            let message = "no answer yet to whether the server still has it, after it was out of reach; check that it \
+                           is up and reachable";
+            let error = Error::new(Kind::Io, operation, message).of_lock(self.name());
+            Err(error.at(&self.endpoint()))
+        };
         loop {
             let mark = self.changed.mark();
             if let Some(reason) = self.expire_if_due() {
-                return Err(self.not_held(operation, reason));
+                // The other shares may have ended by themselves, which is no answer.
+                return match self.state().has_ended_by_itself() {
+                    true => unanswered(),
+                    false => Err(self.not_held(operation, reason)),
+                };
             }
             let end = {
                 let state = self.state();
@@ -72,12 +82,7 @@ impl Hold {
                 biased;
                 () = self.changed.changed_since(mark) => {}
                 () = self.core.clock.sleep_until(end) => {}
-                () = self.core.clock.sleep_until(budget.deadline) => {
-                    let message = "no answer yet to whether the server still has it, after it was out of reach; \
-                                   check that it is up and reachable";
-                    let error = Error::new(Kind::Io, operation, message).of_lock(self.name());
-                    return Err(error.at(&self.endpoint()));
-                }
+                () = self.core.clock.sleep_until(budget.deadline) => return unanswered(),
             }
         }
     }

@@ -89,14 +89,17 @@ impl Hold {
     }
 
     /// Ends a lost hold at the server. If its shares ended by themselves, their tasks know that, and other holders
-    /// need not wait for the lease: the hold is kept for the time that a released guard asked for, or else released.
-    /// With a forgotten share it ends with its lease.
+    /// need not wait for the lease: the hold is kept for the time that a released guard asked for, or else released. A
+    /// fixed lease ends at the server, too, unless a share that is gone asked for a longer one. With a forgotten share
+    /// the hold ends with its lease.
     pub(super) fn end_at_server(&self, reason: LostReason) {
         let now = self.core.clock.now();
         let state = self.state();
         let is_kept = state.kept_for(now).is_some();
         let this = is_kept.then(|| state.lock.grants[self.slot].hold());
-        let is_released = !is_kept && reason == LostReason::MaxHold && !state.is_forgotten();
+        let outlasts = || state.has_ended_by_itself() && state.is_left_over(now);
+        let ends_now = reason == LostReason::MaxHold || outlasts();
+        let is_released = !is_kept && ends_now && !state.is_forgotten();
         let unguarded = is_released.then(|| self.unguarded(&state));
         drop(state);
         if let Some(this) = this.flatten().and_then(known) {

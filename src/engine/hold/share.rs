@@ -7,7 +7,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bound::Bound;
 use super::core::Core;
 use super::event::{Event, NewHold};
 use super::handoff::{Handoff, ReaderClass, known};
@@ -73,19 +72,6 @@ impl Share {
     ) -> Option<Self> {
         let (raw, now) = RawShare::joined(core, local, terms, group)?;
         Some(Self::of(raw).noted_at(now))
-    }
-
-    /// One more share of a hold for its owner. `None` if the hold is lost or gone, or belongs to another owner by
-    /// now. The caller is a newcomer then.
-    pub(crate) async fn reentered(
-        hold: &Arc<Hold>,
-        reentry: Reentry,
-        bound: Option<&Bound>,
-    ) -> Result<Option<Self>> {
-        match hold.entrance(reentry, bound).await? {
-            Some(entrance) => Self::entered(entrance),
-            None => Ok(None),
-        }
     }
 
     /// One more share of a hold that is ready for it. Returns `None` if the hold has changed since.
@@ -211,29 +197,35 @@ impl Share {
     }
 
     pub(crate) async fn reenter(&self) -> Result<Self> {
-        Self::enter_again(self.raw()).await
+        loop {
+            let entrance = Self::entrance_again(self.raw()).await?;
+            // Otherwise its lease has become too short since, or it is in doubt.
+            if let Some(share) = Self::entered(entrance)? {
+                return Ok(share);
+            }
+        }
     }
 
-    /// One more share of a hold, for a guard that has this share of it.
-    pub(super) async fn enter_again(share: &RawShare) -> Result<Self> {
+    /// Gets one more share of a hold ready, for a guard that has this share of it.
+    pub(super) async fn entrance_again(share: &RawShare) -> Result<Entrance> {
+        const OPERATION: &str = "reenter";
         let RawShare {
             hold, mode, lease, ..
         } = share;
-        let (mode, lease) = (*mode, *lease);
-        let lost = |reason| hold.not_held("reenter", reason);
-        if let Some(reason) = hold.loss_of(lease) {
+        let lost = |reason| hold.not_held(OPERATION, reason);
+        if let Some(reason) = hold.loss_of(*lease) {
             return Err(lost(reason));
         }
         // A hold keeps its token, or stays without a token.
         let reentry = Reentry {
             owner: share.owner.clone(),
-            mode,
-            entry: LeaseSource::Like(lease),
+            mode: *mode,
+            entry: LeaseSource::Like(*lease),
             fenced: false,
-            operation: "reenter",
+            operation: OPERATION,
         };
-        let share = Self::reentered(hold, reentry, None).await?;
-        share.ok_or_else(|| lost(hold.expire_if_due().unwrap_or(LostReason::Revoked)))
+        let entrance = hold.entrance(reentry, None).await?;
+        entrance.ok_or_else(|| lost(hold.expire_if_due().unwrap_or(LostReason::Revoked)))
     }
 
     pub(crate) async fn release(mut self) -> Result<()> {

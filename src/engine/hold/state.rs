@@ -403,6 +403,12 @@ impl HoldState {
         self.phase.loss()
     }
 
+    /// Whether it is lost because its last shares have ended by themselves.
+    pub(super) fn has_ended_by_itself(&self) -> bool {
+        let ended = self.lease.shares.loss_at(self.lease.deadline);
+        ended.is_some() && ended == self.loss()
+    }
+
     pub(super) fn is_exclusive(&self) -> bool {
         self.target() == Some(Mode::Exclusive)
     }
@@ -450,6 +456,10 @@ impl HoldState {
 
     pub(super) fn lease(&self) -> Duration {
         self.lease.longest
+    }
+
+    pub(super) fn is_left_over(&self, now: Tick) -> bool {
+        self.lease.is_left_over(now)
     }
 
     pub(super) fn give_up(&self) -> Duration {

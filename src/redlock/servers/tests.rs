@@ -1,5 +1,7 @@
 //! Tests of the servers that have a vote, and of the leases that count.
 
+use std::sync::atomic::AtomicU32;
+
 use super::*;
 use crate::testing::{Answer, Scripted};
 
@@ -86,13 +88,43 @@ async fn a_place_is_of_one_key_on_the_same_servers() {
         let server = Scripted::at(address, |_| Answer::Silence);
         Client::over(&server, HOUR)
     });
-    let place = |at: &[usize], key: &str| {
+    let place_of = |at: &[usize], keys: &[&str]| {
         let clients = at.iter().map(|at| clients[*at].clone()).collect();
-        Servers::of(clients, Duration::ZERO, true)
-            .unwrap()
-            .place_of(key)
+        let servers = Servers::of(clients, Duration::ZERO, true).unwrap();
+        servers.place_of(keys.iter().copied())
     };
+    let place = |at: &[usize], key: &str| place_of(at, &vec![key; at.len()]);
     assert_eq!(place(&[0, 1], "x"), place(&[1, 0], "x"));
     assert_ne!(place(&[0, 1], "x"), place(&[0, 1], "y"));
     assert_ne!(place(&[0, 1], "x"), place(&[0], "b:2 x"));
+    // The clients have a `key_prefix` each.
+    assert_ne!(place_of(&[0, 1], &["x", "p:x"]), place(&[0, 1], "x"));
+    let swapped = place_of(&[1, 0], &["p:x", "x"]);
+    assert_eq!(place_of(&[0, 1], &["x", "p:x"]), swapped);
+}
+
+/// A server that is busy, or refuses the question, may have some.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_say_whether_it_has_replicas_is_asked_again() {
+    let asked = AtomicU32::new(0);
+    let server = Scripted::at("a:1", move |_| {
+        match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => Answer::Error("BUSY Redis is busy running a script."),
+            1 => Answer::Value(value("connected_slaves:1")),
+            _ => Answer::Value(value("connected_slaves:0")),
+        }
+    });
+    let client = Client::over(&server, HOUR);
+    let servers = Servers::of(vec![client], Duration::ZERO, false).unwrap();
+    let limit = Duration::from_secs(1);
+    let mut answers = Vec::new();
+    for _ in 0..4 {
+        answers.push(servers.has_replicas(0, limit).await);
+    }
+    assert_eq!(answers, [false, true, false, false]);
+    assert_eq!(server.sent().len(), 3, "once for this run");
+}
+
+fn value(line: &str) -> redis::Value {
+    redis::Value::BulkString(line.into())
 }

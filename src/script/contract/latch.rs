@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::fixture::{Fixture, Subscriber, U1, U2, U3};
 use crate::conn::error_reply::code;
-use crate::script::reply;
+use crate::script::reply::{self, Counted};
 
 const OPENED: &str = "lockset_latch_opened:{L}";
 const CHANNEL: &str = "redisson_countdownlatch__channel__{L}";
@@ -18,11 +18,19 @@ impl Fixture {
         self.run("latch_init", &["L", &key], &args).await
     }
 
-    async fn count_down(&mut self, id: &str, call: &str) -> Value {
+    async fn count(&mut self, id: &str, call: &str) -> Counted {
         let done = format!("done:{{L}}:{id}");
         let args = [call, "60000", "60000", CHANNEL, "PUBLISH"];
-        self.run("latch_count_down", &["L", &done, OPENED], &args)
-            .await
+        let keys = ["L", &done, OPENED];
+        let reply = self.run("latch_count_down", &keys, &args).await;
+        reply::latch_counted(&reply).unwrap()
+    }
+
+    async fn count_down(&mut self, id: &str, call: &str) -> Value {
+        match self.count(id, call).await {
+            Counted::No => NO,
+            Counted::Earlier | Counted::Now { .. } => YES,
+        }
     }
 
     async fn look(&mut self) -> (u64, String) {
@@ -110,6 +118,22 @@ async fn a_repeated_delete_says_that_it_has_opened_the_latch_and_opens_no_later_
     assert_eq!(fixture.init(&format!("{U2}:next"), "2").await, YES);
     assert_eq!(fixture.delete(U3).await, YES);
     assert_eq!(fixture.look().await.0, 2, "closed since");
+}
+
+/// Those who have counted wait for another opening than that one.
+#[tokio::test]
+async fn a_count_down_says_who_opened_the_latch_before() {
+    let mut fixture = Fixture::new().await;
+    let now = |by: &str| Counted::Now { opened: by.into() };
+    assert_eq!(fixture.init(U1, "1").await, YES);
+    assert_eq!(fixture.count("a", U1).await, now(""));
+    assert_eq!(fixture.init(U2, "2").await, YES);
+    assert_eq!(fixture.count("b", U2).await, now(U1));
+    assert_eq!(fixture.count("b", U2).await, Counted::Earlier);
+    assert_eq!(fixture.count("b", U3).await, Counted::No);
+    assert_eq!(fixture.count("c", U3).await, now(U1));
+    assert_eq!(fixture.count("d", U1).await, Counted::No);
+    assert_eq!(fixture.look().await, (0, U3.to_owned()));
 }
 
 /// Redisson accepts 0 and less, and cannot close such a latch until a count-down. lockset can.

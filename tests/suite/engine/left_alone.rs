@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lockset::{Client, Guard as _, Member, MultiLock, Owner, Redlock};
+use lockset::{Client, Guard as _, LockKind, Member, MultiLock, Owner, Redlock};
 use lockset_operator::Survey;
 use lockset_testkit::{Server, eventually, unique_name, within};
 
@@ -239,6 +239,58 @@ async fn a_multi_lock_over_two_servers_holds_members_for_a_lease() {
         let both = within(SOON, call).await.unwrap();
         assert!(!both.is_lost());
         both.release().await.unwrap();
+    }
+    for (server, client) in servers.iter().zip(&ours) {
+        idle(client).await;
+        nothing_left(server).await;
+    }
+}
+
+/// As above. Another task of the client releases the lock that is not held elsewhere while the call waits.
+#[tokio::test(flavor = "current_thread")]
+async fn a_multi_lock_over_two_servers_has_nothing_renewed_that_another_task_had() {
+    let servers = [Server::start(), Server::start()];
+    let ours = [
+        client(&servers[0].url()).await,
+        client(&servers[1].url()).await,
+    ];
+    let theirs = [
+        patient_client(&servers[0].url()).await,
+        patient_client(&servers[1].url()).await,
+    ];
+    for (kind, is_owned) in [
+        (LockKind::Reentrant, false),
+        (LockKind::Reentrant, true),
+        (LockKind::Fair, false),
+        (LockKind::Read, false),
+    ] {
+        let rival = match kind {
+            LockKind::Read => LockKind::Write,
+            kind => kind,
+        };
+        for busy in 0..2 {
+            let (name, owner) = (unique_name("both"), Owner::new());
+            let held = [0, 1].map(|at| theirs[at].any_lock(rival, &name));
+            let mut locks = ours.each_ref().map(|client| client.any_lock(kind, &name));
+            if is_owned {
+                locks = locks.map(|lock| lock.owner(&owner));
+            }
+            let guard = held[busy].lock().await.unwrap();
+            let first = locks[1 - busy].lock().await.unwrap();
+            let lock = MultiLock::new(locks).unwrap();
+            let lock = if is_owned { lock.owner(&owner) } else { lock };
+            let mut call = async move { lock.lock().await }.boxed();
+            let waited = tokio::time::timeout(LEASE / 6, &mut call).await;
+            assert!(waited.is_err(), "one is held");
+            first.release().await.unwrap();
+            assert!(polled(&mut call, 3).await.is_none());
+            let began = std::time::Instant::now();
+            let other = within(SOON, held[1 - busy].lock()).await.unwrap();
+            took_less(began, LEASE + SLACK);
+            drop((other, guard));
+            let both = within(SOON, call).await.unwrap();
+            both.release().await.unwrap();
+        }
     }
     for (server, client) in servers.iter().zip(&ours) {
         idle(client).await;

@@ -9,16 +9,17 @@ use lockset_testkit::{Server, unique_name, within};
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{LEASE, SOON, client, idle, nothing_left};
 
-/// A helper with a renewed lease re-enters a hold with a fixed lease, and leaves.
+/// A helper with a renewed lease re-enters a hold with a fixed lease, and leaves. The server does not have the hold for
+/// the lease of the helper, which may be much longer.
 async fn a_renewed_lease_ends_with_its_guard<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     let fixed = LEASE * 2;
-    for is_released in [true, false] {
+    for (is_released, lease) in [(true, LEASE), (false, LEASE), (true, LEASE * 60)] {
         let (owner, name) = (Owner::new(), unique_name("terms"));
         let lock = P::of(&ours, &name).owner(&owner);
         let guard = lock.clone().fixed_lease(fixed).lock().await.unwrap();
-        let helper = lock.lock().await.unwrap();
+        let helper = lock.lease(lease).lock().await.unwrap();
         if is_released {
             helper.release().await.unwrap()
         } else {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::{LEASE, MS};
 use crate::api::holder::Owner;
 use crate::api::loss::LostReason;
 use crate::client::Client;
-use crate::conn::EventHandler;
+use crate::conn::{EventHandler, Lane};
 use crate::multilock::MultiLock;
 use crate::script::{NativePath, catalog};
 use crate::testing::{Answer, Scripted, Sent, each, granted};
@@ -260,5 +261,39 @@ async fn a_release_of_several_locks_to_a_silent_server_has_one_bound() {
     assert!(both.release().await.unwrap_err().is_io());
     let waited = began.until(server.clock().now());
     assert!(waited <= give_up + MS, "{waited:?}");
+    drop(other);
+}
+
+/// It would be repeated for ever, as calls without a limit are.
+#[tokio::test(start_paused = true)]
+async fn a_question_without_an_answer_ends_with_the_client() {
+    let server = Scripted::new(|_| Answer::Silence);
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x").give_up_after(Duration::MAX);
+    let asks = tokio::spawn(async move { lock.holder().await });
+    tokio::time::sleep(MS * 2_500).await;
+    assert!(!asks.is_finished());
+    client.shutdown().await.unwrap();
+    let error = tokio::time::timeout(MS, asks).await.unwrap().unwrap();
+    assert!(error.unwrap_err().is_closed());
+}
+
+/// The other guard has ended by its `max_hold`, which says nothing about the release of this one.
+#[tokio::test(start_paused = true)]
+async fn a_release_in_doubt_does_not_report_the_end_of_another_guard() {
+    let server = Scripted::new(|sent| match sent.lane {
+        Lane::Renewal => Answer::Silence,
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x").owner(&Owner::new());
+    let first = lock.lock().await.unwrap();
+    let other = lock.max_hold(MS * 5_000).lock().await.unwrap();
+    tokio::time::sleep(MS * 5_100).await;
+    assert!(other.is_lost() && !first.is_lost());
+    client.core().locals.moved.notify();
+    tokio::time::sleep(MS).await;
+    let error = first.release().await.unwrap_err();
+    assert!(error.is_io() && !error.is_not_held(), "{error}");
     drop(other);
 }

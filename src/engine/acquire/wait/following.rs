@@ -30,9 +30,7 @@ const ASKS_EVERY: Duration = Duration::from_secs(60);
 impl<'a> WaitLoop<'a> {
     /// Lists this waiter, which rests now, behind the place or hold directly ahead of it.
     pub(super) fn follow(&self) -> Option<Following<'a>> {
-        let [request] = self.requests().all else {
-            return None;
-        };
+        let request = self.requests().alone()?;
         let options = &request.options;
         let is_plain = request.policy.is_renewed()
             && !options.fenced

@@ -18,6 +18,9 @@ use crate::engine::hold::share_lease::{ShareLease, ShareLeases, lease_until, loc
 /// quarter of that lease, before a renewal sets the lease to its full length.
 const HANDOVER_GRACE: Duration = Duration::from_millis(100);
 
+/// The end of a lease at the server is later than its local deadline, but by less than this part of it.
+const LEFT_OVER_PART: u32 = 4;
+
 /// Renewals may come early by this fraction of a lease, so that they can be sent together with others.
 pub(super) const RENEWED_TOGETHER: u32 = 32;
 
@@ -79,6 +82,11 @@ impl HoldLease {
         self.deadline = self.deadline.max(local_deadline(sent, lease));
         self.handover = None;
         true
+    }
+
+    /// Whether the server has it for much longer than until now: for a share that asked for more and is gone.
+    pub(super) fn is_left_over(&self, now: Tick) -> bool {
+        now.after(self.longest / LEFT_OVER_PART) < self.server_end
     }
 
     /// A lease of this length is requested. The server sets it by `until` or never.

@@ -4,7 +4,7 @@ use super::*;
 use crate::Owner;
 use crate::api::options::LeasePolicy;
 use crate::engine::counts::Mode;
-use crate::engine::hold::Share;
+
 use crate::engine::hold::reenter::{LeaseSource, Reentry};
 
 #[tokio::test(start_paused = true)]
@@ -65,8 +65,8 @@ async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
         fenced: false,
         operation: "lock",
     };
-    let entered = Share::reentered(&hold, reentry, None).await.unwrap();
-    assert!(entered.is_none(), "another owner has it");
+    let entrance = hold.entrance(reentry, None).await.unwrap();
+    assert!(entrance.is_none(), "another owner has it");
     assert_eq!(next.hold_count(), 1);
     assert_eq!(takes(&server).len(), 1);
     drop(next);
