@@ -159,7 +159,7 @@ impl Child {
     fn begin(&mut self, pid: i32, remaining: Duration) {
         self.group = Pid::from_raw(pid).map(Group);
         if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
-            terminal.give_to(group);
+            terminal.offer_to(group);
         }
         self.renew(remaining);
         self.orders.send(Order::Go);
@@ -244,7 +244,7 @@ impl Child {
             self.stop_passed_on = false;
             self.is_stopped = false;
             if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
-                terminal.give_to(group);
+                terminal.offer_to(group);
             }
         }
         self.orders.send(Order::Signal(signal.as_raw()));
@@ -274,7 +274,7 @@ impl Child {
             .map(Signal::as_raw)
             .contains(&signal);
         if is_of_terminal && terminal.is_for(group) {
-            // The command stopped just before this job came to the foreground.
+            // The command stopped just before this job came to the foreground, or has yet to get the terminal.
             self.is_stopped = false;
             terminal.give_to(group);
             self.orders.send(Order::Signal(Signal::CONT.as_raw()));

@@ -115,19 +115,27 @@ impl Signals {
 
     fn begin(&self, kinds: &[Signal]) -> io::Result<()> {
         for kind in kinds {
-            let number = kind.as_raw();
             // A start with `nohup`, or in the background of a script, asks that the signal stays ignored.
-            if self.ignored & (1 << (number - 1)) != 0 {
+            if has(self.ignored, *kind) {
                 continue;
             }
             let (kind, sender) = (*kind, self.sender.clone());
-            let mut stream = signal(SignalKind::from_raw(number))?;
+            let mut stream = signal(SignalKind::from_raw(kind.as_raw()))?;
             tokio::spawn(async move {
                 while stream.recv().await.is_some() && sender.send(kind).is_ok() {}
             });
         }
         Ok(())
     }
+}
+
+/// Whether the signal was ignored when this process began: such a one gets no handler.
+pub(super) fn is_ignored(signal: Signal) -> bool {
+    has(ignored(), signal)
+}
+
+fn has(mask: u64, signal: Signal) -> bool {
+    mask & (1 << (signal.as_raw() - 1)) != 0
 }
 
 /// One bit for each signal that was ignored when this process began; none where the system does not show them.

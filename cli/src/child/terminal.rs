@@ -6,10 +6,13 @@ use std::os::fd::AsFd;
 use nix::sys::signal::{SigSet, Signal};
 use rustix::fs::{FileType, fstat};
 use rustix::process::{Pid, getpgrp, getpid};
-use rustix::stdio::stdout;
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+use rustix::stdio::{stdin, stdout};
+use rustix::termios::{
+    OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp,
+};
 
 use super::group::Group;
+use super::signals::is_ignored;
 
 /// The terminal whose job the runner's group is.
 pub(super) struct Terminal {
@@ -17,15 +20,19 @@ pub(super) struct Terminal {
     own: Pid,
     /// The modes before the command, which may be killed before it restores them.
     modes: Option<Termios>,
+    /// The command gets the terminal only when it asks for it.
+    is_on_demand: bool,
 }
 
 impl Terminal {
-    /// `None` without a terminal, and where the output goes to another part of a pipeline, which may need
-    /// the terminal itself, as a pager does.
+    /// `None` without a terminal, in the background of a script, and where the output goes to another part of a
+    /// pipeline, which may need the terminal itself, as a pager does. What writes to the command may need it, too,
+    /// to ask for a password: then the command gets it once it wants it.
     pub(super) fn of_this_process() -> Option<Self> {
-        let writes_to_pipe = fstat(stdout())
-            .is_ok_and(|about| FileType::from_raw_mode(about.st_mode) == FileType::Fifo);
-        if writes_to_pipe {
+        let is_pipe = |file| {
+            fstat(file).is_ok_and(|about| FileType::from_raw_mode(about.st_mode) == FileType::Fifo)
+        };
+        if is_pipe(stdout()) || is_in_background() {
             return None;
         }
         let file = File::options()
@@ -35,12 +42,24 @@ impl Terminal {
             .ok()?;
         let modes = tcgetattr(&file).ok();
         let own = getpgrp();
-        Some(Self { file, own, modes })
+        Some(Self {
+            file,
+            own,
+            modes,
+            is_on_demand: is_pipe(stdin()),
+        })
     }
 
     /// Whether this process's job has the terminal, and not the command.
     pub(super) fn is_ours(&self) -> bool {
         tcgetpgrp(&self.file) == Ok(self.own)
+    }
+
+    /// Gives the terminal to a command that begins or goes on.
+    pub(super) fn offer_to(&self, group: Group) {
+        if !self.is_on_demand {
+            self.give_to(group);
+        }
     }
 
     /// Gives the terminal to the command, if this process's job has it.
@@ -82,6 +101,12 @@ impl Terminal {
         // The terminal or the group may be gone, and then there is nothing to do.
         let _ = with_output_allowed(|| tcsetpgrp(self.file.as_fd(), group));
     }
+}
+
+/// Whether a shell without job control has started this process in the background: in the group of the script, with
+/// SIGINT ignored and nothing to read. A script that ignores SIGINT itself leaves its jobs their input.
+fn is_in_background() -> bool {
+    is_ignored(rustix::process::Signal::INT) && !isatty(stdin())
 }
 
 /// A process in the background that touches the terminal is stopped, unless it blocks that signal.

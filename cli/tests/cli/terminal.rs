@@ -186,6 +186,49 @@ async fn ctrl_c_ends_all_of_a_pipeline() {
     ended_by_ctrl_c(&server, &mut terminal).await;
 }
 
+/// The shell of a script gives its jobs in the background no group of their own, so the script keeps the terminal.
+#[tokio::test]
+async fn a_job_in_the_background_of_a_script_leaves_the_terminal_to_the_script() {
+    let server = Server::start();
+    for shell in ["sh", "bash"] {
+        let mut terminal = Terminal::open(&server.url()).await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("script");
+        let script = "$L run a -- sh -c 'echo begun; while :; do sleep 0.05; done' &
+            read x
+            echo the script read $x
+            kill $!
+            wait $!
+            echo status $?";
+        std::fs::write(&file, script).unwrap();
+        terminal.enter(&format!("{shell} {}", file.display()));
+        terminal.shows("begun").await;
+        terminal.enter("words");
+        terminal.shows("the script read words").await;
+        terminal.shows("status 143").await;
+    }
+}
+
+/// The command reads from the pipe, and what writes to it may ask for a password.
+#[tokio::test]
+async fn the_first_part_of_a_pipeline_reads_from_the_terminal() {
+    let server = Server::start();
+    let mut terminal = Terminal::open(&server.url()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("begun");
+    let file = file.display();
+    let first = format!("until test -e {file}; do sleep 0.05; done; read x </dev/tty; echo $x");
+    let last = format!("echo >{file}; read y; echo pi''ped $y; read z </dev/tty; echo re''ad $z");
+    terminal.enter(&format!("sh -c '{first}' | $L run a -- sh -c '{last}'"));
+    terminal.enter("words");
+    terminal.shows("piped words").await;
+    // A command that wants the terminal itself gets it then.
+    terminal.enter("others");
+    terminal.shows("read others").await;
+    terminal.enter("echo the shell reads ag''ain");
+    terminal.shows("the shell reads again").await;
+}
+
 #[tokio::test]
 async fn a_terminal_that_is_closed_ends_the_command() {
     let server = Server::start();
