@@ -23,18 +23,22 @@ mod watch;
 
 use std::ffi::OsString;
 
-use self::command::{BECOME, SUPERVISE};
+pub(crate) use self::command::interrupt;
+use self::command::{BECOME, INTERRUPT, SUPERVISE};
 pub(crate) use runner::{Child, Ended, Limits};
 pub(crate) use signals::{Signals, held_back};
 
-/// The status of this process if it was started as one of the other two.
-pub(crate) fn part() -> Option<u8> {
+use crate::status::Exit;
+
+/// The end of this process if it was started as one of the other two, or to end.
+pub(crate) fn part() -> Option<Exit> {
     let mut arguments = std::env::args_os().skip(1);
     let part = arguments.next()?;
     let rest: Vec<OsString> = arguments.collect();
     match part.to_str()? {
         SUPERVISE => Some(supervisor::run(rest)),
-        BECOME => Some(command::run(rest)),
+        BECOME => Some(Exit::with(command::run(rest))),
+        INTERRUPT => Some(command::interrupted()),
         _ => None,
     }
 }

@@ -6,15 +6,15 @@ use lockset::{Error, ErrorKind};
 use redis::RedisError;
 
 use crate::message::complain;
-use crate::status;
+use crate::status::{self, Exit};
 
 /// The end of a verb: a status, or a failure.
-pub(crate) type Outcome = Result<u8, Failure>;
+pub(crate) type Outcome = Result<Exit, Failure>;
 
 /// A status and the line that explains it.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    status: u8,
+    status: Exit,
     message: String,
     /// Advice for a person. It is printed behind the message.
     hint: Option<&'static str>,
@@ -25,7 +25,7 @@ pub(crate) struct Failure {
 const DOCTOR: &str = "`lockset doctor` lists the rights that are missing";
 
 impl Failure {
-    pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: Exit, message: impl Into<String>) -> Self {
         Self {
             status,
             message: message.into(),
@@ -65,12 +65,12 @@ impl Failure {
     }
 
     /// The status for scripts.
-    pub(crate) fn status(&self) -> u8 {
+    pub(crate) fn status(&self) -> Exit {
         self.status
     }
 
     /// Writes the line, and returns the status.
-    pub(crate) fn report(self) -> u8 {
+    pub(crate) fn report(self) -> Exit {
         match self.hint {
             Some(hint) => complain(&format!("{self}; {hint}")),
             None => complain(&self.message),

@@ -25,6 +25,8 @@ use clap::{CommandFactory, Parser};
 
 use connect::Context;
 use globals::Globals;
+use rustix::process::Signal;
+use status::Exit;
 use verb::Verb;
 
 /// Distributed locks on Redis and Valkey.
@@ -56,13 +58,17 @@ Exit status:
 Keep passwords off the command line, where `ps` shows them: put the URL into LOCKSET_URL.";
 
 fn main() -> ExitCode {
-    if let Some(status) = child::part() {
-        return ExitCode::from(status);
-    }
-    ExitCode::from(run(std::env::args_os().collect()))
+    let exit = child::part().unwrap_or_else(|| {
+        let exit = run(std::env::args_os().collect());
+        if exit == status::signalled(Signal::INT) {
+            child::interrupt();
+        }
+        exit
+    });
+    ExitCode::from(exit.status)
 }
 
-fn run(arguments: Vec<OsString>) -> u8 {
+fn run(arguments: Vec<OsString>) -> Exit {
     if arguments.len() < 2 {
         return unread::no_arguments(Args::command());
     }

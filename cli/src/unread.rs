@@ -7,20 +7,20 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-use crate::status;
+use crate::status::{self, Exit};
 
 const SHELL_LINE: &str = "for a line of shell, write `-- sh -c 'first | second'`";
 
 /// Help on standard error, for a call without arguments. Clap has an option for that, but a variable of the
 /// environment such as `LOCKSET_URL` counts as an argument there.
-pub(crate) fn no_arguments(mut program: Command) -> u8 {
+pub(crate) fn no_arguments(mut program: Command) -> Exit {
     // As an error of clap it would begin with "error:". The reader of a closed stream misses nothing.
     let _ = write!(io::stderr(), "{}", program.render_help());
     status::USAGE
 }
 
 /// Prints the error, or the help that was asked for.
-pub(crate) fn report(mut error: Error, program: &Command) -> u8 {
+pub(crate) fn report(mut error: Error, program: &Command) -> Exit {
     without_hidden(&mut error, program);
     let shell_option = Some(&ContextValue::String("-c".to_owned()));
     if error.kind() == ErrorKind::UnknownArgument
@@ -58,7 +58,7 @@ fn without_hidden(error: &mut Error, program: &Command) {
     }
 }
 
-fn print(error: &Error) -> u8 {
+fn print(error: &Error) -> Exit {
     // The reader of a closed stream misses nothing.
     let _ = error.print();
     if error.use_stderr() {

@@ -14,6 +14,7 @@ use rustix::process::Signal;
 
 use super::clock::{Moment, Until};
 use super::sender::Message;
+use crate::status::Exit;
 
 /// From the runner to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +36,8 @@ pub(super) enum Report {
     Ready(i32),
     /// The command was stopped by this signal.
     Stopped(i32),
-    /// The command ended with this status, and whether the supervisor had asked it to end because of the lock.
-    Ended { status: u8, told: bool },
+    /// The command ended like this, and whether the supervisor had asked it to end because of the lock.
+    Ended { exit: Exit, told: bool },
 }
 
 /// A signal that stops the group replaces an unsent SIGCONT, and the other way round.
@@ -105,7 +106,9 @@ impl Message for Report {
         match self {
             Self::Ready(pid) => format!("ready {pid}\n"),
             Self::Stopped(signal) => format!("stopped {signal}\n"),
-            Self::Ended { status, told } => format!("ended {status} {told}\n"),
+            Self::Ended { exit, told } => {
+                format!("ended {} {} {told}\n", exit.status, exit.by_signal)
+            }
         }
     }
 
@@ -124,8 +127,11 @@ impl Report {
         Some(match *words {
             ["ready", pid] => Self::Ready(pid.parse().ok()?),
             ["stopped", signal] => Self::Stopped(signal.parse().ok()?),
-            ["ended", status, told] => Self::Ended {
-                status: status.parse().ok()?,
+            ["ended", status, by_signal, told] => Self::Ended {
+                exit: Exit {
+                    status: status.parse().ok()?,
+                    by_signal: by_signal.parse().ok()?,
+                },
                 told: told.parse().ok()?,
             },
             _ => return None,
@@ -165,6 +171,7 @@ pub(super) fn receive_file(socket: &UnixStream) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status;
 
     fn waiting<M: Message>(messages: &[M]) -> Vec<M> {
         let mut waiting = VecDeque::new();
@@ -204,7 +211,7 @@ mod tests {
             assert_eq!(waiting(sent), expected, "{sent:?}");
         }
         let ended = Report::Ended {
-            status: 0,
+            exit: status::OK,
             told: false,
         };
         let (ready, stopped) = (Report::Ready(7), Report::Stopped);
@@ -235,13 +242,13 @@ mod tests {
             assert_eq!(Order::read(order.line().trim_end()), Some(order));
         }
         let ended = Report::Ended {
-            status: 143,
+            exit: status::signalled(Signal::TERM),
             told: true,
         };
         for report in [Report::Ready(77), Report::Stopped(20), ended] {
             assert_eq!(Report::read(report.line().trim_end()), Some(report));
         }
         assert_eq!(Order::read("until 12"), None);
-        assert_eq!(Report::read("ended x true"), None);
+        assert_eq!(Report::read("ended x false true"), None);
     }
 }

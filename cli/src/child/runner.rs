@@ -24,6 +24,7 @@ use super::group::Group;
 use super::sender::Sender;
 use super::signals::{Signals, is_ending};
 use super::terminal::Terminal;
+use crate::status::Exit;
 
 /// The time that killed processes may take to disappear.
 const DEATH_MAX: Duration = Duration::from_secs(2);
@@ -51,7 +52,7 @@ pub(crate) struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// By itself, or by a signal that was passed on.
-    Command(u8),
+    Command(Exit),
     /// The command was ended because of the lock.
     Lost,
     /// The supervisor was killed, so the command was too.
@@ -134,8 +135,8 @@ impl Child {
                     match Report::read(&line) {
                         Some(Report::Ready(pid)) => self.begin(pid, remaining()),
                         Some(Report::Stopped(signal)) => self.stop(signal),
-                        Some(Report::Ended { status, told }) => {
-                            return Ok(self.ended(status, told || is_lost));
+                        Some(Report::Ended { exit, told }) => {
+                            return Ok(self.ended(exit, told || is_lost));
                         }
                         None => {}
                     }
@@ -289,17 +290,17 @@ impl Child {
         }
     }
 
-    fn ended(&self, status: u8, lost: bool) -> Ended {
+    fn ended(&self, exit: Exit, lost: bool) -> Ended {
         if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
             let had = terminal.take_from(group);
-            if lost || status > 128 {
+            if lost || exit.status > 128 {
                 terminal.restore_modes();
             }
             // Ctrl-C is meant for the script that waits for this process, too.
             let keys = [Signal::INT, Signal::QUIT];
             let key = keys
                 .into_iter()
-                .find(|key| i32::from(status) == 128 + key.as_raw());
+                .find(|key| i32::from(exit.status) == 128 + key.as_raw());
             if let (true, true, Some(key)) = (had, terminal.is_shared(), key) {
                 let _ = kill_current_process_group(key);
             }
@@ -307,7 +308,7 @@ impl Child {
         if lost {
             Ended::Lost
         } else {
-            Ended::Command(status)
+            Ended::Command(exit)
         }
     }
 

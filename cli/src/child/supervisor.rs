@@ -23,9 +23,9 @@ use super::control::{self, Order, Report};
 use super::group::Group;
 use super::sender::Sender;
 use super::signals::{Signals, is_ending};
-use super::watch::{Exit, LOOK, Watch};
+use super::watch::{LOOK, Watch};
 use crate::output::complain;
-use crate::status;
+use crate::status::{self, Exit};
 
 /// The clock is read at least this often: timers stand still while the machine is suspended.
 const LOOK_MAX: Duration = Duration::from_millis(250);
@@ -34,7 +34,7 @@ const LOOK_MAX: Duration = Duration::from_millis(250);
 const ORDERS_MAX: usize = 1024;
 
 /// Supervises the command in `arguments`, and returns when the command has ended.
-pub(super) fn run(arguments: Vec<OsString>) -> u8 {
+pub(super) fn run(arguments: Vec<OsString>) -> Exit {
     // On this thread: the death signal of the command is tied to the thread that starts it.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -247,7 +247,7 @@ impl Supervisor {
             // Processes that began while the others were killed.
             self.group.kill();
         }
-        end.map(|(status, told)| Report::Ended { status, told })
+        end.map(|(exit, told)| Report::Ended { exit, told })
     }
 }
 
@@ -260,7 +260,7 @@ fn exit_of(changed: WaitStatus) -> Exit {
     Exit {
         status: status
             .and_then(|status| u8::try_from(status).ok())
-            .unwrap_or(status::INTERNAL),
+            .unwrap_or(status::INTERNAL.status),
         by_signal: signal.is_some(),
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::clock::{Due, Moment, Until};
 use super::signals::is_ending_number;
+use crate::status::Exit;
 
 /// The time that killed processes may take to disappear.
 const DEATH_MAX: Duration = Duration::from_secs(2);
@@ -15,21 +16,10 @@ const DEATH_MAX: Duration = Duration::from_secs(2);
 /// The time between two checks whether the group is empty, once the command has ended.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// The end of the command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Exit {
-    /// The status as a shell has it: 128 + n for a command that signal n ended.
-    pub(super) status: u8,
-    /// A signal ended it.
-    pub(super) by_signal: bool,
-}
-
-impl Exit {
-    /// Whether it ended by itself, as far as its status shows: a shell that a signal ended may exit with 128
-    /// and its number.
-    fn is_by_itself(self) -> bool {
-        !self.by_signal && !is_ending_number(i32::from(self.status) - 128)
-    }
+/// Whether a command ended by itself, as far as its status shows: a shell that a signal ended may exit with 128
+/// and its number.
+fn is_by_itself(exit: Exit) -> bool {
+    !exit.by_signal && !is_ending_number(i32::from(exit.status) - 128)
 }
 
 #[derive(Debug)]
@@ -109,19 +99,19 @@ impl Watch {
         self.until.map_or(Duration::MAX, |until| until.pause(now))
     }
 
-    /// The command's status, and whether it was asked to end because of the lock. `None` while processes of it
+    /// The command's end, and whether it was asked to end because of the lock. `None` while processes of it
     /// count.
-    pub(super) fn end(&self, now: Moment, group_is_empty: bool) -> Option<(u8, bool)> {
+    pub(super) fn end(&self, now: Moment, group_is_empty: bool) -> Option<(Exit, bool)> {
         let (at, exit) = self.exit?;
         let told = self.told > Due::Nothing;
-        let is_awaited = told || self.is_asked || !exit.is_by_itself();
+        let is_awaited = told || self.is_asked || !is_by_itself(exit);
         let does_not_die = self
             .killed
             .is_some_and(|killed| now >= killed.max(at).after(DEATH_MAX));
         // A signal to all processes of a service may come to this one behind the end of the command.
         let is_left = !is_awaited && now >= at.after(LOOK);
         let is_over = group_is_empty || is_left || does_not_die;
-        is_over.then_some((exit.status, told))
+        is_over.then_some((exit, told))
     }
 }
 
@@ -173,10 +163,10 @@ mod tests {
             let mut watch = watch();
             assert_eq!(watch.end(at(1), true), None, "it runs");
             watch.ended(at(1), found);
-            let left = is_left_alone.then_some((found.status, false));
+            let left = is_left_alone.then_some((found, false));
             assert_eq!(watch.end(at(1), false), None, "a signal may be on its way");
             assert_eq!(watch.end(at(1).after(LOOK), false), left, "{found:?}");
-            assert_eq!(watch.end(at(20), true), Some((found.status, false)));
+            assert_eq!(watch.end(at(20), true), Some((found, false)));
         }
     }
 
@@ -190,7 +180,7 @@ mod tests {
         watch.renewed(until(995, 1000));
         assert_eq!(watch.due(at(900)), Due::Nothing);
         assert_eq!(watch.end(at(900), false), None);
-        assert_eq!(watch.end(at(900), true), Some((0, false)));
+        assert_eq!(watch.end(at(900), true), Some((exit(0, false), false)));
     }
 
     #[test]
@@ -207,8 +197,12 @@ mod tests {
         assert_eq!(watch.due(at(30)), Due::Kill);
         assert!(watch.is_killed());
         assert_eq!(watch.end(at(31), false), None);
-        assert_eq!(watch.end(at(31), true), Some((143, true)));
-        assert_eq!(watch.end(at(32), false), Some((143, true)), "long enough");
+        assert_eq!(watch.end(at(31), true), Some((exit(143, true), true)));
+        assert_eq!(
+            watch.end(at(32), false),
+            Some((exit(143, true), true)),
+            "long enough"
+        );
     }
 
     #[test]
@@ -219,7 +213,7 @@ mod tests {
         assert_eq!(watch.due(at(40)), Due::Nothing);
         watch.ended(at(50), exit(0, false));
         assert_eq!(watch.end(at(50), false), None, "the rest of its group");
-        assert_eq!(watch.end(at(50), true), Some((0, true)));
+        assert_eq!(watch.end(at(50), true), Some((exit(0, false), true)));
     }
 
     #[test]
@@ -230,6 +224,6 @@ mod tests {
         assert_eq!(watch.give_up(at(6)), Due::Nothing, "once");
         watch.ended(at(9), exit(137, true));
         assert_eq!(watch.end(at(10), false), None);
-        assert_eq!(watch.end(at(11), false), Some((137, true)));
+        assert_eq!(watch.end(at(11), false), Some((exit(137, true), true)));
     }
 }

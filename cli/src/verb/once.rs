@@ -58,7 +58,7 @@ impl Once {
         let mut signals = Signals::ending().map_err(Failure::internal)?;
         let client = tokio::select! {
             client = context.client() => client?,
-            signal = signals.next() => return Ok(status::signalled(signal.as_raw())),
+            signal = signals.next() => return Ok(status::signalled(signal)),
         };
         let ended = self.claimed(context, &client, &mut signals).await;
         Servers::One(client).end().await;
@@ -74,7 +74,7 @@ impl Once {
         let once = client.once(&self.key).per(self.window);
         let claim = tokio::select! {
             claim = once.claim() => claim?,
-            signal = signals.next() => return Ok(status::signalled(signal.as_raw())),
+            signal = signals.next() => return Ok(status::signalled(signal)),
         };
         let Some(claim) = claim else {
             self.say_duplicate(context, client).await;
@@ -93,7 +93,7 @@ impl Once {
             }
         }
         match ended.map_err(Failure::internal)? {
-            Ended::Command(status) => Ok(status),
+            Ended::Command(exit) => Ok(exit),
             Ended::Lost | Ended::Unsupervised => Err(Failure::internal(
                 "the supervisor of the command was killed, so the command was killed too",
             )),

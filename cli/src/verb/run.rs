@@ -144,7 +144,7 @@ impl Run {
         let connected = outage.retried(async || context.servers(self.lease, &label).await);
         let (servers, reasons) = tokio::select! {
             servers = connected => servers?,
-            signal = signals.next() => return Ok(status::signalled(signal.as_raw())),
+            signal = signals.next() => return Ok(status::signalled(signal)),
         };
         let acquired = outage.retried(async || {
             // After an outage the call has the rest of its wait.
@@ -157,7 +157,7 @@ impl Run {
                 Ok(None) => Ok(status::BUSY),
                 Err(failure) => Err(failure),
             },
-            signal = signals.next() => Ok(status::signalled(signal.as_raw())),
+            signal = signals.next() => Ok(status::signalled(signal)),
         };
         servers.end().await;
         if ended.as_ref().is_err_and(Failure::is_lost) {
@@ -307,7 +307,7 @@ async fn say_why(mut reasons: Reasons) {
 /// `over`: the `--max-hold` that was reached.
 fn status_of(name: &str, ended: Ended, was_held: bool, over: Option<Duration>) -> Outcome {
     let (status, message) = match (ended, over) {
-        (Ended::Command(status), _) if was_held => return Ok(status),
+        (Ended::Command(exit), _) if was_held => return Ok(exit),
         (Ended::Command(_), _) => (
             status::LOST,
             format!("lock {name} was lost as the command ended; check what it wrote last"),

@@ -114,7 +114,7 @@ impl Top {
         sampler.abort();
         let signal = ended?;
         client.shutdown().await?;
-        Ok(signal.map_or(status::OK, |signal| status::signalled(signal.as_raw())))
+        Ok(signal.map_or(status::OK, status::signalled))
     }
 }
 

@@ -76,5 +76,5 @@ async fn a_signal_ends_a_wait_for_a_server() {
     let waiting = Running::start(command.stderr(Stdio::piped()));
     waiting.listens_for(Signal::INT).await;
     waiting.signal(Signal::INT);
-    assert_eq!(waiting.ended().await.status, 130);
+    assert_eq!(waiting.ended().await.status, -2);
 }

@@ -74,7 +74,7 @@ async fn a_command_that_is_asked_to_end_has_the_lock_until_it_ends() {
     let client = Client::connect(&server.url()).await.unwrap();
     for (leader, signal, status) in [
         (MORTAL, Signal::TERM, 143),
-        (MORTAL, Signal::INT, 130),
+        (MORTAL, Signal::INT, -2),
         (POLITE, Signal::TERM, 0),
     ] {
         let scripts = Scripts::new(leader);

@@ -7,7 +7,9 @@ use lockset::Client;
 use lockset_testkit::{Proxy, Server, eventually};
 use rustix::process::Signal;
 
-use crate::support::{BOUND, LOCKSET, Running, is_alive, is_stopped, lockset, program, try_send};
+use crate::support::{
+    BOUND, LOCKSET, Running, ended, is_alive, is_stopped, lockset, program, try_send,
+};
 
 #[tokio::test]
 async fn signals_are_passed_on_to_the_command() {
@@ -39,6 +41,26 @@ async fn signals_are_passed_on_to_the_command() {
     assert_eq!(running.ended().await.status, 7);
 }
 
+/// How this program ends by a signal. A shell that sees any other end by Ctrl-C goes on with its script.
+fn status_by(signal: Signal) -> i32 {
+    if signal == Signal::INT {
+        -signal.as_raw()
+    } else {
+        128 + signal.as_raw()
+    }
+}
+
+/// What ends by itself, whatever its status, has not been ended by the signal.
+#[tokio::test]
+async fn a_command_that_handles_sigint_gives_its_status() {
+    let server = Server::start();
+    for verb in [&["run", "a"][..], &["once", "a", "--for", "1m"]] {
+        let arguments = [verb, &["--", "sh", "-c", "exit 130"]].concat();
+        let found = ended(&mut lockset(&server.url(), &arguments)).await;
+        assert_eq!(found.status, 130, "{found:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_command_that_a_signal_ends_gives_128_and_its_number() {
     let server = Server::start();
@@ -50,7 +72,7 @@ async fn a_command_that_a_signal_ends_gives_128_and_its_number() {
         running.line().await;
         running.signal(signal);
         let ended = running.ended_with_input_open().await;
-        assert_eq!(ended.status, 128 + signal.as_raw(), "{ended:?}");
+        assert_eq!(ended.status, status_by(signal), "{ended:?}");
     }
     let client = Client::connect(&server.url()).await.unwrap();
     assert!(!client.lock("a").is_locked().await.unwrap());
@@ -110,7 +132,7 @@ async fn a_signal_ends_a_wait_and_its_place_in_the_queue() {
         eventually(BOUND, "it waits", waits).await;
         waiting.signal(signal);
         let ended = waiting.ended().await;
-        assert_eq!(ended.status, 128 + signal.as_raw(), "{ended:?}");
+        assert_eq!(ended.status, status_by(signal), "{ended:?}");
         assert_eq!(ended.out, "");
         assert_eq!(lock.waiters().await.unwrap(), Vec::<String>::new());
     }
@@ -166,7 +188,8 @@ async fn a_wait_that_is_ended_leaves_nothing() {
         eventually(BOUND, "it waits", waits).await;
         waiting.signal(Signal::INT);
         let ended = waiting.ended().await;
-        assert_eq!((ended.status, &*ended.out), (130, ""), "{ended:?}");
+        assert_eq!(ended.status, status_by(Signal::INT), "{ended:?}");
+        assert_eq!(ended.out, "");
         let is_gone = async || server.keys().await == before;
         eventually(BOUND, "nothing is left", is_gone).await;
     }

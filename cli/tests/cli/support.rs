@@ -268,8 +268,8 @@ impl Terminal {
         self.press(&format!("{line}\n"));
     }
 
-    /// Waits until the screen shows `text` after what was waited for last.
-    pub(crate) async fn shows(&mut self, text: &str) {
+    /// Waits until the screen shows `text` after what was waited for last, and returns what it shows between them.
+    pub(crate) async fn shows(&mut self, text: &str) -> String {
         let (screen, read) = (Arc::clone(&self.screen), self.read);
         let find = || screen.lock().unwrap()[read..].find(text);
         let seen = eventually(BOUND, text, async || find().is_some());
@@ -279,7 +279,10 @@ impl Terminal {
         {
             panic!("no {text:?} in {:?}", &screen.lock().unwrap()[read..]);
         }
-        self.read = read + find().unwrap() + text.len();
+        let end = read + find().unwrap();
+        let between = self.screen.lock().unwrap()[read..end].to_owned();
+        self.read = end + text.len();
+        between
     }
 
     /// Stops the job until the shell has the terminal: a key is lost while no process has the terminal. The

@@ -16,10 +16,9 @@ const CTRL_Z: &str = "\x1a";
 async fn ctrl_c_ends_the_command() {
     let server = Server::start();
     let mut terminal = Terminal::open(&server.url()).await;
-    terminal.enter("$L run a -- sh -c 'echo be''gun; read x'; echo sta''tus $?");
+    terminal.enter("$L run a -- sh -c 'echo be''gun; read x'");
     terminal.shows("begun").await;
-    terminal.press(CTRL_C);
-    terminal.shows("status 130").await;
+    ended_by_ctrl_c(&server, &mut terminal).await;
 }
 
 #[tokio::test]
@@ -29,12 +28,21 @@ async fn ctrl_c_ends_a_wait() {
     let lock = client.fair_lock("a");
     let guard = lock.lock().await.unwrap();
     let mut terminal = Terminal::open(&server.url()).await;
-    terminal.enter("$L run a --fair -- true; echo sta''tus $?");
-    let waits = async || lock.waiters().await.unwrap().len() == 1;
-    eventually(BOUND, "it waits", waits).await;
-    terminal.press(CTRL_C);
-    terminal.shows("status 130").await;
-    assert_eq!(lock.waiters().await.unwrap(), Vec::<String>::new());
+    for wait in [
+        "$L run a --fair -- true",
+        "sh -c '$L run a --fair -- true; echo went o''n'",
+        "bash -c '$L run a --fair -- true; echo went o''n'",
+    ] {
+        terminal.enter(wait);
+        let waits = async || lock.waiters().await.unwrap().len() == 1;
+        eventually(BOUND, "it waits", waits).await;
+        terminal.press(CTRL_C);
+        let left = async || lock.waiters().await.unwrap().is_empty();
+        eventually(BOUND, "its place is gone", left).await;
+        terminal.enter("echo sta''tus $?");
+        let seen = terminal.shows("status 130").await;
+        assert!(!seen.contains("went on"), "{wait}");
+    }
     guard.release().await.unwrap();
 }
 
@@ -141,24 +149,28 @@ async fn a_job_that_is_stopped_for_too_long_does_not_go_on() {
     assert!(!guard.is_lost());
 }
 
-/// The shell, seeing that a key has ended what it waited for, forgets the rest of the line.
-async fn ended_by_ctrl_c(server: &Server, terminal: &mut Terminal) {
+/// The shell, seeing that a key has ended what it waited for, forgets the rest of the line. Returns what the screen
+/// showed meanwhile.
+async fn ended_by_ctrl_c(server: &Server, terminal: &mut Terminal) -> String {
     let client = Client::connect(&server.url()).await.unwrap();
     terminal.press(CTRL_C);
     let is_free = async || !client.lock("a").is_locked().await.unwrap();
     eventually(BOUND, "released", is_free).await;
     terminal.enter("echo sta''tus $?");
-    terminal.shows("status 130").await;
+    terminal.shows("status 130").await
 }
 
 #[tokio::test]
 async fn ctrl_c_ends_the_script_that_waits_for_the_command() {
     let server = Server::start();
-    let mut terminal = Terminal::open(&server.url()).await;
-    terminal.enter("sh -c \"$L run a -- sh -c 'echo be''gun; read x'; echo went o''n\"");
-    terminal.shows("begun").await;
-    ended_by_ctrl_c(&server, &mut terminal).await;
-    assert!(!terminal.rest().contains("went on"));
+    for shell in ["sh", "bash"] {
+        let mut terminal = Terminal::open(&server.url()).await;
+        let script = "$L run a -- sh -c 'echo be''gun; read x'; echo went o''n";
+        terminal.enter(&format!("{shell} -c \"{script}\""));
+        terminal.shows("begun").await;
+        let seen = ended_by_ctrl_c(&server, &mut terminal).await;
+        assert!(!seen.contains("went on"), "{shell}");
+    }
 }
 
 #[tokio::test]
