@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use crate::api::error::{Error, Result};
+use crate::api::error::{Error, ErrorKind, Result};
 use crate::api::handle::Handle;
 use crate::client::Client;
+use crate::conn::Lane;
 pub use crate::conn::{Channels, command, value::text};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::facts::leave;
@@ -90,9 +91,16 @@ impl Servers {
         self.core.scripts.transport.slot(route)
     }
 
-    /// An id of the server that has this key.
-    pub fn server(&self, route: &str) -> u64 {
-        self.core.scripts.transport.server(route)
+    /// The id of the process at the address of the server that has this key, as it was met last. After an answer, it is
+    /// that of the process that sent it or of a later one.
+    pub fn run_id(&self, route: &str) -> Option<Arc<str>> {
+        let process = self.core.scripts.transport.process(Lane::Command, route);
+        process.map(|process| process.run_id)
+    }
+
+    /// The error of a question that cannot be answered now.
+    pub fn refused(&self, why: &str) -> Error {
+        Error::new(ErrorKind::Refused, ASKING, why)
     }
 
     /// How channels reach their subscribers.
@@ -113,8 +121,7 @@ impl Servers {
             core.timing.reply.max(REPLY_MIN)
         };
         let answer = core.scripts.ask(route, command, limit, RETRY_PAUSE, until);
-        let answer = answer.await;
-        answer.map_err(|failure| failure.into_error(ASKING))
+        answer.await.map_err(|failure| failure.into_error(ASKING))
     }
 }
 

@@ -129,14 +129,16 @@ impl Survey {
     ///
     /// It takes two `SCAN`s for each thousand keys, and a few commands for each hash and each semaphore. If only locks
     /// with waiters matter, use [`contended`](Self::contended), which looks at no key. A lock that is released and taken
-    /// again during the passes is shown as it was at one of these moments.
+    /// again during the passes is shown as it was at one of these moments. If a server restarts or fails over, its keys
+    /// are looked at from the beginning. A lock whose slot moves to a node that was looked at before may be left out.
     ///
     /// # Cancel safety
     /// Nothing is changed.
     ///
     /// # Errors
     /// * [`is_denied`](lockset::Error::is_denied): the user lacks the rights of an operator.
-    /// * [`is_io`](lockset::Error::is_io), [`is_refused`](lockset::Error::is_refused): a server does not answer, or cannot.
+    /// * [`is_io`](lockset::Error::is_io), [`is_refused`](lockset::Error::is_refused): a server does not answer, or cannot;
+    ///   or other servers took over again and again during a pass.
     /// * [`is_closed`](lockset::Error::is_closed): the client was shut down.
     pub async fn locks(&self) -> Result<Vec<LockInfo>> {
         let (mut scan, mut all) = (self.scan(), Vec::new());

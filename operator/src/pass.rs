@@ -1,6 +1,6 @@
 //! A pass over the keys of all servers, slice by slice, at a bounded part of their time.
 
-use std::collections::VecDeque;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,9 @@ const SLICE_KEYS: u64 = 1000;
 
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// How often a pass goes back to the beginning of a server, because another one took over.
+const RESTARTS_MAX: u32 = 8;
+
 /// The keys that are still to look at.
 #[derive(Debug)]
 pub(crate) struct Pass {
@@ -23,11 +26,25 @@ pub(crate) struct Pass {
     glob: String,
     kind: &'static str,
     share: f64,
-    /// A key of each server that is still to ask, the current one first.
-    routes: VecDeque<Arc<str>>,
-    cursor: String,
+    /// The servers whose keys have all been looked at.
+    done: HashSet<Run>,
+    /// In the keys of the current server.
+    place: Option<Place>,
+    restarts: u32,
     next_at: Instant,
     looked_at: u64,
+}
+
+/// A server by its address, and by the id of its process as far as that is known.
+type Run = (String, Option<Arc<str>>);
+
+/// A cursor, and the process that gave it: it means nothing to any other.
+#[derive(Clone, Debug)]
+struct Place {
+    /// A key of the server.
+    route: Arc<str>,
+    run: Run,
+    cursor: String,
 }
 
 /// The cursor that begins a pass over a server, and ends it. Other cursors mean nothing here.
@@ -37,7 +54,8 @@ const START: &str = "0";
 pub(crate) struct Slice {
     pub(crate) server: Arc<str>,
     pub(crate) keys: Vec<String>,
-    cursor: String,
+    next: Place,
+    restarts: u32,
     busy: Duration,
 }
 
@@ -45,12 +63,13 @@ impl Pass {
     /// A pass over the keys of one type that match.
     pub(crate) fn new(servers: &Servers, glob: String, kind: &'static str, share: f64) -> Self {
         Self {
-            routes: servers.routes().into(),
             servers: servers.clone(),
             glob,
             kind,
             share,
-            cursor: START.to_owned(),
+            done: HashSet::new(),
+            place: None,
+            restarts: 0,
             next_at: Instant::now(),
             looked_at: 0,
         }
@@ -67,32 +86,67 @@ impl Pass {
     /// Returns the next keys, and repeats them until they are [`done`](Self::done); `None` after the last. Sleeps
     /// first, so that the server keeps its share of time.
     pub(crate) async fn slice(&self) -> Result<Option<Slice>> {
-        let Some(server) = self.routes.front().cloned() else {
+        let mut place = self.place.clone();
+        for restarts in self.restarts..=RESTARTS_MAX {
+            let Some(place) = place.take().or_else(|| self.begin()) else {
+                return Ok(None);
+            };
+            sleep_until(self.next_at).await;
+            if let Some(slice) = self.slice_at(place, restarts).await? {
+                return Ok(Some(slice));
+            }
+        }
+        let why = "other servers took over again and again during a pass; try it later";
+        Err(self.servers.refused(why))
+    }
+
+    /// The beginning of a server whose keys are still to look at. A slot that moves takes its keys from one server to
+    /// another, so the servers are looked up each time.
+    fn begin(&self) -> Option<Place> {
+        let routes = self.servers.routes().into_iter();
+        let mut places = routes.map(|route| Place {
+            run: self.run(&route),
+            route,
+            cursor: START.to_owned(),
+        });
+        places.find(|place| !self.done.contains(&place.run))
+    }
+
+    fn run(&self, route: &str) -> Run {
+        (self.servers.endpoint(route), self.servers.run_id(route))
+    }
+
+    /// The keys from this place on; `None` if another process may have answered.
+    async fn slice_at(&self, place: Place, restarts: u32) -> Result<Option<Slice>> {
+        let Place { route, run, cursor } = place;
+        if self.run(&route) != run {
             return Ok(None);
-        };
-        sleep_until(self.next_at).await;
+        }
         let began = Instant::now();
         let count = SLICE_KEYS.to_string();
         let slice = command(&[
-            "SCAN",
-            &self.cursor,
-            "MATCH",
-            &self.glob,
-            "COUNT",
-            &count,
-            "TYPE",
-            self.kind,
+            "SCAN", &cursor, "MATCH", &self.glob, "COUNT", &count, "TYPE", self.kind,
         ]);
-        let reply = self.servers.ask(&server, &slice).await?;
+        let reply = self.servers.ask(&route, &slice).await?;
         let (cursor, keys) = match list(&reply) {
             [cursor, keys] => (text(cursor).unwrap_or(START), texts(keys)),
             _ => (START, Vec::new()),
         };
         let busy = began.elapsed();
+        let now = self.run(&route);
+        // The id is known once the process has answered.
+        if now != run && (now.0 != run.0 || run.1.is_some()) {
+            return Ok(None);
+        }
         Ok(Some(Slice {
-            server,
+            server: Arc::clone(&route),
             keys,
-            cursor: cursor.to_owned(),
+            next: Place {
+                route,
+                run: now,
+                cursor: cursor.to_owned(),
+            },
+            restarts,
             busy,
         }))
     }
@@ -101,9 +155,10 @@ impl Pass {
     pub(crate) fn done(&mut self, slice: &Slice, busy: Duration) {
         self.next_at = Instant::now() + pause(slice.busy + busy, self.share);
         self.looked_at += SLICE_KEYS;
-        self.cursor.clone_from(&slice.cursor);
-        if slice.cursor == START {
-            self.routes.pop_front();
+        self.restarts = slice.restarts;
+        self.place = Some(slice.next.clone()).filter(|next| next.cursor != START);
+        if self.place.is_none() {
+            self.done.insert(slice.next.run.clone());
         }
     }
 

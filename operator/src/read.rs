@@ -201,10 +201,10 @@ impl Reader {
                 }
             }
         } else {
-            let mut by_server: HashMap<u64, Vec<&(Arc<str>, String)>> = HashMap::new();
+            let mut by_server: HashMap<String, Vec<&(Arc<str>, String)>> = HashMap::new();
             for channel in channels {
                 by_server
-                    .entry(self.servers.server(&channel.0))
+                    .entry(self.servers.endpoint(&channel.0))
                     .or_default()
                     .push(channel);
             }

@@ -176,8 +176,7 @@ impl Announcer {
     /// Announces the client with every hold and wait that it has at this moment, however short.
     pub(crate) async fn now(&self, core: &Core) -> Result<()> {
         core.ensure_open(OPERATION)?;
-        let now = core.clock.now();
-        let record = self.sample(core, now, Duration::ZERO);
+        let record = self.sample(core, core.clock.now(), Duration::ZERO);
         let Some(record) = record else { return Ok(()) };
         self.is_written.store(true, Ordering::Release);
         let written = write(&core.scripts, core.id(), &record, core.timing.reply).await;
@@ -327,12 +326,8 @@ fn index_commands(id: &str) -> [Cmd; 3] {
 /// Keeps those that have lasted longest, in that order. Returns the number of the others.
 fn cut<T>(entries: &mut Vec<T>, lasts: impl Fn(&T) -> Duration) -> u64 {
     let more = entries.len().saturating_sub(LISTED_MAX);
-    let longest_first = |entry: &T| Reverse(lasts(entry));
-    if more > 0 {
-        entries.select_nth_unstable_by_key(LISTED_MAX, longest_first);
-        entries.truncate(LISTED_MAX);
-    }
-    entries.sort_by_key(longest_first);
+    entries.sort_by_key(|entry| Reverse(lasts(entry)));
+    entries.truncate(LISTED_MAX);
     more as u64
 }
 

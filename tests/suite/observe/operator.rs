@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockset::Client;
-use lockset_operator::{HoldMode, LockInfo, LockKind, Survey};
-use lockset_testkit::{Cluster, Redisson, Server, eventually, unique_name, within};
+use lockset_operator::{HoldMode, LockInfo, LockKind, LockScan, Survey};
+use lockset_testkit::{Cluster, Proxy, Redisson, Server, eventually, unique_name, within};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use crate::support::{SOON, ask, client, nothing_left, patient_client, waiting};
@@ -546,4 +546,94 @@ async fn a_pass_goes_on_behind_the_largest_cursor() {
     }
     assert_eq!(slices, 4, "two of locks, one of permits, and the change");
     assert_eq!(scan.looked_at(), 3000);
+}
+
+/// Takes this many locks, among so many other keys that no slice of a pass has them all. All are where `{tag}` is.
+async fn many(server: &Server, tag: &str, locks: usize) {
+    let fill = "for i = 1, 4000 do redis.call('HSET', KEYS[1] .. i, 'name', i) end \
+        for i = 1, tonumber(ARGV[1]) do \
+        redis.call('HSET', KEYS[1] .. 'lock' .. i, '9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:' .. i, 1) \
+        redis.call('PEXPIRE', KEYS[1] .. 'lock' .. i, 600000) end";
+    let (tag, locks) = (format!("{{{tag}}}"), locks.to_string());
+    let mut admin = server.admin().await;
+    let _: redis::Value = ask(&mut admin, &["EVAL", fill, "1", &tag, &locks]).await;
+}
+
+/// Goes on with a pass to its end, and returns how many locks it finds.
+async fn the_rest(scan: &mut LockScan) -> usize {
+    let mut found = 0;
+    while let Some(locks) = within(SOON, scan.next()).await.unwrap() {
+        found += locks.len();
+    }
+    found
+}
+
+/// A cursor means something to the process alone that gave it.
+#[tokio::test]
+async fn a_pass_begins_anew_at_a_server_that_took_over() {
+    let (old, new) = (Server::start(), Server::start());
+    many(&old, "a", 0).await;
+    many(&new, "a", 200).await;
+    let proxy = Proxy::start(old.addr()).await;
+    let client = client(&proxy.url()).await;
+    let mut scan = Survey::new(&client).share(1.0).scan();
+    assert_eq!(within(SOON, scan.next()).await.unwrap(), Some(Vec::new()));
+    proxy.lead_to(new.addr());
+    proxy.cut();
+    assert_eq!(the_rest(&mut scan).await, 200);
+}
+
+#[tokio::test]
+async fn a_pass_at_a_server_that_changes_all_the_time_ends() {
+    let servers = [Server::start(), Server::start()];
+    for server in &servers {
+        many(server, "a", 0).await;
+    }
+    let proxy = Proxy::start(servers[0].addr()).await;
+    let client = client(&proxy.url()).await;
+    let mut scan = Survey::new(&client).share(1.0).scan();
+    let mut ended = within(SOON, scan.next()).await;
+    for round in 1..20 {
+        if ended.is_err() {
+            break;
+        }
+        proxy.lead_to(servers[round % 2].addr());
+        proxy.cut();
+        ended = within(SOON, scan.next()).await;
+    }
+    let error = ended.unwrap_err();
+    assert!(error.is_refused(), "{error}");
+}
+
+/// The key that led to the node leads to another one then.
+#[tokio::test]
+async fn a_pass_goes_on_at_its_node_when_a_slot_has_moved() {
+    let cluster = Cluster::start().await;
+    let client = client(&cluster.url()).await;
+    // A pass begins at the node of this key.
+    let slot = cluster.slot("0").await;
+    let first = cluster.owner_of(slot).await;
+    let mut tags = (0..).map(|tag| format!("tag{tag}"));
+    let tag = loop {
+        let tag = tags.next().unwrap();
+        if cluster.primary_of(&tag).await.port() == first.port() {
+            break tag;
+        }
+    };
+    many(first, &tag, 200).await;
+    let mut scan = Survey::new(&client).share(1.0).scan();
+    let found = within(SOON, scan.next()).await.unwrap().unwrap().len();
+    let primaries = cluster.primaries().await;
+    let other = primaries.iter().find(|node| node.port() != first.port());
+    cluster.migrate(slot, other.unwrap()).await;
+    // The client learns it from the answer to a call.
+    client
+        .lock("0")
+        .lock()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert_eq!(found + the_rest(&mut scan).await, 200);
 }
