@@ -9,7 +9,7 @@ use lockset::operator::LockName;
 
 use crate::Survey;
 use crate::ask::{ask_all, command, integer, milliseconds, scored, span_of, texts};
-use crate::info::{ClientInfo, HoldMode, LockDetail, LockInfo, LockKind, QueuedWaiter};
+use crate::info::{ClientInfo, HoldMode, LockDetail, LockHolder, LockInfo, LockKind, QueuedWaiter};
 use crate::recognize::client_of;
 
 /// The most holds of one reader whose leases are read.
@@ -163,21 +163,24 @@ impl Survey {
         }
     }
 
-    /// Reads the leases of readers: each has one for each of its holds.
+    /// Reads the leases of readers, together: each has one for each of its holds.
     async fn reader_leases(&self, name: &LockName, lock: &mut LockInfo) {
-        for holder in &mut lock.holders {
-            if holder.mode != HoldMode::Read {
-                continue;
-            }
-            let numbers = 1..=holder.hold_count.min(READ_HOLDS_MAX);
-            let questions = numbers.map(|number| {
-                let lease = name.read_lease_key(&holder.id, number);
-                (Arc::clone(name.key()), command(&["PTTL", &lease]))
-            });
-            let answers = ask_all(&self.servers, &questions.collect::<Vec<_>>()).await;
-            let left = answers.iter().flatten().filter_map(integer);
+        let readers = lock.holders.iter_mut();
+        let readers: Vec<&mut LockHolder> = readers
+            .filter(|holder| holder.mode == HoldMode::Read)
+            .collect();
+        let numbers = |reader: &LockHolder| 1..=reader.hold_count.min(READ_HOLDS_MAX);
+        let leases = readers.iter().flat_map(|reader| {
+            numbers(reader).map(|number| name.read_lease_key(&reader.id, number))
+        });
+        let questions = leases.map(|lease| (Arc::clone(name.key()), command(&["PTTL", &lease])));
+        let answers = ask_all(&self.servers, &questions.collect::<Vec<_>>()).await;
+        let mut answers = answers.into_iter();
+        for reader in readers {
+            let of_it = answers.by_ref().take(numbers(reader).count());
+            let left = of_it.filter_map(|answer| integer(&answer.ok()?));
             let left = left.filter_map(|ms| u64::try_from(ms).ok()).max();
-            holder.remaining = left.map(Duration::from_millis);
+            reader.remaining = left.map(Duration::from_millis);
         }
     }
 

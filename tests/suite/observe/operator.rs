@@ -637,3 +637,41 @@ async fn a_pass_goes_on_at_its_node_when_a_slot_has_moved() {
         .unwrap();
     assert_eq!(found + the_rest(&mut scan).await, 200);
 }
+
+/// How often the server has read from its connections.
+async fn reads_of(admin: &mut redis::aio::MultiplexedConnection) -> u64 {
+    let stats: String = ask(admin, &["INFO", "stats"]).await;
+    let reads = stats.split("total_reads_processed:").nth(1);
+    let reads = reads.and_then(|rest| rest.lines().next());
+    reads.unwrap().parse().unwrap()
+}
+
+/// Not one after the other.
+#[tokio::test]
+async fn many_readers_are_inspected_in_a_few_round_trips() {
+    const READERS: u64 = 100;
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let java = Redisson::connect(&server).await;
+    for thread in 1..=READERS {
+        let lease = LEASE * u32::try_from(thread).unwrap();
+        assert_eq!(java.read_acquire("rw", thread, lease).await, None);
+    }
+    assert_eq!(java.read_acquire("rw", READERS, LEASE).await, None);
+    let survey = Survey::new(&client);
+    survey.inspect("rw").await.unwrap();
+    let mut admin = server.admin().await;
+    let before = reads_of(&mut admin).await;
+    let found = survey.inspect("rw").await.unwrap().expect("it is held");
+    let reads = reads_of(&mut admin).await - before;
+    assert!(reads < READERS / 2, "{reads} reads of the server");
+    assert_eq!(found.lock.holders.len() as u64, READERS);
+    for thread in 1..=READERS {
+        let id = java.holder(thread);
+        let mut readers = found.lock.holders.iter();
+        let left = readers.find(|reader| reader.id == id).unwrap().remaining;
+        let lease = LEASE * u32::try_from(thread).unwrap();
+        let left = left.expect("each has a lease");
+        assert!(left <= lease && left > lease - LEASE, "{thread}: {left:?}");
+    }
+}
