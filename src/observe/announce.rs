@@ -148,6 +148,8 @@ pub(crate) struct Announcer {
     first: Mutex<HashMap<(usize, u64), Tick>>,
     /// Whether an announcement may be at the server.
     is_written: AtomicBool,
+    /// Whether the client used a lock or had a permit at the last look.
+    was_in_use: AtomicBool,
 }
 
 impl Announcer {
@@ -166,6 +168,7 @@ impl Announcer {
             },
             first: Mutex::default(),
             is_written: AtomicBool::new(false),
+            was_in_use: AtomicBool::new(false),
         });
         let scripts = Arc::clone(&core.scripts);
         let work = run(Arc::clone(&announcer), Arc::downgrade(core), scripts, every);
@@ -200,7 +203,8 @@ impl Announcer {
         .await;
     }
 
-    /// Collects the holds and waits. `None` for a client that uses no lock and has no permit just now.
+    /// Collects the holds and waits. `None` for a client that uses no lock and has no permit just now: it says once that
+    /// what it announced before is over.
     fn sample(&self, core: &Core, now: Tick, least: Duration) -> Option<Record> {
         let locks = core.locals.in_use();
         let holds = locks.iter().flat_map(|lock| lock.holds());
@@ -217,7 +221,8 @@ impl Announcer {
         let holds = listed.collect();
         // Permits are leased, too, and are no locks.
         let is_in_use = !locks.is_empty() || core.watchdog.enrolled() > 0;
-        is_in_use.then(|| Record {
+        let was_in_use = self.was_in_use.swap(is_in_use, Ordering::Relaxed);
+        (is_in_use || was_in_use).then(|| Record {
             up_for: self.started.until(now),
             holds,
             waits,

@@ -273,6 +273,31 @@ async fn a_client_that_has_nothing_but_a_permit_announces_itself() {
     assert_eq!(keys, ["seats"], "the number of permits");
 }
 
+/// A client that uses no lock any longer says so once.
+#[tokio::test]
+async fn a_wait_that_is_over_is_announced_no_longer() {
+    const EVERY: Duration = Duration::from_millis(500);
+    let server = Server::start();
+    let holder = client(&server.url()).await;
+    let waiter = Client::builder(&server.url()).announce_every(EVERY);
+    let waiter = waiter.build().await.unwrap();
+    let guard = holder.lock("{long}").lock().await.unwrap();
+    let wait = lockset_testkit::spawn({
+        let lock = waiter.lock("{long}");
+        async move { lock.lock().await.map(drop) }
+    });
+    let watcher = patient_client(&server.url()).await;
+    let waits = async || {
+        let clients = Survey::new(&watcher).clients().await.unwrap();
+        let announced = clients.first()?.announced.as_ref()?;
+        Some(announced.waits.len() + announced.holds.len())
+    };
+    eventually(SOON, "it is announced", async || waits().await == Some(1)).await;
+    guard.release().await.unwrap();
+    within(SOON, wait).await.unwrap().unwrap();
+    eventually(SOON, "it is over", async || waits().await == Some(0)).await;
+}
+
 /// A client that uses no lock writes nothing, and a client without the right to write still works.
 #[tokio::test]
 async fn nothing_is_announced_without_a_lock_or_without_the_right() {
