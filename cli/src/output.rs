@@ -54,16 +54,17 @@ impl Output {
         Self { json, colour }
     }
 
-    /// One answer: `fact` as an object on a line of its own, or `text` for people.
+    /// One answer: `fact` as an object on a line of its own, or `text` for people. False as for
+    /// [`is_read`](Self::is_read).
     pub(crate) fn say(
         &self,
         fact: &impl Serialize,
         text: impl FnOnce() -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         if self.json {
-            self.line(&serde_json::to_string(fact).map_err(Failure::internal)?)
+            self.is_read(&serde_json::to_string(fact).map_err(Failure::internal)?)
         } else {
-            self.line(&text())
+            self.is_read(&text())
         }
     }
 

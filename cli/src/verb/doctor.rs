@@ -123,22 +123,24 @@ async fn told_without_rights(
 }
 
 fn print(output: &Output, check: &Check) -> Result<(), Failure> {
-    output.say(check, || {
-        let (word, style) = match check.verdict {
-            Verdict::Ok => ("ok  ", Style::Green),
-            Verdict::Warn => ("warn", Style::Yellow),
-            Verdict::Fail => ("fail", Style::Red),
-        };
-        let (word, name) = (output.paint(style, word), check.check);
-        let server = if check.server.is_empty() {
-            String::new()
-        } else {
-            format!("{}: ", check.server)
-        };
-        let mut line = format!("{word}  {name:<11}  {server}{}", check.found);
-        if let Some(advice) = &check.advice {
-            line = format!("{line}\n                   {advice}");
-        }
-        line
-    })
+    output
+        .say(check, || {
+            let (word, style) = match check.verdict {
+                Verdict::Ok => ("ok  ", Style::Green),
+                Verdict::Warn => ("warn", Style::Yellow),
+                Verdict::Fail => ("fail", Style::Red),
+            };
+            let (word, name) = (output.paint(style, word), check.check);
+            let server = if check.server.is_empty() {
+                String::new()
+            } else {
+                format!("{}: ", check.server)
+            };
+            let mut line = format!("{word}  {name:<11}  {server}{}", check.found);
+            if let Some(advice) = &check.advice {
+                line = format!("{line}\n                   {advice}");
+            }
+            line
+        })
+        .map(drop)
 }

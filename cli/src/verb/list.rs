@@ -49,12 +49,14 @@ impl List {
             found = survey.contended().await?;
         } else {
             let mut scan = survey.scan();
-            while let Some(locks) = scan.next().await? {
+            'pass: while let Some(locks) = scan.next().await? {
                 let locks = locks.into_iter().filter(|lock| self.wants(lock));
                 if context.output.json {
                     // Printed as they are found, because there may be many.
                     for lock in locks {
-                        context.output.say(&LockFact::from(&lock), String::new)?;
+                        if !context.output.say(&LockFact::from(&lock), String::new)? {
+                            break 'pass;
+                        }
                     }
                 } else {
                     found.extend(locks);

@@ -92,11 +92,14 @@ impl Tokens {
         let survey = Survey::new(&client).matching(&self.glob).share(share);
         let mut scan = survey.tokens(self.older);
         let mut tally = Tally::default();
-        while let Some(counters) = scan.next().await? {
+        'pass: while let Some(counters) = scan.next().await? {
             for some in counters.chunks(TOGETHER_MAX) {
                 let became = self.became(&client, some, share).await;
                 for (counter, became) in some.iter().zip(became) {
-                    tally.add(context, counter, became?)?;
+                    // A purge goes on unread.
+                    if !tally.add(context, counter, became?)? && !self.purge {
+                        break 'pass;
+                    }
                 }
             }
         }
@@ -162,12 +165,13 @@ impl Tokens {
 }
 
 impl Tally {
+    /// Returns whether the output is still read.
     fn add(
         &mut self,
         context: &Context,
         counter: &TokenCounter,
         became: Option<TokenPurge>,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let is_purged = became == Some(TokenPurge::Purged);
         self.found += 1;
         self.purged += u64::from(is_purged);
@@ -197,6 +201,6 @@ impl Tally {
             counter.kept_for.map_or("for ever".to_owned(), span::show),
             state.to_owned(),
         ]);
-        Ok(())
+        Ok(true)
     }
 }

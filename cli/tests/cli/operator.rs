@@ -193,3 +193,28 @@ async fn a_key_that_is_no_lock_is_not_freed() {
         .unwrap();
     assert_eq!(kept, 1);
 }
+
+/// Looking costs the server time.
+#[tokio::test]
+async fn a_list_that_is_read_no_further_ends_its_pass() {
+    const FILL: &str = "for i = 1, 20000 do redis.call('HSET', 'user' .. i, 'name', i) end \
+        for i = 1, 1000 do \
+        redis.call('HSET', 'lock' .. i, '9f2c3a44-0d5e-4c7b-8f6a-1b2c3d4e5f60:' .. i, 1) \
+        redis.call('PEXPIRE', 'lock' .. i, 600000) \
+        redis.call('SET', 'redisson_lock_token:{old' .. i .. '}', '1700000000000000') end";
+    let server = Server::start();
+    let mut admin = server.admin().await;
+    let mut fill = redis::cmd("EVAL");
+    fill.arg(FILL).arg(0);
+    let _: redis::Value = fill.query_async(&mut admin).await.unwrap();
+    for verb in ["list", "tokens"] {
+        server.reset_stats().await;
+        let arguments = [verb, "--json", "--budget", "5"];
+        let mut running = Running::start(&mut lockset(&server.url(), &arguments));
+        running.line().await;
+        let ended = running.ended_unread().await;
+        assert_eq!((ended.status, &*ended.err), (0, ""), "{verb}");
+        let scans = server.commandstats().await["scan"];
+        assert!(scans < 15, "{verb}: {scans} of more than 20 slices");
+    }
+}

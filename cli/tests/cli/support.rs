@@ -126,6 +126,17 @@ impl Running {
         .await;
     }
 
+    /// As [`ended`](Self::ended), without reading its output any further.
+    pub(crate) async fn ended_unread(self) -> Ended {
+        drop(self.out);
+        let output = within(BOUND, self.child.wait_with_output()).await.unwrap();
+        Ended {
+            status: status(output.status),
+            out: String::new(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
     /// As [`ended`](Self::ended), with the input left open.
     pub(crate) async fn ended_with_input_open(mut self) -> Ended {
         let input = self.child.stdin.take();
