@@ -162,13 +162,20 @@ impl Held {
             _ => semaphore,
         };
         let guard = match asked.patience {
-            Patience::Unbounded => Some(semaphore.acquire().await?),
+            Patience::Unbounded => semaphore.acquire().await.map(Some),
             Patience::Until(deadline) => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                semaphore.try_acquire_for(left).await?
+                semaphore.try_acquire_for(left).await
             }
         };
-        Ok(guard.map(Self::of_permit))
+        match guard {
+            Ok(guard) => Ok(guard.map(Self::of_permit)),
+            // No verb does what the library advises.
+            Err(error) if error.is_invalid() => Err(Failure::usage(
+                error.to_string().replace(", or `resize` it", ""),
+            )),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn one(

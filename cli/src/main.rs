@@ -73,9 +73,9 @@ fn run(arguments: Vec<OsString>) -> Exit {
         return unread::no_arguments(Args::command());
     }
     let arguments = separator::inserted(arguments, &Args::command());
-    let args = match Args::try_parse_from(arguments) {
+    let args = match Args::try_parse_from(&arguments) {
         Ok(args) => args,
-        Err(error) => return unread::report(error, &Args::command()),
+        Err(error) => return unread::report(error, arguments, &Args::command()),
     };
     let context = match Context::new(args.globals) {
         Ok(context) => context,

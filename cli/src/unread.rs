@@ -1,12 +1,13 @@
 //! Arguments that clap did not accept, or that ask for help: what is printed, and the status.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 
-use clap::builder::StyledStr;
+use clap::builder::{Resettable, StyledStr};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
+use crate::failure::Failure;
 use crate::status::{self, Exit};
 
 const SHELL_LINE: &str = "for a line of shell, write `-- sh -c 'first | second'`";
@@ -19,8 +20,11 @@ pub(crate) fn no_arguments(mut program: Command) -> Exit {
     status::USAGE
 }
 
-/// Prints the error, or the help that was asked for.
-pub(crate) fn report(mut error: Error, program: &Command) -> Exit {
+/// Prints the error of these arguments, or the help that was asked for.
+pub(crate) fn report(mut error: Error, arguments: Vec<OsString>, program: &Command) -> Exit {
+    if error.use_stderr() {
+        error = without_environment(error, arguments, program.clone());
+    }
     without_hidden(&mut error, program);
     let shell_option = Some(&ContextValue::String("-c".to_owned()));
     if error.kind() == ErrorKind::UnknownArgument
@@ -59,11 +63,21 @@ fn without_hidden(error: &mut Error, program: &Command) {
 }
 
 fn print(error: &Error) -> Exit {
-    // The reader of a closed stream misses nothing.
-    let _ = error.print();
-    if error.use_stderr() {
-        status::USAGE
-    } else {
-        status::OK
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    match printed {
+        _ if error.use_stderr() => status::USAGE,
+        // The reader of a closed stream misses nothing.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Failure::internal(error).report()
+        }
+        _ => status::OK,
     }
+}
+
+/// The error without the options that stand in the environment: clap names those in the usage, as if they were missing.
+fn without_environment(error: Error, arguments: Vec<OsString>, program: Command) -> Error {
+    let program = program.mut_args(|option| option.env(Resettable::Reset));
+    let again = program.try_get_matches_from(arguments);
+    // An option in the environment itself may be wrong.
+    again.err().unwrap_or(error)
 }

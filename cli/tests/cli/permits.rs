@@ -28,6 +28,7 @@ async fn at_most_as_many_commands_run_as_there_are_permits() {
     let other = ended(&mut lockset(&url, &words)).await;
     assert_ne!(other.status, 0, "{other:?}");
     assert!(other.err.contains("2 permits, not with 3"), "{other:?}");
+    assert!(!other.err.contains("resize"), "no verb does: {other:?}");
     // A command that ends makes room, in the order of asking, too.
     let waiting = tokio::spawn({
         let mut waiting = start(&["--fair", "--", "echo", "ran"]);

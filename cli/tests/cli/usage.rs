@@ -15,6 +15,31 @@ async fn help_is_shown_without_arguments_whatever_the_environment() {
 }
 
 #[tokio::test]
+async fn help_that_cannot_be_written_is_an_error() {
+    for arguments in [&["--help"][..], &["--version"], &["help", "run"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let mut command = lockset("", arguments);
+        // Not `output`, which would take the place of this file.
+        let running = command.stdout(full.unwrap()).spawn().unwrap();
+        let found = running.wait_with_output().await.unwrap();
+        assert_eq!(found.status.code(), Some(70), "{found:?}");
+        let said = String::from_utf8(found.stderr).unwrap();
+        assert!(said.starts_with("lockset: No space left"), "{said}");
+    }
+}
+
+/// The address of the server is in the environment, and not missing.
+#[tokio::test]
+async fn usage_names_what_is_missing_alone() {
+    for arguments in [&["run", "a"][..], &["once", "--for", "1m"], &["show"]] {
+        let refused = ended(&mut lockset("redis://127.0.0.1:1", arguments)).await;
+        assert_eq!(refused.status, 64, "{refused:?}");
+        assert!(refused.err.contains("Usage: lockset "), "{refused:?}");
+        assert!(!refused.err.contains("--url"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn help_shows_the_help_of_a_verb() {
     let asked = ended(&mut lockset("", &["help", "run"])).await;
     let option = ended(&mut lockset("", &["run", "--help"])).await;
