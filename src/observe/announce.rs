@@ -218,13 +218,12 @@ impl Announcer {
             holder: hold.holder_id().to_owned(),
             key: hold.key().to_owned(),
         });
-        let holds = listed.collect();
         // Permits are leased, too, and are no locks.
         let is_in_use = !locks.is_empty() || core.watchdog.enrolled() > 0;
         let was_in_use = self.was_in_use.swap(is_in_use, Ordering::Relaxed);
         (is_in_use || was_in_use).then(|| Record {
             up_for: self.started.until(now),
-            holds,
+            holds: listed.collect(),
             waits,
             more,
             ..self.facts.clone()
@@ -284,10 +283,9 @@ async fn until_renewals(core: &Weak<Core>, scripts: &Scripts, last: Tick, every:
     scripts.clock.sleep_until(last.after(every - slack)).await;
     let renewed = core.upgrade().map(|core| core.watchdog.renewals());
     let Some(renewed) = renewed else { return false };
-    let mark = renewed.mark();
     tokio::select! {
         biased;
-        () = renewed.changed_since(mark) => {}
+        () = renewed.changed_since(renewed.mark()) => {}
         () = scripts.clock.sleep_until(last.after(every + slack)) => {}
     }
     true

@@ -26,8 +26,8 @@ pub(super) struct Terminal {
 
 impl Terminal {
     /// `None` without a terminal, in the background of a script, and where the output goes to another part of a
-    /// pipeline, which may need the terminal itself, as a pager does. What writes to the command may need it, too,
-    /// to ask for a password: then the command gets it once it wants it.
+    /// pipeline, which may need the terminal itself, as a pager does. If the input is a pipe, the command gets it when
+    /// it asks for it: the process that writes to the pipe may have to ask for a password.
     pub(super) fn of_this_process() -> Option<Self> {
         let is_pipe = |file| {
             fstat(file).is_ok_and(|about| FileType::from_raw_mode(about.st_mode) == FileType::Fifo)

@@ -50,7 +50,7 @@ fn status_by(signal: Signal) -> i32 {
     }
 }
 
-/// What ends by itself, whatever its status, has not been ended by the signal.
+/// Its status may be the one that a shell has for the signal.
 #[tokio::test]
 async fn a_command_that_handles_sigint_gives_its_status() {
     let server = Server::start();

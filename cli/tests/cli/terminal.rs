@@ -150,7 +150,7 @@ async fn a_job_that_is_stopped_for_too_long_does_not_go_on() {
 }
 
 /// The shell, seeing that a key has ended what it waited for, forgets the rest of the line. Returns what the screen
-/// showed meanwhile.
+/// showed until then.
 async fn ended_by_ctrl_c(server: &Server, terminal: &mut Terminal) -> String {
     let client = Client::connect(&server.url()).await.unwrap();
     terminal.press(CTRL_C);
