@@ -27,6 +27,8 @@ mod sentinel;
 mod servers;
 mod setup;
 mod single;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 mod transport;

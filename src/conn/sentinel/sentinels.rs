@@ -74,6 +74,8 @@ struct Sentinel {
     /// Its id, if it reports one.
     id: Option<String>,
     connection: Option<Socket>,
+    /// The time of the first question since its last reply. Its round may have ended without one.
+    waits_since: Option<Tick>,
 }
 
 /// The result of polling all sentinels.
@@ -216,6 +218,7 @@ impl Sentinel {
             took: None,
             id: None,
             connection: None,
+            waits_since: None,
         }
     }
 
@@ -243,7 +246,13 @@ impl Sentinel {
         let clock = settings.setup.clock;
         let limit = self.limit(&settings.setup);
         let asked = clock.now();
-        let outcome = match clock.within(limit, self.ask(settings)).await {
+        if self.waits_since.get_or_insert(asked).until(asked) > limit {
+            // A question of each round would be kept on this connection.
+            (self.connection, self.id, self.waits_since) = (None, None, Some(asked));
+        }
+        let answered = clock.within(limit, self.ask(settings)).await;
+        self.waits_since = None;
+        let outcome = match answered {
             Some(Ok(replies)) => {
                 self.took = Some(asked.until(clock.now()));
                 let map = &settings.setup.address_map;
