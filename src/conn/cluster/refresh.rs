@@ -166,8 +166,8 @@ const STAGGER: Duration = Duration::from_millis(200);
 /// The time that other nodes have after the first good reply.
 const GRACE: Duration = Duration::from_millis(30);
 
-/// Asks these nodes in order until one has a map of a working cluster that is no older than `last`. Returns the best
-/// map otherwise, with the node that has it.
+/// Asks these nodes in order until one has a map of a working cluster that is no older than `last`, or until most have
+/// maps of a broken one and no other answers. Returns the best map, with the node that has it.
 pub(super) async fn discover(
     nodes: &Nodes,
     addresses: &[Address],
@@ -182,7 +182,7 @@ pub(super) async fn discover(
     let epoch = last.map_or(0, |last| last.epoch);
     let mut told: Vec<Told> = Vec::new();
     let mut faults = Vec::new();
-    let mut is_good = false;
+    let (mut current, mut is_good) = (0, false);
     loop {
         let wait = if is_good { GRACE } else { STAGGER };
         let reply = if asked.is_empty() {
@@ -192,7 +192,9 @@ pub(super) async fn discover(
         };
         match reply {
             Some((address, Ok(view))) => {
-                is_good |= is_ours(&view, last) && view.is_ok && view.epoch >= epoch;
+                let is_current = is_ours(&view, last) && view.epoch >= epoch;
+                current += usize::from(is_current);
+                is_good |= is_current && view.is_ok;
                 told.push((address.clone(), view));
             }
             Some((address, Err(fault))) => faults.push((address.clone(), fault)),
@@ -200,7 +202,9 @@ pub(super) async fn discover(
             // The nodes asked so far are slow, or have no good map.
             None => match rounds.next() {
                 Some(more) => asked.extend(more.iter().map(|address| ask(nodes, address))),
-                None if asked.is_empty() => break,
+                // Most agree that the cluster does not work. Soon they may know which node takes over from a silent
+                // one, and another refresh learns that earlier than its silence ends.
+                None if asked.is_empty() || current * 2 > addresses.len() => break,
                 None => {}
             },
         }
@@ -331,7 +335,61 @@ impl MapPoller {
 
 #[cfg(test)]
 mod tests {
+    use redis::IntoConnectionInfo;
+
     use super::*;
+    use crate::conn::tests::{BOUND, FakeServer, at_once, bulk};
+
+    /// Refuses all other commands.
+    async fn node(slots: Duration, state: &'static str, epoch: u64) -> FakeServer {
+        let map = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n{}\r\n:7\r\n", bulk("h"));
+        FakeServer::start(move |asked| match asked {
+            "CLUSTER SLOTS" => Some((slots, map.clone())),
+            "CLUSTER INFO" => {
+                let info = format!("cluster_state:{state}\r\ncluster_current_epoch:{epoch}\r\n");
+                at_once(&bulk(&info))
+            }
+            _ => at_once("-ERR no"),
+        })
+        .await
+    }
+
+    async fn discovered(nodes: &[&FakeServer]) -> Told {
+        let model = "redis://h".into_connection_info().unwrap();
+        let addresses: Vec<Address> = nodes.iter().map(|node| node.address.clone()).collect();
+        let nodes = Nodes::new(model, Setup::sample(BOUND * 2));
+        let last = View {
+            is_ok: true,
+            epoch: 3,
+            ..View::default()
+        };
+        let found = discover(&nodes, &addresses, Some(&last), &[]);
+        let found = tokio::time::timeout(BOUND, found).await;
+        found.expect("it ends").expect("a view")
+    }
+
+    /// Soon after, the others may say which node has taken over from it.
+    #[tokio::test]
+    async fn a_silent_node_does_not_delay_what_most_nodes_say() {
+        let silent = FakeServer::start(|_| None).await;
+        let others = [(); 2].map(|()| node(Duration::ZERO, "fail", 3));
+        let [one, two] = futures_util::future::join_all(others)
+            .await
+            .try_into()
+            .unwrap();
+        let (_, view) = discovered(&[&silent, &one, &two]).await;
+        assert_eq!((view.is_ok, view.epoch), (false, 3));
+    }
+
+    /// That node may be alone on its side of a partition.
+    #[tokio::test]
+    async fn a_single_node_without_a_good_map_is_not_all_that_is_heard() {
+        let alone = node(Duration::ZERO, "fail", 3).await;
+        let silent = FakeServer::start(|_| None).await;
+        let far = node(STAGGER * 4, "ok", 4).await;
+        let (_, view) = discovered(&[&alone, &silent, &far]).await;
+        assert_eq!((view.is_ok, view.epoch), (true, 4));
+    }
 
     #[test]
     fn a_node_that_never_agrees_stops_causing_refreshes() {
