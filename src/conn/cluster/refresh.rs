@@ -130,8 +130,9 @@ impl Router {
         let serving = map.nodes().into_iter().map(|node| node.address);
         let serving: HashSet<Address> = serving.collect();
         *self.map.write() = map;
+        let mut met_stranger = false;
         for (address, server) in self.nodes.known() {
-            server.process.expect_node(view.ids_at(&address));
+            met_stranger |= server.process.expect_node(view.ids_at(&address));
             if !serving.contains(&address) {
                 server.close();
                 continue;
@@ -148,7 +149,7 @@ impl Router {
         }
         let mut served = last.ranges.iter().map(|(.., address)| address);
         let was_taken_over = served.any(|address| !serving.contains(address));
-        if was_taken_over {
+        if was_taken_over || met_stranger {
             self.nodes.setup.events.moved();
         }
     }

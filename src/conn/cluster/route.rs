@@ -65,9 +65,12 @@ impl Router {
     }
 
     pub(super) fn node(&self, address: &Address) -> Node {
+        let server = self.nodes.at(address);
+        // Before any connection, because the map may say only later which node should be there.
+        server.process.ask_for_node();
         Node {
             address: address.clone(),
-            server: self.nodes.at(address),
+            server,
         }
     }
 
@@ -297,18 +300,35 @@ impl Drop for Subscribing<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use futures_util::FutureExt;
     use redis::IntoConnectionInfo;
 
     use super::super::map::View;
     use super::*;
     use crate::conn::setup::Setup;
-    use crate::conn::tests::{BOUND, FakeServer, at_once};
+    use crate::conn::tests::{BOUND, FakeServer, at_once, bulk};
+    use crate::conn::transport::EventHandler;
 
-    fn router() -> Router {
+    #[derive(Debug, Default)]
+    struct Moves(AtomicBool);
+
+    impl EventHandler for Moves {
+        fn message(&self, _channel: &[u8], _message: &[u8]) {}
+        fn gap(&self) {}
+        fn moved(&self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn router(events: Arc<dyn EventHandler>) -> Router {
         let model = "redis://h".into_connection_info().unwrap();
-        let nodes = Nodes::new(model, Setup::sample(BOUND));
-        Router::new(nodes, Vec::new(), Channels::Plain)
+        let setup = Setup {
+            events,
+            ..Setup::sample(BOUND)
+        };
+        Router::new(Nodes::new(model, setup), Vec::new(), Channels::Plain)
     }
 
     /// A node that loads its data after a restart, say, or was demoted.
@@ -330,13 +350,58 @@ mod tests {
                 ranges: vec![(0, 1, first), (2, 16_383, second)],
                 ..View::default()
             };
-            let router = router();
+            let router = router(Arc::<Moves>::default());
             router.adopt(&view, &view);
             let ping = command(&["PING"]);
             let pings = [&ping];
             let exchanged = router.exchange_with_any(Lane::Command, &pings, BOUND);
             let replies = exchanged.await.expect("a reply");
             assert_eq!(replies.as_slice(), [Value::Okay], "{handshake}");
+        }
+    }
+
+    /// An address that a redirection names may belong to another cluster by then.
+    #[tokio::test]
+    async fn a_node_met_by_a_redirection_is_left_if_the_map_has_another_there() {
+        let refused = "-NOPERM no right".to_owned();
+        for (id, is_left) in [(bulk("stranger"), true), (refused, false)] {
+            let stranger = FakeServer::start(move |asked| match asked {
+                "PING" => at_once("+OK"),
+                "CLUSTER MYID" => at_once(&id),
+                _ => at_once("-ERR no"),
+            });
+            let stranger = stranger.await;
+            let moved = format!("-MOVED {} {}", slot_of(b"x"), stranger.address);
+            let redirects = FakeServer::start(move |asked| match asked {
+                "PING" => at_once(&moved),
+                _ => at_once("-ERR no"),
+            });
+            let redirects = redirects.await;
+            let [ours, other] = [&redirects, &stranger].map(|node| node.address.clone());
+            let before = View {
+                ranges: vec![(0, 16_383, ours.clone())],
+                ..View::default()
+            };
+            let after = View {
+                ranges: vec![(0, 1, ours), (2, 16_383, other.clone())],
+                ids: [("id".to_owned(), other)].into(),
+                ..View::default()
+            };
+            let moves = Arc::<Moves>::default();
+            let router = router(Arc::clone(&moves) as _);
+            router.adopt(&before, &before);
+            let ping = command(&["PING"]);
+            let pings = [&ping];
+            let send = || router.exchange(Lane::Command, "x", &pings, BOUND);
+            assert_eq!(send().await.expect("it is new").as_slice(), [Value::Okay]);
+            router.adopt(&after, &before);
+            let sent = send().await;
+            assert_eq!(sent.is_err(), is_left, "{sent:?}");
+            assert_eq!(
+                moves.0.load(Ordering::SeqCst),
+                is_left,
+                "its holds are checked"
+            );
         }
     }
 

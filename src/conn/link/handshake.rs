@@ -87,8 +87,8 @@ impl Handshake {
             command(&["INFO", "server"]),
         ];
         commands.extend(earlier.iter().flatten().filter_map(Identity::kill));
-        let expects_node = self.process.expects_node();
-        if expects_node {
+        let asks_for_node = self.process.asks_for_node();
+        if asks_for_node {
             commands.push(command(&["CLUSTER", "MYID"]));
         }
         // Separate requests, because a server may end the connection after it has refused the first.
@@ -106,15 +106,13 @@ impl Handshake {
             return Err(no.clone().into());
         }
         let replies = replies?;
-        if expects_node {
-            self.note_node(replies.last())?;
-        }
+        let node = node_of(replies.last().filter(|_| asks_for_node))?;
         let process = permitted(replies.get(2))?;
         let process = process.and_then(|info| Process::of(info, self.clock.now()));
         let run_id = process.as_ref().map(|process| Arc::clone(&process.run_id));
         let identity =
             permitted(replies.get(1))?.and_then(|line| Identity::of(line, run_id.clone()));
-        let (generation, is_another) = self.process.met(process, self.clock.now());
+        let (generation, is_another) = self.process.met(process, node, self.clock.now())?;
         if is_another {
             // The server was restarted or replaced and may lack holds. Reported at once, because the change is not
             // seen again if this connection fails.
@@ -128,19 +126,6 @@ impl Handshake {
         self.settle(&earlier, identity.as_ref(), run_id.as_deref(), kills)?;
         self.earlier.lock().push(identity);
         Ok(generation)
-    }
-
-    /// Checks the reply to `CLUSTER MYID`. A user without the right to ask has to accept any node.
-    fn note_node(&self, reply: Option<&Value>) -> Result<(), RedisError> {
-        match reply {
-            Some(Value::ServerError(no)) if is_no_cluster(&no.clone().into()) => {
-                self.process.met_node(None)
-            }
-            reply => match permitted(reply)?.and_then(text) {
-                Some(id) => self.process.met_node(Some(id)),
-                None => Ok(()),
-            },
-        }
     }
 
     /// Decides whether commands on earlier connections can still be executed, from the replies to the kills by address
@@ -184,6 +169,15 @@ impl Handshake {
         let excess = earlier.len().saturating_sub(ELSEWHERE_MAX);
         earlier.drain(..excess);
         Ok(())
+    }
+}
+
+/// The id in a reply to `CLUSTER MYID`, empty if the server is in no cluster; `None` for a user without the right to ask,
+/// who has to accept any node.
+fn node_of(reply: Option<&Value>) -> Result<Option<&str>, RedisError> {
+    match reply {
+        Some(Value::ServerError(no)) if is_no_cluster(&no.clone().into()) => Ok(Some("")),
+        reply => Ok(permitted(reply)?.and_then(text)),
     }
 }
 

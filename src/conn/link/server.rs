@@ -153,20 +153,28 @@ pub(super) trait Sibling: Debug + Send + Sync {
 
 #[derive(Debug, Default)]
 pub(crate) struct SharedProcess {
-    /// The process met last; `None` if it did not say which it is.
-    known: Mutex<Option<Process>>,
+    met: Mutex<Met>,
     /// How often another process was met. A connection keeps the number that its process had.
     generation: AtomicU64,
     links: Mutex<Vec<Weak<dyn Sibling>>>,
-    node: Mutex<Node>,
+}
+
+/// What was met last at the address.
+#[derive(Debug, Default)]
+struct Met {
+    /// `None` if the process did not say which it is.
+    process: Option<Process>,
+    node: Node,
 }
 
 /// The node of a cluster at the address.
 #[derive(Debug, Default)]
 struct Node {
+    /// Whether connections ask for its id.
+    is_asked: bool,
     /// The ids that the map of the cluster has for the address. Empty if any server is accepted.
     expected: Vec<String>,
-    /// The id of the node that was met last.
+    /// The id of the node that was met last, empty for a server in no cluster; `None` if none has said its id.
     met: Option<String>,
 }
 
@@ -178,24 +186,35 @@ impl SharedProcess {
     }
 
     pub(super) fn known(&self) -> Option<Process> {
-        self.known.lock().clone()
+        self.met.lock().process.clone()
     }
 
     pub(super) fn is_earlier(&self, generation: u64) -> bool {
         self.generation.load(Ordering::Acquire) != generation
     }
 
-    /// Notes the process behind a new connection. Returns its generation, and whether it replaces another process. In
-    /// that case no other link uses a connection to the earlier process when this returns.
-    pub(super) fn met(&self, process: Option<Process>, now: Tick) -> (u64, bool) {
+    /// Notes the process behind a new connection, with the id of its node: empty if it is in no cluster, `None` if it
+    /// does not say. Returns its generation, and whether it replaces another process. In that case no other link uses
+    /// a connection to the earlier process when this returns.
+    ///
+    /// # Errors
+    /// If the map of the cluster has another node at this address.
+    pub(super) fn met(
+        &self,
+        process: Option<Process>,
+        node: Option<&str>,
+        now: Tick,
+    ) -> Result<(u64, bool), RedisError> {
         let (generation, is_another) = {
             // A question about replies on an earlier connection is answered for a later process from now on, which
             // errs on the safe side.
-            let mut known = self.known.lock();
+            let mut met = self.met.lock();
+            let is_another_node = met.node.meet(node)?;
+            let known = met.process.take();
             let stays =
                 |known: &Process| process.as_ref().is_some_and(|one| one.is_same_run(known));
-            let is_another = known.as_ref().is_some_and(|known| !stays(known));
-            *known = process.map(|process| process.after(known.as_ref(), now));
+            let is_another = is_another_node || known.as_ref().is_some_and(|known| !stays(known));
+            met.process = process.map(|process| process.after(known.as_ref(), now));
             let more = u64::from(is_another);
             let generation = self.generation.fetch_add(more, Ordering::AcqRel) + more;
             (generation, is_another)
@@ -203,7 +222,7 @@ impl SharedProcess {
         if is_another {
             self.leave_earlier();
         }
-        (generation, is_another)
+        Ok((generation, is_another))
     }
 
     fn leave_earlier(&self) {
@@ -213,49 +232,56 @@ impl SharedProcess {
         }
     }
 
-    /// Sets the ids of nodes that are accepted at the address. Connections to any other node are left.
-    pub(crate) fn expect_node(&self, ids: Vec<String>) {
-        let mut node = self.node.lock();
-        node.expected = ids;
-        let met = node.met.as_ref();
-        let is_stranger = met.is_some_and(|id| node.check(Some(id)).is_err());
+    /// Sets the ids of nodes that are accepted at the address. Connections to any other node are left. Returns whether
+    /// there was another.
+    pub(crate) fn expect_node(&self, ids: Vec<String>) -> bool {
+        let is_stranger = {
+            let node = &mut self.met.lock().node;
+            node.expected = ids;
+            let is_stranger = node.met.as_ref().is_some_and(|id| node.check(id).is_err());
+            if is_stranger {
+                node.met = None;
+                // Under the mutex, so that a connection to it that is being made is of an earlier one, too.
+                self.generation.fetch_add(1, Ordering::AcqRel);
+            }
+            is_stranger
+        };
         if is_stranger {
-            node.met = None;
-        }
-        drop(node);
-        if is_stranger {
-            self.generation.fetch_add(1, Ordering::AcqRel);
             self.leave_earlier();
         }
+        is_stranger
     }
 
-    /// Whether a new connection has to ask for the id of its node.
-    pub(super) fn expects_node(&self) -> bool {
-        !self.node.lock().expected.is_empty()
+    /// Has every new connection ask for the id of its node.
+    pub(crate) fn ask_for_node(&self) {
+        self.met.lock().node.is_asked = true;
     }
 
-    /// Notes the id of the node behind a new connection; `None` if its server is in no cluster.
-    ///
-    /// # Errors
-    /// If the map of the cluster has another node at this address.
-    pub(super) fn met_node(&self, id: Option<&str>) -> Result<(), RedisError> {
-        let mut node = self.node.lock();
-        node.check(id)?;
-        node.met = id.map(str::to_owned);
-        Ok(())
+    pub(super) fn asks_for_node(&self) -> bool {
+        self.met.lock().node.is_asked
     }
 }
 
 impl Node {
-    fn check(&self, id: Option<&str>) -> Result<(), RedisError> {
-        let mut expected = self.expected.iter();
-        if self.expected.is_empty() || expected.any(|expected| Some(&**expected) == id) {
+    /// Notes the id behind a new connection. Returns whether it is another than before, where the map names none.
+    fn meet(&mut self, id: Option<&str>) -> Result<bool, RedisError> {
+        let Some(id) = id else {
+            return Ok(false);
+        };
+        self.check(id)?;
+        let before = self.met.replace(id.to_owned());
+        Ok(self.expected.is_empty() && before.is_some_and(|before| before != id))
+    }
+
+    fn check(&self, id: &str) -> Result<(), RedisError> {
+        if self.expected.is_empty() || self.expected.iter().any(|expected| expected == id) {
             return Ok(());
         }
         let expected = self.expected.join(" or ");
-        let found = id.map_or("a server that is in no cluster".to_owned(), |id| {
-            format!("node {id}")
-        });
+        let found = match id {
+            "" => "a server that is in no cluster".to_owned(),
+            id => format!("node {id}"),
+        };
         let why = format!("the cluster has node {expected} at this address, but {found} answered");
         Err(io::Error::other(why).into())
     }

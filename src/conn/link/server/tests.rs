@@ -149,22 +149,23 @@ fn a_link_that_meets_another_process_has_its_siblings_leave_theirs() {
     let sibling = Arc::<Link>::default();
     process.add(&sibling);
     let left = || sibling.0.load(Ordering::Relaxed);
+    let meets = |run| process.met(run, None, Tick::ZERO).unwrap();
     // A user without the right to ask.
-    let (unknown, is_another) = process.met(None, Tick::ZERO);
+    let (unknown, is_another) = meets(None);
     assert!(!is_another && !process.is_earlier(unknown));
-    let (first, is_another) = process.met(run("a"), Tick::ZERO);
+    let (first, is_another) = meets(run("a"));
     assert!(!is_another && !process.is_earlier(unknown));
-    let (again, is_another) = process.met(run("a"), Tick::ZERO);
+    let (again, is_another) = meets(run("a"));
     assert!(!is_another && again == first && left() == 0);
-    let (second, is_another) = process.met(run("b"), Tick::ZERO);
+    let (second, is_another) = meets(run("b"));
     assert!(is_another && left() == 1);
     assert!(process.is_earlier(first) && !process.is_earlier(second));
     // The user may not ask any longer.
-    let (third, is_another) = process.met(None, Tick::ZERO);
+    let (third, is_another) = meets(None);
     assert!(is_another && left() == 2);
     assert!(process.is_earlier(second) && !process.is_earlier(third));
     drop(sibling);
-    assert!(process.met(run("a"), Tick::ZERO).0 == third);
+    assert!(meets(run("a")).0 == third);
 }
 
 #[test]
@@ -173,19 +174,37 @@ fn only_the_node_that_the_map_names_is_accepted() {
     let sibling = Arc::<Link>::default();
     process.add(&sibling);
     let left = || sibling.0.load(Ordering::Relaxed);
-    assert!(!process.expects_node());
-    process.met_node(Some("x")).unwrap();
-    let (generation, _) = process.met(run("a"), Tick::ZERO);
-    process.expect_node(vec!["a".to_owned(), "b".to_owned()]);
+    let meets = |node| process.met(None, node, Tick::ZERO);
+    let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+    let (generation, _) = meets(Some("x")).unwrap();
+    assert!(process.expect_node(ids(&["a", "b"])));
     assert!(process.is_earlier(generation) && left() == 1);
-    assert!(process.expects_node());
-    process.met_node(Some("b")).unwrap();
-    for other in [Some("x"), None] {
-        let refused = process.met_node(other).unwrap_err().to_string();
+    for other in ["x", ""] {
+        let refused = meets(Some(other)).unwrap_err().to_string();
         assert!(refused.contains("node a or b"), "{refused}");
     }
-    process.expect_node(vec!["b".to_owned()]);
+    // Both are behind one proxy. A user may lack the right to ask.
+    for node in [Some("a"), Some("b"), None] {
+        assert!(!meets(node).unwrap().1);
+    }
+    assert!(!process.expect_node(ids(&["b"])) && !process.expect_node(Vec::new()));
     assert_eq!(left(), 1);
-    process.expect_node(Vec::new());
-    assert!(!process.expects_node() && left() == 1);
+}
+
+#[test]
+fn another_node_is_another_process_where_the_map_names_none() {
+    let process = SharedProcess::default();
+    let sibling = Arc::<Link>::default();
+    process.add(&sibling);
+    let left = || sibling.0.load(Ordering::Relaxed);
+    let meets = |node| process.met(None, node, Tick::ZERO).unwrap();
+    let (first, _) = meets(Some("a"));
+    for same in [Some("a"), None] {
+        assert_eq!(meets(same), (first, false), "{same:?}");
+    }
+    for another in ["b", ""] {
+        let before = left();
+        assert!(meets(Some(another)).1, "{another:?}");
+        assert!(process.is_earlier(first) && left() == before + 1);
+    }
 }
