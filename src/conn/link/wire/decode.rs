@@ -58,8 +58,9 @@ fn value(reply: &[u8]) -> Result<Value, RedisError> {
 /// Takes the first of these values: an array of texts, numbers and arrays of them. `None` if it has any other part.
 fn usual(rest: &mut &[u8]) -> Option<Value> {
     let end = rest.iter().position(|byte| *byte == b'\r')?;
-    let (line, more) = (&rest[..end], rest.get(end + 2..)?);
-    *rest = more;
+    let line = &rest[..end];
+    // The lines that were counted. A text that is read as parts could be nested without a bound.
+    *rest = rest[end..].strip_prefix(b"\r\n")?;
     let (kind, digits) = line.split_first()?;
     let number: i64 = number(digits)?;
     let count = usize::try_from(number);

@@ -367,6 +367,14 @@ mod values {
         }
     }
 
+    /// If a line could end in two ways, a text in a reply might be read as parts that are nested without a bound.
+    #[test]
+    fn a_reply_is_read_in_the_lines_that_were_counted() {
+        let text = "*1\r\n".repeat(100_000);
+        let reply = format!("*3\r\n:1\rX$7\r\n${}\r\n{text}\r\n:1\r\n", text.len());
+        assert!(first(reply.as_bytes()).is_err());
+    }
+
     #[test]
     fn what_no_server_says_is_an_error() {
         for bytes in [
