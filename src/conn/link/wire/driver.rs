@@ -4,7 +4,7 @@
 //! In each turn it writes everything, and then passes on a portion of the replies (see `pace.rs`). The callers
 //! that it wakes hand over their next commands before its next turn, which writes them at once. Invariants: the
 //! caller that hands over the first command since its last turn wakes it; the connection counts as silent only if
-//! there is nothing left to read; a server that never stops sending does not keep it in one turn.
+//! there is nothing left to read, or was for as long; a server that never stops sending does not keep it in one turn.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -85,6 +85,8 @@ pub(super) struct Driver<S> {
     space: Box<[u8]>,
     /// The time at which it last yielded between replies.
     yielded_at: Option<Tick>,
+    /// There is more to read since then, or since it last looked for silence.
+    reads_since: Option<Tick>,
     /// For the oldest command without a reply.
     timer: Option<Pin<Box<Sleep>>>,
     ended: NewlyEnded,
@@ -136,6 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             params,
             space: vec![0; READ_MAX].into(),
             yielded_at: None,
+            reads_since: None,
             timer: None,
             ended: NewlyEnded::default(),
             pushed: Vec::new(),
@@ -153,7 +156,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             self.yielded_at = Some(now);
             // The wake-up is queued behind all tasks that were woken before.
             context.waker().wake_by_ref();
-        } else {
+        }
+        let reads_since = *self.reads_since.get_or_insert(now);
+        if !has_more || reads_since.until(now) > self.params.silence {
+            self.reads_since = None;
             self.watch(now, context);
         }
         Ok(())

@@ -2,12 +2,12 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
-use std::task::{Context, Waker};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf};
 
 use super::*;
 use crate::conn::link::wire::{FirstBytes, SharedTick};
@@ -484,6 +484,54 @@ async fn a_server_that_never_stops_does_not_keep_the_thread() {
     }
     let free = (1 << 20) - message.len();
     assert!(left < free + message.len() / 2, "{left} of {free}");
+}
+
+/// The other end says this without a pause, and takes everything.
+struct Endless(Vec<u8>);
+
+impl AsyncRead for Endless {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        space: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while space.remaining() >= self.0.len() {
+            space.put_slice(&self.0);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Endless {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The caller has no timer of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_without_end_are_no_reply_either() {
+    let messages = Endless(pushed("message", "a").into_bytes());
+    let (wire, driver) = Wire::new(messages, terms(SILENCE));
+    let driver = tokio::spawn(driver);
+    let ping = redis::cmd("PING");
+    let asked = wire.ask(std::slice::from_ref(&ping), SILENCE);
+    let asked = tokio::time::timeout(LONG, asked).await;
+    driver.abort();
+    let silent = asked.expect("its time ends").unwrap_err();
+    assert!(silent.is_timeout(), "{silent}");
 }
 
 fn assert_same(command: &Cmd) {
