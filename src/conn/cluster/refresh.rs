@@ -186,12 +186,7 @@ pub(super) async fn discover(
     let (mut current, mut is_good) = (0, false);
     loop {
         let wait = if is_good { GRACE } else { STAGGER };
-        let reply = if asked.is_empty() {
-            None
-        } else {
-            clock.within(wait, asked.next()).await.flatten()
-        };
-        match reply {
+        match clock.within(wait, asked.next()).await.flatten() {
             Some((address, Ok(view))) => {
                 let is_current = is_ours(&view, last) && view.epoch >= epoch;
                 current += usize::from(is_current);

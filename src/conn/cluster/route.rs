@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -65,13 +66,10 @@ impl Router {
     }
 
     pub(super) fn node(&self, address: &Address) -> Node {
-        let server = self.nodes.at(address);
+        let (address, server) = (address.clone(), self.nodes.at(address));
         // Before any connection, because the map may say only later which node should be there.
-        server.process.ask_for_node();
-        Node {
-            address: address.clone(),
-            server,
-        }
+        server.process.asks_node.store(true, Ordering::Relaxed);
+        Node { address, server }
     }
 
     /// A key for each node that serves a slot.
@@ -300,7 +298,7 @@ impl Drop for Subscribing<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     use futures_util::FutureExt;
     use redis::IntoConnectionInfo;
@@ -360,7 +358,7 @@ mod tests {
         }
     }
 
-    /// An address that a redirection names may belong to another cluster by then.
+    /// Another cluster may have taken over an address that a redirection names.
     #[tokio::test]
     async fn a_node_met_by_a_redirection_is_left_if_the_map_has_another_there() {
         let refused = "-NOPERM no right".to_owned();

@@ -7,6 +7,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join3;
@@ -87,8 +88,8 @@ impl Handshake {
             command(&["INFO", "server"]),
         ];
         commands.extend(earlier.iter().flatten().filter_map(Identity::kill));
-        let asks_for_node = self.process.asks_for_node();
-        if asks_for_node {
+        let asks_node = self.process.asks_node.load(Ordering::Relaxed);
+        if asks_node {
             commands.push(command(&["CLUSTER", "MYID"]));
         }
         // Separate requests, because a server may end the connection after it has refused the first.
@@ -106,7 +107,7 @@ impl Handshake {
             return Err(no.clone().into());
         }
         let replies = replies?;
-        let node = node_of(replies.last().filter(|_| asks_for_node))?;
+        let node = node_of(replies.last().filter(|_| asks_node))?;
         let process = permitted(replies.get(2))?;
         let process = process.and_then(|info| Process::of(info, self.clock.now()));
         let run_id = process.as_ref().map(|process| Arc::clone(&process.run_id));

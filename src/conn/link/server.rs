@@ -14,7 +14,7 @@ mod tests;
 
 use std::fmt::Debug;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -157,25 +157,19 @@ pub(crate) struct SharedProcess {
     /// How often another process was met. A connection keeps the number that its process had.
     generation: AtomicU64,
     links: Mutex<Vec<Weak<dyn Sibling>>>,
+    /// Whether each new connection asks for the id of its node in the cluster.
+    pub(crate) asks_node: AtomicBool,
 }
 
-/// What was met last at the address.
+/// The process behind the last new connection.
 #[derive(Debug, Default)]
 struct Met {
     /// `None` if the process did not say which it is.
     process: Option<Process>,
-    node: Node,
-}
-
-/// The node of a cluster at the address.
-#[derive(Debug, Default)]
-struct Node {
-    /// Whether connections ask for its id.
-    is_asked: bool,
+    /// The id of its node, empty for a server in no cluster; `None` if no connection has learned one.
+    node: Option<String>,
     /// The ids that the map of the cluster has for the address. Empty if any server is accepted.
     expected: Vec<String>,
-    /// The id of the node that was met last, empty for a server in no cluster; `None` if none has said its id.
-    met: Option<String>,
 }
 
 impl SharedProcess {
@@ -209,7 +203,7 @@ impl SharedProcess {
             // A question about replies on an earlier connection is answered for a later process from now on, which
             // errs on the safe side.
             let mut met = self.met.lock();
-            let is_another_node = met.node.meet(node)?;
+            let is_another_node = met.meet(node)?;
             let known = met.process.take();
             let stays =
                 |known: &Process| process.as_ref().is_some_and(|one| one.is_same_run(known));
@@ -235,41 +229,28 @@ impl SharedProcess {
     /// Sets the ids of nodes that are accepted at the address. Connections to any other node are left. Returns whether
     /// there was another.
     pub(crate) fn expect_node(&self, ids: Vec<String>) -> bool {
-        let is_stranger = {
-            let node = &mut self.met.lock().node;
-            node.expected = ids;
-            let is_stranger = node.met.as_ref().is_some_and(|id| node.check(id).is_err());
-            if is_stranger {
-                node.met = None;
-                // Under the mutex, so that a connection to it that is being made is of an earlier one, too.
-                self.generation.fetch_add(1, Ordering::AcqRel);
-            }
-            is_stranger
-        };
+        let mut met = self.met.lock();
+        met.expected = ids;
+        let is_stranger = met.node.as_ref().is_some_and(|id| met.check(id).is_err());
         if is_stranger {
+            met.node = None;
+            // Under the mutex, so that a connection that is being made to the stranger counts as an earlier one.
+            self.generation.fetch_add(1, Ordering::AcqRel);
+            drop(met);
             self.leave_earlier();
         }
         is_stranger
     }
-
-    /// Has every new connection ask for the id of its node.
-    pub(crate) fn ask_for_node(&self) {
-        self.met.lock().node.is_asked = true;
-    }
-
-    pub(super) fn asks_for_node(&self) -> bool {
-        self.met.lock().node.is_asked
-    }
 }
 
-impl Node {
+impl Met {
     /// Notes the id behind a new connection. Returns whether it is another than before, where the map names none.
     fn meet(&mut self, id: Option<&str>) -> Result<bool, RedisError> {
         let Some(id) = id else {
             return Ok(false);
         };
         self.check(id)?;
-        let before = self.met.replace(id.to_owned());
+        let before = self.node.replace(id.to_owned());
         Ok(self.expected.is_empty() && before.is_some_and(|before| before != id))
     }
 

@@ -1,4 +1,4 @@
-//! Tests of commands to a primary that is replaced meanwhile.
+//! Tests of commands to a primary that is replaced before they end, and of a sentinel that hangs.
 
 use redis::IntoConnectionInfo;
 use tokio::net::TcpListener;

@@ -40,19 +40,12 @@ fn short(bytes: &[u8]) -> Option<(Value, usize)> {
 }
 
 fn value(reply: &[u8]) -> Result<Value, RedisError> {
-    match reply {
-        b"$-1\r\n" => Ok(Value::Nil),
-        [b':', digits @ .., b'\r', b'\n'] => {
-            let number =
-                number(digits).ok_or((ErrorKind::Parse, "a number that cannot be read"))?;
-            Ok(Value::Int(number))
-        }
-        [b'*', ..] => match usual(&mut &*reply) {
-            Some(array) => Ok(array),
-            None => redis::parse_redis_value(reply),
-        },
-        _ => redis::parse_redis_value(reply),
-    }
+    let usual = match reply {
+        b"$-1\r\n" => Some(Value::Nil),
+        [b':' | b'*', ..] => usual(&mut &*reply),
+        _ => None,
+    };
+    usual.map_or_else(|| redis::parse_redis_value(reply), Ok)
 }
 
 /// Takes the first of these values: an array of texts, numbers and arrays of them. `None` if it has any other part.
