@@ -194,7 +194,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 Poll::Pending => return Ok(()),
             }
         }
-        Ok(())
+        // A stream over TLS keeps what its socket does not take at once.
+        match Pin::new(&mut self.stream).poll_flush(context) {
+            Poll::Ready(flushed) => flushed,
+            Poll::Pending => Ok(()),
+        }
     }
 
     /// Reads and passes on a portion of the replies. Returns whether there may be more to read.

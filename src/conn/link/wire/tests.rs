@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, DuplexStream, ReadBuf};
 
 use super::*;
 use crate::conn::link::wire::{FirstBytes, SharedTick};
@@ -532,6 +532,22 @@ async fn messages_without_end_are_no_reply_either() {
     driver.abort();
     let silent = asked.expect("its time ends").unwrap_err();
     assert!(silent.is_timeout(), "{silent}");
+}
+
+/// A stream over TLS keeps what its socket does not take at once.
+#[tokio::test]
+async fn what_a_stream_keeps_is_sent_without_another_command() {
+    let (ours, mut server) = tokio::io::duplex(1 << 20);
+    let (wire, driver) = Wire::new(BufWriter::new(ours), terms(LONG * 2));
+    tokio::spawn(driver);
+    let ping = [redis::cmd("PING")];
+    let mut asked = pin!(wire.ask(&ping, LONG * 2));
+    assert!(asked.as_mut().now_or_never().is_none());
+    let mut space = [0; 64];
+    let read = tokio::time::timeout(LONG, server.read(&mut space)).await;
+    assert!(read.expect("it arrives").unwrap() > 0);
+    server.write_all(b"+OK\r\n").await.unwrap();
+    assert_eq!(asked.await.unwrap(), [Value::Okay]);
 }
 
 fn assert_same(command: &Cmd) {
