@@ -23,14 +23,13 @@ mod watch;
 
 use std::ffi::OsString;
 
-pub(crate) use self::command::interrupt;
-use self::command::{BECOME, INTERRUPT, SUPERVISE};
+use self::command::{BECOME, SUPERVISE};
 pub(crate) use runner::{Child, Ended, Limits};
 pub(crate) use signals::{Signals, held_back};
 
 use crate::status::Exit;
 
-/// The end of this process if it was started as one of the other two, or to end.
+/// The end of this process if it was started as one of the other two.
 pub(crate) fn part() -> Option<Exit> {
     let mut arguments = std::env::args_os().skip(1);
     let part = arguments.next()?;
@@ -38,7 +37,6 @@ pub(crate) fn part() -> Option<Exit> {
     match part.to_str()? {
         SUPERVISE => Some(supervisor::run(rest)),
         BECOME => Some(Exit::with(command::run(rest))),
-        INTERRUPT => Some(command::interrupted()),
         _ => None,
     }
 }

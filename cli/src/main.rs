@@ -26,6 +26,7 @@ use clap::{CommandFactory, Parser};
 use connect::Context;
 use globals::Globals;
 use rustix::process::Signal;
+use signal_hook::low_level::emulate_default_handler;
 use status::Exit;
 use verb::Verb;
 
@@ -61,7 +62,8 @@ fn main() -> ExitCode {
     let exit = child::part().unwrap_or_else(|| {
         let exit = run(std::env::args_os().collect());
         if exit == status::signalled(Signal::INT) {
-            child::interrupt();
+            // A shell that has got Ctrl-C as well goes on with its script after any other end.
+            let _ = emulate_default_handler(Signal::INT.as_raw());
         }
         exit
     });

@@ -10,15 +10,11 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 
 use crate::output::complain;
-use crate::status::{self, Exit};
 
 /// The argument for the supervisor; the command follows.
 pub(super) const SUPERVISE: &str = "--supervise";
 /// The argument for the process that becomes the command; the command follows.
 pub(super) const BECOME: &str = "--become";
-
-/// The argument for this process once it has ended its work, to die by SIGINT.
-pub(super) const INTERRUPT: &str = "--interrupt";
 
 /// The statuses that `env` uses.
 const CANNOT_RUN: u8 = 126;
@@ -31,21 +27,6 @@ pub(super) fn this_program() -> PathBuf {
         Ok(file) if !link.exists() => file,
         _ => link.to_owned(),
     }
-}
-
-/// Ends this process by SIGINT: a shell that has got the key as well goes on with its script after any other end.
-/// Returns only if it cannot. A program that is executed has no handlers.
-pub(crate) fn interrupt() {
-    let _ = Command::new(this_program())
-        .arg0("lockset")
-        .arg(INTERRUPT)
-        .exec();
-}
-
-/// Returns only where SIGINT is ignored.
-pub(super) fn interrupted() -> Exit {
-    let _ = kill_process(getpid(), Signal::INT);
-    status::signalled(Signal::INT)
 }
 
 /// Returns only if the command cannot be executed. The first argument is the supervisor's process id.
