@@ -66,8 +66,8 @@ EXAMPLE = $(SERVER) && export LOCKSET_SERVER_BIN && \
 	  scripts/build "the example $(1) ($(PROFILE))" $(BUILT) --example $(1) && \
 	  $(if $(TOP),$(WATCHED)) "$(FOLDER)/examples/$(1)"
 
-# With the features that the tests have built it with.
-CLI = scripts/build "the command line" --workspace --all-features --bin lockset
+# With the features that the tests have built it with: an example brings those of the tests, which nothing else does.
+CLI = scripts/build "the command line" --workspace --all-features --bin lockset --example quickstart
 
 # TOP=1: so much slower, with the live view in front; what the example says comes at its end.
 PACE_seats = 25
@@ -104,7 +104,7 @@ examples: examples-build
 	    echo "== $$example" && scripts/with-server "$(FOLDER)/examples/$$example" || exit 1; \
 	  done
 	@echo "== a web service and a transaction" && $(SERVER) && export LOCKSET_SERVER_BIN && \
-	  cargo test --quiet $(SERVICE) && scripts/with-server cargo run --quiet $(SERVICE) --bin transaction && \
+	  cargo test --quiet $(SERVICE) && scripts/with-server "$(FOLDER)/transaction" && \
 	  if LOCKSET_POSTGRES_BIN=$$(scripts/find-postgres); then \
 	    echo "== the web service on PostgreSQL" && export LOCKSET_POSTGRES_BIN && \
 	    cargo test --quiet $(SERVICE) --test seats --test frozen -- --ignored; \
@@ -122,18 +122,20 @@ ALONE = hammer:: fairness:: many_holds::
 PROGRAMS = house interop cli operators top short day cluster proxy replicated sentinels server tls wait
 # They explore the protocol and share no code with the rest.
 MODELS = lock redlock rwlock semaphore
-WORKSPACE = cargo test --workspace --all-features --no-fail-fast
+WORKSPACE = scripts/test
 # The small examples and the demos are no tests: `make examples` builds them, and clippy has checked them.
-TARGETS = --lib --bins --example laptop --example orders --tests
+TARGETS = --lib --bins --example laptop --example orders $(PROGRAMS:%=--test %)
+# Those too that have a time of their own.
+BUILT_TESTS = $(TARGETS) $(MODELS:%=--test %) --test simulated --test suite --test nonsense
 # Alone, but built as the whole is: without --workspace its dependencies have other features.
 SUITE = $(WORKSPACE) --test suite
 TEST_SUITE = echo "testing on $$LOCKSET_SERVER_BIN, $(MANY) at a time" && \
 	  $(SUITE) -- --test-threads $(MANY) $(ALONE:%=--skip %) $(ONLY)
 TEST_OTHERS = echo "and the other programs, $(THREADS) at a time" && \
-	  $(WORKSPACE) $(TARGETS:--tests=) $(PROGRAMS:%=--test %) -- --test-threads $(THREADS)
+	  $(WORKSPACE) $(TARGETS) -- --test-threads $(THREADS)
 VIRTUAL = $(MAKE) --keep-going --no-print-directory test-virtual test-doc
 test:
-	@$(SERVER) && export LOCKSET_SERVER_BIN && $(WORKSPACE) --no-run --quiet $(TARGETS) && \
+	@$(SERVER) && export LOCKSET_SERVER_BIN && $(WORKSPACE) --no-run --quiet $(BUILT_TESTS) && \
 	  scripts/beside 'nice -n 19 $(VIRTUAL)' '$(TEST_SUITE); suite=$$?; $(TEST_OTHERS) && exit $$suite'
 
 # The seeded defects, which test the worlds, and the second half of the worlds: CI has the time.
@@ -161,15 +163,15 @@ test-alone:
 	  echo "those that work hard or measure, 1 at a time" && $(SUITE) -- --test-threads 1 $(ALONE)
 
 # Where the server of `test` was built without TLS these fail, and say so.
-TLS = --all-features -- --test-threads 4 --ignored
+TLS = -- --test-threads 4 --ignored
 test-tls:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && echo "testing TLS on $$LOCKSET_SERVER_BIN, 4 at a time" && \
-	  cargo test --workspace --test suite --test cli $(TLS) tls:: && cargo test --workspace --test tls $(TLS)
+	  $(WORKSPACE) --test suite --test cli $(TLS) tls:: && $(WORKSPACE) --test tls $(TLS)
 
 # What Prometheus itself says of the rules.
 test-alerts:
 	@promtool=$$(scripts/find-promtool) && PATH="$$(dirname "$$promtool"):$$PATH" \
-	  cargo test --workspace --all-features --test house -- --ignored
+	  $(WORKSPACE) --test house -- --ignored
 
 # No doctest needs a server, and nothing in virtual time has one.
 test-valkey:
@@ -209,7 +211,7 @@ test-stalls:
 	  scripts/with-stalls $(STALL) $(EVERY) $(SUITE) -- --test-threads $(MANY) $(ALONE:%=--skip %) $(ONLY)
 
 # They wait more than they work. The holder is no test, but the other process of some.
-INTEROP = cargo test --workspace --all-features --test interop -- --ignored --test-threads 4 \
+INTEROP = $(WORKSPACE) --test interop -- --ignored --test-threads 4 \
 	  --skip rust_process::holder
 
 interop:
@@ -275,7 +277,7 @@ PROPERTIES = record:: conn::url:: conn::link::wire:: conn::cluster::map:: engine
 mutants-core:
 	@scripts/mutants-core $(MUTANTS)
 
-# Builds the attribute and the library, with the compiled dependencies of everything else. The other three depend on
+# Builds the attribute and the library, without the features that only tests bring. The other three depend on
 # a version that is not published yet, and their builds would compile the library once more each, with other features:
 # RELEASING.md does that before a release. All five go as far as the upload.
 BUILT_PACKAGES = --package lockset-macros --package lockset
@@ -325,7 +327,7 @@ bench-peers-draw:
 	@$(PEERS_RUN) draw --results $(RESULTS)
 
 # They are a workspace of their own, which `check` and `test` do not see. In the profile and the folder of
-# the tests, whose compiled dependencies they share.
+# the tests, of whose compiled dependencies they share most.
 PEERS_CHECK = $(PEERS_CARGO) --target-dir "$${CARGO_TARGET_DIR:-target}"
 bench-peers-check:
 	cargo fmt $(PEERS_CARGO) --all --check

@@ -55,6 +55,67 @@ fn a_build_that_fails_ends_with_the_status_of_cargo() {
     assert!(!String::from_utf8_lossy(&output.stderr).contains("done"));
 }
 
+/// Programs of tests that were built before are run without cargo, in the folders of their packages.
+#[test]
+fn tests_that_are_built_are_run_without_cargo() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("test");
+    let package = folder.join("package");
+    fs::create_dir_all(&package).unwrap();
+    let script = |file: &Path, lines: &str| {
+        fs::write(file, format!("#!/bin/sh\n{lines}\n")).unwrap();
+        fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
+    };
+    let program = folder.join("program");
+    script(&program, "echo \"$PWD: $*\"; exit 3");
+    let artifact = |kind: &str, name: &str, executable: &str| {
+        format!(
+            r#"{{"manifest_path":"{}/Cargo.toml","target":{{"kind":["{kind}"],"name":"{name}"}},"executable":{executable}}}"#,
+            package.display()
+        )
+    };
+    let built = format!("\"{}\"", program.display());
+    let artifacts = [
+        artifact("test", "suite", &built),
+        artifact("lib", "lockset", "null"),
+        artifact("lib", "lockset", &built),
+    ];
+    script(
+        &folder.join("cargo"),
+        &format!("echo '{}'; echo \"cargo $*\" >&2", artifacts.join("\n")),
+    );
+    let path = std::env::var("PATH").unwrap();
+    let run = |arguments: &[&str]| {
+        let mut script = Command::new("scripts/test");
+        let script = script.args(arguments).current_dir(root);
+        let script = script.env("PATH", format!("{}:{path}", folder.display()));
+        let output = script
+            .env("LOCKSET_BUILT", folder.join("built.json"))
+            .output();
+        let output = output.unwrap();
+        let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap());
+        (output.status.code(), said.concat())
+    };
+    let all = "--workspace --all-features --no-fail-fast";
+    let (status, said) = run(&["--no-run", "--test", "suite"]);
+    let format = "--message-format json-render-diagnostics";
+    let asked = format!("cargo test {all} --no-run --test suite {format}\n");
+    assert_eq!((status, said), (Some(0), asked));
+    let (status, said) = run(&["--lib", "--test", "suite", "--", "--skip", "a b"]);
+    let once = format!(
+        "     Running {}\n{}: --skip a b\n",
+        program.display(),
+        package.display()
+    );
+    assert_eq!((status, said), (Some(3), once.repeat(2)));
+    let (status, said) = run(&["--test", "other"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("test other is not built"), "{said}");
+    let (status, said) = run(&["--doc"]);
+    assert!(said.contains(&format!("cargo test {all} --doc")), "{said}");
+    assert_eq!(status, Some(0));
+}
+
 /// Every build of the Makefile that a person waits for goes through the script.
 #[test]
 fn no_demonstration_builds_in_silence() {
