@@ -26,20 +26,38 @@ async fn at_most_as_many_commands_run_as_there_are_permits() {
     // Another number is an error that names both.
     let words = ["run", &name, "--permits", "3", "--", "true"];
     let other = ended(&mut lockset(&url, &words)).await;
-    assert_ne!(other.status, 0, "{other:?}");
+    assert_eq!(other.status, 64, "{other:?}");
     assert!(other.err.contains("2 permits, not with 3"), "{other:?}");
     assert!(!other.err.contains("resize"), "no verb does: {other:?}");
     // A command that ends makes room, in the order of asking, too.
-    let waiting = tokio::spawn({
-        let mut waiting = start(&["--fair", "--", "echo", "ran"]);
-        async move { ended(&mut waiting).await }
-    });
-    first.signal(Signal::TERM);
-    assert_eq!(first.ended().await.status, 128 + 15);
-    let ran = waiting.await.unwrap();
-    assert_eq!((ran.status, &*ran.out), (0, "ran\n"), "{ran:?}");
-    second.signal(Signal::TERM);
-    second.ended().await;
+    let places = async |count: i64| {
+        eventually(BOUND, "so many wait", async || {
+            let queue = format!("lockset_sem_queue:{{{name}}}");
+            let asked = redis::cmd("ZCARD").arg(queue).clone();
+            let asked = asked.query_async::<i64>(&mut server.admin().await).await;
+            asked.unwrap() == count
+        })
+        .await;
+    };
+    let mut waiting = Vec::new();
+    for asked in 1..=3 {
+        let command = format!("echo {asked}; sleep 60");
+        let fair = ["--fair", "--", "sh", "-c", &command];
+        waiting.push(Running::start(&mut start(&fair)));
+        places(asked).await;
+    }
+    let mut last = first;
+    for (mut next, asked) in waiting.into_iter().zip(1..) {
+        last.signal(Signal::TERM);
+        assert_eq!(last.ended().await.status, 128 + 15);
+        assert_eq!(next.line().await, asked.to_string());
+        places(3 - asked).await;
+        last = next;
+    }
+    for last in [last, second] {
+        last.signal(Signal::TERM);
+        last.ended().await;
+    }
 }
 
 /// A client that has nothing but a permit.

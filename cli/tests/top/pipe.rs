@@ -45,6 +45,7 @@ async fn in_a_pipe_it_writes_a_line_a_second_and_a_dying_holder_is_told_from_a_l
     );
     let (mut child, mut lines) = lines(&server.url());
     let mut states: Vec<String> = Vec::new();
+    let mut is_alive_shown = false;
     let began = Instant::now();
     while states.last().is_none_or(|state| state != "expired") {
         let line = within(SOON, lines.recv()).await.expect("a line");
@@ -55,11 +56,13 @@ async fn in_a_pipe_it_writes_a_line_a_second_and_a_dying_holder_is_told_from_a_l
         };
         if let Some(alive) = state("alive") {
             assert_eq!(alive, "held", "{line}");
+            is_alive_shown = true;
         }
         states.extend(state("dying").filter(|state| states.last() != Some(state)));
         assert!(began.elapsed() < SOON, "{states:?}");
     }
     assert_eq!(states, ["held", "late", "expired"]);
+    assert!(is_alive_shown);
     // Nobody reads on.
     drop(lines);
     let status = ended(&mut child).await;

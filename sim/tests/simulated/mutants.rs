@@ -111,9 +111,12 @@ fn worlds_until_found(
     instead: &'static str,
 ) -> u64 {
     for (world, tried) in worlds.zip(1..) {
+        let sound = world.clone();
         let world = world.with_scripts(move |text| text.replace(there, instead));
         let violation = world.run().violation;
         if violation.is_some_and(|violation| violation.contains(says)) {
+            // Found by the mistake, and by nothing else that is wrong there.
+            assert_eq!(sound.run().violation, None, "{what}");
             return tried;
         }
     }

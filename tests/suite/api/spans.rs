@@ -325,7 +325,7 @@ async fn a_lost_reply_to_a_release_changes_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr()).await;
     let (ours, theirs) = (client(&proxy.url()).await, client(&server.url()).await);
-    for span in [Duration::from_millis(700), Duration::from_millis(2_500)] {
+    for (span, round) in [700, 2_500].map(Duration::from_millis).into_iter().zip(1..) {
         let name = unique_name("least");
         let since = Instant::now();
         let guard = ours.lock(&name).at_least(span).lock().await.unwrap();
@@ -333,6 +333,7 @@ async fn a_lost_reply_to_a_release_changes_nothing() {
         within(SOON, guard.release())
             .await
             .expect("it was left to its minimum time");
+        assert_eq!(proxy.fired(), round, "the reply was lost");
         let next = within(SOON, theirs.lock(&name).lock()).await.unwrap();
         assert!(since.elapsed() >= span, "{:?}", since.elapsed());
         took_less(since, span + NOTICE + SLACK);

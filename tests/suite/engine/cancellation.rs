@@ -60,6 +60,9 @@ enum Replies {
 
 const REPLIES: [Replies; 3] = [Replies::Normal, Replies::Late, Replies::Lost];
 
+/// The result of a call, unless it was dropped before its end.
+type Ended = Option<lockset::Result<()>>;
+
 struct World {
     server: Server,
     proxy: Proxy,
@@ -121,11 +124,18 @@ impl World {
     }
 }
 
+/// The lock is held by another for the whole time of the call.
+fn not_granted<G>(done: Option<lockset::Result<Option<G>>>) -> Ended {
+    done.map(|got| got.map(|got| assert!(got.is_none(), "it is held")))
+}
+
 /// Drops a call at each of its polls. `prepare` makes what the call needs, which is dropped after
-/// the call.
+/// the call. Unless its replies are lost, a call that ends
+/// succeeds, and has had `least` polls.
 async fn at_every_poll<P: Primitive, S>(
+    least: usize,
     prepare: impl AsyncFn(&World, &str) -> S,
-    call: impl AsyncFn(&World, &str, &S, (usize, Duration)) -> bool,
+    call: impl AsyncFn(&World, &str, &S, (usize, Duration)) -> Ended,
 ) {
     let cases = REPLIES
         .into_iter()
@@ -140,7 +150,11 @@ async fn at_every_poll<P: Primitive, S>(
             world.proxy.pass();
             drop(prepared);
             world.check_nothing_is_left::<P>(&name).await;
-            if ended {
+            if let Some(result) = ended {
+                if !matches!(replies, Replies::Lost) {
+                    result.unwrap_or_else(|error| panic!("{replies:?}, {polls} polls: {error}"));
+                    assert!(polls >= least, "{replies:?}: {polls} polls");
+                }
                 break;
             }
             assert!(polls < POLLS_MAX, "{replies:?}: it never ends");
@@ -150,11 +164,12 @@ async fn at_every_poll<P: Primitive, S>(
 
 async fn an_acquire_of_a_free_lock<P: Primitive>() {
     at_every_poll::<P, _>(
+        2,
         async |_, _| (),
         async |world, name, (), polls| {
             let lock = world.lock::<P>(name);
             let done = poll_times(lock.lock(), polls).await;
-            done.is_some()
+            done.map(|got| got.map(drop))
         },
     )
     .await;
@@ -162,11 +177,13 @@ async fn an_acquire_of_a_free_lock<P: Primitive>() {
 
 async fn a_fenced_acquire_with_an_owner<P: Primitive>() {
     at_every_poll::<P, _>(
+        2,
         async |_, _| (),
         async |world, name, (), polls| {
             let lock = world.lock::<P>(name).fenced();
             let lock = lock.owner(&Owner::new());
-            poll_times(lock.try_lock(), polls).await.is_some()
+            let done = poll_times(lock.try_lock(), polls).await;
+            done.map(|got| got.map(|got| assert!(got.is_some(), "it is free")))
         },
     )
     .await;
@@ -176,11 +193,12 @@ async fn a_fenced_acquire_with_an_owner<P: Primitive>() {
 /// second attempt and the waits.
 async fn a_wait_for_another_client<P: Primitive>() {
     at_every_poll::<P, _>(
+        2,
         async |world, name| world.rival::<P>(name).lock().await.unwrap(),
         async |world, name, _, polls| {
             let lock = world.lock::<P>(name);
             let wait = lock.try_lock_for(Duration::from_millis(30));
-            poll_times(wait, polls).await.is_some()
+            not_granted(poll_times(wait, polls).await)
         },
     )
     .await;
@@ -190,6 +208,7 @@ async fn a_wait_for_another_client<P: Primitive>() {
 /// a message.
 async fn a_wait_that_ends_with_a_grant<P: Primitive>() {
     at_every_poll::<P, _>(
+        3,
         async |world, name| {
             let held = world.rival::<P>(name).lock().await.unwrap();
             std::sync::Mutex::new(Some(held))
@@ -202,7 +221,7 @@ async fn a_wait_that_ends_with_a_grant<P: Primitive>() {
                 held.release().await.unwrap();
             };
             let (done, ()) = tokio::join!(poll_times(lock.lock(), polls), release);
-            done.is_some()
+            done.map(|got| got.map(drop))
         },
     )
     .await;
@@ -211,11 +230,12 @@ async fn a_wait_that_ends_with_a_grant<P: Primitive>() {
 /// Held by another task of this client.
 async fn a_wait_for_the_same_client<P: Primitive>() {
     at_every_poll::<P, _>(
+        1,
         async |world, name| taken(&P::rival(&world.ours, name)).await,
         async |world, name, _, polls| {
             let lock = world.lock::<P>(name);
             let wait = lock.try_lock_for(Duration::from_millis(10));
-            poll_times(wait, polls).await.is_some()
+            not_granted(poll_times(wait, polls).await)
         },
     )
     .await;
@@ -224,6 +244,8 @@ async fn a_wait_for_the_same_client<P: Primitive>() {
 /// Another task of this client releases the lock while this one waits with a third behind it: the
 /// lock passes from the first to the second, and on to the third, in memory or by a script.
 async fn a_wait_that_ends_with_a_pass<P: Primitive>() {
+    // Readers share it at once.
+    let least = if P::IS_SHARED { 1 } else { 3 };
     for is_fixed in [false, true] {
         let terms = |world: &World, name: &str| {
             let lock = world.lock::<P>(name);
@@ -234,6 +256,7 @@ async fn a_wait_that_ends_with_a_pass<P: Primitive>() {
             }
         };
         at_every_poll::<P, _>(
+            least,
             async |world, name| {
                 let held = taken(&terms(world, name)).await;
                 std::sync::Mutex::new(Some(held))
@@ -252,7 +275,7 @@ async fn a_wait_that_ends_with_a_pass<P: Primitive>() {
                 };
                 let wait = poll_times(lock.lock(), polls);
                 let (done, _, ()) = tokio::join!(wait, behind, give);
-                done.is_some()
+                done.map(|got| got.map(drop))
             },
         )
         .await;
@@ -261,11 +284,11 @@ async fn a_wait_that_ends_with_a_pass<P: Primitive>() {
 
 async fn a_re_entry<P: Primitive>() {
     at_every_poll::<P, _>(
+        1,
         async |world, name| taken(&world.lock::<P>(name)).await,
         async |_, _, guard, polls| {
             let done = poll_times(guard.reenter(), polls).await;
-            let ended = done.is_some();
-            drop(done);
+            let ended = done.map(|got| got.map(drop));
             assert_eq!(guard.hold_count(), 1);
             ended
         },
@@ -275,13 +298,14 @@ async fn a_re_entry<P: Primitive>() {
 
 async fn a_release<P: Primitive>() {
     at_every_poll::<P, _>(
+        2,
         async |world, name| {
             let guard = taken(&world.lock::<P>(name)).await;
             std::sync::Mutex::new(Some(guard))
         },
         async |_, _, guard, polls| {
             let guard = guard.lock().unwrap().take().expect("taken once");
-            poll_times(guard.release(), polls).await.is_some()
+            poll_times(guard.release(), polls).await
         },
     )
     .await;
@@ -399,6 +423,7 @@ for_every_primitive! {@redlock lockset::RedlockLock, [], "current_thread":
 #[tokio::test]
 async fn a_place_in_the_fair_queue() {
     at_every_poll::<FairLock, _>(
+        2,
         async |world, name| {
             let held = world.theirs.fair_lock(name).lock().await.unwrap();
             std::sync::Mutex::new(Some(held))
@@ -427,7 +452,7 @@ async fn a_place_in_the_fair_queue() {
             // The timers of its client take a second.
             took_less(released, BY_MESSAGE);
             next.release().await.unwrap();
-            done.is_some()
+            not_granted(done)
         },
     )
     .await;
@@ -437,6 +462,7 @@ async fn a_place_in_the_fair_queue() {
 #[tokio::test]
 async fn a_writer_that_waits() {
     at_every_poll::<WriteSide, _>(
+        2,
         async |world, name| {
             let lock = world.theirs.rw_lock(name);
             lock.read().await.unwrap()
@@ -450,7 +476,7 @@ async fn a_writer_that_waits() {
             assert_eq!(lock_keys(&world.server).await, [name], "no writer waits");
             let reader = world.theirs.rw_lock(name).try_read().await.unwrap();
             drop(reader.expect("a reader lets no writer go first"));
-            done.is_some()
+            not_granted(done)
         },
     )
     .await;
@@ -460,6 +486,7 @@ async fn a_writer_that_waits() {
 #[tokio::test]
 async fn a_writer_that_readers_let_go_first() {
     at_every_poll::<WriteSide, _>(
+        2,
         async |world, name| {
             let lock = world.theirs.rw_lock(name);
             lock.read().await.unwrap()
@@ -482,7 +509,7 @@ async fn a_writer_that_readers_let_go_first() {
             // The timers of its client take a second.
             took_less(left, BY_MESSAGE);
             drop(reader);
-            done.is_some()
+            not_granted(done)
         },
     )
     .await;
@@ -491,13 +518,15 @@ async fn a_writer_that_readers_let_go_first() {
 #[tokio::test]
 async fn a_downgrade() {
     at_every_poll::<ReadSide, _>(
+        2,
         async |world, name| {
             let guard = taken(&world.lock::<WriteSide>(name)).await;
             std::sync::Mutex::new(Some(guard))
         },
         async |_, _, guard, polls| {
             let guard = guard.lock().unwrap().take().expect("taken once");
-            poll_times(guard.downgrade(), polls).await.is_some()
+            let done = poll_times(guard.downgrade(), polls).await;
+            done.map(|got| got.map(drop))
         },
     )
     .await;
@@ -507,6 +536,7 @@ async fn a_downgrade() {
 #[tokio::test]
 async fn a_downgrade_of_one_of_two() {
     at_every_poll::<ReadSide, _>(
+        2,
         async |world, name| {
             let outer = taken(&world.lock::<WriteSide>(name)).await;
             let inner = outer.reenter().await.unwrap();
@@ -515,8 +545,7 @@ async fn a_downgrade_of_one_of_two() {
         async |world, name, (outer, inner), polls| {
             let inner = inner.lock().unwrap().take().expect("taken once");
             let done = poll_times(inner.downgrade(), polls).await;
-            let ended = done.is_some();
-            drop(done);
+            let ended = done.map(|got| got.map(drop));
             world.proxy.pass();
             let names = WriteSide::names(name);
             eventually(SOON, "the server counts one hold", async || {

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use lockset::Client;
@@ -13,7 +13,9 @@ use lockset_testkit::{Server, eventually, unique_name, within};
 use tokio::task::JoinHandle;
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{LEASE, SOON, client, idle, nothing_left, patient_client, waiting};
+use crate::support::{
+    LEASE, SLACK, SOON, client, idle, nothing_left, patient_client, took_less, waiting,
+};
 
 type Call<G> = Pin<Box<dyn Future<Output = lockset::Result<G>> + Send>>;
 
@@ -98,9 +100,11 @@ async fn an_untaken_grant_ends_with_its_lease<P: Primitive>() {
     let server = Server::start();
     let ours = client(&server.url()).await;
     let name = unique_name("lock");
+    let began = Instant::now();
     let first = left_alone::<P>(&ours, &name, Duration::ZERO).await;
     let tasks = behind::<P>(&ours, &name);
     all_get_it(tasks).await;
+    took_less(began, LEASE + SLACK);
     drop(first);
     idle(&ours).await;
     nothing_left(&server).await;

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lockset::{Client, Error, Owner};
-use lockset_testkit::{Proxy, Server, unique_name, within};
+use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
 use crate::engine::impatient::taken;
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::support::{
-    SLACK, SOON, client, idle, nothing_left, patient_client, took_less, took_less_until, waiting,
+    SLACK, SOON, client, idle, keys_left, nothing_left, patient_client, took_less, took_less_until,
+    waiting,
 };
 
 /// The reply timeout of a patient client.
@@ -236,8 +237,13 @@ async fn a_late_grant_is_no_guard<P: Primitive>() {
         assert!(!guard.is_lost());
         guard.release().await
     });
-    // The lock is granted, and its lease passes, but not the time for a reply.
-    tokio::time::sleep(SHORT * 5 / 4).await;
+    // Its lease passes, but not the time for a reply.
+    for (what, is_held) in [("it is granted", true), ("its lease is over", false)] {
+        eventually(SOON, what, async || {
+            keys_left(&way.server).await.is_empty() != is_held
+        })
+        .await;
+    }
     way.proxy.pass();
     within(SOON, call).await.unwrap().unwrap();
     nothing_left(&way.server).await;

@@ -189,6 +189,7 @@ async fn a_lost_answer_claims_once() {
         once.claim().await.unwrap().unwrap().undo().await.unwrap();
         proxy.swallow_next_reply_then_cut();
         let claim = within(SOON, once.claim()).await.unwrap();
+        assert_eq!(proxy.fired(), round + 1, "the reply was lost");
         assert!(claim.is_some(), "the same call once more, in round {round}");
         assert!(once.claim().await.unwrap().is_none());
         claim.unwrap().undo().await.unwrap();

@@ -37,6 +37,11 @@ impl Remote {
     }
 }
 
+/// How many replies were lost.
+fn lost_replies(proxies: &[Proxy]) -> u64 {
+    proxies.iter().map(Proxy::fired).sum()
+}
+
 /// Every server has granted the lock, but no reply arrives.
 #[tokio::test]
 async fn grants_whose_replies_are_lost_count_once_or_not_at_all() {
@@ -45,12 +50,14 @@ async fn grants_whose_replies_are_lost_count_once_or_not_at_all() {
     let name = unique_name("redlock");
     let lock = remote.redlock.lock(&name);
     for lost in [1, 3, 5] {
+        let before = lost_replies(&remote.proxies);
         for proxy in &remote.proxies[..lost] {
             proxy.swallow_reply_to(b"EVALSHA");
         }
         let guard = within(SOON, lock.lock()).await.unwrap();
         // The unconfirmed grants were undone, and these servers rejoined.
         held_on_exactly(5, &nodes.servers, &name).await;
+        assert_eq!(lost_replies(&remote.proxies) - before, lost as u64);
         guard.release().await.unwrap();
         nodes.nothing_left().await;
         remote.idle().await;

@@ -17,6 +17,9 @@ const SECONDS: &str = "LOCKSET_PROBE_SECONDS";
 const THIS: &str = "kinds::redlock::turns::two_processes_have_a_lock_in_turns";
 const TASKS: usize = 4;
 
+/// At each distance they have the lock more often than this.
+const GRANTS_MIN: usize = 12;
+
 /// Takes the lock again and again with some tasks. Prints when it began, and when it got the lock.
 async fn take_all_the_time(urls: &str, span: Duration) {
     let clients = join_all(urls.split_whitespace().map(async |url| {
@@ -121,6 +124,8 @@ async fn two_processes_have_a_lock_in_turns() {
             let ([one, other], longest) = measured.await.unwrap();
             row += &format!(" {one} and {other} | {longest} |");
             assert!(one.min(other) * 4 >= one.max(other), "{row}");
+            assert!(one + other >= GRANTS_MIN, "{row}");
+            assert!(longest * 2 <= one + other, "{row}");
         }
         println!("{row}");
     }

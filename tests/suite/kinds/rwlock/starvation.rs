@@ -35,13 +35,14 @@ impl Crowd {
             let span = Duration::from_millis(1 + number as u64 % 7);
             lockset_testkit::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
-                    turns.fetch_add(1, Ordering::Relaxed);
                     if reads {
                         let guard = lock.read().await.unwrap();
+                        turns.fetch_add(1, Ordering::Relaxed);
                         tokio::time::sleep(span * 3).await;
                         guard.release().await.unwrap();
                     } else {
                         let guard = lock.write().await.unwrap();
+                        turns.fetch_add(1, Ordering::Relaxed);
                         tokio::time::sleep(span).await;
                         guard.release().await.unwrap();
                     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockset::Client;
+use lockset::{Client, Error};
 use lockset_testkit::{Cluster, FailOver, within};
 
 use super::{A_WHILE, client, nothing_left};
@@ -41,17 +41,21 @@ impl Tally {
 /// transition.
 async fn worker(client: Client, tally: Arc<Tally>, kind: usize) {
     let name = format!("{{turmoil}}{}", KINDS[kind]);
+    let may_fail = |error: Error| assert!(error.is_transient(), "{error}");
     let mut turn = 0;
     while !tally.is_over.load(Ordering::SeqCst) {
         turn += 1;
         macro_rules! take {
             ($lock:expr) => {
-                if let Ok(guard) = $lock.await {
-                    tally.visit(kind).await;
-                    assert!(!guard.is_lost(), "no data is lost");
-                    if turn % 3 > 0 {
-                        let _ = guard.release().await;
+                match $lock.await {
+                    Ok(guard) => {
+                        tally.visit(kind).await;
+                        assert!(!guard.is_lost(), "no data is lost");
+                        if turn % 3 > 0 {
+                            guard.release().await.unwrap_or_else(may_fail);
+                        }
                     }
+                    Err(error) => may_fail(error),
                 }
             };
         }
