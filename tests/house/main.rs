@@ -6,6 +6,7 @@ mod dependencies;
 mod imports;
 mod kinds;
 mod mutants;
+mod numbers;
 mod observability;
 mod packages;
 mod pages;

@@ -1,7 +1,7 @@
 //! The share of grants that one task gets of a lock that 64 tasks of another client keep
 //! requesting.
 //!
-//! ARCHITECTURE.md states the shares. They were measured by these tests, with `--nocapture`.
+//! docs/design/fairness.md states the shares. They were measured by these tests, with `--nocapture`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
