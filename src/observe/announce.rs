@@ -350,6 +350,32 @@ fn program() -> String {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_interval_is_that_of_the_renewals_within_bounds() {
+        for (lease, expected) in [(1, 10), (30, 10), (60, 20), (180, 60), (3_600, 60)] {
+            let every = default_every(Duration::from_secs(lease));
+            assert_eq!(every, Duration::from_secs(expected), "{lease}");
+        }
+    }
+
+    #[test]
+    fn an_interval_is_refused_kept_or_shortened() {
+        let (least, most) = (Duration::from_millis(100), Duration::from_secs(300));
+        let instant = Duration::from_nanos(1);
+        for every in [Duration::ZERO, least - instant] {
+            assert!(checked(every).unwrap_err().is_invalid(), "{every:?}");
+        }
+        for (every, expected) in [
+            (least, Some(least)),
+            (most, Some(most)),
+            (most + instant, Some(most)),
+            (Duration::MAX - instant, Some(most)),
+            (Duration::MAX, None),
+        ] {
+            assert_eq!(checked(every).unwrap(), expected, "{every:?}");
+        }
+    }
+
     /// Next to why its holds were taken away, in one slot.
     #[test]
     fn each_client_has_a_key_of_its_own() {

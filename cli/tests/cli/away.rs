@@ -21,6 +21,23 @@ async fn a_server_that_is_away_is_unavailable() {
     }
 }
 
+/// It accepts connections, and says nothing.
+#[tokio::test]
+async fn a_silent_server_is_unavailable_after_the_given_time() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    for bound in [Duration::from_millis(200), Duration::from_secs(1)] {
+        let timeout = format!("{bound:?}");
+        let began = Instant::now();
+        let arguments = ["list", "--connect-timeout", &timeout];
+        let ended = ended(&mut lockset(&url, &arguments)).await;
+        assert_eq!(ended.status, 69, "{ended:?}");
+        // By default it takes 3 s.
+        let took = began.elapsed();
+        assert!((bound..Duration::from_secs(3)).contains(&took), "{took:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_wait_covers_a_server_that_comes_later() {
     let server = Server::start();

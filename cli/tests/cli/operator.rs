@@ -133,6 +133,22 @@ async fn free_asks_where_it_can_and_refuses_where_it_cannot() {
 }
 
 #[tokio::test]
+async fn free_takes_nothing_from_a_holder_that_it_did_not_show() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let guard = client.lock("a").lock().await.unwrap();
+    let mut terminal = Terminal::open(&server.url()).await;
+    terminal.enter("$L free a --reason test; echo sta''tus $?");
+    terminal.shows("[y/N]").await;
+    guard.release().await.unwrap();
+    let next = client.lock("a").lock().await.unwrap();
+    terminal.enter("y");
+    terminal.shows("changed hands in between").await;
+    terminal.shows("status 75").await;
+    next.release().await.expect("it was not taken away");
+}
+
+#[tokio::test]
 async fn free_says_from_which_process_it_takes_a_lock() {
     let server = Server::start();
     let builder = Client::builder(&server.url()).announce_every(Duration::from_millis(200));

@@ -250,6 +250,26 @@ async fn a_foreign_token_key_costs_nobody_the_lock() {
     }
 }
 
+/// Redis 6 has neither the option `GT` nor this number.
+#[tokio::test]
+async fn a_lease_is_lengthened_without_a_comparison_at_the_server_too() {
+    let mut fixture = Fixture::new().await;
+    let lengthen = super::file("includes/lengthen.lua") + "lengthen(KEYS[1], ARGV[1])";
+    let without = lengthen.replace("redis.REDIS_VERSION_NUM", "nil");
+    assert_ne!(lengthen, without);
+    for script in [lengthen, without] {
+        for (before, after) in [("5000", 30_000), ("60000", 60_000), ("0", 30_000)] {
+            fixture.make(&["SET", "L", "x"]).await;
+            if before != "0" {
+                fixture.make(&["PEXPIRE", "L", before]).await;
+            }
+            fixture.make(&["EVAL", &script, "1", "L", "30000"]).await;
+            let lease = fixture.pttl_of("L").await;
+            assert!(near(lease, after), "{before}: {lease}");
+        }
+    }
+}
+
 /// A user without the right to `PEXPIRE` never leaves a hold without a lease.
 #[tokio::test]
 async fn a_lease_that_is_refused_leaves_no_hold() {

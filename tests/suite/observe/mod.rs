@@ -2,6 +2,8 @@
 
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod asking;
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+mod late;
 #[cfg(feature = "metrics")]
 mod metered;
 mod observed;
