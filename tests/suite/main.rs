@@ -4,7 +4,6 @@
 //! `for_every_primitive!` makes it a test of each.
 
 mod primitive;
-mod stalls;
 mod support;
 mod world;
 

@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use lockset::{Client, ClientBuilder, Guard as _, Lock};
-use lockset_testkit::{Server, eventually};
+use lockset_testkit::{Server, eventually, stalls};
+pub(crate) use lockset_testkit::{took_less, took_less_until};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
-
-use crate::stalls;
 
 /// Long enough for a noisy machine, and short enough for a test that waits for its end.
 pub(crate) const LEASE: Duration = Duration::from_millis(1_800);
@@ -32,26 +31,6 @@ pub(crate) const BY_MESSAGE: Duration = Duration::from_millis(900);
 
 /// The extra time that a busy machine may take.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
-
-/// Asserts that less than `bound` has passed. The times when the machine did not let this process run do not count.
-#[track_caller]
-pub(crate) fn took_less(since: Instant, bound: Duration) {
-    took_less_until(Instant::now(), since, bound);
-}
-
-/// As [`took_less`], for what has ended before.
-#[track_caller]
-pub(crate) fn took_less_until(end: Instant, since: Instant, bound: Duration) {
-    let took = end - since;
-    if took >= bound {
-        let stalled = stalls::between(since, end);
-        let ran = took.saturating_sub(stalled);
-        assert!(
-            ran < bound,
-            "it took {took:?} with stalls of {stalled:?}, not less than {bound:?}"
-        );
-    }
-}
 
 /// How long calls of most clients go on without an answer: longer than a stall of a busy machine, and less than
 /// [`SOON`].

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lockset::{Backoff, Client, Lock, Member, MultiLock};
-use lockset_testkit::{Server, unique_name, within};
+use lockset_testkit::{Server, eventually, unique_name, within};
 
 use crate::support::{
     BY_MESSAGE, SOON, ask, idle, nothing_left, patient_client, took_less, user_without, waiting,
@@ -49,14 +49,28 @@ impl Scene {
         calls.unwrap_or_default()
     }
 
+    /// How often a waiter has asked, in all.
+    async fn asked(&self) -> u64 {
+        self.calls_of("evalsha").await
+    }
+
+    /// Waits until the waiter has asked some times more.
+    async fn asks_on(&self, before: u64) {
+        eventually(SOON, "it asks on", async || {
+            self.asked().await >= before + 3
+        })
+        .await;
+    }
+
     /// The waiter is granted the lock soon after each release, without any subscription.
     async fn waits_by_pauses<L: Lock, R: Lock>(&self, polled: L, rival: R) {
         for _ in 0..ROUNDS {
             let held = rival.lock().await.unwrap();
+            let before = self.asked().await;
             let waiter = polled.clone();
             let waiter = lockset_testkit::spawn(async move { waiter.lock().await });
             waiting(&self.ours, 1).await;
-            tokio::time::sleep(PAUSE * 3).await;
+            self.asks_on(before).await;
             let since = Instant::now();
             lockset::Guard::release(held).await.unwrap();
             let guard = within(SOON, waiter).await.unwrap().unwrap();
@@ -125,8 +139,9 @@ async fn what_is_no_lock() {
     let steady = Backoff::from(PAUSE).jitter(0);
     let latch = ours.latch(&scene.name).polled(steady);
     latch.init(1).await.unwrap();
+    let before = scene.asked().await;
     let waiter = lockset_testkit::spawn(async move { latch.wait().await });
-    tokio::time::sleep(PAUSE * 3).await;
+    scene.asks_on(before).await;
     let since = Instant::now();
     theirs.latch(&scene.name).count_down().await.unwrap();
     within(SOON, waiter).await.unwrap().unwrap();
@@ -139,16 +154,18 @@ async fn what_is_no_lock() {
         .await
         .unwrap();
     let semaphore = ours.plain_semaphore(&scene.name).polled(PAUSE);
+    let before = scene.asked().await;
     let waiter = lockset_testkit::spawn(async move { semaphore.acquire().await });
-    tokio::time::sleep(PAUSE * 3).await;
+    scene.asks_on(before).await;
     let since = Instant::now();
     permit.release().await.unwrap();
     within(SOON, waiter).await.unwrap().unwrap().forget();
     took_less(since, BY_PAUSES);
 
     let barrier = ours.barrier(&scene.name, 2).polled(PAUSE);
+    let before = scene.asked().await;
     let waiter = lockset_testkit::spawn(async move { barrier.wait().await });
-    tokio::time::sleep(PAUSE * 3).await;
+    scene.asks_on(before).await;
     let since = Instant::now();
     let other = theirs.barrier(&scene.name, 2).polled(PAUSE);
     within(SOON, other.wait()).await.unwrap();

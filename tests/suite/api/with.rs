@@ -16,6 +16,7 @@ use lockset_testkit::{Server, eventually, within};
 
 use crate::support::{
     LEASE, SOON, client, client_with_lease, command, idle, nothing_left, patient_client, took_less,
+    waiting,
 };
 
 /// How to create a lock of a kind, and its rival.
@@ -129,16 +130,15 @@ async fn a_lock_that_others_hold<L: Kind>() {
         assert!(busy.remaining.unwrap() > SOON);
     }
     // A waiter is granted the lock once it is free.
-    let began = Instant::now();
-    let waiting = lock.with(Wait::Forever, async |_| {
-        Ok::<_, Infallible>(began.elapsed())
-    });
+    let waits = lock.with(Wait::Forever, async |_| Ok::<_, Infallible>(Instant::now()));
     let freeing = async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        waiting(&client, 1).await;
+        let freed = Instant::now();
         guard.release().await.unwrap();
+        freed
     };
-    let (waited, ()) = within(SOON, async { tokio::join!(waiting, freeing) }).await;
-    assert!(waited.unwrap() >= Duration::from_millis(50));
+    let (granted, freed) = within(SOON, async { tokio::join!(waits, freeing) }).await;
+    assert!(granted.unwrap() >= freed);
     released(&server, &lock).await;
 }
 

@@ -72,8 +72,17 @@ async fn a_server_without_room_for_connections_is_asked_again_until_there_is_som
         let releases = async { guard.release().await.unwrap() };
         tokio::join!(waits, tries, releases)
     };
+    let mut asker = admin.clone();
+    let mut refusals = async || -> u64 {
+        let stats: String = ask(&mut asker, &["INFO", "stats"]).await;
+        let row = |row: &str| row.strip_prefix("rejected_connections:")?.parse().ok();
+        stats.lines().find_map(row).expect("a number")
+    };
+    let before = refusals().await;
     let room = async {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        while refusals().await < before + 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let _: () = ask(&mut admin, &["CONFIG", "SET", "maxclients", "100"]).await;
         Instant::now()
     };

@@ -582,11 +582,23 @@ async fn the_pauses_of_a_polled_waiter_for_permits_grow() {
     let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(64));
     let waiter = scene.of(&scene.theirs, 1).polled(backoff);
     scene.server.reset_stats().await;
-    assert!(waiter.try_acquire_for(SECOND).await.unwrap().is_none());
-    let calls = scene.server.commandstats().await;
-    let asked = calls.get("evalsha").copied().unwrap_or_default();
-    assert!((10..50).contains(&asked), "it asked {asked} times");
+    let began = Instant::now();
+    let waiting = lockset_testkit::spawn(async move { waiter.acquire().await });
+    let asked = async || {
+        let calls = scene.server.commandstats().await;
+        calls.get("evalsha").copied().unwrap_or_default()
+    };
+    eventually(SOON, "it asks", async || asked().await >= 20).await;
+    // 18 pauses, or more, each of three quarters of its length or more: 1, 2, 4 ms, and so on, up to 64 ms.
+    assert!(began.elapsed() >= Duration::from_millis(600));
     held.release().await.unwrap();
+    within(SOON, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// Permits of its own client are not handed off to it.

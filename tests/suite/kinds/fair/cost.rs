@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
-use lockset_testkit::Redisson;
+use lockset_testkit::{Redisson, stalls};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use super::{Scene, done, wait_for};
-use crate::stalls;
 use crate::support::{SOON, idle, listening, patient_client};
 
 const LEASE: Duration = Duration::from_secs(30);

@@ -31,12 +31,12 @@ fn watch() {
 }
 
 /// Begins to watch, unless another test has.
-pub(crate) fn begin() {
+pub fn begin() {
     LazyLock::force(&STALLS);
 }
 
 /// For how long the process did not run between these.
-pub(crate) fn between(began: Instant, ended: Instant) -> Duration {
+pub fn between(began: Instant, ended: Instant) -> Duration {
     // The thread notes the last one a moment after its end.
     thread::sleep(2 * MOMENT);
     let stalls = STALLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,4 +45,33 @@ pub(crate) fn between(began: Instant, ended: Instant) -> Duration {
         to.saturating_duration_since(from)
     });
     within.sum()
+}
+
+/// Asserts that less than `bound` has passed. The times when the machine did not let this process run do not count, from
+/// [`begin`] on.
+///
+/// # Panics
+///
+/// If it took longer.
+#[track_caller]
+pub fn took_less(since: Instant, bound: Duration) {
+    took_less_until(Instant::now(), since, bound);
+}
+
+/// As [`took_less`], for what has ended before.
+///
+/// # Panics
+///
+/// If it took longer.
+#[track_caller]
+pub fn took_less_until(end: Instant, since: Instant, bound: Duration) {
+    let took = end - since;
+    if took >= bound {
+        let stalled = between(since, end);
+        let ran = took.saturating_sub(stalled);
+        assert!(
+            ran < bound,
+            "it took {took:?} with stalls of {stalled:?}, not less than {bound:?}"
+        );
+    }
 }
