@@ -181,7 +181,7 @@ impl Grants {
         calls.collect()
     }
 
-    /// Removes a grant. Nothing refers to it any more.
+    /// Removes a grant. Nothing refers to it now.
     pub(super) fn remove(&mut self, slot: Slot) -> Grant {
         if self[slot].state.is_held() {
             // Otherwise it was taken off the list when it ended.

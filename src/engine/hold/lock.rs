@@ -198,7 +198,7 @@ impl LockState {
         effects
     }
 
-    /// Removes a hold. Nothing refers to it any more.
+    /// Removes a hold. Nothing refers to it now.
     pub(super) fn remove(&mut self, slot: Slot) -> Grant {
         self.joinable.take_if(|joinable| *joinable == slot);
         self.grants.remove(slot)

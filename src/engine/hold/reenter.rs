@@ -281,7 +281,7 @@ impl Entrance {
         &self.hold
     }
 
-    /// Adds the share. `None` if the hold has changed meanwhile.
+    /// Adds the share. `None` if the hold has changed since.
     pub(super) fn enter(self) -> Result<Option<RawShare>> {
         let Self {
             hold,
@@ -306,7 +306,7 @@ impl Entrance {
             granted,
             token: agreed
                 .and_then(|agreed| agreed.token)
-                // It may have got one meanwhile.
+                // The hold may have a token by now.
                 .filter(|_| state.token_of(&reentry.owner).is_none()),
         });
         if !hold.apply_to(state, now, entered).is_accepted {

@@ -725,7 +725,7 @@ fn what_is_lost_at_the_server_is_not_left() {
     }
 }
 
-/// A guard that is dropped during a shutdown ends its hold at the server. What an earlier guard asked for stands.
+/// A guard that is dropped during a shutdown ends its hold at the server. The request of an earlier guard counts.
 #[test]
 fn what_was_asked_for_before_a_shutdown_is_left_with_the_last_guard() {
     let closed = || {
