@@ -270,6 +270,14 @@ pub(super) fn nonsense(what: &'static str) -> RedisError {
     (redis::ErrorKind::UnexpectedReturnType, what).into()
 }
 
+/// A server names a command behind these words, if the user may not run it.
+pub(crate) const RUN_THE: &str = "run the '";
+
+/// Whether `said`, about a missing right, is about keys. The name of the user may have that word in it.
+pub(crate) fn is_about_keys(said: &str) -> bool {
+    said.contains("key") && !said.contains(RUN_THE)
+}
+
 /// Whether a server or a proxy lacks the command, or has renamed it.
 pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     says(error, "unknown command")

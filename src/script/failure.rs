@@ -9,7 +9,9 @@ use redis::RedisError;
 
 use super::call::Call;
 use crate::api::error::{Error, Kind};
-use crate::conn::error_reply::{code, explained, is_temporary, was_not_executed};
+use crate::conn::error_reply::{
+    RUN_THE, code, explained, is_about_keys, is_temporary, was_not_executed,
+};
 use crate::conn::{Fault, Reason, words};
 use crate::engine::clock::Tick;
 
@@ -166,14 +168,6 @@ impl Failure {
 
 /// The largest number of keys that an error message names.
 const KEYS_NAMED: usize = 8;
-
-/// A server names a command behind these words, if the user may not run it.
-const RUN_THE: &str = "run the '";
-
-/// Whether `said`, about a missing right, is about keys. The name of the user may have that word in it.
-pub(super) fn is_about_keys(said: &str) -> bool {
-    said.contains("key") && !said.contains(RUN_THE)
-}
 
 /// The right that the user needs for this call; `None` if `error` is about something else, or names the right itself.
 pub(super) fn missing_right(call: &Call, error: &RedisError) -> Option<String> {

@@ -16,9 +16,8 @@ use std::sync::{Arc, OnceLock};
 
 use redis::{Cmd, RedisError, RedisWrite, Value};
 
-use super::failure::is_about_keys;
 use super::payload;
-use crate::conn::error_reply::{code, is_unknown_command};
+use crate::conn::error_reply::{code, is_about_keys, is_unknown_command};
 use crate::conn::{command, words};
 
 /// `HDEL key holder` and `PUBLISH channel 0`. All holds of a lock share the second command.

@@ -391,7 +391,7 @@ pub(crate) fn latch_count(value: &Value) -> Result<(u64, String), Error> {
     Ok((u64::try_from(*left).unwrap_or(0), word(opened)?.to_owned()))
 }
 
-/// What became of a count-down.
+/// The outcome of a count-down.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     No,

@@ -162,7 +162,7 @@ async fn in_order(requests: &[LockRequest], wait: WaitLimit) -> Result<Option<Ve
     }
 }
 
-/// Takes those of the locks that are not owned. `None` if it lost one that it had, or one did not become free in time.
+/// Takes the locks that are not owned. `None` if it lost one that it had, or one did not become free in time.
 async fn one_by_one<'a>(
     requests: &[LockRequest],
     others: impl Iterator<Item = &'a LockRequest>,

@@ -478,7 +478,7 @@ async fn a_shutdown_waits_for_the_answer_to_a_single_attempt() {
     assert!(call.await.unwrap_err().is_closed());
 }
 
-/// A call may go on when its client was shut down meanwhile.
+/// A call may go on after its client was shut down.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_goes_on_after_a_shutdown_sends_nothing() {
     let server = Scripted::new(|_| Answer::Value(granted()));

@@ -64,7 +64,7 @@ impl Fixture {
         self.run("rw_downgrade", &KEYS, &args).await
     }
 
-    /// What Redisson writes when a reader enters again: a second lease of its own.
+    /// Redisson writes this when a reader enters again: a second lease of its own.
     async fn java_reads_twice(&mut self, holder: &str, lease: &str) {
         self.make(&["HSET", "W", "mode", "read", holder, "2"]).await;
         self.make(&["PEXPIRE", "W", lease]).await;

@@ -139,7 +139,7 @@ fn send_heartbeats(request: &LockRequest) {
         Arc::downgrade(&request.core),
         Arc::downgrade(&request.local),
     );
-    // Twice in the time for which a place is kept. A waiter whose place was kept asks by itself before the next but one.
+    // Twice while a place is kept. A waiter whose place was kept asks by itself before the next but one.
     let (clock, every) = (request.core.clock, request.core.timing.poll_cap * 3 / 2);
     let sending = async move {
         loop {
