@@ -462,16 +462,24 @@ mod tests {
         );
     }
 
-    /// Nothing rules out that the first request arrives late. Its ids would be taken again after their release.
-    #[tokio::test(start_paused = true)]
-    async fn permits_of_an_attempt_in_doubt_are_given_back_and_asked_for_under_other_ids() {
-        let is_attempt = |sent: &Sent| sent.words[1] == catalog::SEMAPHORE_ACQUIRE.sha();
+    fn is_attempt(sent: &Sent) -> bool {
+        sent.words[1] == catalog::SEMAPHORE_ACQUIRE.sha()
+    }
+
+    /// The first attempt has no answer, and nothing rules out that it arrives late.
+    fn with_a_doubtful_attempt() -> Arc<Scripted> {
         let asked = AtomicU32::new(0);
-        let server = Scripted::with_past(false, move |sent| match is_attempt(sent) {
+        Scripted::with_past(false, move |sent| match is_attempt(sent) {
             true if asked.fetch_add(1, Ordering::Relaxed) == 0 => Answer::Silence,
             true => Answer::Value(Value::Int(1)),
             false => Answer::Value(Value::Array(vec![Value::Int(1), Value::Int(0)])),
-        });
+        })
+    }
+
+    /// Its ids would be taken again after their release.
+    #[tokio::test(start_paused = true)]
+    async fn permits_of_an_attempt_in_doubt_are_given_back_and_asked_for_under_other_ids() {
+        let server = with_a_doubtful_attempt();
         let client = Client::over(&server, Duration::from_secs(30));
         let semaphore = client.semaphore("x").permits(1);
         let guard = semaphore.acquire().await.unwrap();
@@ -493,7 +501,6 @@ mod tests {
     /// Its permit would not be free yet.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_goes_behind_the_release_of_a_guard_that_was_dropped_before() {
-        let is_attempt = |sent: &Sent| sent.words[1] == catalog::SEMAPHORE_ACQUIRE.sha();
         let server = Scripted::new(move |sent| match is_attempt(sent) {
             true => Answer::Late(MS, Value::Int(1)),
             false => Answer::Late(MS, Value::Array(vec![Value::Int(1), Value::Int(0)])),
@@ -534,13 +541,7 @@ mod tests {
     /// The place of its waiter is taken again by a request that arrives late.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_in_doubt_leaves_the_queue_once_more() {
-        let is_attempt = |sent: &Sent| sent.words[1] == catalog::SEMAPHORE_ACQUIRE.sha();
-        let asked = AtomicU32::new(0);
-        let server = Scripted::with_past(false, move |sent| match is_attempt(sent) {
-            true if asked.fetch_add(1, Ordering::Relaxed) == 0 => Answer::Silence,
-            true => Answer::Value(Value::Int(1)),
-            false => Answer::Value(Value::Array(vec![Value::Int(1), Value::Int(0)])),
-        });
+        let server = with_a_doubtful_attempt();
         let client = Client::over(&server, Duration::from_secs(30));
         let guard = client
             .semaphore("x")

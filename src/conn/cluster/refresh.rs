@@ -198,9 +198,10 @@ pub(super) async fn discover(
             // The nodes asked so far are slow, or have no good map.
             None => match rounds.next() {
                 Some(more) => asked.extend(more.iter().map(|address| ask(nodes, address))),
+                None if asked.is_empty() => break,
                 // Most agree that the cluster does not work. Soon they may know which node takes over from a silent
                 // one, and another refresh learns that earlier than its silence ends.
-                None if asked.is_empty() || current * 2 > addresses.len() => break,
+                None if last.is_some() && current * 2 > addresses.len() => break,
                 None => {}
             },
         }

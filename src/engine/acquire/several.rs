@@ -16,7 +16,7 @@ use futures_util::future::select_all;
 use super::attempt::Attempt;
 use super::local::{entrance, is_owned};
 use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
-use super::wait::all;
+use super::wait::{all, one};
 use crate::api::error::{Error, Result};
 use crate::api::options::{LeasePolicy, lease_for};
 use crate::conn::Lane;
@@ -171,18 +171,17 @@ async fn one_by_one<'a>(
     let mut held = Reversed(Few::with_capacity(requests.len()));
     let mut held_until = None;
     for request in others {
+        let now = request.core.clock.now();
         let wait = held_until.map_or(wait, |until| wait.at_most(until));
-        let only = std::slice::from_ref(request);
-        let bound = bound(only, wait, request.core.clock.now());
-        let attempted = tokio::select! {
+        let share = tokio::select! {
             biased;
-            attempted = all(only, wait, &bound) => attempted?,
-            () = held.one_lost() => return Ok(None),
+            share = one(request, wait, now) => share?,
+            () = held.one_lost() => None,
         };
-        let Attempted::Granted(granted) = attempted else {
+        let Some(share) = share else {
             return Ok(None);
         };
-        held.0.extend(granted);
+        held.0.push(share);
         held_until.get_or_insert_with(|| end_of_wait(requests));
     }
     Ok(Some(std::mem::take(&mut held.0)))

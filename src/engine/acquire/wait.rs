@@ -48,8 +48,12 @@ pub(crate) async fn one(
     let bound = bound(from_ref(request), wait, began);
     let mut expired = ExpiredGrants::default();
     loop {
-        let share = if let Some(share) = entered_or_joined(request, &bound).await? {
-            Some(share)
+        let entered = match request.is_in_order {
+            true => None,
+            false => entered_or_joined(request, &bound).await?,
+        };
+        let share = if entered.is_some() {
+            entered
         } else if let Attempted::Granted(mut shares) = all(from_ref(request), wait, &bound).await? {
             shares.pop()
         } else {

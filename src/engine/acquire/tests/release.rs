@@ -297,3 +297,38 @@ async fn a_release_in_doubt_does_not_report_the_end_of_another_guard() {
     assert!(error.is_io() && !error.is_not_held(), "{error}");
     drop(other);
 }
+
+/// The way to each server takes longer than the lease, always or once.
+#[tokio::test(start_paused = true)]
+async fn members_on_several_servers_that_are_granted_too_late_are_asked_for_again_or_refused() {
+    for late in [1, usize::MAX] {
+        let clients = ["a:1", "b:2"].map(|address| {
+            let grants = AtomicUsize::new(0);
+            let server = Scripted::at(address, move |sent| {
+                if sent.is_release() {
+                    Answer::Value(redis::Value::Int(1))
+                } else if grants.fetch_add(1, Ordering::Relaxed) < late {
+                    Answer::Late(MS * 700, granted())
+                } else {
+                    Answer::Value(granted())
+                }
+            });
+            Client::over(&server, LEASE)
+        });
+        let both = || {
+            let members = clients.each_ref().map(|client| client.lock("x"));
+            MultiLock::new(members).unwrap().lease(MS * 500)
+        };
+        if late == 1 {
+            let guard = both().try_lock().await.unwrap();
+            assert!(guard.is_some(), "both are free");
+        } else {
+            let waited = tokio::time::timeout(LEASE, both().lock()).await;
+            let error = waited.expect("an end").unwrap_err();
+            assert!(
+                error.is_io() && error.to_string().contains("lease"),
+                "{error}"
+            );
+        }
+    }
+}
