@@ -149,16 +149,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         let now = self.params.clock.now();
         let in_flight = self.take_commands(now, context);
         let written = self.write(context);
-        let yielded_for = self
-            .yielded_at
-            .take()
-            .map_or(Duration::ZERO, |at| at.until(now));
-        if yielded_for > self.params.silence / 2 {
-            // The process stood still, and what has come meanwhile is still to be read.
-            self.reads_since = None;
-        }
         // After a failed write too, because the server may have said why it ended the connection.
-        let has_more = self.read(now, in_flight, yielded_for > LATE, context)?;
+        let has_more = self.read(now, in_flight, context)?;
         written?;
         if has_more {
             self.yielded_at = Some(now);
@@ -214,9 +206,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         &mut self,
         now: Tick,
         in_flight: usize,
-        was_late: bool,
         context: &mut Context<'_>,
     ) -> Result<bool, RedisError> {
+        let yielded_at = self.yielded_at.take();
+        let was_late = yielded_at.is_some_and(|at| at.until(now) > LATE);
         let mut left = if in_flight < self.few || was_late {
             usize::MAX
         } else {

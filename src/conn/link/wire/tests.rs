@@ -534,26 +534,6 @@ async fn messages_without_end_are_no_reply_either() {
     assert!(silent.is_timeout(), "{silent}");
 }
 
-/// One turn of the connection reads only a part of what has come by then.
-#[tokio::test]
-async fn a_reply_behind_many_messages_is_found_after_the_process_stood_still() {
-    let (ours, mut server) = tokio::io::duplex(1 << 20);
-    let (wire, driver) = Wire::new(ours, terms(SILENCE));
-    tokio::spawn(driver);
-    let ping = [redis::cmd("PING")];
-    let mut asked = pin!(wire.ask(&ping, SILENCE));
-    assert!(asked.as_mut().now_or_never().is_none());
-    assert!(server.read(&mut [0; 64]).await.unwrap() > 0);
-    let mut all = pushed("message", &"a".repeat(1_000))
-        .repeat(500)
-        .into_bytes();
-    all.extend(b"+OK\r\n");
-    server.write_all(&all).await.unwrap();
-    // Comes behind the first turn of the connection, which was woken, and before its second.
-    tokio::spawn(async { std::thread::sleep(SILENCE * 2) });
-    assert_eq!(asked.await.unwrap(), [Value::Okay]);
-}
-
 /// A stream over TLS keeps what its socket does not take at once.
 #[tokio::test]
 async fn what_a_stream_keeps_is_sent_without_another_command() {
