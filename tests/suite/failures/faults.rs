@@ -77,7 +77,8 @@ async fn killed_connections_are_replaced<P: Primitive>() {
 /// The release message falls into the gap of a killed subscription, several times.
 async fn a_lost_message_costs_a_poll_not_the_lock<P: Primitive>() {
     let server = Server::start();
-    let (ours, theirs) = (client(&server.url()).await, client(&server.url()).await);
+    let ours = client(&server.url()).await;
+    let theirs = patient_client(&server.url()).await;
     let name = unique_name("lock");
     for _ in 0..10 {
         let held = P::rival(&theirs, &name).lock().await.unwrap();
