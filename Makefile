@@ -4,7 +4,7 @@ SERVER = LOCKSET_SERVER_BIN="$$(scripts/find-server)"
 VALKEY = LOCKSET_SERVER_BIN="$$(scripts/find-server --valkey)"
 
 .PHONY: help help-all examples examples-build soak demo cli-demo top-demo top-frame failover desk config order pool leader test test-nonsense test-alone test-later \
-        test-alerts test-tls test-valkey test-valkey-short test-virtual test-doc test-acl test-scripts test-stalls interop interop-all model sim check package \
+        test-alerts test-tls test-valkey test-valkey-short test-virtual test-doc test-acl test-scripts test-stalls interop interop-all model sim check check-format package \
         bench bench-observability bench-far bench-many bench-shards bench-peers bench-peers-build bench-peers-draw bench-peers-check
 .PHONY: nemesis mutants mutants-core properties
 
@@ -118,21 +118,29 @@ examples: examples-build
 THREADS = 16
 # Of the suite in its whole. Where hard ones come together, as with test-acl, so many fail on a busy machine.
 MANY = 32
-ALONE = hammer:: fairness:: many_holds::
-PROGRAMS = house interop cli operators top short day cluster proxy replicated sentinels server tls wait
+ALONE = hammer:: fairness::
+# The other programs, in groups that run beside each other: most of them wait.
+WITH_LIBS = house interop day
+OF_CLI = cli
+OF_VIEWS = operators top
+OF_NEMESIS = short
+OF_TESTKIT = cluster proxy replicated sentinels server tls wait
 # They explore the protocol and share no code with the rest.
 MODELS = lock redlock rwlock semaphore
 WORKSPACE = scripts/test
 # The small examples and the demos are no tests: `make examples` builds them, and clippy has checked them.
-TARGETS = --lib --bins --example laptop --example orders $(PROGRAMS:%=--test %)
+LIBS = --lib --bins --example laptop --example orders $(WITH_LIBS:%=--test %)
+GROUPS = $(foreach group,OF_CLI OF_VIEWS OF_NEMESIS OF_TESTKIT,$($(group):%=--test %))
 # Those too that have a time of their own.
-BUILT_TESTS = $(TARGETS) $(MODELS:%=--test %) --test simulated --test suite --test nonsense
+BUILT_TESTS = $(LIBS) $(GROUPS) $(MODELS:%=--test %) --test simulated --test suite --test nonsense
 # Alone, but built as the whole is: without --workspace its dependencies have other features.
 SUITE = $(WORKSPACE) --test suite
 TEST_SUITE = echo "testing on $$LOCKSET_SERVER_BIN, $(MANY) at a time" && \
 	  $(SUITE) -- --test-threads $(MANY) $(ALONE:%=--skip %) $(ONLY)
+AT_A_TIME = -- --test-threads $(THREADS)
 TEST_OTHERS = echo "and the other programs, $(THREADS) at a time" && \
-	  $(WORKSPACE) $(TARGETS) -- --test-threads $(THREADS)
+	  scripts/beside $(foreach group,OF_CLI OF_VIEWS OF_NEMESIS OF_TESTKIT,"$(WORKSPACE) $($(group):%=--test %) $(AT_A_TIME)") \
+	    "$(WORKSPACE) $(LIBS) $(AT_A_TIME)"
 VIRTUAL = $(MAKE) --keep-going --no-print-directory test-virtual test-doc
 test:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && $(WORKSPACE) --no-run --quiet $(BUILT_TESTS) && \
@@ -238,9 +246,11 @@ interop-%:
 	@$(SERVER) && export LOCKSET_SERVER_BIN LOCKSET_REDISSON=$* && \
 	  echo "testing with Redisson $* on $$LOCKSET_SERVER_BIN, 4 at a time" && $(INTEROP) $(OTHERWISE_$*:%=--skip %)
 
-check:
+check-format:
 	cargo fmt --all --check
 	cargo fmt --manifest-path examples/service/Cargo.toml --check
+
+check: check-format
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo clippy --workspace --test nonsense --all-features -- -D warnings
 	cargo clippy --package lockset -- -D warnings

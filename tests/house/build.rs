@@ -68,17 +68,20 @@ fn tests_that_are_built_are_run_without_cargo() {
     };
     let program = folder.join("program");
     script(&program, "echo \"$PWD: $*\"; exit 3");
-    let artifact = |kind: &str, name: &str, executable: &str| {
+    let artifact = |kind: &str, name: &str, is_test: bool, executable: &str| {
         format!(
-            r#"{{"manifest_path":"{}/Cargo.toml","target":{{"kind":["{kind}"],"name":"{name}"}},"executable":{executable}}}"#,
+            r#"{{"manifest_path":"{}/Cargo.toml","target":{{"kind":["{kind}"],"name":"{name}"}},"profile":{{"test":{is_test}}},"features":[],"executable":{executable}}}"#,
             package.display()
         )
     };
     let built = format!("\"{}\"", program.display());
     let artifacts = [
-        artifact("test", "suite", &built),
-        artifact("lib", "lockset", "null"),
-        artifact("lib", "lockset", &built),
+        artifact("test", "suite", true, &built),
+        artifact("lib", "lockset", false, "null"),
+        artifact("lib", "lockset", true, &built),
+        artifact("proc-macro", "lockset_macros", true, &built),
+        artifact("bin", "lockset", false, &built),
+        artifact("bin", "lockset", true, &built),
     ];
     script(
         &folder.join("cargo"),
@@ -107,7 +110,10 @@ fn tests_that_are_built_are_run_without_cargo() {
         program.display(),
         package.display()
     );
-    assert_eq!((status, said), (Some(3), once.repeat(2)));
+    assert_eq!((status, said), (Some(3), once.repeat(3)));
+    // The tests in it, not the program.
+    let (status, said) = run(&["--bins", "--", "--skip", "a b"]);
+    assert_eq!((status, said), (Some(3), once));
     let (status, said) = run(&["--test", "other"]);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("test other is not built"), "{said}");

@@ -50,7 +50,14 @@ fn the_makefile_runs_every_program_of_tests() {
     }
     let makefile = makefile();
     let mut run = BTreeSet::new();
-    for list in ["PROGRAMS", "MODELS"] {
+    for list in [
+        "WITH_LIBS",
+        "OF_CLI",
+        "OF_VIEWS",
+        "OF_NEMESIS",
+        "OF_TESTKIT",
+        "MODELS",
+    ] {
         run.extend(listed(&makefile, list));
     }
     for name in BESIDES {
