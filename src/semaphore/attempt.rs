@@ -19,6 +19,7 @@ use super::queue::{Event, PLACES_MAX};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
 use crate::api::loss::LostReason;
+use crate::api::options::margin;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
@@ -208,8 +209,9 @@ impl ClientSemaphore {
                 if failure.executed == Executed::Maybe {
                     undo();
                 }
+                // Else it was repeated to its end.
+                let silence = (!failure.is_final_answer()).then_some(attempt.silence);
                 let error = self.of_this(failure.into_error(wanted.operation));
-                let silence = error.is_io().then_some(attempt.silence);
                 return self.on(Event::Failed { ask, silence }, Err(error));
             }
         };
@@ -224,6 +226,7 @@ impl ClientSemaphore {
                     semaphore: Arc::clone(&self),
                     permits: Some(Permits(permits.collect())),
                     terms,
+                    give_up: wanted.give_up,
                     by: GrantedBy::Server,
                     done: None,
                 };
@@ -363,16 +366,21 @@ impl Held {
     pub(super) fn releasing(mut self) -> Option<Work> {
         let permits = self.permits.take()?;
         let (done, lease) = (self.done.take(), self.terms.policy.lease());
-        let this = Arc::clone(&self.semaphore);
+        let (this, give_up) = (Arc::clone(&self.semaphore), self.give_up);
         // Without a caller, the background task sends it.
         let unsent = usize::from(done.is_none());
         this.unsent.fetch_add(unsent, Ordering::Relaxed);
         let work = async move {
             let core = &this.core;
-            let deadline = permits.0.iter().map(|permit| permit.deadline()).min();
+            let deadlines = || permits.0.iter().map(|permit| permit.deadline());
+            let deadline = deadlines().min();
+            // The server has none of them for longer.
+            let last = deadlines().max().unwrap_or_default().after(margin(lease));
             let loss = permits.release();
             let call = this.release_call("", permits.0.iter().map(|permit| permit.id));
-            let budget = core.call_budget(core.timing.give_up);
+            let (now, reply) = (core.clock.now(), core.timing.reply);
+            let until = now.after(give_up).min(last.max(now.after(reply)));
+            let budget = CallBudget::until(until, reply);
             let sent = || _ = this.unsent.fetch_sub(unsent, Ordering::Relaxed);
             let run = core.scripts.run(Lane::Command, &call, budget);
             let answer = on_first_poll(pin!(run), sent).await;
@@ -406,8 +414,9 @@ fn otherwise(wanted: &Wanted, total: i64) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicBool, AtomicU32};
 
+    use futures_util::future::join_all;
     use redis::Value;
 
     use super::*;
@@ -431,6 +440,21 @@ mod tests {
         assert!(waited.is_err(), "refused once, and asks again");
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(server.sent().len(), 4, "two attempts, and a subscription");
+        assert_eq!(core.strong_count(), 0, "the client is gone");
+    }
+
+    /// The last of them is asked when the others are answered, and until then its deadline wakes the watch.
+    #[tokio::test(start_paused = true)]
+    async fn the_watch_ends_with_the_last_of_many_calls_with_a_deadline() {
+        let server = Scripted::new(|_| Answer::Late(MS * 10, Value::Int(1)));
+        let client = Client::over(&server, Duration::from_secs(30));
+        let core = Arc::downgrade(client.core());
+        let semaphore = client.semaphore("x").permits(100);
+        let call = || semaphore.try_acquire_for(Duration::from_secs(3_600));
+        let guards = join_all((0..65).map(|_| call())).await;
+        assert!(guards.iter().all(|guard| matches!(guard, Ok(Some(_)))));
+        drop((guards, semaphore, client));
+        tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(core.strong_count(), 0, "the client is gone");
     }
 
@@ -514,6 +538,78 @@ mod tests {
         let sent = server.sent();
         let attempts: Vec<_> = sent.iter().map(is_attempt).collect();
         assert_eq!(attempts, [true, false].repeat(3));
+    }
+
+    /// A server that answers attempts as long as it is up, and then nothing.
+    fn until_it_is_down(is_down: &Arc<AtomicBool>) -> Arc<Scripted> {
+        let is_down = Arc::clone(is_down);
+        Scripted::new(move |_| match is_down.load(Ordering::Relaxed) {
+            true => Answer::Silence,
+            false => Answer::Value(Value::Int(1)),
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_ends_with_the_lease_or_as_its_handle_says() {
+        let is_down = Arc::new(AtomicBool::new(false));
+        let server = until_it_is_down(&is_down);
+        let client = Client::over(&server, Duration::from_secs(30));
+        let core = Arc::downgrade(client.core());
+        let semaphore = client.semaphore("x").permits(3);
+        let patient = semaphore.clone().give_up_after(Duration::MAX);
+        let guards = [patient.acquire().await, patient.acquire().await].map(Result::unwrap);
+        let soon = semaphore.give_up_after(MS * 500).acquire().await.unwrap();
+        is_down.store(true, Ordering::Relaxed);
+        let began = tokio::time::Instant::now();
+        assert!(soon.release().await.unwrap_err().is_io());
+        assert!(
+            began.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            began.elapsed()
+        );
+        let [released, dropped] = guards;
+        drop(dropped);
+        assert!(released.release().await.is_err());
+        assert!(
+            began.elapsed() < Duration::from_secs(32),
+            "{:?}",
+            began.elapsed()
+        );
+        drop((client, patient));
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(core.strong_count(), 0, "nothing goes on");
+    }
+
+    /// Each has its own limit, and they begin together.
+    #[tokio::test(start_paused = true)]
+    async fn calls_behind_one_that_is_refused_for_a_while_end_with_it() {
+        let is_loading = Arc::new(AtomicBool::new(false));
+        let loads = Arc::clone(&is_loading);
+        let server = Scripted::new(move |sent| match is_attempt(sent) {
+            true if loads.load(Ordering::Relaxed) => Answer::Error("LOADING a moment"),
+            true => Answer::Value(Value::Array(vec![Value::Int(0), Value::Int(100)])),
+            false => Answer::Value(Value::Okay),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let semaphore = client.semaphore("x").give_up_after(Duration::from_secs(1));
+        let calls: Vec<_> = (0..5)
+            .map(|_| {
+                let semaphore = semaphore.clone();
+                tokio::spawn(async move { semaphore.acquire().await.map(drop) })
+            })
+            .collect();
+        tokio::time::sleep(MS * 500).await;
+        is_loading.store(true, Ordering::Relaxed);
+        let began = tokio::time::Instant::now();
+        for call in calls {
+            let error = call.await.unwrap().unwrap_err();
+            assert!(error.is_transient(), "{error}");
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(3),
+            "{:?}",
+            began.elapsed()
+        );
     }
 
     /// Nobody looks at the guard in between.

@@ -241,6 +241,9 @@ impl ClientSemaphore {
                     let mut held = take();
                     if let Some(held) = &mut held {
                         held.permits().unclaim();
+                        if let Some(caller) = state.callers.get(&request) {
+                            held.give_up = caller.wanted.give_up;
+                        }
                         effects.released.extend(held.done.take());
                     }
                     (request, Ok(held))
@@ -277,7 +280,7 @@ impl ClientSemaphore {
         state.is_contended = is_contended;
         let replans = state.planned.is_some_and(|(at, listens)| {
             // Without a time, it has nothing left to wait for.
-            let is_sooner = wake_at.map_or(at == Tick::NEVER, |sooner| sooner < at);
+            let is_sooner = wake_at.is_none_or(|sooner| sooner < at);
             is_sooner || !listens && state.listens()
         });
         let begins_watch = wake_at.is_some() && state.planned.is_none();
@@ -343,6 +346,8 @@ pub(super) struct Held {
     /// `None` once they are on their way back, or forgotten.
     pub(super) permits: Option<Permits>,
     pub(super) terms: Terms,
+    /// Their release goes on for so long without an answer.
+    pub(super) give_up: Duration,
     /// How the next caller gets them.
     pub(super) by: GrantedBy,
     /// Receives the outcome of a release.
@@ -374,6 +379,7 @@ impl Held {
                 ..self.terms
             },
             permits: Some(permits),
+            give_up: self.give_up,
             by: GrantedBy::Handoff,
             done: None,
         }

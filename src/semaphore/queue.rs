@@ -111,8 +111,9 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn is_timed(&self) -> bool {
-        self.request.deadline != Tick::NEVER
+    /// Whether its deadline ends its wait. The reply to an attempt comes first.
+    fn is_due(&self) -> bool {
+        !self.is_last && !self.is_asked
     }
 }
 
@@ -120,8 +121,8 @@ impl Waiting {
 pub(super) struct Queue {
     /// In the order of their ids.
     waiting: VecDeque<Waiting>,
-    /// How many of them have a deadline. Without one, no event looks at all of them.
-    timed: usize,
+    /// None of them is due before this time. No event before it looks at all of them.
+    earliest: Tick,
     asks: Vec<Ask>,
     next_ask: u64,
     newest: u64,
@@ -157,15 +158,9 @@ impl Queue {
     /// the queue.
     pub(super) fn wake_at(&self) -> Option<Tick> {
         let first = self.waiting.front()?;
-        // The reply to an attempt comes first.
-        let is_due = |waiting: &&Waiting| !waiting.is_last && !waiting.is_asked;
-        let timed = (self.timed > 0).then(|| self.waiting.iter().filter(is_due));
-        let deadlines = timed.into_iter().flatten();
-        let deadline = deadlines.map(|waiting| waiting.request.deadline).min();
         let may_ask = self.is_contended && self.asks.len() < ASKS_MAX && !first.is_asked;
-        let asks = may_ask.then_some(self.ask_at);
-        let wake_at = deadline.into_iter().chain(asks).min();
-        let wake_at = wake_at.unwrap_or(Tick::NEVER);
+        let ask_at = if may_ask { self.ask_at } else { Tick::NEVER };
+        let wake_at = self.earliest.min(ask_at);
         (self.is_contended || wake_at != Tick::NEVER).then_some(wake_at)
     }
 
@@ -183,14 +178,15 @@ impl Queue {
             // The first request asks at once, and takes a place in the server's queue for this one.
             self.wake(now);
         }
-        let waiting = Waiting {
+        self.waiting.push_back(Waiting {
             is_last: request.deadline <= now,
             is_asked: false,
             request,
-        };
-        self.timed += usize::from(waiting.is_timed());
-        self.waiting.push_back(waiting);
+        });
         self.advance(now, out);
+        if let Some(last) = self.waiting.back().filter(|waiting| waiting.is_due()) {
+            self.earliest = self.earliest.min(last.request.deadline);
+        }
     }
 
     pub(super) fn on(&mut self, now: Tick, event: Event, out: &mut Vec<Action>) {
@@ -235,6 +231,7 @@ impl Queue {
             Some(at) => self.give(at, out),
             None => out.push(Action::Release),
         }
+        self.goes_on(ask.request);
     }
 
     fn refused(&mut self, now: Tick, ask: u64, retry_in: Duration, out: &mut Vec<Action>) {
@@ -251,16 +248,26 @@ impl Queue {
             });
             // The next request may ask for less.
             self.ask_at = now;
-            self.is_contended |= self.waiting.iter().any(|waiting| !waiting.is_last);
+            if self.waiting.iter().any(|waiting| !waiting.is_last) {
+                self.contend(now);
+            }
             return;
         }
-        self.is_contended = true;
+        self.contend(now);
+        self.goes_on(ask.request);
         let is_outdated = self.wakes != ask.wakes;
         self.ask_at = if is_outdated {
             now
         } else {
             now.after(retry_in)
         };
+    }
+
+    /// The requests that do not wait are over.
+    fn contend(&mut self, now: Tick) {
+        if !self.is_contended {
+            (self.is_contended, self.earliest) = (true, now);
+        }
     }
 
     fn failed(&mut self, ask: u64, silence: Option<Duration>, out: &mut Vec<Action>) {
@@ -307,7 +314,7 @@ impl Queue {
 
     /// Refuses the requests whose time is over, and asks for those whose turn it is.
     fn advance(&mut self, now: Tick, out: &mut Vec<Action>) {
-        if self.timed > 0 {
+        if self.earliest <= now {
             self.refuse_overdue(now, out);
         }
         if let Some(first) = self.waiting.front_mut()
@@ -334,6 +341,8 @@ impl Queue {
     }
 
     fn refuse_overdue(&mut self, now: Tick, out: &mut Vec<Action>) {
+        #[cfg(test)]
+        tests::looked_at(self.waiting.len());
         let first = self.waiting.front().map(|waiting| waiting.request.id);
         let is_contended = self.is_contended;
         self.waiting.retain(|waiting| {
@@ -347,9 +356,18 @@ impl Queue {
             }
             !is_over
         });
-        // Others have left since the last time.
-        let timed = self.waiting.iter().filter(|waiting| waiting.is_timed());
-        self.timed = timed.count();
+        // The first is asked once more, if its time is over.
+        let deadlines = self.waiting.iter().filter(|waiting| waiting.is_due());
+        let deadlines = deadlines.map(|waiting| waiting.request.deadline);
+        let earliest = deadlines.filter(|deadline| *deadline > now).min();
+        self.earliest = earliest.unwrap_or(Tick::NEVER);
+    }
+
+    /// This request goes on without its attempt: it may be due, or over.
+    fn goes_on(&mut self, request: u64) {
+        if let Some(at) = self.position(request) {
+            self.earliest = self.earliest.min(self.waiting[at].request.deadline);
+        }
     }
 
     fn ask(&mut self, at: usize, now: Tick, out: &mut Vec<Action>) {

@@ -1,5 +1,6 @@
 //! Tests the queue with examples, and with all interleavings of four calls.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 
 use super::*;
@@ -33,6 +34,15 @@ fn on(queue: &mut Queue, now: Tick, event: Event) -> Vec<Action> {
     let mut out = Vec::new();
     queue.on(now, event, &mut out);
     out
+}
+
+thread_local! {
+    /// How many requests were looked at for one whose time is over.
+    static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+}
+
+pub(super) fn looked_at(requests: usize) {
+    LOOKED_AT.set(LOOKED_AT.get() + requests);
 }
 
 const SOON: Duration = Duration::from_millis(100);
@@ -259,6 +269,24 @@ fn the_server_is_asked_once_more_at_the_deadline() {
 }
 
 #[test]
+fn few_events_look_at_all_that_wait_with_a_deadline() {
+    const CALLS: u64 = 10_000;
+    let mut queue = contended(&[1]);
+    for id in 1..CALLS {
+        call(&mut queue, id, 1, at(1_000 + id));
+    }
+    LOOKED_AT.set(0);
+    for time in 0..100 {
+        on(&mut queue, at(2 + time), Event::Returned(terms(1)));
+        queue.wake_at();
+    }
+    assert_eq!(LOOKED_AT.get(), 0);
+    let over = on(&mut queue, at(2_000), Event::Timer);
+    let is_refused = |action: &&Action| matches!(action, Action::Refuse { .. });
+    assert!(over.iter().filter(is_refused).count() > 800);
+}
+
+#[test]
 fn when_the_server_is_silent_all_that_waited_learn_it() {
     let mut queue = contended(&[1, 1]);
     on(&mut queue, at(2), Event::Woken);
@@ -468,15 +496,18 @@ impl World {
         let Queue {
             waiting,
             asks,
-            timed,
+            earliest,
             ..
         } = &self.queue;
         for waiting in waiting {
             let is_asked = asks.iter().any(|ask| ask.request == waiting.request.id);
             assert_eq!(waiting.is_asked, is_asked, "the flag says what is asked");
         }
-        let with_deadline = waiting.iter().filter(|waiting| waiting.is_timed());
-        assert_eq!(*timed, with_deadline.count(), "as many as have a deadline");
+        let mut due = waiting.iter().filter(|waiting| waiting.is_due());
+        assert!(
+            due.all(|waiting| *earliest <= waiting.request.deadline),
+            "the queue wakes for each deadline"
+        );
         let has_event = self.queue.wake_at().is_some() || !self.asks.is_empty();
         assert!(
             waits.is_empty() || has_event,
