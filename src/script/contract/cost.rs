@@ -193,7 +193,8 @@ fn readers_and_writers() -> Vec<Step> {
         rw_ends(U2).called("read release, the last"),
         write(U1, "3000").called("write"),
         read(U2, "30000").called("read, held by a writer"),
-        rw_renew(U1, "15000").called("renew a writer"),
+        // Longer than the lease of `write`, of which nothing may be gone yet.
+        rw_renew(U1, "30000").called("renew a writer"),
         step("rw_downgrade", &RW, &[U1, "10000", "C", "PUBLISH"]).called("downgrade"),
         rw_ends(U1),
         write(U1, "0"),
