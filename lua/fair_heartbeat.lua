@@ -21,19 +21,24 @@ local q = {
 }
 if redis.call('PTTL', q.lock) == -2 then fair_handover(q) end
 local now, head, length = server_ms(), redis.call('LINDEX', q.queue, 0), redis.call('LLEN', q.queue)
--- If there are more of them than places, a place was removed: perhaps one of these.
-local is_certain = redis.call('ZCARD', q.timeouts) <= length and redis.call('ZCARD', q.alive) <= length
+-- If there are more scores than places, a place was removed: perhaps one of these.
+local is_certain = redis.call('ZCARD', q.timeouts) <= length
 local kept_until = now + tonumber(ARGV[1])
 local waiters = {}
 for i = 5, #ARGV do waiters[#waiters + 1] = ARGV[i] end
-local scores = #waiters > 0 and redis.call('ZMSCORE', q.alive, unpack(waiters))
+local scores, places = {}, {}
+if #waiters > 0 then
+  scores = redis.call('ZMSCORE', q.alive, unpack(waiters))
+  -- Redisson removes the score with the place.
+  places = redis.call('ZMSCORE', q.timeouts, unpack(waiters))
+end
 local reply, kept, marks = {}, {}, {}
 for i, waiter in ipairs(waiters) do
   local until_ms, on_turn
   if scores[i] then until_ms, on_turn = read_place(q.lock, tonumber(scores[i])) end
   if not until_ms then
     reply[i] = 0
-  elseif is_certain and waiter ~= head and now < until_ms then
+  elseif is_certain and places[i] and waiter ~= head and now < until_ms then
     marks[on_turn] = marks[on_turn] or mark_place(q.lock, kept_until, on_turn)
     kept[#kept + 1] = marks[on_turn]
     kept[#kept + 1] = waiter

@@ -187,6 +187,23 @@ async fn heartbeats_of_many_waiters() {
     assert_eq!(beats[..3], [Heartbeat::NotKept; 3]);
 }
 
+/// With waiters of Redisson in the queue, there are as many scores and heartbeats as places even then.
+#[tokio::test]
+async fn a_heartbeat_keeps_no_place_that_redisson_removed() {
+    let mut fixture = Fixture::new().await;
+    for holder in [U0, U1, U2, U3] {
+        fixture.queue_up(holder, GRANT).await;
+    }
+    fixture.redisson_waits("r:1", 60_000).await;
+    fixture.make(&["LREM", QUEUE, "1", U2]).await;
+    fixture.make(&["ZREM", TIMEOUTS, U2]).await;
+    let beat = ["5000", CHANNEL, "PUBLISH", "0", U2, U3];
+    let reply = fixture.run("fair_heartbeat", &KEYS, &beat).await;
+    let beats = reply::heartbeats(&reply, 2).unwrap();
+    assert_eq!(beats[0], Heartbeat::NotKept);
+    assert!(matches!(beats[1], Heartbeat::Kept { .. }), "{beats:?}");
+}
+
 /// A lock that is free goes to the head, or past a dead one.
 #[tokio::test]
 async fn a_heartbeat_frees_a_queue_whose_head_is_dead() {
