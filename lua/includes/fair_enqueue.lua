@@ -1,12 +1,13 @@
 -- uses: server_ms, mark_place, fair_expire_queue
 
 -- Puts a waiter at the end of the queue, or leaves it where it is, and notes its heartbeat. Returns until
--- when that lasts, and for a new place who stands directly before it: another waiter, or `held_by`.
+-- when that lasts, and for a place at the end who stands directly before it: another waiter, or `held_by`.
 --
 -- Its score is what Redisson would give it: the lease that runs, and 300 s for each place in the queue;
 -- and no less than the score of the waiter before it. When a Redisson waiter is served or stops waiting, it subtracts
--- its wait, 300 s by default, from all scores behind it, and so leaves this one in the future. We never shift scores
--- ourselves, so a grant costs the same however long the queue is.
+-- its wait, 300 s by default, from all scores behind it, and so leaves this one in the future. After a longer wait,
+-- Redisson may remove this waiter at the head of the queue, and its next call puts it there again. We never shift
+-- scores ourselves, so a grant costs the same however long the queue is.
 local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining, held_by)
   local redisson_wait_ms = 300 * 1000
   local now = server_ms()
@@ -15,10 +16,17 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining, held_by
   -- If there are more scores than places, a place was removed: perhaps this one. A user without the right to look goes
   -- to the end.
   local is_queued = score and (scores <= length or tonumber(redis.pcall('LPOS', q.queue, holder)))
-  local places, before, was_here, ahead = 2, 0, false, nil
+  local places, before, is_first, ahead = 2, 0, false, nil
   if not is_queued then
+    local kept_until = tonumber(redis.call('ZSCORE', q.alive, holder))
+    -- A part of its place may be left.
+    local left = (kept_until or length > scores) and redis.call('LREM', q.queue, 1, holder) or 0
+    length = length - left
+    -- Redisson removes only the first waiter, with its score. So it is the first again, if the user has the right.
+    is_first = length > 0 and left == 0 and not score and kept_until and kept_until > now
+  end
+  if not is_queued and not is_first then
     places = length + 1
-    was_here = redis.call('ZSCORE', q.alive, holder) or length > scores
     local last = length > 0 and redis.call('LINDEX', q.queue, -1)
     ahead = last or held_by
     before = last and tonumber(redis.call('ZSCORE', q.timeouts, last)) or 0
@@ -46,12 +54,10 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining, held_by
   if places == 1 then
     -- Remove heartbeats of our waiters that Redisson skipped.
     redis.call('ZREMRANGEBYSCORE', q.alive, '-inf', now)
-  elseif was_here then
-    -- Its place may be left of that.
-    redis.call('LREM', q.queue, 1, holder)
   end
   -- Push last: a waiter in the queue without a score blocks Redisson for ever.
-  length = redis.call('RPUSH', q.queue, holder)
+  local pushed = is_first and tonumber(redis.pcall('LPUSH', q.queue, holder))
+  length = pushed or redis.call('RPUSH', q.queue, holder)
   fair_expire_queue(q.queue, q.timeouts, q.alive, length, scores + 1)
   return alive_until, ahead
 end

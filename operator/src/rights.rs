@@ -24,6 +24,7 @@ const NAMES: &str = "names in CLIENT LIST";
 const SHOWN: &str = "being shown to operators";
 const WAKING: &str = "waking those who wait";
 const PLAIN: &str = "locks taken by plain commands";
+const CARE: &str = "care for a fair queue";
 
 const SAMPLES: &[Sample] = &[
     ("EVAL x 0", EVERY, true),
@@ -58,7 +59,8 @@ const SAMPLES: &[Sample] = &[
     ("CLIENT KILL ID 1", LATE, false),
     ("SCRIPT LOAD x", LOADED, false),
     ("CLIENT SETNAME x", NAMES, false),
-    ("LPOS K v", "care for a fair queue", false),
+    ("LPOS K v", CARE, false),
+    ("LPUSH K v", CARE, false),
     ("RESTORE K 1 x", PLAIN, false),
 ];
 

@@ -1,5 +1,8 @@
 //! The fair lock: its trace, and the waiters that are passed over.
 
+use std::time::Duration;
+
+use lockset_testkit::Redisson;
 use redis::Value;
 
 use super::fixture::{
@@ -202,6 +205,51 @@ async fn a_heartbeat_keeps_no_place_that_redisson_removed() {
     let beats = reply::heartbeats(&reply, 2).unwrap();
     assert_eq!(beats[0], Heartbeat::NotKept);
     assert!(matches!(beats[1], Heartbeat::Kept { .. }), "{beats:?}");
+}
+
+/// Redisson removes the first waiter when its score is over. A wait of 15 minutes that ends lowers the scores by that
+/// much.
+#[tokio::test]
+async fn a_waiter_that_redisson_removed_is_the_first_again() {
+    let (lease, wait) = (Duration::from_secs(30), Duration::from_secs(900));
+    let mut fixture = Fixture::new().await;
+    let peer = Redisson::connect(&fixture.server).await;
+    fixture.fair(U0).await;
+    peer.fair_acquire("F", 1, lease, wait).await;
+    fixture.fair(U1).await;
+    for thread in [2, 3] {
+        peer.fair_acquire("F", thread, lease, wait).await;
+    }
+    // As if 40 s had passed, for which the lock was held.
+    for waiter in fixture.queue().await {
+        fixture
+            .make(&["ZINCRBY", TIMEOUTS, "-40000", &waiter])
+            .await;
+    }
+    fixture.make(&["DEL", "F"]).await;
+    assert_eq!(peer.fair_acquire("F", 1, lease, wait).await, None);
+    peer.fair_release("F", 1).await;
+    let left = [peer.holder(2), peer.holder(3)];
+    assert_eq!(fixture.queue().await, left, "it was removed");
+    assert_eq!(peer.fair_acquire("F", 2, lease, wait).await, None);
+    assert!(elsewhere(&fixture.fair(U1).await, 30_000));
+    let third = peer.holder(3);
+    assert_eq!(fixture.queue().await, [U1, &*third]);
+    let score = fixture.score(TIMEOUTS, U1).await - fixture.now().await;
+    assert!(near(score, 630_000), "{score}");
+    // Not if its heartbeat is over, nor if its user has no right to that.
+    for is_dead in [true, false] {
+        fixture.make(&["LREM", QUEUE, "1", U1]).await;
+        fixture.make(&["ZREM", TIMEOUTS, U1]).await;
+        let mut user = fixture.user("-lpush").await;
+        if is_dead {
+            fixture.dies(U1).await;
+            user = fixture.user("+@all").await;
+        }
+        let asked = user.run("fair_acquire", &KEYS, &ask_args(U1, WAKE)).await;
+        assert!(matches!(asked.unwrap(), Value::Array(_)), "it has a place");
+        assert_eq!(fixture.queue().await, [&*third, U1]);
+    }
 }
 
 /// A lock that is free goes to the head, or past a dead one.
@@ -636,6 +684,7 @@ async fn a_missing_right_leaves_no_half_of_a_fair_place() {
         "zremrangebyscore",
         "zcard",
         "lpos",
+        "lpush",
     ] {
         let _: () = fixture.ask(&["FLUSHALL"]).await;
         fixture.fair(U0).await;
