@@ -22,6 +22,7 @@ use crate::fair::FairLock;
 pub use crate::observe::announce::{Entry, INDEX_KEY, Record, key_of};
 use crate::reentrant::ReentrantLock;
 use crate::rwlock::{ReadSide, RwLock, WriteSide};
+pub use crate::script::reply::permit_id;
 use crate::script::{Answer, Call, catalog, reply};
 use crate::semaphore::Semaphore;
 

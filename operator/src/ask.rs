@@ -83,10 +83,18 @@ pub(crate) fn pairs(value: &Value) -> Option<Vec<(String, String)>> {
     }
 }
 
-/// Returns members with their scores, flat or in pairs.
+/// Returns members that are text with their scores, flat or in pairs.
 pub(crate) fn scored(value: &Value) -> Vec<(String, f64)> {
+    scored_as(value, |member| text(member).map(str::to_owned))
+}
+
+/// Returns members with their scores, without those that are not read.
+pub(crate) fn scored_as(
+    value: &Value,
+    member: impl Fn(&Value) -> Option<String>,
+) -> Vec<(String, f64)> {
     let values = list(value);
-    let read = |a: &Value, b: &Value| Some((text(a)?.to_owned(), number(b)?));
+    let read = |a: &Value, b: &Value| Some((member(a)?, number(b)?));
     if values.iter().any(|value| matches!(value, Value::Array(_))) {
         let two = values.iter().map(list);
         return two

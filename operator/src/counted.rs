@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use lockset::Result;
-use lockset::operator::{LockName, within_braces};
+use lockset::operator::{LockName, permit_id, within_braces};
 use redis::Value;
 
-use crate::ask::{Question, ask_all, command, integer, milliseconds, scored, span_of};
+use crate::ask::{Question, ask_all, command, integer, milliseconds, scored, scored_as, span_of};
 use crate::info::{HoldMode, LockHolder, LockInfo, LockKind, QueuedWaiter};
 use crate::read::Reader;
 use crate::recognize::client_of;
@@ -23,8 +23,8 @@ pub(crate) const GLOB: &str = "*:timeout";
 /// Read this many permits and waiters at most.
 const LAST: &str = "9999";
 
-/// The length of a permit id of Redisson: 16 bytes in hexadecimal.
-const REDISSON_ID_LEN: usize = 32;
+/// The bytes of a permit of Redisson. Before 3.17 it was their hexadecimal digits.
+const REDISSON_PERMIT_LEN: usize = 16;
 
 /// The number of questions for each key.
 const QUESTIONS: usize = 4;
@@ -38,9 +38,19 @@ pub(crate) fn keys_of(timeouts: &str) -> Vec<String> {
     plain.into_iter().chain([key.to_owned()]).collect()
 }
 
-fn is_permit(id: &str) -> bool {
-    let is_redisson = id.len() == REDISSON_ID_LEN && id.bytes().all(|c| c.is_ascii_hexdigit());
-    is_redisson || client_of(id).is_some()
+/// Returns the id of a permit; `None` for a member of an application. Those of 16 bytes are words, and the random bytes
+/// of Redisson are not.
+fn permit(member: &Value) -> Option<String> {
+    let Value::BulkString(member) = member else {
+        return None;
+    };
+    let id = permit_id(member);
+    let is_word = member.iter().all(|byte| matches!(byte, b' '..=b'~'));
+    let is_redisson = match member.len() {
+        REDISSON_PERMIT_LEN => !is_word,
+        length => length == 2 * REDISSON_PERMIT_LEN && id.bytes().all(|c| c.is_ascii_hexdigit()),
+    };
+    (is_redisson || client_of(&id).is_some()).then_some(id)
 }
 
 /// The replies about one key.
@@ -62,16 +72,13 @@ impl Replies {
         let Some(count) = count else {
             return Ok(None);
         };
-        let scores = |at: usize| answers[at].as_ref().map(scored).unwrap_or_default();
-        let mut permits = scores(2);
-        if !permits.iter().all(|(id, _)| is_permit(id)) {
-            permits.clear();
-        }
+        let permits = answers[2].as_ref().map(|all| scored_as(all, permit));
+        let places = answers[3].as_ref().map(|all| scored(all).len());
         Ok(Some(Self {
             now: answers[1].as_ref().map(milliseconds).unwrap_or_default(),
             count,
-            permits,
-            places: scores(3).len(),
+            permits: permits.unwrap_or_default(),
+            places: places.unwrap_or_default(),
         }))
     }
 
@@ -209,7 +216,7 @@ mod tests {
         replies.into_info(&LockName::new("", "x").unwrap(), subscribed)
     }
 
-    /// Who compares two looks would take another order for another holder.
+    /// A caller compares two looks, and another order is not another holder.
     #[test]
     fn a_renewal_changes_no_order_of_holders() {
         let (early, late) = (2000.0, 3000.0);
@@ -247,9 +254,23 @@ mod tests {
 
     #[test]
     fn the_keys_of_applications_are_not_semaphores() {
-        assert!(is_permit(OURS) && is_permit(JAVAS));
-        for foreign in ["user:7", "0123", "", &"x".repeat(32)] {
-            assert!(!is_permit(foreign), "{foreign}");
+        let permit = |member: &[u8]| permit(&Value::BulkString(member.to_vec()));
+        let bytes = b"no word\nof words";
+        for (member, id) in [
+            (OURS.as_bytes(), OURS),
+            (JAVAS.as_bytes(), JAVAS),
+            (bytes, "6e6f20776f72640a6f6620776f726473"),
+            (&[0xff; 16], &"f".repeat(32)),
+        ] {
+            assert_eq!(permit(member).as_deref(), Some(id));
+        }
+        let foreign = ["user:7", "0123", "", &"x".repeat(32), "session:12345678"];
+        for foreign in foreign
+            .map(str::as_bytes)
+            .into_iter()
+            .chain([&[0xff; 15][..]])
+        {
+            assert_eq!(permit(foreign), None);
         }
         assert_eq!(keys_of("{x}:timeout"), ["x", "{x}"]);
         assert_eq!(keys_of("a{b}:timeout"), ["a{b}"]);

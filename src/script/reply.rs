@@ -238,9 +238,9 @@ pub(crate) fn permits(value: &Value) -> Result<Option<(i64, Vec<Holder>)>, Error
 const REDISSON_PERMIT_LEN: usize = 16;
 
 /// Permits of lockset are text. Redisson's are bytes, which it shows as hexadecimal digits.
-fn permit_id(id: &[u8]) -> String {
+pub fn permit_id(id: &[u8]) -> String {
     match str::from_utf8(id) {
-        Ok(text) if text.contains(':') => text.to_owned(),
+        Ok(text) if id.len() != REDISSON_PERMIT_LEN => text.to_owned(),
         _ => id.iter().map(|byte| format!("{byte:02x}")).collect(),
     }
 }
@@ -509,9 +509,11 @@ mod tests {
     #[test]
     fn a_permit_is_found_by_the_id_that_is_shown() {
         let ours = b"8b2d9a1c-3f04-4c52-9a7e-0d1f6b5e4c3a:57";
-        for member in [&ours[..], &[0xff; 16], &[0; 16]] {
+        let utf8 = b"these:are:bytes!";
+        for member in [&ours[..], &[0xff; 16], &[0; 16], utf8] {
             assert_eq!(permit_member(&permit_id(member)), member);
         }
+        assert_eq!(permit_id(utf8), "74686573653a6172653a627974657321");
     }
 
     fn list(items: &[Value]) -> Value {

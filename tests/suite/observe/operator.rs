@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockset::Client;
-use lockset_operator::{HoldMode, LockInfo, LockKind, LockScan, Survey};
+use lockset_operator::{HoldMode, LockInfo, LockKind, LockScan, ReleaseHolder, Survey};
 use lockset_testkit::{Cluster, Proxy, Redisson, Server, eventually, unique_name, within};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
@@ -473,6 +473,41 @@ async fn semaphores_and_elections_are_found() {
     two.release().await.unwrap();
     leadership.resign().await.unwrap();
     assert_eq!(Survey::new(&client).locks().await.unwrap(), []);
+}
+
+/// Redisson's ids are 16 bytes, which are seldom text.
+#[tokio::test]
+async fn permits_of_redisson_are_found_beside_ours_and_taken_away() {
+    let server = Server::start();
+    let client = client(&server.url()).await;
+    let mut admin = server.admin().await;
+    let ours = client.semaphore("x").permits(4).acquire().await.unwrap();
+    let _: i64 = ask(&mut admin, &["INCRBY", "x", "-2"]).await;
+    let javas = [[0xff; 16], *b"bytes:that\nare:t"];
+    for member in &javas {
+        let mut add = redis::cmd("ZADD");
+        add.arg("{x}:timeout").arg("9000000000000").arg(member);
+        let () = add.query_async(&mut admin).await.unwrap();
+    }
+    let ids = javas.map(|member| member.map(|byte| format!("{byte:02x}")).concat());
+    let survey = Survey::new(&client);
+    let found = survey.inspect("x").await.unwrap().expect("it is taken");
+    let mut holders: Vec<&str> = found.lock.holders.iter().map(|one| &*one.id).collect();
+    holders.sort_unstable();
+    let mut expected: Vec<&str> = ids.iter().map(|id| &**id).collect();
+    expected.extend(ours.holder_ids());
+    expected.sort_unstable();
+    assert_eq!(holders, expected);
+    let listed = survey.locks().await.unwrap();
+    assert_eq!(named(&listed, "x").holders.len(), 3);
+    let semaphore = client.semaphore("x");
+    for id in &ids {
+        assert!(semaphore.release_holder(id).await.unwrap(), "{id}");
+    }
+    let left = survey.inspect("x").await.unwrap().expect("ours is taken");
+    assert_eq!(left.lock.holders.len(), 1);
+    assert_eq!(left.lock.free_permits, Some(3));
+    ours.release().await.unwrap();
 }
 
 #[tokio::test]
