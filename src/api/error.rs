@@ -41,6 +41,8 @@ struct Inner {
     message: String,
     source: Option<Arc<dyn StdError + Send + Sync>>,
     busy: Option<Busy>,
+    /// Whether the same call fails again until something is changed, although the kind may pass.
+    is_lasting: bool,
 }
 
 /// The kind of an [`Error`], for the label of a metric or for a match over all kinds.
@@ -68,7 +70,7 @@ pub enum ErrorKind {
     Denied,
     /// The key holds something that is not a lock of this kind: [`Error::is_wrong_type`].
     WrongType,
-    /// An owner that reads asked to write: [`Error::is_upgrade`].
+    /// An owner that holds the read lock asked for the write lock: [`Error::is_upgrade`].
     Upgrade,
     /// The hold was lost before the call: [`Error::is_not_held`].
     NotHeld,
@@ -99,7 +101,14 @@ impl Error {
             message: message.into(),
             source: None,
             busy: None,
+            is_lasting: false,
         }))
+    }
+
+    /// Notes whether the same call fails again until something is changed.
+    pub(crate) fn lasting(mut self, is_lasting: bool) -> Self {
+        self.0.is_lasting = is_lasting;
+        self
     }
 
     pub(crate) fn invalid(operation: &'static str, message: impl Into<String>) -> Self {
@@ -219,7 +228,7 @@ impl Error {
     }
 
     /// Something given to the library cannot work: a name, an option, a URL, credentials, or a key that holds something
-    /// else. The call fails again until that is changed.
+    /// else. The call fails again until that is changed. Never true for an error of a [quorum](Self::is_quorum).
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         matches!(
@@ -309,7 +318,8 @@ impl Error {
     }
 
     /// A later call may succeed: the server was [unreachable](Self::is_io), could not do it [just
-    /// then](Self::is_refused), or too few of [several](Self::is_quorum) could.
+    /// then](Self::is_refused), or too few of [several](Self::is_quorum) could; unless most of them cannot until something
+    /// is changed, such as a right of the user.
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -323,11 +333,11 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        self.is_io() || self.is_refused() || (self.is_quorum() && !self.is_wrong_type())
+        self.is_io() || self.is_refused() || (self.is_quorum() && !self.0.is_lasting)
     }
 
     /// Others hold the lock. No method of this crate returns this error; they return `None` or a [`Busy`] instead. It
-    /// is for functions that make an error of contention, such as functions with the attribute `#[locked]`.
+    /// is for functions that turn contention into an error, such as functions with the attribute `#[locked]`.
     ///
     /// It is not [transient](Self::is_transient): the call did what it should, and the caller decides whether to try
     /// again.
@@ -368,7 +378,8 @@ impl Error {
         self.0.busy.as_ref()
     }
 
-    /// The name of the lock as it was given to the client; `None` if the error is not about one lock.
+    /// The name of the lock as it was given to the client. If the error is about all locks of a
+    /// [`MultiLock`](crate::MultiLock): their names, as `"a, b"`. `None` if it is about no lock.
     #[must_use]
     pub fn lock_name(&self) -> Option<&str> {
         self.0.subject.as_ref().map(|(_, name)| &**name)

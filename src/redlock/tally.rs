@@ -239,6 +239,7 @@ impl Tally {
             each.join(", "),
         );
         let error = Error::new(Kind::Quorum, operation, message);
+        let error = error.lasting(self.lacks_voters_for_good());
         // `is_wrong_type` of the error has to be true of a majority.
         let wrong_type = |outcome: &VoteOutcome| matches!(outcome, VoteOutcome::Failed(error) if error.is_wrong_type());
         let is_wrong_type = self.excludes_majority(wrong_type);
@@ -475,6 +476,25 @@ mod tests {
                 .source()
                 .is_none()
         );
+    }
+
+    #[test]
+    fn an_error_that_only_a_change_can_mend_is_not_transient() {
+        use VoteOutcome::{Down, Granted, HasReplicas, UnknownUptime};
+        let denied = || failed(Kind::Denied);
+        for lasting in [
+            [denied(), denied(), Granted],
+            [HasReplicas, UnknownUptime, Down],
+            [VoteOutcome::Duplicate("b:2".to_owned()), denied(), held(1)],
+            [failed(Kind::WrongType), failed(Kind::WrongType), Down],
+        ] {
+            let said = error(&tally(lasting));
+            assert!(said.is_quorum() && !said.is_transient(), "{said}");
+        }
+        for passing in [[denied(), Down, Granted], [denied(), held(1), Down]] {
+            let said = error(&tally(passing));
+            assert!(said.is_quorum() && said.is_transient(), "{said}");
+        }
     }
 
     #[test]
