@@ -57,6 +57,8 @@ pub(crate) enum Fact<'a> {
     },
     /// A call of a script ended with an error or without an answer.
     ScriptFailed,
+    /// An undoing was abandoned, of several that one event is about.
+    UndoAbandoned,
     /// The observer was too slow for an event.
     EventDropped,
     /// No caller learns of it, so it is also an event. A loss counts in the group of its lock.
@@ -370,7 +372,9 @@ pub(super) fn place(fact: &Fact<'_>) -> Option<(usize, Group)> {
         Fact::ScriptFailed => (SCRIPT_ERRORS, Group::NONE),
         Fact::EventDropped => (EVENTS_DROPPED, Group::NONE),
         Fact::Event(Event::Lost { reason, .. }, group) => (LOSSES + reason as usize, group),
-        Fact::Event(Event::ReleaseFailed { .. }, _) => (BACKGROUND_FAILURES, Group::NONE),
+        Fact::UndoAbandoned | Fact::Event(Event::ReleaseFailed { .. }, _) => {
+            (BACKGROUND_FAILURES, Group::NONE)
+        }
         Fact::Event(Event::Reconnected { lane, .. }, _) => {
             let at = LANES.iter().position(|each| *each == lane);
             (RECONNECTS + at.unwrap_or_default(), Group::NONE)

@@ -59,8 +59,9 @@ pub enum Event<'a> {
     /// repeated until then. If none succeeds, the hold ends with its lease.
     #[non_exhaustive]
     ReleaseFailed {
-        /// The name of the lock; of several in one release, all of them. `None` for the undo of a call that was dropped
-        /// or got no answer: the error names the server that refused it.
+        /// The name of the lock; of several in one release, each has an event. `None` for the undo of a call that was
+        /// dropped or got no answer: the error names the server that refused it, or had no answer for so many that the
+        /// oldest were abandoned. One event may be about several then.
         lock: Option<Cow<'a, str>>,
         /// The reason of the failure.
         error: Error,

@@ -211,10 +211,24 @@ async fn what_waits_to_be_undone_is_bounded() {
     let sent = server.sent().split_off(before + attempts.len());
     let mut undone: BTreeSet<_> = sent.iter().map(holder).collect();
     // This undo may have been under way.
-    undone.remove(holder(&server.sent()[0]));
+    let was_first_under_way = undone.remove(holder(&server.sent()[0]));
     let kept: BTreeSet<_> = attempts[TOO_MANY..].iter().map(holder).collect();
     assert!(undone == kept, "only the oldest are dropped");
+    let dropped = TOO_MANY + usize::from(!was_first_under_way);
+    assert_eq!(client.stats().totals.background_failures, dropped as u64);
     assert_eq!(client.stats().background, 0);
+}
+
+/// A client that has ended gives up in the end, and its counts say so.
+#[tokio::test(start_paused = true)]
+async fn what_an_ended_client_abandons_is_counted() {
+    let server = Scripted::new(|_| Answer::Silence);
+    let client = Client::over(&server, LEASE);
+    let observed = Arc::clone(&client.core().scripts.observed);
+    assert!(client.lock("x").try_lock().now_or_never().is_none());
+    assert!(client.shutdown().await.unwrap_err().is_io());
+    tokio::time::sleep(LEASE * 4).await;
+    assert_eq!(observed.counts.totals().background_failures, 1);
 }
 
 /// A burst is not silence: while the server answers, all attempts are undone.

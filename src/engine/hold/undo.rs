@@ -15,7 +15,7 @@
 //! the server answers with refusals, or the client is gone and has tried for a little longer, in case the server is
 //! just coming back.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque, btree_map};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -153,6 +153,8 @@ struct Queue {
     /// Entries to send again, by time.
     later: BTreeMap<(Tick, u64), Undo>,
     is_silent: bool,
+    /// Entries that were abandoned without an answer, and are not reported yet.
+    abandoned: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -235,15 +237,30 @@ fn tell_failed(scripts: &Scripts, error: Error) {
     scripts.observed.note(Fact::event(failed));
 }
 
+/// Reports entries that were abandoned without an answer: each counts, and one event is about all of them, because they
+/// may be many. Call it while no mutex is held.
+fn tell_abandoned(scripts: &Scripts, count: u64) {
+    (1..count).for_each(|_| scripts.observed.note(Fact::UndoAbandoned));
+    if count > 0 {
+        let message =
+            format!("no answer; {count} calls were not undone, and end with their leases");
+        let error = Error::new(Kind::Io, "undo", message);
+        tell_failed(scripts, error.at(scripts.transport.address()));
+    }
+}
+
 impl Queue {
-    /// Takes out the oldest entry if the server is silent and the queue is full. The flag says whether nothing was
-    /// sent for it: the entries of `later` were cancelled once already.
-    fn make_room(&mut self) -> Option<(Undo, bool)> {
+    /// Takes out the oldest entry if the server is silent and the queue is full. The entries of `later` were cancelled
+    /// once already; nothing was sent for the others.
+    fn make_room(&mut self) -> Option<Undo> {
         if !self.is_silent || self.ready.len() + self.later.len() < QUEUE_MAX {
             return None;
         }
-        let later = self.later.pop_first().map(|(_, undo)| (undo, false));
-        later.or_else(|| self.ready.pop_front().map(|undo| (undo, true)))
+        if let Some((_, undo)) = self.later.pop_first() {
+            return Some(undo);
+        }
+        self.abandoned += 1;
+        self.ready.pop_front()
     }
 }
 
@@ -263,6 +280,9 @@ impl UndoQueues {
             let is_new = !queues.contains_key(&target);
             let queue = queues.entry(target).or_default();
             let given_up = queue.make_room();
+            if queue.abandoned > 0 {
+                self.gave_up.store(true, Ordering::Release);
+            }
             if queue.is_silent {
                 // It is not sent soon, so requests of this client need not go behind it.
                 release = undo.release.take();
@@ -270,9 +290,6 @@ impl UndoQueues {
             queue.ready.push_back(undo);
             (is_new, given_up)
         };
-        if let Some((_, true)) = given_up {
-            self.gave_up.store(true, Ordering::Release);
-        }
         // Dropped outside the mutex, because both notify locks of this client.
         drop((release, given_up));
         if is_new {
@@ -304,7 +321,7 @@ impl UndoQueues {
             let mark = self.changed.mark();
             let now = clock.now();
             while under_way.len() < room && now >= rests_until {
-                let Some(undo) = self.next(target, now, reply) else {
+                let Some(undo) = self.next(target, now, reply, &scripts) else {
                     break;
                 };
                 under_way.push(undo.send(Arc::clone(&scripts), reply));
@@ -329,7 +346,8 @@ impl UndoQueues {
                         let message = "the server refused for as long as it mattered";
                         tell_failed(&scripts, Error::new(Kind::Refused, "undo", message));
                     }
-                    self.ended(target, undo, end, is_settled, now);
+                    let abandoned = self.ended(target, undo, end, is_settled, now);
+                    tell_abandoned(&scripts, abandoned);
                 }
                 () = self.changed.changed_since(mark), if under_way.len() < room => {}
                 () = clock.sleep_until(look), if under_way.len() < room && look != Tick::NEVER => {}
@@ -338,7 +356,7 @@ impl UndoQueues {
     }
 
     /// Takes out the entry to send next.
-    fn next(&self, target: Target, now: Tick, reply: Duration) -> Option<Undo> {
+    fn next(&self, target: Target, now: Tick, reply: Duration, scripts: &Scripts) -> Option<Undo> {
         let ending = self.ending.lock().unwrap_or(Tick::NEVER);
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(&target)?;
@@ -347,18 +365,20 @@ impl UndoQueues {
             // dropped under the mutex.
             queue.later.clear();
         }
+        let mut abandoned = 0;
         if ending.after(reply * LAST_TRIES) <= now {
             while queue.ready.front().is_some_and(|undo| now >= undo.until) {
                 queue.ready.pop_front();
+                abandoned += 1;
                 self.gave_up.store(true, Ordering::Release);
             }
         }
-        if let Some(entry) = queue.later.first_entry()
-            && entry.key().0 <= now
-        {
-            return Some(entry.remove());
-        }
-        queue.ready.pop_front()
+        let due = queue.later.first_entry().filter(|due| due.key().0 <= now);
+        let due = due.map(btree_map::OccupiedEntry::remove);
+        let next = due.or_else(|| queue.ready.pop_front());
+        drop(queues);
+        tell_abandoned(scripts, abandoned);
+        next
     }
 
     /// When to look again. `None` if nothing is left and the queue was removed.
@@ -377,11 +397,13 @@ impl UndoQueues {
         }
     }
 
-    fn ended(&self, target: Target, mut undo: Undo, end: End, is_settled: bool, now: Tick) {
+    /// Applies the end of an entry. Returns how many others were abandoned since the last.
+    fn ended(&self, target: Target, mut undo: Undo, end: End, is_settled: bool, now: Tick) -> u64 {
         let mut queues = self.queues.lock();
         let Some(queue) = queues.get_mut(&target) else {
-            return;
+            return 0;
         };
+        let abandoned = std::mem::take(&mut queue.abandoned);
         queue.is_silent = matches!(end, End::Silent | End::NotNow);
         match end {
             End::Answered if is_settled || undo.cancels == 0 => {}
@@ -404,5 +426,6 @@ impl UndoQueues {
             // Later requests of this client do not wait for them.
             drop(held);
         }
+        abandoned
     }
 }
