@@ -134,8 +134,8 @@ impl Member {
 /// * Two multi-locks over the same members cannot deadlock, even if they list them in different orders.
 /// * Waiters of one client queue; clients do not. The first to ask when all members are free gets them: one task,
 ///   against 64 tasks of another client with the same members, gets about one grant in three.
-/// * It has no claim on members that are never free at the same moment. Beside others that acquire them one by one
-///   without a pause it may wait for long. In that case, put a single lock around both.
+/// * It cannot be acquired while its members are never all free at the same moment. Beside others that acquire them one
+///   by one without a pause it may wait for long. In that case, put a single lock around both.
 /// * Options of this handle hold for all members, in place of theirs. With [`at_least`](Self::at_least), if one member is
 ///   lost, the others are released at once; with [`max_hold`](Self::max_hold) the guard is lost with its first member.
 ///   If members are acquired one after the other, its span begins when all are held, and the lock of a process that dies
@@ -204,8 +204,8 @@ impl MultiLock {
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid): too few or too many members, an invalid name, or two members
-    /// of one name that differ in kind, options or client, or whose clients are known to reach one server by two
-    /// addresses.
+    /// of one name at one address that differ in kind, options or client, or whose clients are known to reach one server
+    /// by two addresses.
     ///
     /// ```no_run
     /// # fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -364,14 +364,16 @@ impl MultiLock {
             Waited(most().unwrap_or_default(), place, busy)
         };
         let call = pin!(lock_call.told_if_long(wait.waits(), waited, call));
-        let got = lock_call.guarded(call).await?;
-        let guarded = |(shares, timer): (Vec<Share>, _)| {
+        let guarded = |shares: Vec<Share>| -> Vec<Share> {
             let shares = shares.into_iter().zip(&requests);
-            let shares =
+            let guarded =
                 shares.map(|(share, request)| share.guarded(request.kept_until(), Duration::ZERO));
-            MultiGuard(Bundle::of(shares.collect(), timer))
+            guarded.collect()
         };
-        Ok(got.map(guarded))
+        // In the span of the call, which the spans of the holds follow from.
+        let call = async { Ok(call.await?.map(guarded)) };
+        let got = lock_call.guarded(call).await?;
+        Ok(got.map(|(shares, timer)| MultiGuard(Bundle::of(shares, timer))))
     }
 
     fn requests(&self, operation: &'static str) -> Result<Vec<LockRequest>> {

@@ -136,9 +136,10 @@ impl Handle {
     ) -> Result<LockRequest> {
         let name = self.name_for(operation)?.clone();
         let policy = options.policy(self.core.timing.lease);
-        let policy = policy.map_err(|error| error.during(operation).of_lock(name.as_str()))?;
+        let of_lock = |error: Error| error.during(operation).of_lock(name.as_str());
+        let policy = policy.map_err(of_lock)?;
         if let Some(give_up) = options.give_up {
-            check_give_up(give_up).map_err(|error| error.of_lock(name.as_str()))?;
+            check_give_up(give_up).map_err(of_lock)?;
         }
         Ok(LockRequest {
             core: Arc::clone(&self.core),
@@ -210,11 +211,13 @@ impl Handle {
         // A grant that replicas have to confirm counts only after that.
         let is_final = self.options.replication.is_none();
         let granted = |share: &Share| share.since().filter(|_| is_final);
+        // In the span of the call, which the span of the hold follows from.
+        let call = async {
+            let guarded = |share: Share| share.guarded(request.kept_until(), request.sticky());
+            Ok(call.await?.map(guarded))
+        };
         let (ended, timed) = lock_call.recorded(granted, call).await;
-        Ok(ended?.map(|mut share| {
-            share.time(timed);
-            share.guarded(request.kept_until(), request.sticky())
-        }))
+        Ok(ended?.map(|share| share.timed(timed)))
     }
 
     /// Makes one attempt: a share, or the time left of the other holder's lease.
@@ -251,7 +254,7 @@ impl Handle {
         let (core, name) = (&self.core, self.name_for(operation)?);
         let of_lock = |error: Error| error.during(operation).of_lock(name.as_str());
         let give_up = self.options.give_up.unwrap_or(core.timing.give_up);
-        check_give_up(give_up).map_err(|error| error.of_lock(name.as_str()))?;
+        check_give_up(give_up).map_err(of_lock)?;
         core.ensure_open(operation).map_err(of_lock)?;
         let budget = core.call_budget(give_up);
         let call = call(name);

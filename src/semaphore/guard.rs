@@ -25,12 +25,12 @@ pub struct SemaphoreGuard {
     /// Whether the permits expire by themselves, without a release.
     expires_alone: bool,
     view: LossCell,
-    timer: GuardTimer,
+    pub(super) timer: GuardTimer,
     _span: HoldSpan,
 }
 
 impl SemaphoreGuard {
-    pub(super) fn new(held: Held, expires_alone: bool, timer: GuardTimer) -> Self {
+    pub(super) fn new(held: Held, expires_alone: bool) -> Self {
         let first = held.permits().0.first();
         let span = HoldSpan::begin(
             || held.semaphore.name(),
@@ -41,7 +41,7 @@ impl SemaphoreGuard {
             held: Box::new(held),
             expires_alone,
             view: LossCell::default(),
-            timer,
+            timer: GuardTimer::default(),
             _span: span,
         }
     }
@@ -122,7 +122,8 @@ impl SemaphoreGuard {
     }
 
     /// Releases the permits and waits for the outcome. `Ok` means that all were held to the end, as far as this client
-    /// knows. One round trip, or none if they are handed off to the next caller of this client.
+    /// knows. One round trip, or none if they are handed off to the next caller of this client, or end with their
+    /// [window](crate::Semaphore::per).
     ///
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.
@@ -169,13 +170,14 @@ impl SemaphoreGuard {
         let [kept, taken] = [kept, taken].map(|part| Permits(part.into()));
         let held = self.held.part(taken);
         self.set_permits(kept);
-        Ok(Self::new(held, self.expires_alone, GuardTimer::default()))
+        Ok(Self::new(held, self.expires_alone))
     }
 
     /// Adds the permits of `other` to these. A [`loss`](Self::loss) view made before covers them too.
     ///
     /// # Errors
-    /// Returns the other guard if its semaphore, client or kind of lease differs.
+    /// Returns the other guard if its semaphore, client, lease, [`per`](crate::Semaphore::per) or
+    /// [`fair`](crate::Semaphore::fair) differs.
     pub fn merge(&mut self, mut other: Self) -> Result<(), Self> {
         let is_alike = {
             let (held, others) = (&self.held, &other.held);

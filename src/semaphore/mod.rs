@@ -77,9 +77,10 @@ impl Client {
 /// Each permit has a lease, which the watchdog renews until its guard is gone. The permits of a process that dies come
 /// back when their leases end. Redisson's `RPermitExpirableSemaphore` of the same name takes from the same permits.
 ///
-/// Callers of one client are served first come, first served. A released permit goes to the next of them in memory, at
-/// most 64 times and for 5 ms in a row, before other clients have their turn. Between clients there is no order, unless
-/// the semaphore is [`fair`](Self::fair): a large request may wait as long as smaller requests keep coming.
+/// Callers of one client that ask on the same terms are served first come, first served, and all of them are once one was
+/// refused. A released permit goes to the next of them in memory, at most 64 times and for 5 ms in a row, before other
+/// clients have their turn. Between clients there is no order, unless the semaphore is [`fair`](Self::fair): a large
+/// request may wait as long as smaller requests keep coming.
 ///
 /// A handle: cheap to make and to clone, it holds nothing. There is no semaphore over several independent servers, as
 /// [`Redlock`](crate::Redlock) is for locks: two majorities can each hand out the last permit of one server.
@@ -245,12 +246,19 @@ impl Semaphore {
             Waited(semaphore.waiters(), place.map(Place::Client), busy)
         };
         let call = pin!(lock_call.told_if_long(wanted.waits(), waited, call));
-        let Some((held, timer)) = lock_call.guarded(call).await? else {
-            return Ok(None);
+        // In the span of the call, which the span of the guard follows from.
+        let call = async {
+            Ok(call.await?.map(|held| {
+                let (kind, by, group) = (KIND, held.by, self.options.group);
+                core.observed().note(Fact::Granted { kind, by, group });
+                SemaphoreGuard::new(held, self.expires_alone)
+            }))
         };
-        let (kind, by, group) = (KIND, held.by, self.options.group);
-        core.observed().note(Fact::Granted { kind, by, group });
-        Ok(Some(SemaphoreGuard::new(held, self.expires_alone, timer)))
+        let got = lock_call.guarded(call).await?;
+        Ok(got.map(|(mut guard, timer)| {
+            guard.timer = timer;
+            guard
+        }))
     }
 
     /// The holder of the permit whose lease ends first, as far as it is known after one more round trip.

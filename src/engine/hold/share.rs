@@ -143,10 +143,11 @@ impl Share {
 
     /// Starts the timer of the share that a call got.
     #[inline]
-    pub(crate) fn time(&mut self, timed: Option<(HoldTimer, Tick)>) {
+    pub(crate) fn timed(mut self, timed: Option<(HoldTimer, Tick)>) -> Self {
         if let Some((timer, since)) = timed {
             (self.timer, self.since) = (Some(timer), since);
         }
+        self
     }
 
     /// Takes the share apart. The caller has to release the parts.

@@ -367,8 +367,13 @@ async fn a_client_sets_the_default_time_limit() {
     let nothing = Client::builder(&server.url()).give_up_after(Duration::ZERO);
     assert!(nothing.build().await.unwrap_err().is_invalid());
     let nothing = ours.lock("x").give_up_after(Duration::ZERO);
-    assert!(nothing.try_lock().await.unwrap_err().is_invalid());
-    assert!(nothing.is_locked().await.unwrap_err().is_invalid());
+    let errors = [
+        nothing.try_lock().await.unwrap_err(),
+        nothing.is_locked().await.unwrap_err(),
+    ];
+    assert!(errors.iter().all(Error::is_invalid), "{errors:?}");
+    let operations = errors.each_ref().map(Error::operation);
+    assert_eq!(operations, ["try_lock", "is_locked"]);
 }
 
 #[tokio::test]

@@ -240,9 +240,10 @@ async fn a_span_for_the_call_and_one_for_the_guard() {
         seen.take(),
         [
             "lockset.acquire lockset.kind=semaphore lockset.name=x lockset.group=seats".to_owned(),
+            format!("lockset.hold lockset.name=x lockset.holder={holder}"),
+            "lockset.hold follows from lockset.acquire".to_owned(),
             "lockset.acquire lockset.outcome=granted".to_owned(),
             "end lockset.acquire".to_owned(),
-            format!("lockset.hold lockset.name=x lockset.holder={holder}"),
         ]
     );
     assert!(seats.try_acquire().await.unwrap().is_none());

@@ -9,7 +9,7 @@ use lockset_testkit::{Server, eventually};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Dispatch, Event, Subscriber};
+use tracing::{Dispatch, Event, Instrument, Subscriber, info_span};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
@@ -49,6 +49,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Seen {
         let span = context.span(id).expect("a span that is open");
         if span.metadata().target() == "lockset" {
             self.push(format!("{}{}", span.name(), fields.0));
+        }
+    }
+
+    fn on_follows_from(&self, id: &Id, follows: &Id, context: Context<'_, S>) {
+        let [span, first] = [id, follows].map(|id| context.span(id).expect("a span that is open"));
+        if span.metadata().target() == "lockset" {
+            self.push(format!("{} follows from {}", span.name(), first.name()));
         }
     }
 
@@ -114,9 +121,10 @@ async fn a_span_for_the_call_and_one_for_the_hold() {
         seen.take(),
         [
             "lockset.acquire lockset.kind=fair lockset.name=x".to_owned(),
+            format!("lockset.hold lockset.name=x lockset.holder={holder} lockset.token={token}"),
+            "lockset.hold follows from lockset.acquire".to_owned(),
             "lockset.acquire lockset.outcome=granted".to_owned(),
             "end lockset.acquire".to_owned(),
-            format!("lockset.hold lockset.name=x lockset.holder={holder} lockset.token={token}"),
         ]
     );
     assert!(lock.try_lock().await.unwrap().is_none());
@@ -134,6 +142,54 @@ async fn a_span_for_the_call_and_one_for_the_hold() {
     assert!(lines.contains(&"lockset.acquire lockset.kind=write lockset.name=rw".to_owned()));
     assert!(lines.contains(&"lockset.acquire lockset.outcome=error".to_owned()));
     drop(reading);
+}
+
+/// Also where the call was made in a span of the program.
+#[tokio::test]
+async fn a_hold_follows_from_its_call() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let (seen, _default) = seen();
+    let mut clients = Vec::new();
+    for server in &servers {
+        clients.push(patient_client(&server.url()).await);
+    }
+    let client = clients[0].clone();
+    let redlock = Redlock::builder(clients).persistent_nodes();
+    let (quorum, seats) = (redlock.build().unwrap(), client.semaphore("seats"));
+    let both = MultiLock::new([client.lock("a"), client.lock("b")]).unwrap();
+    let follows = || {
+        let lines = seen.take();
+        let follows: Vec<_> = lines
+            .iter()
+            .filter_map(|l| l.strip_prefix("lockset.hold "))
+            .collect();
+        let (follows, holds): (Vec<_>, Vec<_>) = follows
+            .into_iter()
+            .partition(|line| line.starts_with("follows from "));
+        assert!(
+            follows
+                .iter()
+                .all(|line| *line == "follows from lockset.acquire"),
+            "{lines:?}"
+        );
+        assert_eq!(follows.len(), holds.len(), "{lines:?}");
+        holds.len()
+    };
+    let work = async {
+        let guard = client.rw_lock("rw").write().await.unwrap();
+        assert_eq!(follows(), 1);
+        guard.release().await.unwrap();
+        let guard = both.lock().await.unwrap();
+        assert_eq!(follows(), 2);
+        guard.release().await.unwrap();
+        let guard = seats.permits(2).acquire().await.unwrap();
+        assert_eq!(follows(), 1);
+        guard.release().await.unwrap();
+        let guard = quorum.lock("q").lock().await.unwrap();
+        assert!(follows() >= 2);
+        guard.release().await.unwrap();
+    };
+    work.instrument(info_span!("of the program")).await;
 }
 
 #[tokio::test]
