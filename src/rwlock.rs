@@ -49,7 +49,8 @@ impl Client {
 ///   reader to leave releases the hold. Each reader has its own guard and owner, but they are lost together. A call
 ///   with an [owner](Self::owner), [`fenced`](Self::fenced), [`at_least`](Self::at_least), [`max_hold`](Self::max_hold)
 ///   or a [fixed lease](Self::fixed_lease) has a hold of its own. So do a [downgraded](WriteGuard::downgrade) guard, a
-///   member of a multi-lock, and a call with another lease.
+///   member of a multi-lock, and a call with another lease, [`give_up_after`](Self::give_up_after) or
+///   [`replicated`](Self::replicated).
 /// * **Readers and writers of one client pass the lock to each other in memory**, in their order, for up to 5 ms or 16
 ///   times in a row, or for a round trip to the server if that is longer (50 ms at most). Readers that follow a writer
 ///   in this way first read under its write hold, for 5 ms at most, and keep out readers of other clients for that
@@ -58,8 +59,9 @@ impl Client {
 /// * **An owner that writes may read**, and may [`downgrade`](WriteGuard::downgrade).
 /// * **An owner that reads cannot write**, because it would wait for itself. It is refused at once with
 ///   [`is_upgrade`](crate::Error::is_upgrade).
-/// * **A task that may read while it reads needs an [owner](Self::owner)**, or [`reenter`](ReadGuard::reenter). Without
-///   one it is a new owner, which queues behind a writer that waits for the task's first read.
+/// * **A task that may take the read lock again while it holds it needs an [owner](Self::owner)**, or
+///   [`reenter`](ReadGuard::reenter). Without one it is a new owner, which queues behind a writer that waits for the
+///   task's first read.
 /// * **Each read hold has its own lease.** A reader that dies delays writers until its lease ends, even if others read.
 ///
 /// ```no_run
@@ -226,8 +228,8 @@ impl ReadSide {
         Ok(self.0.holder("is_locked").await?.is_some())
     }
 
-    /// Returns the readers, how many times each reads, and the time left of each lease; in no order. One round trip;
-    /// the answer may be outdated when it arrives.
+    /// Returns the readers, and the time left of each lease; in no order. One round trip; the answer may be outdated when
+    /// it arrives.
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.

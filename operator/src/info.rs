@@ -113,7 +113,8 @@ pub struct LockHolder {
     pub id: String,
     /// Its mode.
     pub mode: HoldMode,
-    /// How many times it holds the lock.
+    /// The count at the server: 1 for a holder of lockset, which counts re-entries in its client. Redisson counts each of
+    /// them here.
     pub hold_count: u32,
     /// The time left of a permit's lease, and of a reader's own lease after
     /// [`Survey::inspect`](crate::Survey::inspect).

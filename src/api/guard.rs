@@ -31,8 +31,9 @@ macro_rules! guard_methods {
                 self.0.holder_id()
             }
 
-            /// How many guards of this owner share this hold. Two tasks of one owner that begin to read at
-            /// the same moment may have a hold each. Of several locks it is the smallest count.
+            /// How many guards of this owner share this hold, in the mode of this guard: those of an owner that writes
+            /// and reads are counted apart. Two tasks of one owner that begin to read at the same moment may have a
+            /// hold each. Of several locks it is the smallest count.
             #[must_use]
             pub fn hold_count(&self) -> u32 {
                 self.0.hold_count()
@@ -121,8 +122,8 @@ macro_rules! guard_methods {
                 self.0.lost().await
             }
 
-            /// Waits until a call waits for the lock, in this process or in another: then release it as soon as you
-            /// can.
+            /// Resolves when another call, in this process or in another, is waiting for the lock. Release it as soon
+            /// as you can.
             ///
             /// For work that can stop at certain points, such as a batch between two items. It resolves at once if a
             /// waiter has asked for this hold before, even if that waiter has left since. Not all waiters ask: neither
@@ -222,10 +223,10 @@ macro_rules! guard_methods {
             /// Releases this hold and waits for the server to confirm it. `Ok` means that the lock was held
             /// to the end, as far as this client knows.
             ///
-            /// Takes one round trip, or none in two cases: the lock is handed off to a waiting task of this client, or
-            /// other readers stay in the hold. In these cases this is `Ok` even if the lock was freed by force after
-            /// the last renewal, and another client may have had it since. Only the next task, or the last reader to
-            /// leave, gets the loss.
+            /// Takes one round trip, or none if it does not end the hold: another guard of this owner or other readers
+            /// have it, a waiting task of this client gets it, or it stays with the client. In these cases this is
+            /// `Ok` even if the lock was freed by force after the last renewal, and another client may have had it
+            /// since. Only the next task, or the last guard to be released, gets the loss.
             ///
             /// A multi-lock waits for all servers, one round trip to each; a quorum for a majority, while the others
             /// release in the background.

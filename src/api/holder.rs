@@ -27,7 +27,8 @@ pub struct Holder {
     /// new each time the server grants the lock, and stays while the lock is handed off between tasks of one
     /// client.
     pub id: String,
-    /// How many times the lock is held by this holder.
+    /// The count at the server. 1 for a holder of this library, however often its owner has entered: re-entries are
+    /// counted in its client. Redisson counts each of them here.
     pub hold_count: u32,
     /// The time left of the lease by the server's clock; [`Duration::MAX`] if the key never expires, which no client of
     /// lockset or Redisson causes.
@@ -190,7 +191,8 @@ pub struct Busy {
     /// The time left of that holder's lease. The lease may be renewed, so this is no promise. `None` as for
     /// [`holder`](Self::holder).
     pub remaining: Option<Duration>,
-    /// Whether the holder is another owner of the client that asked, such as another task of the same program.
+    /// Whether the holder belongs to the client that asked: another task of the program, the owner that asked, or a hold
+    /// that stays with the client by `sticky` or is left by `at_least`.
     pub by_this_client: bool,
     pub(crate) is_semaphore: bool,
 }
@@ -228,7 +230,7 @@ impl Busy {
     pub(crate) fn says(&self) -> String {
         let who = match &self.holder {
             Some(holder) if self.by_this_client => {
-                format!("held by this client, by another owner ({holder})")
+                format!("held by this client ({holder})")
             }
             Some(holder) => format!("held by {holder}"),
             None => "held elsewhere, or others come first".to_owned(),
@@ -284,7 +286,7 @@ mod tests {
         let own = held.clone().seen_by("id").to_string();
         assert_eq!(
             own,
-            r#"lock "a\nb" is held by this client, by another owner (id:7), for 1.5s more unless it is renewed"#
+            r#"lock "a\nb" is held by this client (id:7), for 1.5s more unless it is renewed"#
         );
         assert_eq!(held.clone().seen_by("i"), held, "another client");
         let gone = Busy::new("a").to_string();

@@ -174,7 +174,7 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
     /// The holder id of this hold at the server; of several, the id of the first.
     fn holder_id(&self) -> &str;
 
-    /// How many guards of this owner share this hold.
+    /// How many guards of this owner share this hold, in the mode of this guard.
     fn hold_count(&self) -> u32;
 
     /// The fencing token of this hold; `None` unless the handle is `fenced()`.
@@ -312,7 +312,7 @@ pub enum WithError<E> {
         /// Why it was lost.
         reason: LostReason,
     },
-    /// The body ended with this error. The lock was released.
+    /// The body ended with this error. Then the lock was released; if that failed, it continues in the background.
     Work(E),
     /// The lock could not be acquired. The body did not begin.
     Lock(Error),

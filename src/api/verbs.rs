@@ -165,7 +165,8 @@ macro_rules! option_methods {
             ///
             /// For servers, proxies and users without publish and subscribe. Its releases still notify others that wait
             /// with a subscription. A polling waiter costs the server one attempt per pause, and gets the lock half a
-            /// pause later; a fair lock keeps its order. Calls that do not wait are not affected.
+            /// pause later; a fair lock keeps its order. Calls that do not wait are not affected. A handle that is sticky,
+            /// and [`recalled`](crate::ReentrantGuard::recalled), subscribe to the client's channel for recalls even so.
             ///
             /// ```no_run
             #[doc = concat!("# fn doc(lock: lockset::", stringify!($lock), ") {")]
@@ -256,8 +257,8 @@ macro_rules! sticky_methods {
             /// at another client asks for it (a recall), when `span` is over, and with
             /// [`shutdown`](crate::Client::shutdown). `span` counts from the first release after the server granted the
             /// lock, however often this client uses the lock. A waiter that cannot send a recall, such as Redisson's,
-            /// is notified after `span` and one guard at most. Then both clients ask again, and this one may be granted
-            /// the lock once more: in our tests, one wait in four took two spans.
+            /// is notified at the latest after `span` plus the time of one guard. Then both clients ask again, and
+            /// this one may be granted the lock once more: in our tests, one wait in four took two spans.
             ///
             /// * [`release`](crate::ReentrantGuard::release) returns at once. If the lock is freed by force after the
             ///   last renewal, the next task that takes it gets the loss.
@@ -297,8 +298,8 @@ macro_rules! verb_methods {
             /// # Cancel safety
             /// Dropping the future takes it out of the queue. A grant under way is released in the background.
             ///
-            /// A future that is kept but not polled is passed over by later waiters, and keeps its claim. If it was
-            /// granted the lock without noticing, the lock stays held for its lease.
+            /// A future that is kept but not polled is passed over by later waiters, but keeps its place: it is next
+            /// when it is polled again. If it was granted the lock without noticing, the lock stays held for its lease.
             ///
             /// # Errors
             /// * [`is_io`]($crate::Error::is_io): the server did not answer for as long as
@@ -371,8 +372,9 @@ macro_rules! verb_methods {
                 Ok(share.map($guard))
             }
 
-            /// Returns the holder in the way, and how long its lease lasts without a renewal. `None`: the lock is free.
-            /// One round trip; the answer may be outdated when it arrives.
+            /// Returns the holder in the way, and how long its lease lasts without a renewal; a hold of the owner that
+            /// asks, too. `None`: no hold keeps this handle out, because the lock is free, or has only readers and this
+            /// is a read side. One round trip; the answer may be outdated when it arrives.
             ///
             /// # Cancel safety
             /// Cancel safe: it changes nothing.
@@ -420,8 +422,8 @@ macro_rules! holder_methods {
                 Ok(self.0.holder("is_locked").await?.is_some())
             }
 
-            /// Returns the holder of the lock, how many times it holds the lock, and the time left of its lease. One
-            /// round trip; the answer may be outdated when it arrives.
+            /// Returns the holder of the lock, and the time left of its lease. One round trip; the answer may be
+            /// outdated when it arrives.
             ///
             /// # Cancel safety
             /// Cancel safe: it changes nothing.

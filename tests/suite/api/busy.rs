@@ -25,9 +25,9 @@ async fn the_error_names_the_holder<P: Primitive>() {
     assert!(!busy.by_this_client, "{busy}");
     let own = P::of(&holder, "x").busy().await.unwrap();
     let own = own.expect("it is held for another owner");
-    let says = "is held by this client, by another owner";
+    let says = format!("is held by this client ({})", guard.holder_id());
     assert!(
-        own.by_this_client && own.to_string().contains(says),
+        own.by_this_client && own.to_string().contains(&says),
         "{own}"
     );
     let remaining = busy.remaining.expect("a lease");
