@@ -136,13 +136,15 @@ impl Client {
 
     /// Releases everything that no guard holds, and stops the watchdog.
     ///
-    /// `Ok` means that nothing of the client is left at the server: no release under way, no grant on its way to a
-    /// call, and no place in a queue, not even for futures that are no longer polled. Waiters and later calls fail with
+    /// `Ok` means that the server has confirmed every release: it has no grant on its way to a call and no place in a
+    /// queue of this client, not even for futures that are no longer polled. Waiters and later calls fail with
     /// [`is_closed`](Error::is_closed).
     ///
     /// Guards that are still alive are lost with [`LostReason::Closed`](crate::LostReason::Closed). Guards dropped
     /// before this returns are released. The leases of the others run out at the server, so no other owner enters while
-    /// their work ends.
+    /// their work ends. What was left on purpose also stays for its time: forgotten holds, holds that
+    /// [`at_least`](crate::ReentrantLock::at_least) keeps, claims of [`once`](Self::once), and permits
+    /// [`per`](crate::Semaphore::per) window.
     ///
     /// # Cancel safety
     /// If the future is dropped, the client is closed nevertheless, and the rest is done in the background.
@@ -177,10 +179,11 @@ impl Client {
     }
 
     /// Announces this client at the server now, with all its holds, for operators. The announcements of
-    /// [`announce_every`](ClientBuilder::announce_every) continue as before. Without this call they begin after 10 s at
-    /// the earliest, and leave out younger holds.
+    /// [`announce_every`](ClientBuilder::announce_every) continue as before. Without this call they begin after most of
+    /// that interval, by default 8.75 s at the earliest, and leave out younger holds.
     ///
-    /// Takes four commands in one round trip. A client that uses no lock and has no permit at this moment writes nothing.
+    /// Takes four commands in one round trip. A client that uses no lock and has no permit at this moment writes nothing,
+    /// except once after it was in use: that its use is over.
     ///
     /// # Cancel safety
     /// If the future is dropped, the announcement may or may not be written.
@@ -189,6 +192,8 @@ impl Client {
     /// * [`is_invalid`](Error::is_invalid): this client never announces itself (`Duration::MAX`).
     /// * [`is_denied`](Error::is_denied): the user may not write the key.
     /// * [`is_io`](Error::is_io): the server does not reply in time.
+    /// * [`is_refused`](Error::is_refused): the server cannot do it now.
+    /// * [`is_closed`](Error::is_closed): the client was shut down, or its runtime has ended.
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
@@ -326,8 +331,8 @@ pub struct ClientStats {
 
 impl ClientStats {
     /// Whether the client holds nothing, waits for nothing, and has no work left. Permits of a
-    /// [`PlainSemaphore`](crate::PlainSemaphore) do not count, nor do [polled](crate::Semaphore::polled) waits for what is
-    /// no lock.
+    /// [`PlainSemaphore`](crate::PlainSemaphore) do not count, nor do [polled](crate::Semaphore::polled) waits on
+    /// semaphores, latches and barriers, and polled observers of elections.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let busy_with = [
@@ -432,11 +437,11 @@ impl ClientBuilder {
     /// [`is_io`](Error::is_io). Default, with a lease of 30 s: 2 s for a call that asks once (`try_lock`,
     /// [`once`](Client::once), [`ping`](Client::ping)), 10 s for all others.
     ///
-    /// The two differ because their callers do. A request that asks once has something else to do if the lock is not to
-    /// be had, and a web service that holds its requests for 10 s while the server is away runs out of threads and memory. A call
-    /// that waits is there to get the lock, so it survives a failover, which takes some seconds. With other leases: a
-    /// third of the client's lease, at least the time of three replies; for calls that ask once this or 2 s, whichever is
-    /// less. A value set here is for both.
+    /// The defaults differ because the callers have different needs. A request that asks once has something else to do
+    /// if it cannot get the lock, and a web service that holds its requests for 10 s while the server is away runs out of
+    /// threads and memory. A call that waits exists to get the lock, so it rides out a failover of a few seconds. With
+    /// other leases: a third of the client's lease, at least the time of three replies; for calls that ask once this or
+    /// 2 s, whichever is less. A value set here is for both.
     ///
     /// A handle can set its own: see [`ReentrantLock::give_up_after`](crate::ReentrantLock::give_up_after).
     /// Tasks in the local queue of a lock learn from the asking task that the server is silent. A task with a shorter
@@ -467,8 +472,9 @@ impl ClientBuilder {
     ///
     /// The crate `lockset-operator` and the command `lockset` read the announcements. They add nothing to the cost of
     /// taking and releasing a lock: when one is due, the watchdog looks at the holds and writes one key,
-    /// `lockset_client:{id}`, and an entry in the index `lockset_clients`, with four commands behind its renewals. A
-    /// client that uses no lock and has no permit at that moment writes nothing. Permits are not listed: their age is not
+    /// `lockset_client:{id}`, and an entry in the index `lockset_clients`, with four commands behind its renewals. To
+    /// coincide with renewals, it may come an eighth of the interval early or late. A client that uses no lock and has no
+    /// permit at that moment writes nothing, except once after it was in use. Permits are not listed: their age is not
     /// known to operators. Both expire by themselves, and [`Client::shutdown`] removes them. If the user has no right to
     /// write them, the client stops trying.
     ///

@@ -43,7 +43,8 @@ impl Client {
 /// one grant in 65. The cost of a grant at the server does not depend on the number of waiters.
 ///
 /// **Places in the queue.** Each waiter has a place in a queue at the server and keeps it by polling at least every
-/// second (more often with a short client lease). A waiter that has not polled for the time of three polls, at least 1
+/// second (more often with a short client lease); from six waiters of one client on, one script keeps the places of all
+/// of them. A waiter that has not polled for the time of three polls, at least 1
 /// s, is passed over when its turn comes, and goes to the end if it comes back. When the future is dropped or runs out
 /// of time, its place is removed in the background, one round trip later.
 ///

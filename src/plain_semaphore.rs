@@ -82,7 +82,8 @@ impl PlainSemaphore {
         self
     }
 
-    /// Takes this many permits with each acquire, all or none. Default: 1. Small requests may come first for ever.
+    /// Takes this many permits with each acquire, all or none. Default: 1. A large request may wait for ever while
+    /// smaller ones keep coming.
     pub fn many(mut self, count: u32) -> Self {
         self.count = count;
         self

@@ -246,8 +246,8 @@ fn given<T: fmt::Debug>(option: &Option<T>) -> Option<&dyn fmt::Debug> {
 
 /// Pauses of a waiter without a subscription, between two attempts; for [`polled`](crate::ReentrantLock::polled).
 ///
-/// The first pause is doubled with each attempt, up to the longest. A random part of each is left out, by default up to
-/// a quarter. A waiter asks at least once in a sixth of the client's lease (50 ms to 1 s), even if its pauses are
+/// The first pause is doubled with each attempt, up to the longest. Each pause is shortened by a random part, by default
+/// up to a quarter. A waiter asks at least once in a sixth of the client's lease (50 ms to 1 s), even if its pauses are
 /// longer. A [`Duration`] converts into a back-off with pauses of that length.
 ///
 /// ```
@@ -266,7 +266,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Begins with a pause of `first`, at least 1 ms, and doubles it up to `max`.
+    /// Begins with a pause of `first` and doubles it up to `max`. If `first` is less than 1 ms, calls that use it fail
+    /// with [`is_invalid`](Error::is_invalid).
     #[must_use]
     pub fn new(first: Duration, max: Duration) -> Self {
         let (max, jitter) = (max.max(first), 25);

@@ -16,7 +16,7 @@ use crate::{span, status};
 /// Semaphores are listed with their permits, taken and in all, and elections with their leaders. It scans all keys
 /// of the server twice, a thousand at a time, in a tenth of its time, and leaves out keys that are no locks or
 /// semaphores. --contended scans no key: it finds the locks, semaphores and latches that have waiters by their
-/// channels.
+/// channels. It does not see tasks that wait in the process that holds the lock, nor polled waiters.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  lockset list 'order:*'\n  lockset list --contended\n  \
@@ -26,7 +26,7 @@ pub(crate) struct List {
     /// Only names that match: `*` any letters, `?` one, `[ab]` one of these.
     #[arg(default_value = "*")]
     glob: String,
-    /// Only locks that have waiters, found without a scan of the keys.
+    /// Only locks that other clients wait for, found without a scan of the keys.
     #[arg(long)]
     contended: bool,
     /// Only locks that are known to be held for longer. Holds are announced by clients of lockset when they are
