@@ -202,7 +202,7 @@ async fn a_multi_lock_has_a_hold_for_each_member() {
     let holds =
         |lines: &[String], start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
     let lines = seen.take();
-    assert_eq!(holds(&lines, "lockset.hold"), 2, "{lines:?}");
+    assert_eq!(holds(&lines, "lockset.hold lockset.name="), 2, "{lines:?}");
     assert_eq!(holds(&lines, "end lockset.hold"), 0, "{lines:?}");
     guard.release().await.unwrap();
     assert_eq!(holds(&seen.take(), "end lockset.hold"), 2);
