@@ -220,7 +220,7 @@ async fn a_waiter_that_redisson_removed_is_the_first_again() {
     for thread in [2, 3] {
         peer.fair_acquire("F", thread, lease, wait).await;
     }
-    // As if 40 s had passed, for which the lock was held.
+    // As if the lock had been held for 40 s.
     for waiter in fixture.queue().await {
         fixture
             .make(&["ZINCRBY", TIMEOUTS, "-40000", &waiter])
