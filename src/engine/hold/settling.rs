@@ -347,6 +347,10 @@ async fn settle(
                 })?;
                 let (first_sent, is_repeated) = (answer.first_sent, answer.repeated);
                 let lost = hold.settled(change, released, first_sent, is_repeated);
+                let is_next = change == ServerChange::Downgrade && hold.state().is_kept();
+                if is_next && lost.is_none() {
+                    continue;
+                }
                 if is_timed {
                     // Not before: it would end the hold.
                     hold.leave_places();

@@ -203,6 +203,9 @@ impl HoldState {
     ) -> Effects {
         let before = self.target();
         self.counts.alive = self.counts.alive.lowered(mode);
+        if self.counts.alive.is_none() && self.kept_until != Tick::ZERO {
+            self.counts.last = mode;
+        }
         if let (Mode::Shared, Some((owner, _))) = (mode, ends) {
             self.readers.leave(owner);
         }
@@ -262,8 +265,12 @@ impl HoldState {
         if self.counts.at_server == target {
             ServerChange::Nothing
         } else if target.is_none() {
-            self.kept_for(now)
-                .map_or(ServerChange::Release, ServerChange::Keep)
+            match self.kept_for(now) {
+                None => ServerChange::Release,
+                // A writer would keep readers out.
+                Some(_) if self.counts.is_read_as_written() => ServerChange::Downgrade,
+                Some(remaining) => ServerChange::Keep(remaining),
+            }
         } else if target == Some(Mode::Exclusive) {
             ServerChange::Nothing
         } else {

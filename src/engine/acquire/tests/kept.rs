@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::rw::{What, asked, nothing_is_left, scene_where};
 use super::{LEASE, MS};
 use crate::Owner;
 use crate::client::Client;
@@ -243,4 +244,26 @@ async fn what_a_released_guard_asked_for_is_left_when_the_other_one_is_dropped_i
     let is_about_it = |sent: &&Sent| sent.words.iter().any(|word| word == "x");
     let last = sent.iter().rfind(is_about_it).unwrap();
     assert_leaves_the_rest(last, Duration::ZERO);
+}
+
+/// A writer that asked for it, and a reader of the same owner. Nothing is sent between their ends.
+#[tokio::test(start_paused = true)]
+async fn what_an_owner_read_last_is_left_as_a_readers() {
+    for is_written_last in [false, true] {
+        let (server, client, lock) = scene_where(|_, _| None);
+        let lock = lock.owner(&Owner::new());
+        let write = lock.clone().at_least(AT_LEAST).write().await.unwrap();
+        let read = lock.read().await.unwrap();
+        if is_written_last {
+            drop((read, write));
+        } else {
+            drop((write, read));
+        }
+        nothing_is_left(&client).await;
+        let downgrades = asked(&server);
+        let downgrades = downgrades.iter().filter(|what| **what == What::Downgrade);
+        assert_eq!(downgrades.count(), usize::from(!is_written_last));
+        let keep = server.sent().pop().unwrap();
+        assert_eq!(keep.words[1], catalog::RW_KEEP.sha());
+    }
 }

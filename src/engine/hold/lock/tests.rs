@@ -589,7 +589,9 @@ impl Explored {
             SILENT_LOSS,
             is_evicted && !has_broken && !is_found && missing.is_none(),
         );
-        world.held[at].settling -= 1;
+        let is_next = change.what == ServerChange::Downgrade && world.state(at).is_kept();
+        let goes_on = is_next && missing.is_none();
+        world.held[at].settling -= u8::from(!goes_on);
         Some(())
     }
 

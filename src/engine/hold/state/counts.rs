@@ -15,6 +15,8 @@ pub(super) struct HoldCounts {
     pub(super) alive: Counts,
     /// The strongest mode of the shares that were forgotten. They are never released.
     pub(super) forgotten: Option<Mode>,
+    /// The mode of the last share of a hold that is kept, once it has ended.
+    pub(super) last: Mode,
     /// If a writer has passed the hold on to readers, and the server still counts the writer: until when it may.
     pub(super) deferred_until: Option<Tick>,
     /// The server had the hold in this mode, or did not have it, when it last gave a clear answer. A request without a
@@ -33,6 +35,7 @@ impl HoldCounts {
         Self {
             alive: Counts::one(mode),
             forgotten: None,
+            last: mode,
             deferred_until: None,
             at_server: Some(mode),
             is_release_unsent: false,
@@ -49,6 +52,13 @@ impl HoldCounts {
         } else {
             strongest
         })
+    }
+
+    /// Whether the server counts a writer, and the last share read. Unknown while the hold may have ended at the server.
+    pub(super) fn is_read_as_written(&self) -> bool {
+        let last = self.alive.strongest().unwrap_or(self.last);
+        let is_known = self.maybe_released.is_none();
+        is_known && last == Mode::Shared && self.at_server == Some(Mode::Exclusive)
     }
 
     /// Whether the server is known to have it in that mode, or not at all.

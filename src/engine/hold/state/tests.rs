@@ -702,10 +702,12 @@ fn a_downgrade_that_was_not_sent_is_over_when_the_hold_is_left() {
     assert_eq!(decided, Some(ReleaseStep::Decided(Mode::Exclusive)));
     let lost = state.apply(end, Event::ClockRead).lost();
     assert_eq!(lost, Some(LostReason::MaxHold));
+    assert_eq!(state.needed_change(end), ServerChange::Downgrade);
+    let sent = Event::ChangeSent(Some(Mode::Shared));
+    assert_eq!(state.apply(end, sent).release, Some(ReleaseStep::Sent));
+    state.apply(end, settled(Some(Mode::Shared)));
     let left = ServerChange::Keep(Duration::from_secs(7));
     assert_eq!(state.needed_change(end), left);
-    let sent = state.apply(end, Event::ChangeSent(None)).release;
-    assert_eq!(sent, Some(ReleaseStep::Sent));
 }
 
 /// The server no longer has it, or the client is closed.
@@ -744,6 +746,50 @@ fn what_was_asked_for_before_a_shutdown_is_left_with_the_last_guard() {
     let forget = Event::ShareForgotten { owner, mode, lease };
     forgotten.apply(secs(104), forget);
     assert_eq!(forgotten.needed_change(secs(104)), ServerChange::Nothing);
+}
+
+/// Nothing reached the server between the ends of the two guards: a writer that asked for it, and a reader.
+#[test]
+fn what_was_read_last_is_left_as_a_readers() {
+    let end = secs(103);
+    let read_last = |share: ShareLease| {
+        let mut state = held();
+        let mut entered = reentry(secs(100), &state, Mode::Shared);
+        if let Event::Entered(entered) = &mut entered {
+            entered.share = share;
+        }
+        state.apply(secs(100), entered);
+        state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
+        state
+    };
+    let left = ServerChange::Keep(Duration::from_secs(7));
+    let longest = ShareLease::RenewedUntil { lease: LEASE, end };
+    for (share, how, sent) in [
+        (renewed(), released(Mode::Shared), None),
+        // Its guard is still there.
+        (longest, Event::ClockRead, Some(ReleaseStep::Sent)),
+    ] {
+        let mut state = read_last(share);
+        assert!(state.apply(end, how).ended.is_some() && state.is_kept());
+        assert_eq!(state.needed_change(end), ServerChange::Downgrade);
+        let over = secs(110);
+        assert_eq!(state.needed_change(over), ServerChange::Release);
+        let downgrade = state.apply(end, Event::ChangeSent(Some(Mode::Shared)));
+        assert_eq!(downgrade.release, sent);
+        state.apply(end, settled(Some(Mode::Shared)));
+        assert_eq!(state.needed_change(end), left);
+        state.apply(end, settled(None));
+        assert_eq!(state.needed_change(end), ServerChange::Nothing);
+    }
+    let mut written = read_last(renewed());
+    written.apply(end, reentry(end, &written, Mode::Exclusive));
+    written.apply(end, released(Mode::Shared));
+    written.apply(end, released(Mode::Exclusive));
+    assert_eq!(written.needed_change(end), left, "written last");
+    let mut in_doubt = read_last(renewed());
+    in_doubt.apply(end, released(Mode::Shared));
+    in_doubt.apply(end, Event::MayBeReleased { sent: secs(102) });
+    assert_eq!(in_doubt.needed_change(end), left, "it may have been left");
 }
 
 /// The server then still has the hold when the other guard ends, even if the client notices that late.
