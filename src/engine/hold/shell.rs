@@ -380,13 +380,14 @@ impl Hold {
         self.loss_listeners.lock().is_empty()
     }
 
-    /// Ends its renewals. If no guard has it, it is released.
+    /// Ends its renewals. If no guard has it, it is released, unless it is left for the time that a guard asked for.
     pub(super) fn close(&self) {
         let now = self.core.clock.now();
         self.apply_to(self.state_at(now), now, Event::Lost(LostReason::Closed));
         let unguarded = {
             let state = self.state();
-            (!state.has_guard()).then(|| self.unguarded(&state))
+            let is_released = !state.has_guard() && state.kept_for(now).is_none();
+            is_released.then(|| self.unguarded(&state))
         };
         if let Some(unguarded) = unguarded {
             self.core.undo_unguarded(&unguarded, Lane::Command);

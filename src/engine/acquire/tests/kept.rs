@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::rw::{What, asked, nothing_is_left, scene_where};
+use futures_util::FutureExt;
+
+use super::rw::{What, asked, got, nothing_is_left, others, reader, reads_are_slow, scene_where};
 use super::{LEASE, MS};
 use crate::Owner;
 use crate::client::Client;
@@ -266,4 +268,27 @@ async fn what_an_owner_read_last_is_left_as_a_readers() {
         let keep = server.sent().pop().unwrap();
         assert_eq!(keep.words[1], catalog::RW_KEEP.sha());
     }
+}
+
+/// A reader that joined asks for it through its owner. Those that are left were handed their shares, and do not come.
+#[tokio::test(start_paused = true)]
+async fn what_readers_asked_to_be_left_is_left_by_a_shutdown_though_the_others_have_not_come() {
+    let (server, client, lock) = scene_where(reads_are_slow);
+    let first = reader(&lock).await;
+    let mut waits = Box::pin(lock.read());
+    assert!((&mut waits).now_or_never().is_none());
+    tokio::time::sleep(MS * 2).await;
+    let first = got(first).await;
+    let early = lock.clone().owner(first.owner()).at_least(AT_LEAST);
+    drop(early.read().await.unwrap());
+    drop(first);
+    others().await;
+    assert_eq!(asked(&server), [What::Read], "the other has a share");
+    client.shutdown().await.unwrap();
+    let keep = server.sent().pop().unwrap();
+    assert_eq!(keep.words[1], catalog::RW_KEEP.sha(), "{keep:?}");
+    assert!(!asked(&server).contains(&What::Release));
+    drop(waits);
+    tokio::time::sleep(LEASE).await;
+    assert_eq!(server.sent().pop().unwrap(), keep, "nothing follows");
 }

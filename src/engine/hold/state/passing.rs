@@ -295,11 +295,12 @@ impl HoldState {
         self.counts.forgotten.is_some()
     }
 
-    /// Whether the hold is kept at the server after its end, or was. After a shutdown its guards come to their end first.
+    /// Whether the hold is kept at the server after its end, or was. After a shutdown its guards come to their end first,
+    /// but not tasks that have not come.
     pub(in crate::engine::hold) fn is_kept(&self) -> bool {
         let has_ended = match self.phase {
             Phase::Held | Phase::Forgotten => false,
-            Phase::Lost(LostReason::Closed) => self.target().is_none(),
+            Phase::Lost(LostReason::Closed) => self.target().is_none() || !self.has_guard(),
             Phase::Released | Phase::Lost(_) => true,
         };
         has_ended && self.kept_until != Tick::ZERO

@@ -792,6 +792,33 @@ fn what_was_read_last_is_left_as_a_readers() {
     assert_eq!(in_doubt.needed_change(end), left, "it may have been left");
 }
 
+/// Readers that were handed their shares may never come.
+#[test]
+fn what_was_asked_for_before_a_shutdown_is_left_if_no_reader_has_come() {
+    let until = secs(110);
+    let closed = |has_come: bool| {
+        let (mut state, first, second) = joined();
+        let waits = Event::Joined {
+            owner: Owner::new(),
+            lease: LEASE,
+            is_claimed: has_come,
+        };
+        state.apply(secs(100), waits);
+        let asked = |owner: &Owner, kept_until| Event::ShareReleased {
+            owner: owner.clone(),
+            mode: Mode::Shared,
+            lease: renewed(),
+            kept_until,
+        };
+        state.apply(secs(101), asked(&first, until));
+        state.apply(secs(101), asked(&second, Tick::ZERO));
+        state.apply(secs(103), Event::Lost(LostReason::Closed));
+        state.needed_change(secs(103))
+    };
+    assert_eq!(closed(false), ServerChange::Keep(Duration::from_secs(7)));
+    assert_eq!(closed(true), ServerChange::Nothing, "its guard comes first");
+}
+
 /// The server then still has the hold when the other guard ends, even if the client notices that late.
 #[test]
 fn a_renewal_reaches_what_a_released_guard_asked_for() {
