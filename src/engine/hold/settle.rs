@@ -82,7 +82,9 @@ impl Hold {
     fn clean_up(self: Arc<Self>, reason: LostReason) {
         // A guard that outlives its client leaves the lock to its lease.
         let is_left = reason == LostReason::Closed && self.core.is_shut();
-        if !is_left && self.state().counts().is_none() {
+        // It is settled since it was lost, if it is kept.
+        let is_begun = reason != LostReason::Closed && self.state().is_kept();
+        if !is_left && !is_begun && self.state().counts().is_none() {
             let now = self.core.clock.now();
             settle_later(Few::from_buf([self]), now);
         }

@@ -292,3 +292,24 @@ async fn what_readers_asked_to_be_left_is_left_by_a_shutdown_though_the_others_h
     tokio::time::sleep(LEASE).await;
     assert_eq!(server.sent().pop().unwrap(), keep, "nothing follows");
 }
+
+/// The server is silent since the guard ended by its `max_hold`. Nothing is asked for again when it is dropped.
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_left_is_reported_once() {
+    let server = Scripted::new(|sent| match sent.lane {
+        _ if is_attempt(sent) => Answer::Value(granted()),
+        Lane::Renewal => Answer::Value(each(1, sent.script_keys())),
+        _ => Answer::Silence,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x").owner(&Owner::new());
+    let outer = lock.clone().at_least(AT_LEAST).lock().await.unwrap();
+    let inner = lock.max_hold(MS * 3_000).lock().await.unwrap();
+    outer.release().await.unwrap();
+    inner.lost().await;
+    drop(inner);
+    tokio::time::sleep(LEASE * 3).await;
+    let stats = client.stats();
+    assert_eq!(stats.totals.background_failures, 1);
+    assert!(stats.is_idle(), "{stats:?}");
+}
