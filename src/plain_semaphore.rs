@@ -104,7 +104,8 @@ impl PlainSemaphore {
         Ok(acquired.expect("a wait without an end"))
     }
 
-    /// Acquires permits if enough are available. One round trip.
+    /// Acquires permits if enough are available. One round trip. Without an answer it ends after a second at most, or
+    /// after [`give_up_after`](Self::give_up_after) if that is set.
     ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).
@@ -150,7 +151,7 @@ impl PlainSemaphore {
     ) -> Result<Option<PlainPermits>> {
         self.check(operation)?;
         let (core, give_up) = (self.site.core(), self.site.give_up(operation)?);
-        let patience = deadline.max(core.clock.now().after(core.timing.reply));
+        let patience = deadline.max(core.clock.now().after(self.site.patience(deadline)));
         let end = patience.min(self.site.deadline(Some(give_up)));
         let (this, name) = (self.clone(), self.site.name(operation)?.clone());
         let attempt = async move {

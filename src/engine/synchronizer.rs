@@ -139,6 +139,13 @@ impl Synchronizer {
         Ok(give_up)
     }
 
+    /// How long a call that waits until `deadline` may go on after that without an answer: for the time of a reply. One
+    /// that asks once ([`Tick::ZERO`]) has the limit of its handle, if that sets one.
+    pub(crate) fn patience(&self, deadline: Tick) -> Duration {
+        let limit = self.give_up.filter(|_| deadline == Tick::ZERO);
+        limit.unwrap_or(self.core.timing.reply)
+    }
+
     /// The pauses of a waiter, if it has no subscription.
     pub(crate) fn polls(&self, operation: &'static str) -> Result<Option<Backoff>> {
         let checked = self.polled.map_or(Ok(()), |polled| polled.check());
@@ -324,6 +331,7 @@ pub(crate) use synchronizer_methods;
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use futures_util::FutureExt;
     use redis::Value;
     use tokio::sync::oneshot;
 
@@ -370,6 +378,36 @@ mod tests {
             let shown = error.to_string();
             assert!(shown.starts_with(&format!("{what} \"x\": ")), "{shown}");
             assert_eq!(error.lock_name(), Some("x"));
+        }
+    }
+
+    /// It has the time of a reply, unless its handle says otherwise; as `try_lock`.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_asks_once_goes_on_for_as_long_as_its_handle_says() {
+        let server = Scripted::new(|_| Answer::Silence);
+        let client = Client::over(&server, Duration::from_secs(30));
+        let [reply, longer] = [client.core().timing.reply, Duration::from_secs(7)];
+        let (held, plain) = (
+            client.semaphore("x").permits(1),
+            client.plain_semaphore("y"),
+        );
+        let (held_on, plain_on) = (
+            held.clone().give_up_after(longer),
+            plain.clone().give_up_after(longer),
+        );
+        let calls = [
+            (reply, held.try_acquire().map(|got| got.err()).boxed()),
+            (reply, plain.try_acquire().map(|got| got.err()).boxed()),
+            (longer, held_on.try_acquire().map(|got| got.err()).boxed()),
+            (longer, plain_on.try_acquire().map(|got| got.err()).boxed()),
+        ];
+        for (limit, call) in calls {
+            let began = tokio::time::Instant::now();
+            let error = call.await.expect("the server is silent");
+            assert!(error.is_io(), "{error}");
+            let took = began.elapsed();
+            let slack = Duration::from_millis(100);
+            assert!(took >= limit && took <= limit + slack, "{took:?}");
         }
     }
 

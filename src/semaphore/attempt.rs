@@ -124,7 +124,7 @@ impl ClientSemaphore {
         let before = caller.attempts;
         caller.attempts = before.saturating_add(1);
         let now = self.core.clock.now();
-        let patience = wanted.deadline.max(now.after(self.core.timing.reply));
+        let patience = wanted.deadline.max(now.after(wanted.patience));
         let end = now.after(wanted.give_up).min(patience);
         let budget = CallBudget::until(end, self.core.timing.reply);
         let this = Arc::clone(self);

@@ -40,6 +40,8 @@ pub(super) struct Wanted {
     pub(super) deadline: Tick,
     pub(super) group: Group,
     pub(super) give_up: Duration,
+    /// For how long a request for it goes on after `deadline` without an answer.
+    pub(super) patience: Duration,
     pub(super) polled: Option<Backoff>,
 }
 

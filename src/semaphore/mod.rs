@@ -206,7 +206,9 @@ impl Semaphore {
         Ok(acquired.expect("a wait without a deadline does not time out"))
     }
 
-    /// Acquires permits if there are enough and no other caller of this client waits for them. One round trip.
+    /// Acquires permits if there are enough and no other caller of this client waits for them. One round trip. Without
+    /// an answer to its request it ends after a second at most, or after [`give_up_after`](Self::give_up_after) if that
+    /// is set.
     ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).
@@ -316,6 +318,7 @@ impl Semaphore {
             deadline: if waits { deadline } else { Tick::ZERO },
             group: self.options.group,
             give_up: site.give_up(operation)?,
+            patience: site.patience(deadline),
             polled: site.polls(operation)?,
         })
     }
