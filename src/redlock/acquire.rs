@@ -1,7 +1,7 @@
 //! The wait for a majority: rounds with pauses between them.
 //!
-//! The tasks of one process queue for a lock in one of its clients, so that they do not vote against each other. Only
-//! the head of that queue asks the servers. Processes have the lock in turns, as for any other kind, except that each
+//! The tasks of one process queue for a lock in the first of its clients that is open, so that they do not vote against
+//! each other. Only the head of that queue asks the servers. Processes have the lock in turns, as for any other kind, except that each
 //! grant of a turn takes a round. Invariants: nothing is held during a pause, which ends early when a server announces
 //! a release; contention is never an error; too few servers with a vote are an error if that lasts.
 
@@ -39,7 +39,7 @@ pub(super) struct Acquisition {
     pub(super) request: QuorumRequest,
     /// For a place in the local queue, with the owner of the handle if it names one.
     pub(super) queue_request: LockRequest,
-    /// The holds of the client that has the queue.
+    /// The holds of this process.
     pub(super) local: Arc<QuorumLocal>,
 }
 
@@ -327,10 +327,62 @@ mod tests {
     use super::*;
     use crate::client::Client;
     use crate::conn::Lane;
-    use crate::redlock::Redlock;
+    use crate::redlock::{Redlock, RedlockLock};
     use crate::testing::{Answer, Scripted, elsewhere, granted};
 
     const MS: Duration = Duration::from_millis(1);
+
+    /// A client of the server at this address, which grants the lock or not.
+    fn client(address: &'static str, grants: bool) -> Client {
+        let server = Scripted::at(address, move |sent| match sent.is_release() {
+            true => Answer::Value(Value::Int(1)),
+            false if grants => Answer::Value(granted()),
+            false => Answer::Value(elsewhere(30_000)),
+        });
+        Client::over(&server, MS * 30_000)
+    }
+
+    fn lock_of(clients: [&Client; 3]) -> RedlockLock {
+        let redlock = Redlock::builder(clients.map(Client::clone)).persistent_nodes();
+        redlock.build().unwrap().lock("x")
+    }
+
+    /// One server is part of both.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_does_not_queue_behind_one_for_the_lock_on_other_servers() {
+        let [a, d, e] = ["a:1", "d:4", "e:5"].map(|address| client(address, true));
+        let [b, c] = ["b:2", "c:3"].map(|address| client(address, false));
+        let refused = lock_of([&a, &b, &c]);
+        let waits = tokio::spawn(async move { refused.lock().await.map(drop) });
+        tokio::time::sleep(MS * 100).await;
+        let got = lock_of([&a, &d, &e]).try_lock_for(MS * 1_000).await;
+        assert!(got.unwrap().is_some());
+        assert!(!waits.is_finished());
+        waits.abort();
+    }
+
+    /// The two others are a majority.
+    #[tokio::test(start_paused = true)]
+    async fn calls_queue_in_the_next_client_when_the_first_is_shut_down() {
+        let [a, b, c] = ["a:1", "b:2", "c:3"].map(|address| client(address, true));
+        let other = lock_of([&c, &b, &a]);
+        let lock = other.clone().owner(&Owner::new());
+        let guard = lock.lock().await.unwrap();
+        // The third server joins.
+        tokio::time::sleep(MS * 100).await;
+        a.shutdown().await.unwrap();
+        let again = lock.lock().await.unwrap();
+        assert_eq!(again.hold_count(), 2, "its owner enters the hold");
+        let refused = other.try_lock_for(MS * 100).await;
+        assert!(refused.unwrap().is_none(), "this process has it");
+        let waits = tokio::spawn(async move { other.lock().await });
+        tokio::time::sleep(MS * 100).await;
+        assert!(!waits.is_finished());
+        guard.release().await.unwrap();
+        again.release().await.unwrap();
+        let next = tokio::time::timeout(MS * 100, waits).await;
+        drop(next.expect("it is woken").unwrap().unwrap());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_polled_call_asks_after_its_pauses_and_does_not_subscribe() {

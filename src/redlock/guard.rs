@@ -141,9 +141,11 @@ impl QuorumShare {
     /// Resolves when a waiter wants the lock, at one of its servers or in this process.
     pub(super) async fn recalled(&self) {
         let hold = &self.hold;
-        let (local, changed) = (&hold.local.lock, hold.changed());
-        let wanted = &local.rare().wanted;
+        let changed = hold.changed();
         loop {
+            // Another one once its client is closed, which changes the hold.
+            let (_, local) = hold.local.queue();
+            let wanted = &local.rare().wanted;
             let marks = (wanted.mark(), changed.mark());
             if local.lock().queue.has_waiter_blocked_by(Mode::Exclusive) {
                 return;

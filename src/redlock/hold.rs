@@ -20,6 +20,7 @@ use crate::api::holder::Owner;
 use crate::api::loss::LostReason;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
+use crate::engine::hold::core::Core;
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::{Hold, LossListener, Share, ShareLease, SharedHold};
 
@@ -63,19 +64,26 @@ pub(super) struct Guard {
     kept_until: Tick,
 }
 
-/// What one client has of a lock: the queue of its tasks, and their holds.
+/// What this process has of a lock: the queue of its tasks, and their holds.
 #[derive(Debug)]
 pub(super) struct QuorumLocal {
-    pub(super) lock: Arc<LocalLock>,
+    /// One for each client, by address. The tasks wait in the first one whose client is open.
+    queues: Vec<(Arc<Core>, Arc<LocalLock>)>,
     holds: Mutex<Vec<Weak<QuorumHold>>>,
 }
 
 impl QuorumLocal {
-    pub(super) fn new(lock: Arc<LocalLock>) -> Self {
+    pub(super) fn new(queues: Vec<(Arc<Core>, Arc<LocalLock>)>) -> Self {
         Self {
-            lock,
+            queues,
             holds: Mutex::default(),
         }
+    }
+
+    /// The queue for calls that begin now, and its client.
+    pub(super) fn queue(&self) -> &(Arc<Core>, Arc<LocalLock>) {
+        let open = |(core, _): &&(Arc<Core>, _)| core.ensure_open("lock").is_ok();
+        self.queues.iter().find(open).unwrap_or(&self.queues[0])
     }
 
     /// The hold of this owner.
@@ -132,7 +140,7 @@ impl QuorumHold {
         });
         // Before it can be lost, as that takes it out.
         local.holds.lock().push(Arc::downgrade(&this));
-        local.lock.wake_waiters_of(&this.owner);
+        local.queue().1.wake_waiters_of(&this.owner);
         for (_, member) in members {
             member.add_loss_listener(this.as_loss_listener());
         }
@@ -242,7 +250,7 @@ impl QuorumHold {
         self.changed.notify();
         let is_other = |hold: &Weak<Self>| hold.as_ptr() != std::ptr::from_ref(self);
         self.local.holds.lock().retain(is_other);
-        self.local.lock.wake_waiters();
+        self.local.queue().1.wake_waiters();
     }
 
     /// Drops members that are lost, and has their servers asked again, unless the hold itself is lost.
@@ -583,7 +591,7 @@ mod tests {
             token: None,
             pending: Vec::new(),
         };
-        let local = Arc::new(QuorumLocal::new(Arc::clone(&request.first().local)));
+        let local = Arc::new(local_of(request.first()));
         let (hold, guard) = QuorumHold::granted(request, Owner::new(), &local, grant);
         let first = Arc::clone(&hold.members()[0].1);
         let runtime = runtime::Handle::current();
@@ -604,6 +612,11 @@ mod tests {
         drop(hold.remove_guard(guard));
     }
 
+    fn local_of(request: &LockRequest) -> QuorumLocal {
+        let LockRequest { core, local, .. } = request;
+        QuorumLocal::new(vec![(Arc::clone(core), Arc::clone(local))])
+    }
+
     /// A hold that all three servers have granted, and its guard.
     async fn granted_by(
         clients: &[Client; 3],
@@ -614,7 +627,7 @@ mod tests {
             let share = attempt_once(each.clone(), MS * 1_000).await.unwrap();
             shares.push((at, share.expect("an answer").expect("a grant")));
         }
-        let local = Arc::new(QuorumLocal::new(Arc::clone(&requests[0].local)));
+        let local = Arc::new(local_of(&requests[0]));
         let servers = Servers::of(clients.to_vec(), Duration::ZERO, true).unwrap();
         let request = QuorumRequest {
             requests,

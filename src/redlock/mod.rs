@@ -37,7 +37,7 @@ use crate::api::error::Result;
 use crate::api::holder::{Busy, Holder};
 use crate::api::verbs::option_methods;
 use crate::client::Client;
-use crate::engine::acquire::WaitLimit;
+use crate::engine::acquire::{LockRequest, WaitLimit};
 use crate::observe::call::{LockCall, Waited, place_of};
 use crate::observe::counts::CountedKind;
 
@@ -266,8 +266,8 @@ impl RedlockLock {
     ///   message lists the vote of each. It is also [`is_wrong_type`](crate::Error::is_wrong_type) if that is the
     ///   reason.
     /// * [`is_invalid`](crate::Error::is_invalid): a name or option that cannot work.
-    /// * [`is_closed`](crate::Error::is_closed): a majority of the clients was shut down, or the client whose queue
-    ///   this process uses was, or its runtime has ended.
+    /// * [`is_closed`](crate::Error::is_closed): a majority of the clients was shut down, or the client in whose queue
+    ///   this call waited was, or its runtime has ended. A new call waits in the queue of another client.
     ///
     /// ```no_run
     /// # async fn doc(redlock: lockset::Redlock) -> lockset::Result<()> {
@@ -401,19 +401,25 @@ impl RedlockLock {
 
     fn acquisition(&self, operation: &'static str) -> Result<Acquisition> {
         let request = self.0.request(operation)?;
-        let mut queue_request = request.requests[self.0.servers.queue_client].clone();
+        let keys = request.requests.iter().map(|member| member.name.key());
+        let place = self.0.servers.place_of(keys.map(AsRef::as_ref));
+        let in_order = &self.0.servers.in_order;
+        let mut queue_request = request.requests[in_order[0]].clone();
         Arc::make_mut(&mut queue_request.options)
             .owner
             .clone_from(&self.0.options.owner);
-        let (core, key) = (&queue_request.core, queue_request.name.key());
-        // Locks of one name on other servers share the queue, and have other holds.
-        let keys = request.requests.iter().map(|member| member.name.key());
-        let place = self.0.servers.place_of(keys.map(AsRef::as_ref));
-        let local = core.shared.get_or_insert(KIND.name(), &place, || {
-            let lock = core.locals.get_or_insert(KIND.name(), key);
-            Arc::new(QuorumLocal::new(lock))
+        let shared = &queue_request.core.shared;
+        let local = shared.get_or_insert(KIND.name(), &place, || {
+            let queues = in_order.iter().map(|at| {
+                let LockRequest { core, name, .. } = &request.requests[*at];
+                let locals = &core.locals;
+                let lock = locals.get_or_insert_at(KIND.name(), &place, name.key());
+                (Arc::clone(core), lock)
+            });
+            Arc::new(QuorumLocal::new(queues.collect()))
         });
-        queue_request.local = Arc::clone(&local.lock);
+        let (core, lock) = local.queue();
+        (queue_request.core, queue_request.local) = (Arc::clone(core), Arc::clone(lock));
         Ok(Acquisition {
             request,
             local,

@@ -57,8 +57,8 @@ const RECENT_START: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Servers {
     pub(super) clients: Box<[Client]>,
-    /// The client whose queue the tasks of this process use. It does not depend on the order of the clients.
-    pub(super) queue_client: usize,
+    /// The clients by their addresses: the same for all Redlocks of these servers.
+    pub(super) in_order: Box<[usize]>,
     /// `None` if the servers forget nothing.
     pub(super) longest_lease: Option<Duration>,
     /// Leases that were seen in the way.
@@ -79,11 +79,11 @@ impl Servers {
         longest_lease: Duration,
         is_persistent: bool,
     ) -> Result<Self> {
-        let Some(queue_client) =
-            (0..clients.len()).min_by_key(|at| transport(&clients[*at]).address())
-        else {
+        if clients.is_empty() {
             return Err(invalid("a Redlock needs at least one client".to_owned()));
-        };
+        }
+        let mut in_order: Box<[usize]> = (0..clients.len()).collect();
+        in_order.sort_by_key(|at| transport(&clients[*at]).address());
         let mut transports = clients.iter().map(transport);
         if let Some(transport) = transports.find(|transport| !transport.is_single_server()) {
             return Err(no_single_server(transport.address()));
@@ -95,7 +95,7 @@ impl Servers {
             without_replicas: clients.iter().map(|_| Mutex::default()).collect(),
             health: clients.iter().map(|_| Health::default()).collect(),
             clients: clients.into(),
-            queue_client,
+            in_order,
             longest_lease: (!is_persistent).then_some(longest),
             seen: Mutex::default(),
         };

@@ -54,7 +54,7 @@ pub(crate) struct Locals {
     pub(crate) observed: Arc<Observed>,
 }
 
-/// The kind of a lock, and its key without braces around it.
+/// The kind of a lock, and its key without braces around it; of a Redlock its place on all its servers.
 type LocalId = (&'static str, Arc<str>);
 
 /// Two locks that share a channel because their names differ only in the braces around them. A message on it concerns
@@ -65,8 +65,8 @@ pub(crate) struct LocalLock {
     /// Orders the locks of a client.
     number: u64,
     id: LocalId,
-    /// Whether the whole key is in braces.
-    has_braces: bool,
+    /// Its key at the server.
+    key: Arc<str>,
     locals: Arc<Locals>,
     /// Its hint wakes the waiters of this client.
     pub(crate) subscription: Arc<Subscription>,
@@ -106,9 +106,19 @@ impl Locals {
         kind: &'static str,
         key: &Arc<str>,
     ) -> Arc<LocalLock> {
-        let inner = within_braces(key);
+        self.get_or_insert_at(kind, key, key)
+    }
+
+    /// As [`get_or_insert`](Self::get_or_insert), for a kind of which locks at several places have the same key.
+    pub(crate) fn get_or_insert_at(
+        self: &Arc<Self>,
+        kind: &'static str,
+        place: &Arc<str>,
+        key: &Arc<str>,
+    ) -> Arc<LocalLock> {
+        let inner = within_braces(place);
         let has_braces = inner.is_some();
-        let id = (kind, inner.map_or_else(|| Arc::clone(key), Arc::from));
+        let id = (kind, inner.map_or_else(|| Arc::clone(place), Arc::from));
         let mut entry = self.locks.entry(id.clone()).or_default();
         let [this, other] = [has_braces, !has_braces].map(usize::from);
         if let Some(local) = entry[this].upgrade() {
@@ -119,7 +129,7 @@ impl Locals {
         let local = Arc::new(LocalLock {
             number: self.made.fetch_add(1, Ordering::Relaxed),
             id,
-            has_braces,
+            key: Arc::clone(key),
             locals: Arc::clone(self),
             subscription: shared.map(Arc::clone).unwrap_or_default(),
             tell: OnceLock::new(),
@@ -373,13 +383,8 @@ impl LocalLock {
         self.lock().recall_after = at;
     }
 
-    /// Its key at the server.
-    pub(crate) fn key(&self) -> String {
-        if self.has_braces {
-            format!("{{{}}}", self.id.1)
-        } else {
-            self.id.1.as_ref().to_owned()
-        }
+    pub(crate) fn key(&self) -> &str {
+        &self.key
     }
 
     /// The number of waiters for this lock, in the local queue and at the server.
