@@ -156,24 +156,30 @@ impl QuorumHandle {
         let mut tally = Tally::new(count);
         let ask = |member: Handle| async move { member.holder(operation).await };
         let mut answers = self.ask_all(ask);
-        let (mut held, mut free) = (Vec::new(), 0);
+        let mut seen: Vec<(usize, Option<Holder>)> = Vec::new();
         while let Some((at, answer)) = answers.next().await {
-            let outcome = match answer {
-                Ok(Some(holder)) => {
-                    held.push(holder);
-                    VoteOutcome::HeldElsewhere(None)
-                }
-                Ok(None) => self.servers.disqualified(at).unwrap_or_else(|| {
-                    free += 1;
-                    VoteOutcome::Free
-                }),
-                Err(error) => VoteOutcome::Failed(error),
-            };
-            tally.record(at, outcome);
-            if held.len() >= quorum {
-                return Ok(held);
+            tally.record(
+                at,
+                match &answer {
+                    Ok(Some(_)) => VoteOutcome::HeldElsewhere(None),
+                    Ok(None) => VoteOutcome::Free,
+                    Err(error) => VoteOutcome::Failed(error.clone()),
+                },
+            );
+            seen.extend(answer.map(|holder| (at, holder)));
+            // The answers of the other servers may disqualify one.
+            seen.retain(|(at, holder)| {
+                let unfit = match holder {
+                    Some(_) => self.servers.duplicate(*at),
+                    None => self.servers.disqualified(*at),
+                };
+                unfit.map(|reason| tally.record(*at, reason)).is_none()
+            });
+            let held = seen.iter().filter(|(_, holder)| holder.is_some()).count();
+            if held >= quorum {
+                return Ok(seen.into_iter().filter_map(|(_, holder)| holder).collect());
             }
-            if count - free < quorum {
+            if count + held - seen.len() < quorum {
                 return Ok(Vec::new());
             }
         }

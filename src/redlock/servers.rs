@@ -187,11 +187,15 @@ impl Servers {
             let is_known = self.clients.len() == 1 && self.longest_lease.is_none();
             return (!is_known).then_some(VoteOutcome::UnknownUptime);
         };
-        if let Some(other) = (0..at).find(|other| self.is_same_run(at, *other)) {
-            let address = transport(&self.clients[other]).address();
-            return Some(VoteOutcome::Duplicate(address.to_owned()));
-        }
-        self.too_young_process(&process)
+        self.duplicate(at)
+            .or_else(|| self.too_young_process(&process))
+    }
+
+    /// Returns the reason if a server is one of those before it.
+    pub(super) fn duplicate(&self, at: usize) -> Option<VoteOutcome> {
+        let other = (0..at).find(|other| self.is_same_run(at, *other))?;
+        let address = transport(&self.clients[other]).address();
+        Some(VoteOutcome::Duplicate(address.to_owned()))
     }
 
     /// Checks that a server answers and has no replicas.

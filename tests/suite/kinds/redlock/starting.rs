@@ -102,16 +102,40 @@ async fn a_server_that_was_never_seen_is_counted_and_joins_when_it_is() {
     held_on_exactly(0, &servers[2..], &name).await;
 }
 
-/// This could not be known when the Redlock was created.
-#[tokio::test(flavor = "multi_thread")]
-async fn one_server_under_two_names_has_one_vote() {
-    let servers = servers(2);
-    let url = servers[0].url();
-    let other_name = format!("{}1", url.replace("127.0.0.1", "localhost"));
+/// Clients of two servers, one of them under two names. This cannot be known yet.
+async fn with_one_twice(servers: &[Server], database: &str) -> Vec<Client> {
+    let url = servers[0].url().replace("127.0.0.1", "localhost");
+    let other_name = format!("{url}{database}");
     let mut twice = clients(&servers[..1], LONG).await;
     for url in [&other_name, &servers[1].url()] {
         twice.push(Client::builder(url).lazy().build().await.unwrap());
     }
+    twice
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_at_a_server_under_two_names_counts_once() {
+    let servers = servers(2);
+    let twice = with_one_twice(&servers, "").await;
+    let redlock = Redlock::builder(twice.clone()).persistent_nodes();
+    let name = unique_name("redlock");
+    let lock = redlock.build().unwrap().lock(&name);
+    let held = twice[0].lock(&name).lock().await.unwrap();
+    for _ in 0..20 {
+        let told = within(SOON, lock.is_locked()).await.unwrap_err();
+        assert!(told.is_quorum(), "{told}");
+        assert!(told.to_string().contains("same server"), "{told}");
+    }
+    let other = twice[2].lock(&name).lock().await.unwrap();
+    assert!(within(SOON, lock.is_locked()).await.unwrap());
+    held.release().await.unwrap();
+    other.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server_under_two_names_has_one_vote() {
+    let servers = servers(2);
+    let twice = with_one_twice(&servers, "1").await;
     servers[1].kill();
     let redlock = Redlock::builder(twice).persistent_nodes().build().unwrap();
     let lock = redlock.lock(unique_name("redlock"));
