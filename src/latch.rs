@@ -1,7 +1,8 @@
 //! The latch: callers wait until others have counted it down.
 //!
 //! At the server it is Redisson's `RCountDownLatch`. Invariants: a call counts at most once, however often it is sent;
-//! a waiter sees that the latch was open, even if it has been closed again before the look.
+//! a waiter sees that the latch was open, even if it has been closed again before the look, for as long as the server
+//! knows the call that opened it.
 
 use std::time::Duration;
 
@@ -177,7 +178,11 @@ impl Latch {
 
     /// Waits until the latch is open. One round trip if it is.
     ///
-    /// Once the latch has opened, the wait ends even if it is closed again at once, unless a Java client opened it.
+    /// Once the latch has opened, the wait ends even if it is closed again at once, unless a Java client opened it. The
+    /// server knows of the opening for a minute, or for twice the [`give_up_after`](Self::give_up_after) of the handle
+    /// that opened it if that is longer. A waiter that cannot look at the latch for all that time, because the server is
+    /// out of reach or the future is not polled, misses an opening that was followed by [`init`](Self::init), and waits
+    /// for the next one.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
