@@ -167,6 +167,7 @@ mod tests {
 
     use super::*;
     use crate::FencingToken;
+    use crate::engine::keys::NAME_BYTES_MAX;
 
     fn rows(db: &Connection, name: &str, token: u64) -> u64 {
         let token = FencingToken::from(token).as_i64();
@@ -185,6 +186,47 @@ mod tests {
         let largest = "SELECT token FROM fence WHERE name = 'a'";
         let largest: i64 = db.query_row(largest, [], |row| row.get(0)).unwrap();
         assert_eq!(largest, 6);
+    }
+
+    /// The statements for MySQL, in the words of SQLite.
+    #[test]
+    fn what_mysql_is_asked_admits_the_same() {
+        let said = |text: &str, theirs: &str, ours: &str| {
+            assert_eq!(text.matches(theirs).count(), 1, "{text}");
+            text.replace(theirs, ours)
+        };
+        let update = "ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))";
+        let conflict = "ON CONFLICT (name) DO UPDATE SET token = MAX(token, excluded.token)";
+        let table = said(mysql::TABLE, " ENGINE = InnoDB", "");
+        let admit = said(mysql::ADMIT, update, conflict);
+        let count = said(mysql::COUNT, " FOR UPDATE", "");
+        let db = Connection::open_in_memory().unwrap();
+        for _ in 0..2 {
+            db.execute(&table, []).unwrap();
+        }
+        let admits = |(name, token): (&str, u64)| {
+            let asked = params![name.as_bytes(), FencingToken::from(token).as_i64()];
+            db.execute(&admit, asked).unwrap();
+            let counted = db.query_row(&count, asked, |row| row.get(0));
+            admitted(counted.unwrap()).is_ok()
+        };
+        let asked = [
+            ("a", 5),
+            ("a", 5),
+            ("a", 4),
+            ("a", 6),
+            ("a", 5),
+            ("A", 1),
+            ("b", 1),
+        ];
+        let answers = asked.map(admits);
+        assert_eq!(answers, [true, true, false, true, false, true, true]);
+        let largest = "SELECT MAX(token) FROM fence";
+        let largest: i64 = db.query_row(largest, [], |row| row.get(0)).unwrap();
+        assert_eq!(largest, 6);
+        // A name of a lock fits, and the limits are two.
+        assert!(mysql::TABLE.contains(&format!("VARBINARY({NAME_BYTES_MAX})")));
+        assert_eq!(mysql::LIMITS.matches("= ?").count(), 2);
     }
 
     /// PostgreSQL reads 0 as no limit.

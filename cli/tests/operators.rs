@@ -667,3 +667,37 @@ async fn doctor_finds_what_is_wrong_and_says_what_to_do() {
     let away = lockset(&url, &["doctor", "--json"]).await;
     assert_eq!(away.status.code(), Some(69), "{away:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strict_doctor_ends_with_1_for_warnings_too() {
+    let server = Server::start();
+    let url = server.url();
+    let ends_with = async |worst: &str, statuses: [i32; 2]| {
+        let calls = [&["doctor", "--json"][..], &["doctor", "--json", "--strict"]];
+        for (args, status) in calls.into_iter().zip(statuses) {
+            let checks = objects(&lockset(&url, args).await, status);
+            let verdicts = checks
+                .iter()
+                .map(|check| check["verdict"].as_str().unwrap());
+            let order = ["ok", "warn", "fail"];
+            let place = |verdict| order.iter().position(|other| *other == verdict);
+            let found = verdicts.max_by_key(|verdict| place(*verdict));
+            assert_eq!(found, Some(worst), "{checks:?}");
+        }
+    };
+    let mut admin = server.admin().await;
+    let mut set = async |name: &str, value: &str| {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg(name).arg(value);
+        let _: () = set.query_async(&mut admin).await.unwrap();
+    };
+    // It has no append-only log.
+    ends_with("warn", [0, 1]).await;
+    set("appendonly", "yes").await;
+    ends_with("ok", [0, 0]).await;
+    set("maxmemory", "100mb").await;
+    set("maxmemory-policy", "volatile-lru").await;
+    ends_with("fail", [1, 1]).await;
+    server.kill();
+    ends_with("fail", [69, 69]).await;
+}

@@ -1,5 +1,6 @@
 //! Shared helpers: clients with short leases, and checks for leftovers.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lockset::{Client, ClientBuilder, Guard as _, Lock};
@@ -13,6 +14,25 @@ pub(crate) const LEASE: Duration = Duration::from_millis(1_800);
 
 /// A bound on a few round trips.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// The environment variable that marks the process of a test that has one for itself.
+const ALONE: &str = "LOCKSET_PROBE";
+
+/// Runs a test in a separate process and prints its output.
+pub(crate) fn alone(test: &str) {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", test, "--test-threads", "1", "--nocapture"]);
+    let output = child.env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let is_found = said.contains("1 passed");
+    assert!(output.status.success() && is_found, "{said}\n{complaint}");
+}
+
+pub(crate) fn is_alone() -> bool {
+    std::env::var_os(ALONE).is_some()
+}
 
 /// Sends a command and returns the reply.
 pub(crate) async fn ask<T: FromRedisValue>(admin: &mut MultiplexedConnection, words: &[&str]) -> T {

@@ -3,7 +3,9 @@
 use std::sync::atomic::AtomicU32;
 
 use super::*;
-use crate::testing::{Answer, Scripted};
+use crate::redlock::Redlock;
+use crate::script::catalog::REENTRANT_ACQUIRE;
+use crate::testing::{Answer, Scripted, granted};
 
 #[test]
 fn two_majorities_have_a_server_in_common() {
@@ -123,6 +125,53 @@ async fn a_server_that_does_not_say_whether_it_has_replicas_is_asked_again() {
     }
     assert_eq!(answers, [false, true, false, false]);
     assert_eq!(server.sent().len(), 3, "once for this run");
+}
+
+/// No call asks it for a lock. A hold without it asks as soon as one task has found that it is up.
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_is_left_alone_until_it_answers_again() {
+    const MS: Duration = Duration::from_millis(1);
+    let back_at = MS * 20_000;
+    let nodes = ["a:1", "b:2", "c:3"].map(|address| {
+        Scripted::at(address, move |sent| match sent.is_release() {
+            _ if address == "c:3" && sent.at < back_at => Answer::Silence,
+            true => Answer::Value(redis::Value::Int(1)),
+            false => Answer::Value(granted()),
+        })
+    });
+    let clients = nodes.each_ref();
+    let clients = clients.map(|node| Client::over(node, MS * 300_000));
+    let redlock = Redlock::builder(clients).persistent_nodes();
+    let redlock = redlock.build().unwrap();
+    let (lock, servers, silent) = (redlock.lock("x"), &redlock.0, &nodes[2]);
+    let count = |script: &str| {
+        let sent = silent.sent();
+        sent.iter().filter(|sent| sent.words[1] == script).count()
+    };
+    let (attempts, probes) = (|| count(REENTRANT_ACQUIRE.sha()), || count("return 1"));
+    for _ in 0..20 {
+        drop(lock.lock().await.unwrap());
+        tokio::time::sleep(MS * 100).await;
+    }
+    assert!(servers.is_down(2) && attempts() > 0);
+    servers.mark_down(1);
+    assert!(!servers.is_down(1), "the others would be no majority");
+    let (asked, probed) = (attempts(), probes());
+    let guard = lock.lock().await.unwrap();
+    let mut back = std::pin::pin!(servers.wait_while_down(2, Tick::ZERO));
+    let waited = tokio::time::timeout(back_at - MS * 3_000, &mut back).await;
+    assert!(waited.is_err(), "it is down, though the end has come");
+    assert_eq!(attempts(), asked);
+    assert!(probes() > probed, "it is asked whether it is up");
+    assert_eq!(guard.holder_ids().len(), 2);
+    tokio::time::timeout(MS * 10_000, back)
+        .await
+        .expect("it is up");
+    assert!(!servers.is_down(2) && silent.clock().now() >= Tick::ZERO.after(back_at));
+    let last = probes();
+    tokio::time::sleep(MS * 1_000).await;
+    assert_eq!(guard.holder_ids().len(), 3, "it has joined");
+    assert_eq!(probes(), last, "one answer is enough");
 }
 
 fn value(line: &str) -> redis::Value {

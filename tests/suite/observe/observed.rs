@@ -8,7 +8,7 @@ use lockset_operator::{ForceUnlock, ReleaseHolder};
 use lockset_testkit::{Server, eventually, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive};
-use crate::support::{LEASE, PATIENCE, SOON, command, cycle, idle};
+use crate::support::{LEASE, PATIENCE, SOON, alone, command, cycle, idle, is_alone};
 
 /// An observer that stores its events.
 #[derive(Clone, Default)]
@@ -173,6 +173,36 @@ async fn renewals_that_fail() {
     let renewals = client.stats().totals.renewals;
     assert!(renewals.failed > 0 && renewals.least_left_percent.is_some());
     assert!(client.stats().totals.script_errors > 0);
+}
+
+/// All tests of a process have one table of groups, and each name stays in it.
+#[tokio::test]
+async fn the_first_group_over_the_limit_is_reported_once() {
+    if !is_alone() {
+        return alone("observe::observed::the_first_group_over_the_limit_is_reported_once");
+    }
+    let (_server, told, client) = observed(LONG).await;
+    let name = |numbers: std::ops::Range<u32>| {
+        numbers.for_each(|number| drop(client.lock("x").group(&format!("g{number}"))));
+    };
+    // Events come in order.
+    let later = async |lock: &str| {
+        let (handle, what) = (client.lock(lock), format!("the end of {lock}"));
+        handle.lock().await.unwrap().forget();
+        assert!(handle.force_unlock().await.unwrap());
+        let is_it =
+            |event: &Event<'_>| matches!(event, Event::Forced { lock: of, .. } if of == lock);
+        told.of(&what, is_it).await;
+    };
+    let is_it = |event: &Event<'_>| matches!(event, Event::TooManyGroups { .. });
+    name(0..64);
+    later("a").await;
+    assert_eq!(told.count(is_it), 0);
+    name(0..70);
+    later("b").await;
+    let first =
+        |event: &Event<'_>| matches!(event, Event::TooManyGroups { group, .. } if group == "g64");
+    assert_eq!((told.count(is_it), told.count(first)), (1, 1));
 }
 
 /// The user may acquire but not release, and no caller waits for the release of a dropped guard.

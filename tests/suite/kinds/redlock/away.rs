@@ -3,7 +3,6 @@
 //! Memory and processor time are measured per process, so each probe runs in its own process.
 //! `LOCKSET_PROBE_SECONDS=60` and `--nocapture` run it for that long under full load.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,26 +11,7 @@ use lockset::Redlock;
 use lockset_testkit::{Server, eventually, unique_name};
 
 use super::{LONG, Nodes, held_on};
-use crate::support::took_less;
-
-/// The environment variable that marks the process of a probe.
-const ALONE: &str = "LOCKSET_PROBE";
-
-/// Runs a probe in a separate process and prints its output.
-fn alone(probe: &str) {
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", probe, "--test-threads", "1", "--nocapture"]);
-    let output = child.env(ALONE, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    println!("{said}");
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    let is_found = said.contains("1 passed");
-    assert!(output.status.success() && is_found, "{said}\n{complaint}");
-}
-
-fn is_alone() -> bool {
-    std::env::var_os(ALONE).is_some()
-}
+use crate::support::{alone, is_alone, took_less};
 
 /// The resident memory of this process.
 fn resident_kb() -> u64 {
