@@ -7,7 +7,8 @@
 //!
 //! Each lane to each server has one queue of small entries, which one task empties. While the server answers, the
 //! task sends all of them at once. While the server is silent, it tries one entry now and then, and the others wait.
-//! A server that is away therefore costs next to nothing, no matter how many attempts are unanswered.
+//! A server that is away therefore costs next to nothing, no matter how many attempts are unanswered. An entry that the
+//! server cannot undo now goes behind the others, which are tried in turn.
 //!
 //! Invariant: an entry leaves its queue when the server has answered it. A server that stood still for longer than
 //! the lease may execute the attempt only afterwards. Its undoing comes behind the attempt, on the same connection,
@@ -414,7 +415,9 @@ impl UndoQueues {
             }
             End::Refused => {}
             End::NotNow if now >= undo.until => {}
-            End::NotNow | End::Silent => queue.ready.push_front(undo),
+            // The others need not wait for it: the refusal may concern only its keys.
+            End::NotNow => queue.ready.push_back(undo),
+            End::Silent => queue.ready.push_front(undo),
         }
         if queue.is_silent {
             let held: Vec<_> = queue
