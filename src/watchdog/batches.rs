@@ -41,8 +41,8 @@ pub(super) struct Renewal {
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) server: u64,
-    /// How long a reply may take. Leases of different lengths are in different batches, so that a short lease does not
-    /// shorten the wait of a long lease.
+    /// How long a reply may take. Leases of quite different lengths are in different batches, so that a short lease
+    /// does not shorten the wait of a long lease.
     pub(super) wait: Duration,
     pub(super) holds: Vec<Renewal>,
 }
@@ -180,6 +180,8 @@ impl Batching<'_> {
             } => {
                 let server = self.scripts.transport.server(&request.key);
                 let reply_max = self.servers.reply_max(server, self.reply_max);
+                // Rounded down by less than a quarter, so that holds with about the same wait share a batch.
+                let wait = Tick::ZERO.until(Tick::ZERO.after(wait).rounded_down(wait / 4));
                 let wait = wait.clamp(RENEWAL_WAIT_MIN.min(reply_max), reply_max);
                 match self.batch(server, wait) {
                     Some(batch) => batch.holds.push(Renewal {

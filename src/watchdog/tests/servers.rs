@@ -194,6 +194,22 @@ async fn a_server_that_answers_later_and_later_keeps_its_holds() {
     assert!(renewals(&server).len() > 16);
 }
 
+/// Their leases differ by a millisecond each, and so do the times that their renewals may take.
+#[tokio::test(start_paused = true)]
+async fn holds_with_leases_of_about_the_same_length_are_renewed_together() {
+    let server = renewing(|sent| Answer::Value(all_held(sent)));
+    let client = Client::over(&server, LEASE);
+    let mut guards = Vec::new();
+    for n in 0..200 {
+        let lock = client.lock(format!("x{n}")).lease(MS * (5_000 + n));
+        guards.push(lock.lock().await.unwrap());
+    }
+    client.core().locals.moved();
+    tokio::time::sleep(MS).await;
+    let sizes: Vec<_> = renewals(&server).iter().map(Sent::script_keys).collect();
+    assert_eq!(sizes, [100, 100]);
+}
+
 /// The first script of a batch to be answered does not wait for the last.
 #[tokio::test(start_paused = true)]
 async fn a_slow_script_delays_no_other_of_its_batch() {
