@@ -234,7 +234,7 @@ fn apply(
     let answered_in = completed.error.is_none().then(|| sent.until(now));
     for (Renewal { id, hold, request }, outcome) in completed.renewals {
         if !matches!(outcome, PassOutcome::Unknown) {
-            outages.ended(server, id, now);
+            outages.ended(id, now);
         }
         // If the entry is missing, the hold was withdrawn or has expired in the meantime.
         match (hold.upgrade(), outcome) {
@@ -314,15 +314,13 @@ impl Outages {
         outage.holds.insert(id, (deadline, Arc::downgrade(hold)));
     }
 
-    /// Records that this hold does not fail any longer: it was renewed, or it is over.
-    fn ended(&mut self, server: u64, id: u64, now: Tick) {
-        if let Some(outage) = self.0.get_mut(&server) {
+    /// Records that this hold does not fail any longer: it was renewed, perhaps at another server, or it is over.
+    fn ended(&mut self, id: u64, now: Tick) {
+        self.0.retain(|_, outage| {
             outage.holds.remove(&id);
             let are_over = outage.holds.is_empty() || outage.until <= now;
-            if are_over && outage.report_after <= now {
-                self.0.remove(&server);
-            }
-        }
+            !are_over || now < outage.report_after
+        });
     }
 
     /// Takes the report that is due about this server: the hold whose lease ends first, how many there are, and since
@@ -397,7 +395,7 @@ mod tests {
         );
         assert_eq!(reported(&mut outages, at(16)), Some((3, at(5), at(30))));
         // The lease of one hold has ended, and another was renewed.
-        outages.ended(1, 0, at(20));
+        outages.ended(0, at(20));
         assert_eq!(reported(&mut outages, at(31)), Some((1, at(5), at(50))));
         assert_eq!(reported(&mut outages, at(60)), None, "no lease is left");
     }
@@ -408,11 +406,11 @@ mod tests {
         let hold: Arc<dyn Leased> = Arc::new(Ends(at(100)));
         outages.failed(1, 0, &hold, at(1));
         assert!(reported(&mut outages, at(1)).is_some());
-        outages.ended(1, 0, at(2));
+        outages.ended(0, at(2));
         outages.failed(1, 0, &hold, at(3));
         assert_eq!(reported(&mut outages, at(4)), None);
         assert_eq!(reported(&mut outages, at(11)), Some((1, at(3), at(100))));
-        outages.ended(1, 0, at(30));
+        outages.ended(0, at(30));
         assert!(
             outages.0.is_empty(),
             "nothing is kept of a server that is well"
@@ -430,6 +428,19 @@ mod tests {
         outages.failed(1, 1, &holds[1], at(3_600));
         let report = Some((1, at(3_600), at(5_000)));
         assert_eq!(reported(&mut outages, at(3_600)), report);
+    }
+
+    /// The new server renews what the old one did not.
+    #[test]
+    fn nothing_is_kept_of_a_server_that_another_took_over_from() {
+        let mut outages = Outages::default();
+        let hold: Arc<dyn Leased> = Arc::new(Ends(at(100)));
+        outages.failed(1, 0, &hold, at(1));
+        assert_eq!(reported(&mut outages, at(1)), Some((1, at(1), at(100))));
+        outages.ended(0, at(5));
+        assert_eq!(reported(&mut outages, at(20)), None, "it was renewed");
+        outages.ended(0, at(20));
+        assert!(outages.0.is_empty());
     }
 
     #[test]
