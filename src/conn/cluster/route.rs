@@ -7,9 +7,9 @@
 //! Invariant: a command that relies on a subscription, and takes another connection than that, passes the barrier of
 //! its slot. It has then waited for every earlier subscription in that slot, at any node.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -21,7 +21,7 @@ use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
 use crate::conn::single::{Nodes, SingleServer};
 use crate::conn::transport::{Channels, Fault, Lane, Reason, Replies, command, errors_in, words};
-use crate::engine::hint::{Hint, Mark};
+use crate::engine::hint::Hint;
 
 /// The redirections that one command follows. Nodes that still contradict each other need more time.
 const REDIRECTIONS_MAX: usize = 5;
@@ -244,16 +244,24 @@ fn is_about_a_subscription(commands: &[&Cmd]) -> bool {
 /// Keeps attempts behind the subscriptions that they rely on, where the two take different connections.
 #[derive(Debug, Default)]
 struct SubscribeBarrier {
-    /// The subscriptions in flight, by slot.
-    in_flight: Mutex<HashMap<u16, Vec<Arc<Hint>>>>,
+    /// By slot, in the order in which they began: the subscriptions in flight, and others behind the first of them.
+    in_flight: Mutex<HashMap<u16, VecDeque<Arc<Ending>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Ending {
+    has_ended: AtomicBool,
+    /// Given when this subscription and all before it have ended.
+    passed: Hint,
 }
 
 impl SubscribeBarrier {
     /// Begins a subscription, which ends when the result is dropped.
     fn begin(&self, slot: u16) -> Subscribing<'_> {
-        let ended = Arc::<Hint>::default();
+        let ended = Arc::<Ending>::default();
         let mut in_flight = self.in_flight.lock();
-        in_flight.entry(slot).or_default().push(Arc::clone(&ended));
+        let begun = in_flight.entry(slot).or_default();
+        begun.push_back(Arc::clone(&ended));
         Subscribing {
             barrier: self,
             slot,
@@ -264,13 +272,11 @@ impl SubscribeBarrier {
     /// Resolves when the subscriptions that are in flight now have ended.
     fn pending(&self, slot: u16) -> impl Future<Output = ()> + use<> {
         let in_flight = self.in_flight.lock();
-        let pending = in_flight.get(&slot).into_iter().flatten();
-        let pending: Vec<(Arc<Hint>, Mark)> = pending
-            .map(|ended| (Arc::clone(ended), ended.mark()))
-            .collect();
+        let last = in_flight.get(&slot).and_then(VecDeque::back).cloned();
+        let last = last.map(|last| (last.passed.mark(), last));
         async move {
-            for (ended, mark) in pending {
-                ended.changed_since(mark).await;
+            if let Some((mark, last)) = last {
+                last.passed.changed_since(mark).await;
             }
         }
     }
@@ -279,27 +285,30 @@ impl SubscribeBarrier {
 struct Subscribing<'a> {
     barrier: &'a SubscribeBarrier,
     slot: u16,
-    ended: Arc<Hint>,
+    ended: Arc<Ending>,
 }
 
 impl Drop for Subscribing<'_> {
     fn drop(&mut self) {
+        let mut passed = Vec::new();
         let mut in_flight = self.barrier.in_flight.lock();
-        if let Some(pending) = in_flight.get_mut(&self.slot) {
-            pending.retain(|ended| !Arc::ptr_eq(ended, &self.ended));
-            if pending.is_empty() {
+        self.ended.has_ended.store(true, Ordering::Relaxed);
+        if let Some(begun) = in_flight.get_mut(&self.slot) {
+            let has_ended = |first: &Arc<Ending>| first.has_ended.load(Ordering::Relaxed);
+            while begun.front().is_some_and(has_ended) {
+                passed.extend(begun.pop_front());
+            }
+            if begun.is_empty() {
                 in_flight.remove(&self.slot);
             }
         }
         drop(in_flight);
-        self.ended.notify();
+        passed.iter().for_each(|ended| ended.passed.notify());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use futures_util::FutureExt;
     use redis::IntoConnectionInfo;
 
@@ -401,6 +410,27 @@ mod tests {
                 "its holds are checked"
             );
         }
+    }
+
+    /// Many locks with one hash tag that many tasks begin to wait for at once.
+    #[test]
+    fn an_attempt_keeps_no_list_of_the_subscriptions_that_it_waits_for() {
+        const MANY: usize = 3_000;
+        let barrier = SubscribeBarrier::default();
+        let (mut subscribing, mut pending) = (Vec::new(), Vec::new());
+        for _ in 0..MANY {
+            subscribing.push(barrier.begin(7));
+            pending.push(barrier.pending(7));
+        }
+        let kept = subscribing.iter().map(|one| Arc::strong_count(&one.ended));
+        let kept: usize = kept.sum();
+        assert!(kept <= 3 * MANY, "{kept}");
+        let mut passed = 0;
+        for (ended, pending) in subscribing.into_iter().zip(pending) {
+            drop(ended);
+            passed += usize::from(pending.now_or_never().is_some());
+        }
+        assert_eq!(passed, MANY, "each behind those before it");
     }
 
     #[test]
