@@ -93,7 +93,10 @@ impl QuorumHold {
                     }
                     self.longest_pause().min(pause * 2)
                 }
-                Err(VoteOutcome::TooYoung { remaining, .. }) => remaining,
+                // The same moment for all holds, which do not ask it at once.
+                Err(VoteOutcome::TooYoung { remaining, .. }) => {
+                    remaining.mul_f64(1.0 + 0.1 * fastrand::f64())
+                }
                 // It is down, but cannot be skipped: too many others are down, or were a moment ago.
                 Err(outcome) if outcome.is_unreachable() => PAUSE_UNASKED_MAX.min(pause * 2),
                 Err(_) => self.longest_pause().min(pause * 2),
@@ -137,5 +140,84 @@ impl QuorumHold {
             return false;
         }
         self.join(server, share, token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use redis::Value;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::conn::Lane;
+    use crate::redlock::Redlock;
+    use crate::script::catalog::REENTRANT_ACQUIRE;
+    use crate::testing::{Answer, Scripted, Sent, each, elsewhere, granted};
+
+    const MS: Duration = Duration::from_millis(1);
+    const LEASE: Duration = Duration::from_secs(30);
+    const HOLDS: usize = 100;
+
+    fn is_attempt(sent: &Sent) -> bool {
+        sent.words[1] == REENTRANT_ACQUIRE.sha()
+    }
+
+    fn holding(sent: &Sent) -> Answer {
+        match sent.lane {
+            Lane::Renewal => Answer::Value(each(1, sent.script_keys())),
+            _ if is_attempt(sent) => Answer::Value(granted()),
+            _ => Answer::Value(Value::Int(1)),
+        }
+    }
+
+    /// The third server is down, and later up. Its first attempts then may find another holder, whose lease is longer
+    /// than any that was known, so that it is too young until that is over.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_back_is_not_asked_by_all_holds_at_once() {
+        const LONGER: Duration = Duration::from_secs(1_000);
+        for is_taken in [false, true] {
+            let (is_up, refusals) = (Arc::new(AtomicBool::new(false)), AtomicUsize::new(0));
+            let up = Arc::clone(&is_up);
+            let third = Scripted::at("c:3", move |sent| {
+                if !up.load(Ordering::SeqCst) {
+                    return Answer::Silence;
+                }
+                match (&*sent.words[0], is_attempt(sent)) {
+                    ("INFO", _) => {
+                        let line = Value::BulkString("connected_slaves:0".into());
+                        Answer::Late(MS, line)
+                    }
+                    (_, true) if is_taken && refusals.fetch_add(1, Ordering::SeqCst) == 0 => {
+                        Answer::Value(elsewhere(i64::try_from(LONGER.as_millis()).unwrap()))
+                    }
+                    _ => holding(sent),
+                }
+            });
+            let others = ["a:1", "b:2"].map(|address| Scripted::at(address, holding));
+            let servers = [&others[0], &others[1], &third];
+            // For long enough to have a vote.
+            tokio::time::sleep(LONGER * 7 / 10).await;
+            let clients = servers.map(|server| Client::over(server, LEASE));
+            let redlock = Redlock::builder(clients).build().unwrap();
+            let mut guards = Vec::new();
+            for n in 0..HOLDS {
+                guards.push(redlock.lock(format!("x{n}")).lock().await.unwrap());
+            }
+            tokio::time::sleep(LEASE).await;
+            let before = third.sent().len();
+            is_up.store(true, Ordering::SeqCst);
+            tokio::time::sleep(LONGER * 8 / 10).await;
+            assert!(guards.iter().all(|guard| !guard.is_lost()));
+            let sent = third.sent().split_off(before);
+            let infos = sent.iter().filter(|sent| sent.is("INFO")).count();
+            assert!(infos < 10, "{infos}");
+            let mut attempts: Vec<_> = sent.iter().filter(|sent| is_attempt(sent)).collect();
+            // Each hold's last one, which was granted.
+            let attempts = attempts.split_off(attempts.len() - HOLDS);
+            let spread = attempts[HOLDS - 1].at - attempts[0].at;
+            assert!(spread > MS * 100, "{spread:?}");
+        }
     }
 }

@@ -317,7 +317,7 @@ fn without_database(address: &str) -> &str {
         .map_or(address, |(server, _)| server)
 }
 
-/// A server that is down is asked again after a random time of up to this.
+/// A server that is down is asked again after a random time of up to this, and once it is up each hold asks after one.
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// Whether a server is down.
@@ -378,16 +378,17 @@ impl Servers {
         }
     }
 
-    /// Resolves at `end`, or as soon as the server is up again; never while it is down.
+    /// Resolves at `end`, or soon after the server is up again; never while it is down. All holds that lack it wait for
+    /// that, and do not ask it at once.
     pub(super) async fn wait_while_down(&self, at: usize, end: Tick) {
         let health = &self.health[at];
         let mark = health.up.mark();
-        if self.is_down(at) {
-            return health.up.changed_since(mark).await;
-        }
+        let end = if self.is_down(at) { Tick::NEVER } else { end };
         tokio::select! {
             biased;
-            () = health.up.changed_since(mark) => {}
+            () = health.up.changed_since(mark) => {
+                tokio::time::sleep(PROBE_PAUSE_MAX.mul_f64(fastrand::f64())).await;
+            }
             () = self.clients[at].core().clock.sleep_until(end) => {}
         }
     }
