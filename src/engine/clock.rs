@@ -1,7 +1,7 @@
 //! The one clock of the engine.
 //!
-//! Every deadline is a [`Tick`] of a monotonic clock; no wall clock is read anywhere. On Linux the clock also counts
-//! the time that the machine was suspended, so a lease that ran out during a suspend is lost at the first look.
+//! Every deadline is a [`Tick`] of a monotonic clock; no wall clock is read anywhere. On Linux and macOS the clock also
+//! counts the time that the machine was suspended, so a lease that ran out during a suspend is lost at the first look.
 //! The runtime's timers stand still during a suspend, so tasks that have to notice it read the clock at least every
 //! [`LOOK_MAX`]. In tests the clock can follow tokio's paused time, and jump ahead of it as if the machine had been
 //! suspended.
@@ -201,15 +201,20 @@ impl Pace {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
+/// Goes on during a suspend. On macOS that is `CLOCK_MONOTONIC`, but not std's `Instant`.
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn system_now() -> Tick {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    // Both parts are non-negative for a boot-time clock.
+    #[cfg(not(target_vendor = "apple"))]
+    use rustix::time::ClockId::Boottime as Continuous;
+    #[cfg(target_vendor = "apple")]
+    use rustix::time::ClockId::Monotonic as Continuous;
+    let now = rustix::time::clock_gettime(Continuous);
+    // Both parts are non-negative for a clock since boot.
     let nanos = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
     Tick::at(ORIGIN.nanos() + nanos)
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 fn system_now() -> Tick {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     ORIGIN.after(START.get_or_init(std::time::Instant::now).elapsed())

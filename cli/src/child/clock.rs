@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of a clock that all processes of a machine share. On Linux it goes on while the machine is
+/// Nanoseconds of a clock that all processes of a machine share. On Linux and macOS it goes on while the machine is
 /// suspended, like the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(pub(super) u64);
