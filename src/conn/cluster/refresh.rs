@@ -17,8 +17,9 @@
 //! A refresh asks a few nodes at once, each on its own connection that ends with the reply, so this delays no other
 //! command and leaves nothing behind. The first good reply is not enough, because a node that is alone on its side of a
 //! partition keeps an old map for a while. The other nodes get a moment longer. A node that considers the cluster to be
-//! working wins, then the one with more failovers (`cluster_current_epoch`). Views of another cluster do not count
-//! (see `map.rs`).
+//! working wins, then the one with more failovers (`cluster_current_epoch`). A view that is
+//! older than the one in use counts only if most nodes have older ones. Views of another cluster do not count (see
+//! `map.rs`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -206,6 +207,11 @@ pub(super) async fn discover(
             },
         }
     }
+    let is_older = |(_, view): &Told| is_ours(view, last) && view.epoch < epoch;
+    // A few nodes may not know yet what has become of them. If most agree, the epoch was reset.
+    if told.iter().filter(|told| is_older(told)).count() * 2 <= addresses.len() {
+        told.retain(|told| !is_older(told));
+    }
     best(told, last, seeds).ok_or(faults)
 }
 
@@ -351,7 +357,7 @@ mod tests {
         .await
     }
 
-    async fn discovered(nodes: &[&FakeServer]) -> Told {
+    async fn discovered(nodes: &[&FakeServer]) -> Result<Told, Vec<(Address, Fault)>> {
         let model = "redis://h".into_connection_info().unwrap();
         let addresses: Vec<Address> = nodes.iter().map(|node| node.address.clone()).collect();
         let nodes = Nodes::new(model, Setup::sample(BOUND * 2));
@@ -362,7 +368,7 @@ mod tests {
         };
         let found = discover(&nodes, &addresses, Some(&last), &[]);
         let found = tokio::time::timeout(BOUND, found).await;
-        found.expect("it ends").expect("a view")
+        found.expect("it ends")
     }
 
     /// Soon after, the others may say which node has taken over from it.
@@ -374,7 +380,7 @@ mod tests {
             .await
             .try_into()
             .unwrap();
-        let (_, view) = discovered(&[&silent, &one, &two]).await;
+        let (_, view) = discovered(&[&silent, &one, &two]).await.expect("a view");
         assert_eq!((view.is_ok, view.epoch), (false, 3));
     }
 
@@ -384,8 +390,26 @@ mod tests {
         let alone = node(Duration::ZERO, "fail", 3).await;
         let silent = FakeServer::start(|_| None).await;
         let far = node(STAGGER * 4, "ok", 4).await;
-        let (_, view) = discovered(&[&alone, &silent, &far]).await;
+        let (_, view) = discovered(&[&alone, &silent, &far]).await.expect("a view");
         assert_eq!((view.is_ok, view.epoch), (true, 4));
+    }
+
+    /// It was deposed, perhaps, and does not know it yet.
+    #[tokio::test]
+    async fn a_single_node_that_knows_less_is_not_believed() {
+        for (older, is_believed) in [(1, false), (2, true)] {
+            let mut nodes = Vec::new();
+            for _ in 0..older {
+                nodes.push(node(Duration::ZERO, "ok", 2).await);
+            }
+            while nodes.len() < 3 {
+                nodes.push(FakeServer::start(|_| at_once("-ERR no")).await);
+            }
+            let nodes: Vec<&FakeServer> = nodes.iter().collect();
+            let told = discovered(&nodes).await;
+            let epoch = told.ok().map(|(_, view)| view.epoch);
+            assert_eq!(epoch, is_believed.then_some(2), "{older} of three");
+        }
     }
 
     #[test]
