@@ -99,8 +99,9 @@ impl AllUnguarded {
     }
 }
 
-/// Where nothing can rule out a late command, an abandoned attempt is cancelled this often while it may still be
-/// late. An orphaned grant then lives for a fraction of that time.
+/// Where nothing can rule out a late command, an abandoned attempt is cancelled this often, spread over its lease, but
+/// over [`LATE_ARRIVAL_MAX`] at most. An orphaned grant then lives for a fraction of its lease, unless the command is
+/// later than a lease.
 const CANCELS_WHILE_UNSETTLED: u32 = 8;
 
 /// The most entries under way at once while the server answers.
