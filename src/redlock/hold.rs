@@ -148,7 +148,10 @@ impl QuorumHold {
         this.check_members();
         let mut pending: HashMap<_, _> = grant.pending.into_iter().collect();
         for server in missing {
-            this.win(server, pending.remove(&server), None);
+            // A vote has timers of the runtime of this call, and another runtime than the client's may end.
+            let is_here = this.request.requests[server].core.scripts.is_here();
+            let vote = pending.remove(&server).filter(|_| is_here);
+            this.win(server, vote, None);
         }
         (this, guard)
     }
@@ -706,6 +709,34 @@ mod tests {
         drop(hold.remove_guard(guard));
         drop((hold, first));
         stalled.shutdown_background();
+    }
+
+    /// A vote under way has timers of the runtime on which the call was made, and a timer of a runtime that has ended
+    /// panics.
+    #[tokio::test]
+    async fn a_call_on_a_runtime_that_ends_leaves_no_vote_to_a_client() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let clients = ["a:1", "b:2", "c:3"].map(|address| {
+            let server = Scripted::at(address, move |sent| match address {
+                "c:3" => Answer::Silence,
+                _ if sent.is_release() => Answer::Value(Value::Int(1)),
+                _ => Answer::Value(granted()),
+            });
+            Client::over(&server, SECOND * 30)
+        });
+        let redlock = Redlock::builder(clients.clone()).persistent_nodes();
+        let redlock = redlock.build().unwrap();
+        let lock = redlock.lock("x");
+        let locked = tokio::task::spawn_blocking(move || {
+            let elsewhere = runtime::Builder::new_current_thread().enable_time().build();
+            elsewhere.unwrap().block_on(lock.lock())
+        });
+        let guard = locked.await.unwrap().unwrap();
+        let [_, _, silent] = clients;
+        let unanswered = silent.lock("y").try_lock().await.unwrap_err();
+        assert!(unanswered.is_io(), "{unanswered}");
+        assert!(!silent.core().watchdog.is_gone());
+        guard.release().await.unwrap();
     }
 
     /// Nobody asks for its reason before the hold is lost as well.
