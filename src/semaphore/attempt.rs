@@ -35,7 +35,8 @@ use crate::watchdog::{Leased, Work};
 const MS: Duration = Duration::from_millis(1);
 
 impl ClientSemaphore {
-    /// Wakes the queue at messages and at its times, for as long as a request waits.
+    /// Wakes the queue at messages and at its times, for as long as a request waits. Each time, it looks for permits that
+    /// are not taken.
     pub(super) async fn watch(semaphore: Weak<Self>) {
         let mut listening: Option<(Listener, Mark)> = None;
         while let Some(this) = semaphore.upgrade() {
@@ -72,6 +73,7 @@ impl ClientSemaphore {
                     (*seen, event) = (now_seen, Event::Woken);
                 }
             }
+            this.take_back_missed();
             this.on(event, Ok(None));
         }
     }

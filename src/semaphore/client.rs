@@ -74,7 +74,7 @@ pub(super) struct State {
     /// Those that wait in the queue.
     pub(super) callers: FxHashMap<u64, Caller>,
     /// The results of calls that have not taken them yet.
-    outcomes: FxHashMap<u64, InHand>,
+    outcomes: FxHashMap<u64, Outcome>,
     last_request: u64,
     /// When the watch task wakes next, and whether it listens to messages; `None` if there is none.
     pub(super) planned: Option<(Tick, bool)>,
@@ -92,6 +92,9 @@ pub(super) struct Caller {
     pub(super) attempts: u32,
     waker: Option<Waker>,
 }
+
+/// The result of a call, and when the watch first found that the call had not taken it.
+type Outcome = (InHand, Option<Tick>);
 
 impl State {
     /// Whether a caller waits for messages: others have the permits, and it does not poll instead.
@@ -181,7 +184,8 @@ impl ClientSemaphore {
         id
     }
 
-    /// The result of this call, `None` if the client is closed; and whether the calls wait for other clients.
+    /// The result of this call, `None` if the client is closed or the call came too late for its permits; and whether the
+    /// calls wait for other clients.
     pub(super) fn poll(&self, id: u64, context: &Context<'_>) -> (Poll<Option<InHand>>, bool) {
         let mut state = self.state.lock();
         let polled = match (state.outcomes.remove(&id), state.callers.get_mut(&id)) {
@@ -189,9 +193,21 @@ impl ClientSemaphore {
                 set_waker(&mut caller.waker, context);
                 Poll::Pending
             }
-            (outcome, _) => Poll::Ready(outcome),
+            (outcome, _) => Poll::Ready(outcome.map(|(in_hand, _)| in_hand)),
         };
         (polled, state.is_contended)
+    }
+
+    /// Takes permits back from calls that have not taken them in time, because their futures are kept and not polled.
+    pub(super) fn take_back_missed(&self) {
+        let (now, reply) = (self.core.clock.now(), self.core.timing.reply);
+        let is_missed = |_: &u64, (in_hand, missed_at): &mut Outcome| {
+            let missed_at = *missed_at.get_or_insert(now);
+            matches!(in_hand, Ok(Some(_))) && missed_at.after(reply) <= now
+        };
+        let missed: Vec<_> = self.state.lock().outcomes.extract_if(is_missed).collect();
+        // Without the mutex: they go to the next calls, or back to the server.
+        drop(missed);
     }
 
     pub(super) fn on(self: &Arc<Self>, event: Event, in_hand: InHand) {
@@ -256,7 +272,7 @@ impl ClientSemaphore {
             if let Some(caller) = state.callers.remove(&request) {
                 self.leave(&caller);
                 let outcome = outcome.map_err(|error| error.during(caller.wanted.operation));
-                state.outcomes.insert(request, outcome);
+                state.outcomes.insert(request, (outcome, None));
                 effects.woken.extend(caller.waker);
             }
         }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 pub use self::guard::SemaphoreGuard;
 
-use self::client::{ClientSemaphore, Held, Wanted};
+use self::client::{ClientSemaphore, Held, InHand, Wanted};
 use self::queue::{Event, Terms};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::{Busy, Holder};
@@ -191,7 +191,7 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future leaves nothing: permits that the server may still grant go to the next caller or are
     /// released in the background. A future that is kept and not polled stops no other call. Permits that it was given
-    /// are not renewed: they end with their lease.
+    /// are not renewed: they end with their lease, or go to the next call of this client soon.
     ///
     /// # Errors
     /// * [`is_invalid`](crate::Error::is_invalid): a name, number or lease that cannot work, or a semaphore that was
@@ -429,7 +429,10 @@ impl ClientSemaphore {
         let (operation, lease) = (wanted.operation, wanted.terms.policy.lease());
         let mut expired = ExpiredGrants::default();
         loop {
-            let Some(held) = self.acquire_once(wanted, queued).await? else {
+            let Some(outcome) = self.acquire_once(wanted, queued).await? else {
+                continue;
+            };
+            let Some(held) = outcome? else {
                 return Ok(None);
             };
             let permits = held.permits();
@@ -443,11 +446,12 @@ impl ClientSemaphore {
         }
     }
 
+    /// Returns `None` if others got its permits before it was polled, or if the client was closed during the call.
     async fn acquire_once(
         self: &Arc<Self>,
         wanted: Wanted,
         queued: &QueueNumber,
-    ) -> Result<Option<Held>> {
+    ) -> Result<Option<InHand>> {
         let (operation, core) = (wanted.operation, &self.core);
         let closing = core.closing.mark();
         core.ensure_open(operation)
@@ -457,7 +461,6 @@ impl ClientSemaphore {
         queued.note(id);
         let _leave = Leave(self, id);
         let mut counted = None;
-        let closed = || self.of_this(core.closed(operation));
         loop {
             let check = core.clock.now().after(core.timing.poll_cap.min(give_up));
             let outcome = poll_fn(|context| {
@@ -470,8 +473,8 @@ impl ClientSemaphore {
             });
             tokio::select! {
                 biased;
-                outcome = outcome => return outcome.unwrap_or_else(|| Err(closed())),
-                () = core.closing.changed_since(closing) => return Err(closed()),
+                outcome = outcome => return Ok(outcome),
+                () = core.closing.changed_since(closing) => return Ok(None),
                 () = core.clock.sleep_until(check) => {
                     core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
                     let silent = self.state.lock().queue.silent_since(id);

@@ -270,6 +270,28 @@ async fn a_future_that_is_kept_and_not_polled_stops_nobody() {
     scene.all_are_free(2).await;
 }
 
+/// They would keep it for a lease each.
+#[tokio::test]
+async fn what_calls_that_are_not_polled_were_given_goes_to_the_next() {
+    let scene = Scene::new().await;
+    let semaphore = scene.of(&scene.ours, 1);
+    let held = semaphore.acquire().await.unwrap();
+    let mut kept = [(); 2].map(|()| Box::pin(semaphore.acquire()));
+    for call in &mut kept {
+        assert!(call.now_or_never().is_none());
+    }
+    let mut next = Box::pin(semaphore.acquire());
+    assert!((&mut next).now_or_never().is_none());
+    held.release().await.unwrap();
+    // A lease takes 30 s.
+    let got = within(SOON * 2, next).await.unwrap();
+    for mut call in kept {
+        assert!((&mut call).now_or_never().is_none(), "it waits again");
+    }
+    got.release().await.unwrap();
+    scene.all_are_free(1).await;
+}
+
 #[tokio::test]
 async fn tasks_of_one_client_hand_permits_off_in_order() {
     let scene = Scene::new().await;
