@@ -4,7 +4,6 @@
 //! in the background when its caller is gone, and returns what it gets.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::error::{Error, Kind, Result};
@@ -12,7 +11,6 @@ use crate::api::holder::HolderId;
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
-use crate::engine::hold::core::AtClose;
 use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::{Answer, Call, Script, catalog, millis, reply};
@@ -172,7 +170,7 @@ impl PlainSemaphore {
                 if let Ok((is_taken, is_repeated)) = answer
                     && (!is_repeated || is_settled())
                 {
-                    return Ok(is_taken.then(|| PlainPermits(Some(Arc::new(held)))));
+                    return Ok(is_taken.then(|| PlainPermits(Some(held))));
                 }
                 // The server may have granted it.
                 held.release_later();
@@ -319,19 +317,13 @@ impl Held {
     }
 }
 
-impl AtClose for Held {
-    fn close(self: Arc<Self>) {
-        self.release_later();
-    }
-}
-
 /// Permits of a [`PlainSemaphore`]; dropping the guard returns them in the background.
 ///
 /// They have no lease. **A program that ends right after the drop, or is killed, takes them with it**: end with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown) after the last guard was dropped.
 #[must_use = "if unused the permits are given back at once"]
 #[clippy::has_significant_drop]
-pub struct PlainPermits(Option<Arc<Held>>);
+pub struct PlainPermits(Option<Held>);
 
 impl PlainPermits {
     /// The name of the semaphore, as it was given to the client.
@@ -357,19 +349,24 @@ impl PlainPermits {
     /// * [`is_not_held`](Error::is_not_held): the server does not know that they were taken. Its data was lost, or they
     ///   were held for more than 30 days. Nothing was added.
     /// * otherwise as for [`acquire`](PlainSemaphore::acquire): they are returned in the background.
-    pub async fn release(mut self) -> Result<()> {
-        let held = Arc::clone(self.held());
-        // This future may never be polled again.
-        let _closed_with = held.site.core().close_with(Arc::downgrade(&held));
+    pub async fn release(self) -> Result<()> {
+        let site = self.held().site.clone();
+        // The client drives it: this future may never be polled again, and the permits have no lease.
+        let released = site.core().watchdog.finish(self.released()).await;
+        let orphaned = || Err(site.error(Error::orphaned("release")));
+        released.unwrap_or_else(orphaned)
+    }
+
+    async fn released(mut self) -> Result<()> {
+        let held = self.held();
         let call = held.returned_to(held.name.key());
         let is_known = held.site.ask("release", &call, Answer::is_done).await?;
-        self.0 = None;
-        if is_known {
-            return Ok(());
-        }
         let message = "the server does not know that these permits were taken; nothing was added";
-        let error = Error::new(Kind::NotHeld, "release", message);
-        Err(held.site.error(error))
+        let not_held = Error::new(Kind::NotHeld, "release", message);
+        let not_held = || held.site.error(not_held);
+        let released = is_known.then_some(()).ok_or_else(not_held);
+        self.0 = None;
+        released
     }
 
     /// Leaves the permits taken, as Java does: [`PlainSemaphore::release`] adds them again.
@@ -380,7 +377,7 @@ impl PlainPermits {
         }
     }
 
-    fn held(&self) -> &Arc<Held> {
+    fn held(&self) -> &Held {
         // Only methods that consume the guard take it out.
         self.0.as_ref().expect("a guard has its permits")
     }

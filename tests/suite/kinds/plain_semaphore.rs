@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use lockset::{Client, PlainSemaphore};
 use lockset_testkit::{Proxy, Server, eventually, unique_name, within};
 
@@ -250,10 +251,10 @@ async fn a_dropped_future_leaves_nothing() {
                 // A dropped release, too.
                 let permit = within(SOON, semaphore.acquire()).await.unwrap();
                 set(replies);
-                poll_times(permit.release(), (polls, moment))
-                    .await
-                    .transpose()
-                    .unwrap();
+                let released = poll_times(permit.release(), (polls, moment)).await;
+                if let Some(Err(error)) = released {
+                    assert!(replies == 2 && error.is_io(), "{error}");
+                }
                 proxy.pass();
                 idle(&scene.ours).await;
                 assert_eq!(scene.other().available().await.unwrap(), 1);
@@ -264,6 +265,25 @@ async fn a_dropped_future_leaves_nothing() {
         }
     }
     scene.all_are_back(1).await;
+}
+
+/// Its connection is broken, and nobody polls the call that would send it again.
+#[tokio::test]
+async fn a_release_that_is_kept_and_not_polled_returns_the_permits() {
+    let scene = Scene::new().await;
+    let proxy = Proxy::start(scene.server.addr()).await;
+    let ours = patient_client(&proxy.url()).await;
+    let semaphore = ours.plain_semaphore(&scene.name).permits(1);
+    let permit = semaphore.acquire().await.unwrap();
+    proxy.cut();
+    let mut release = Box::pin(permit.release());
+    assert!((&mut release).now_or_never().is_none());
+    let other = scene.semaphore(1);
+    eventually(SOON, "it is returned", async || {
+        other.available().await.unwrap() == 1
+    })
+    .await;
+    within(SOON, release).await.unwrap();
 }
 
 #[tokio::test]
