@@ -531,9 +531,10 @@ impl Leadership {
     pub async fn resign(self) -> Result<()> {
         let site = self.said.site.clone();
         // The client drives both steps: this future may never be polled again, and the lock is renewed until the second.
-        let resigned = site.core().watchdog.finish(self.resigned()).await;
-        let orphaned = || Err(site.error(Error::orphaned("resign")));
-        resigned.unwrap_or_else(orphaned)
+        let until = site.deadline(Some(site.give_up("resign")?.saturating_mul(2)));
+        let watchdog = &site.core().watchdog;
+        let resigned = watchdog.finish("resign", until, self.resigned()).await;
+        resigned.map_err(|error| site.error(error))?
     }
 
     async fn resigned(mut self) -> Result<()> {

@@ -183,7 +183,7 @@ impl PlainSemaphore {
                 let _ = site.ask_until(operation, &release, end, Answer::flag).await;
             }
         };
-        self.site.finish(operation, attempt).await?
+        self.site.finish(operation, end, attempt).await?
     }
 
     fn acquire_call(&self, held: &Held) -> Call {
@@ -352,9 +352,10 @@ impl PlainPermits {
     pub async fn release(self) -> Result<()> {
         let site = self.held().site.clone();
         // The client drives it: this future may never be polled again, and the permits have no lease.
-        let released = site.core().watchdog.finish(self.released()).await;
-        let orphaned = || Err(site.error(Error::orphaned("release")));
-        released.unwrap_or_else(orphaned)
+        let until = site.deadline(Some(site.give_up("release")?));
+        let watchdog = &site.core().watchdog;
+        let released = watchdog.finish("release", until, self.released()).await;
+        released.map_err(|error| site.error(error))?
     }
 
     async fn released(mut self) -> Result<()> {

@@ -239,12 +239,19 @@ impl Listener {
             };
             core.watchdog.begin(work.boxed());
         }
+        // The watchdog's task ends it in time, if the runtime of the client does not stand still.
+        let (clock, is_here) = (core.clock, core.scripts.is_here());
+        let end = clock.now().after(core.timing.reply);
         loop {
             let seen = self.mark();
             if !subscription.is_subscribing() {
                 return self.0.is_heard();
             }
-            self.hint().changed_since(seen).await;
+            tokio::select! {
+                biased;
+                () = self.hint().changed_since(seen) => {}
+                () = clock.sleep_until(end), if !is_here => return false,
+            }
         }
     }
 }

@@ -197,19 +197,21 @@ impl Synchronizer {
         self.error(Error::invalid(operation, message))
     }
 
-    /// Drives `work` in the background, and waits for its outcome. Drops an outcome that its caller has not taken when
-    /// it is gone, or when the client is closed: the caller may never be polled again.
+    /// Drives `work` in the background, and waits for its outcome, which is expected by `until`. Drops an outcome that its
+    /// caller has not taken when it is gone, or when the client is closed: the caller may never be polled again.
     pub(crate) async fn finish<T: Send + 'static>(
         &self,
         operation: &'static str,
+        until: Tick,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T> {
         let core = &self.core;
         let (outcome, _closed_with) = Untaken::new(core, None);
         let put = Arc::clone(&outcome);
-        core.watchdog
-            .finish(async move { put.put(work.await) })
-            .await;
+        let finished = core
+            .watchdog
+            .finish(operation, until, async move { put.put(work.await) });
+        finished.await.map_err(|error| self.error(error))?;
         let closed = || self.error(core.closed(operation));
         outcome.take().ok_or_else(closed)
     }

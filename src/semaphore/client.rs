@@ -102,6 +102,13 @@ impl State {
         let mut callers = self.callers.values();
         self.queue.is_contended() && callers.any(|caller| caller.wanted.polled.is_none())
     }
+
+    /// Since when the server does not answer, or the watch does not wake the queue, if this call waits.
+    pub(super) fn silent_since(&self, id: u64) -> Option<Tick> {
+        let due = self.planned.map(|(at, _)| at);
+        let silent = self.queue.silent_since().into_iter().chain(due).min();
+        silent.filter(|_| self.callers.contains_key(&id))
+    }
 }
 
 /// The permits or the error that an event brings, if any, and the result of a call.

@@ -143,7 +143,11 @@ impl SemaphoreGuard {
         let (sender, receiver) = oneshot::channel();
         self.held.done = Some(sender);
         drop(self);
-        receiver.await.map_err(|_| semaphore.closed())?
+        let core = &semaphore.core;
+        let until = core.clock.now().after(core.timing.give_up);
+        let released = core.watchdog.in_time("release", until, receiver).await;
+        let released = released.map_err(|error| semaphore.of_this(error))?;
+        released.map_err(|_| semaphore.closed())?
     }
 
     /// Drops the guard without releasing: renewals stop, and the permits stay taken until their leases end.

@@ -477,8 +477,9 @@ impl ClientSemaphore {
                 () = core.closing.changed_since(closing) => return Ok(None),
                 () = core.clock.sleep_until(check) => {
                     core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
-                    let silent = self.state.lock().queue.silent_since(id);
-                    let silent = silent.map(|since| since.max(began).after(give_up));
+                    let silent = self.state.lock().silent_since(id);
+                    // If the background task has its turns, the answer or its error comes before.
+                    let silent = silent.map(|since| since.max(began).after(give_up).after(core.timing.reply));
                     if silent.is_some_and(|end| end <= core.clock.now()) {
                         return Err(self.of_this(silence(operation, give_up)));
                     }

@@ -147,11 +147,9 @@ impl Queue {
         unasked.map(|waiting| waiting.request.id)
     }
 
-    /// Since when the server does not answer, if this request waits for the answer to another.
-    pub(super) fn silent_since(&self, request: u64) -> Option<Tick> {
-        let at = self.position(request)?;
-        let oldest = self.asks.iter().map(|ask| ask.since).min();
-        oldest.filter(|_| !self.waiting[at].is_asked)
+    /// Since when the server does not answer.
+    pub(super) fn silent_since(&self) -> Option<Tick> {
+        self.asks.iter().map(|ask| ask.since).min()
     }
 
     /// When [`Event::Timer`] is due. `Tick::NEVER` if a reply or a message comes next, and `None` if no task need wake

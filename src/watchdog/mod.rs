@@ -33,6 +33,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::api::error::{Error, Kind, Result};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::script::Scripts;
@@ -47,6 +48,7 @@ pub(crate) struct Watchdog {
     shared: Arc<Shared>,
     jobs: mpsc::UnboundedSender<Job>,
     scripts: Arc<Scripts>,
+    reply: Duration,
 }
 
 impl Watchdog {
@@ -71,6 +73,7 @@ impl Watchdog {
             shared,
             jobs,
             scripts,
+            reply,
         }
     }
 
@@ -128,9 +131,17 @@ impl Watchdog {
         self.drive(work);
     }
 
-    /// Makes the task drive `work` to its end, and resolves to its outcome, or to `None` if the task is gone. The work
-    /// goes on if the returned future is dropped.
-    pub(crate) fn finish<T, W>(&self, work: W) -> impl Future<Output = Option<T>> + use<T, W>
+    /// Makes the task drive `work` to its end, and resolves to its outcome, which is expected by `until`. The work goes on
+    /// if the returned future is dropped.
+    ///
+    /// # Errors
+    /// As for [`in_time`](Self::in_time), and if the task is gone.
+    pub(crate) fn finish<T, W>(
+        &self,
+        operation: &'static str,
+        until: Tick,
+        work: W,
+    ) -> impl Future<Output = Result<T>> + use<'_, T, W>
     where
         T: Send + 'static,
         W: Future<Output = T> + Send + 'static,
@@ -141,7 +152,35 @@ impl Watchdog {
             let _ = done.send(work.await);
         };
         self.drive(work.boxed());
-        async move { outcome.await.ok() }
+        async move {
+            let outcome = self.in_time(operation, until, outcome).await?;
+            outcome.map_err(|_| Error::orphaned(operation).at(self.scripts.transport.address()))
+        }
+    }
+
+    /// Waits for what the task or its runtime does by `until`.
+    ///
+    /// # Errors
+    /// That runtime may stand still while the caller's does not. A caller on another runtime waits for the time of a reply
+    /// longer, and then gets an error.
+    pub(crate) async fn in_time<F: Future>(
+        &self,
+        operation: &'static str,
+        until: Tick,
+        done: F,
+    ) -> Result<F::Output> {
+        let clock = self.scripts.clock;
+        if self.scripts.is_here() {
+            return Ok(done.await);
+        }
+        let span = clock.now().until(until.after(self.reply));
+        // Boxed because few calls need a timer.
+        let done = Box::pin(clock.within(span, done)).await;
+        done.ok_or_else(|| {
+            let message = "no answer in time; check that the server is up and reachable, and that the runtime of the \
+                           client is not blocked";
+            Error::new(Kind::Io, operation, message).at(self.scripts.transport.address())
+        })
     }
 
     /// Makes the task drive `work` while a client, handle or guard is left. Its end is not awaited. Neither blocks nor

@@ -127,7 +127,10 @@ impl Hold {
                     None => self.call_budget(),
                 };
                 let agreeing = async move { this.agree(lease, fenced, operation, budget).await };
-                match self.driven(operation, agreeing).await? {
+                // A future that is not polled delays no other.
+                let watchdog = &self.core.watchdog;
+                let agreed = watchdog.finish(operation, budget.deadline, agreeing).await;
+                match agreed.map_err(|error| error.of_lock(self.name()))?? {
                     None => return Ok(None),
                     agreed => agreed,
                 }

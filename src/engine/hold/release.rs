@@ -8,7 +8,6 @@
 //! find it. Its lease becomes the rest of the time by the local clock, rounded up. A repeated command finds that it was
 //! moved and changes nothing. If the process dies earlier, the lock keeps the lease that it had.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,23 +78,6 @@ impl Hold {
                     return Err(Error::new(Kind::Io, operation, message).of_lock(self.name()));
                 }
             }
-        }
-    }
-
-    /// Makes the client drive an operation on this hold to its end. The caller only waits for the outcome, so a
-    /// future that is not polled delays no other.
-    pub(super) fn driven<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> impl Future<Output = Result<T>> {
-        // Handed over before the caller waits, so that its future stays small.
-        let finished = self.core.watchdog.finish(work);
-        async move {
-            finished.await.unwrap_or_else(|| {
-                let error = Error::orphaned(operation).of_lock(self.name());
-                Err(error.at(self.core.scripts.transport.address()))
-            })
         }
     }
 

@@ -20,7 +20,7 @@ use super::event::{Event, ServerChange};
 use super::facts::note_release_failed;
 use super::release::release_all_call;
 use super::shell::Hold;
-use crate::api::error::{Error, Kind, Result};
+use crate::api::error::{Error, Result};
 use crate::api::loss::LostReason;
 use crate::conn::{Fault, Lane, Recipient, Replies};
 use crate::engine::Few;
@@ -165,11 +165,6 @@ impl Settling {
             None => Ok(()),
         }
     }
-
-    fn error(&self, message: &str) -> Error {
-        let error = Error::new(Kind::Io, self.operation, message).of_lock(&names(&self.holds));
-        error.at(&self.holds[0].endpoint())
-    }
 }
 
 impl Recipient for Settling {
@@ -224,14 +219,11 @@ impl Awaited {
     /// For a caller on another runtime than the client's.
     async fn in_time(self) -> Result<()> {
         let settling = Arc::clone(&self.0);
-        let core = &settling.holds[0].core;
-        let span = core.clock.now().until(settling.until) + core.timing.reply;
-        let ended = core.clock.within(span, self).await;
-        ended.unwrap_or_else(|| {
-            let message = "no answer in time; check that the server is up and reachable, and that the runtime of the \
-                           client is not blocked";
-            Err(settling.error(message))
-        })
+        let watchdog = &settling.holds[0].core.watchdog;
+        let ended = watchdog
+            .in_time(settling.operation, settling.until, self)
+            .await;
+        ended.map_err(|error| error.of_lock(&names(&settling.holds)))?
     }
 }
 
