@@ -376,7 +376,7 @@ impl Core {
 
     /// Ends everything: guards are notified, calls fail, and everything without a guard is released. False if some of
     /// it was not answered in time.
-    pub(crate) async fn close(&self) -> bool {
+    pub(crate) async fn close(self: &Arc<Self>) -> bool {
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify();
         self.locals.recalls.changed.notify();
@@ -391,10 +391,16 @@ impl Core {
         if self.watchdog.is_gone() {
             return false;
         }
-        self.callers_gone().await;
-        self.undo_all_unguarded();
-        self.close_others();
-        self.watchdog.close_all();
+        let own = Arc::clone(self);
+        let left = async move {
+            own.callers_gone().await;
+            own.undo_all_unguarded();
+            own.close_others();
+            own.watchdog.close_all();
+        };
+        let until = self.clock.now().after(self.timing.reply);
+        // Goes on if this future is dropped. If its end is not seen in time, the wait below fails too.
+        drop(self.watchdog.finish("shutdown", until, left).await);
         let done = async {
             // Wait also for the releases that begin during the wait.
             loop {

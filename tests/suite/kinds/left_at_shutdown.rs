@@ -139,6 +139,32 @@ async fn an_unpolled_release_of_a_plain_permit() {
     assert_eq!(other.available().await.unwrap(), 1);
 }
 
+/// Nobody polls the shutdown either, which waits for the call that waits for a lock.
+#[tokio::test]
+async fn a_plain_permit_of_an_unpolled_attempt_though_the_shutdown_was_dropped() {
+    let scene = Scene::new().await;
+    let lock = scene.ours.lock("held");
+    let held = scene.theirs.lock("held").lock().await.unwrap();
+    let mut waiter = pin!(lock.lock());
+    polled_once(waiter.as_mut());
+    let semaphore = scene.ours.plain_semaphore(&scene.name).permits(1);
+    let mut attempt = pin!(semaphore.try_acquire());
+    polled_once(attempt.as_mut());
+    eventually(SOON, "it is taken", async || {
+        scene.number_at(&["EXISTS", &scene.name]).await == 1
+    })
+    .await;
+    let mut shutdown = Box::pin(scene.ours.clone().shutdown());
+    polled_once(shutdown.as_mut());
+    drop(shutdown);
+    let other = scene.theirs.plain_semaphore(&scene.name);
+    eventually(SOON, "it is given back", async || {
+        other.available().await.unwrap() == 1
+    })
+    .await;
+    held.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn an_unpolled_party() {
     let scene = Scene::new().await;
