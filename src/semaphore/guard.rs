@@ -140,11 +140,12 @@ impl SemaphoreGuard {
             drop(self);
             return loss.map_or(Ok(()), |reason| Err(semaphore.not_held(reason)));
         }
+        let give_up = self.held.give_up;
         let (sender, receiver) = oneshot::channel();
         self.held.done = Some(sender);
         drop(self);
         let core = &semaphore.core;
-        let until = core.clock.now().after(core.timing.give_up);
+        let until = core.clock.now().after(give_up);
         let released = core.watchdog.in_time("release", until, receiver).await;
         let released = released.map_err(|error| semaphore.of_this(error))?;
         released.map_err(|_| semaphore.closed())?
