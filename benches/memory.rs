@@ -134,8 +134,11 @@ async fn fair_waiters(client: &Client, server: &mut AtServer, many: usize) {
         let lock = lock.clone();
         async move { drop(lock.lock().await.expect("the lock")) }
     };
+    // Nothing is under way: each has its place, listens, and sleeps.
     let all_wait = async || {
-        client.stats().subscriptions == many
+        let stats = client.stats();
+        stats.subscriptions == many
+            && stats.background == 0
             && lock.waiters().await.expect("the queue").len() == many
     };
     let what = "a fair waiter, likewise";

@@ -110,8 +110,7 @@ pub(crate) struct Options {
 }
 
 /// How many replicas have to have a grant before it counts, and how long that may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(test, derive(Hash))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Replication {
     pub(crate) count: u32,
     pub(crate) within: Duration,

@@ -10,8 +10,8 @@
 
 use std::mem;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
@@ -22,18 +22,19 @@ use crate::api::holder::Owner;
 
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
-    count: AtomicU64,
+    count: AtomicU32,
     /// How many tasks wait, as most hints have no waiter. A waiter counts itself before it looks, and a hint is counted
     /// before this is read, all in one order. So at least one of the two sees the other.
-    waiters: AtomicUsize,
-    waiting: Notify,
+    waiters: AtomicU32,
+    /// Made by the first waiter, before it counts itself.
+    waiting: OnceLock<Box<Notify>>,
 }
 
 /// Counts as waiting until dropped.
-struct WaiterCount<'a>(&'a AtomicUsize);
+struct WaiterCount<'a>(&'a AtomicU32);
 
 impl<'a> WaiterCount<'a> {
-    fn begin(waiters: &'a AtomicUsize) -> Self {
+    fn begin(waiters: &'a AtomicU32) -> Self {
         waiters.fetch_add(1, Ordering::SeqCst);
         Self(waiters)
     }
@@ -45,10 +46,11 @@ impl Drop for WaiterCount<'_> {
     }
 }
 
-/// The number of hints given before the last look.
+/// The number of hints given before the last look. Only after 2^32 of them in one wait it would be the same again, and
+/// each wait has a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(Hash))]
-pub(crate) struct Mark(u64);
+pub(crate) struct Mark(u32);
 
 impl Hint {
     /// Returns the mark for a wait. Take it before looking, so that a change after the look ends the wait.
@@ -58,19 +60,22 @@ impl Hint {
 
     pub(crate) fn notify(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            self.waiting.notify_waiters();
+        if self.waiters.load(Ordering::SeqCst) > 0
+            && let Some(waiting) = self.waiting.get()
+        {
+            waiting.notify_waiters();
         }
     }
 
     /// Resolves once a hint was given after `mark`. Cancel safe.
     pub(crate) fn changed_since(&self, mark: Mark) -> impl Future<Output = ()> + Send {
         // Not an `async fn`, which would store its arguments twice in each waiter.
+        let waiting = self.waiting.get_or_init(Box::default);
         let waits = WaiterCount::begin(&self.waiters);
         async move {
             let _waits = &waits;
             loop {
-                let mut woken = pin!(self.waiting.notified());
+                let mut woken = pin!(waiting.notified());
                 woken.as_mut().enable();
                 if self.mark() != mark {
                     return;

@@ -61,7 +61,7 @@ pub(crate) async fn subscribe(
     let send = transport.send(Lane::Push, route, &command, reply);
     let is_confirmed = matches!(in_order(subscription, begin, send).await, Some(Ok(_)));
     if is_confirmed {
-        let mut state = subscription.state.lock();
+        let mut state = subscription.state();
         // Neither ended since nor asked for again after its end: the server may have yet to begin that one.
         let is_same = |(now, asked)| Arc::ptr_eq(now, asked);
         let is_this = state
@@ -103,7 +103,7 @@ pub(crate) fn end_later(
 
 /// Ends the subscription if it has no listener.
 async fn unsubscribe_unused(core: &Core, subscription: &Arc<Subscription>, route: &str) {
-    let Some(channel) = subscription.state.lock().channel.clone() else {
+    let Some(channel) = subscription.state().channel.clone() else {
         return;
     };
     let end = |state: &mut SubscriptionState| {
@@ -142,7 +142,7 @@ async fn in_order<F: Future>(
     let mut change = Some(change);
     poll_fn(move |context| match change.take() {
         Some(change) => {
-            let mut state = subscription.state.lock();
+            let mut state = subscription.state();
             if change(&mut state) {
                 send.as_mut().poll(context).map(Some)
             } else {
@@ -264,7 +264,7 @@ impl Drop for Listener {
         }
         let is_ending = end_later(core, subscription, route, self.0.local.clone(), LINGER);
         // With a channel, its end is under way, and forgets it.
-        if !is_ending && subscription.state.lock().channel.is_none() {
+        if !is_ending && subscription.state().channel.is_none() {
             core.locals.forget(&self.0.name, subscription);
         }
     }
@@ -273,7 +273,7 @@ impl Drop for Listener {
 impl Channel {
     /// Whether the server sends the messages of the channel.
     fn is_heard(&self) -> bool {
-        self.subscription.state.lock().heard == Heard::Since(self.core.locals.gaps())
+        self.subscription.state().heard == Heard::Since(self.core.locals.gaps())
     }
 
     /// Subscribes, or sets the time of the next try. Ends with the client.
@@ -332,7 +332,7 @@ mod tests {
         tokio::time::sleep(LINGER * 2).await;
         assert!(Arc::ptr_eq(came.1.get().expect("it came"), &first));
         // It does not hear anything yet, and who leaves last ends it.
-        assert_eq!(first.state.lock().heard, Heard::Ended);
+        assert_eq!(first.state().heard, Heard::Ended);
         assert!(first.remove_listener());
         assert!(end_later(core, &first, &"x".into(), None, LINGER));
         tokio::time::sleep(LINGER * 2).await;
@@ -350,7 +350,7 @@ mod tests {
         let client = Client::over(&server, Duration::from_secs(30));
         let core = client.core();
         let subscription = core.locals.add_listener("x");
-        let heard = || subscription.state.lock().heard;
+        let heard = || subscription.state().heard;
         let ask = || subscribe(core, &subscription, "x", "x", MS * 900);
         let first = async {
             assert!(ask().await);

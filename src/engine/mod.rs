@@ -12,5 +12,42 @@ pub(crate) mod listen;
 pub(crate) mod replicas;
 pub(crate) mod synchronizer;
 
+use std::ops::Deref;
+
 /// A list that nearly always has one element, with room for that without an allocation.
 pub(crate) type Few<T> = smallvec::SmallVec<[T; 1]>;
+
+/// A value that is the default in most places, where it takes the memory of a pointer.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Seldom<T>(Option<Box<T>>);
+
+/// The default of a [`Seldom`].
+pub(crate) trait Usual: Clone + 'static {
+    const USUAL: &'static Self;
+}
+
+impl<T> Default for Seldom<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: Usual> Seldom<T> {
+    /// For a change of it. Allocates it if it was the default.
+    pub(crate) fn change(&mut self) -> &mut T {
+        self.0.get_or_insert_with(|| Box::new(T::USUAL.clone()))
+    }
+
+    /// For a change that leaves the default as it is.
+    pub(crate) fn if_changed(&mut self) -> Option<&mut T> {
+        self.0.as_deref_mut()
+    }
+}
+
+impl<T: Usual> Deref for Seldom<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_deref().unwrap_or(T::USUAL)
+    }
+}

@@ -236,7 +236,7 @@ impl Announcer {
         let before = std::mem::take(&mut *first);
         let mut waits = Vec::new();
         for lock in locks {
-            let Some(number) = lock.lock().queue.oldest() else {
+            let Some(number) = lock.lock().queue().oldest() else {
                 continue;
             };
             let id = (Arc::as_ptr(lock).addr(), number);

@@ -147,7 +147,7 @@ impl QuorumShare {
             let (_, local) = hold.local.queue();
             let wanted = &local.rare().wanted;
             let marks = (wanted.mark(), changed.mark());
-            if local.lock().queue.has_waiter_blocked_by(Mode::Exclusive) {
+            if local.lock().queue().has_waiter_blocked_by(Mode::Exclusive) {
                 return;
             }
             let members = hold.members();

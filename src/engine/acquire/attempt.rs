@@ -298,7 +298,7 @@ impl<'a> Attempt<'a> {
         let may_pass = request.options.fenced
             && request.mode == Mode::Exclusive
             && request.protocol.queue() != Queue::Server
-            && (request.local.lock().queue.has_more() || !request.sticky().is_zero());
+            && (request.local.lock().queue().has_more() || !request.sticky().is_zero());
         if may_pass { HANDOFFS_MAX } else { 0 }
     }
 

@@ -90,11 +90,10 @@ impl<'a> Holders<'a> {
         call: Option<Weak<dyn GrantedCall>>,
     ) -> Few<Share> {
         let locks = self.requests.all.iter().zip(self.ids.iter().zip(tokens));
-        let shares = locks.map(|(request, ((number, holder), token))| {
+        let shares = locks.map(|(request, ((number, _), token))| {
             let hold = NewHold {
                 owner: request.options.owner.clone().unwrap_or_else(Owner::new),
                 number: *number,
-                holder: *holder,
                 sent: grant.sent,
                 moved: grant.moved,
                 handover: grant.handover,
@@ -120,16 +119,15 @@ impl<'a> Holders<'a> {
 
     /// Has the client undo the ids when it ends.
     pub(super) fn add_unguarded(self) {
-        for (request, (number, holder)) in self.requests.all.iter().zip(self.ids) {
-            let unguarded = Unguarded {
+        for (request, (number, _)) in self.requests.all.iter().zip(self.ids) {
+            request.core.add_unguarded(Unguarded {
                 protocol: request.protocol,
                 name: request.name.clone(),
-                holder: *holder,
+                number: *number,
                 fenced: request.options.fenced,
                 places: Vec::new(),
                 lease: request.policy.lease(),
-            };
-            request.core.add_unguarded(*number, unguarded);
+            });
         }
     }
 

@@ -149,7 +149,7 @@ pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Optio
         return Ok(None);
     };
     let local = &request.local;
-    if !is_next && local.lock().queue.has_waiter_blocked_by(Mode::Exclusive) {
+    if !is_next && local.lock().queue().has_waiter_blocked_by(Mode::Exclusive) {
         return Ok(None);
     }
     let Some(sticky) = local.take_sticky() else {
@@ -172,7 +172,7 @@ pub(super) fn join(request: &LockRequest, place: Option<&QueuePlace<'_>>) -> Opt
     let local = &request.local;
     let is_writer_first = match place {
         Some(place) => place.is_behind_alone(),
-        None => local.lock().queue.has_alone(),
+        None => local.lock().queue().has_alone(),
     };
     if is_writer_first {
         return None;

@@ -169,7 +169,8 @@ impl<'a> Waiter<'a> {
     ) -> Woken {
         let handoff = OptionFuture::from(place.map(QueuePlace::handed_off));
         let owner_waiters = self.owner_waiters().zip(marks.owner_waiters);
-        let gained = owner_waiters.map(|(hint, mark)| hint.changed_since(mark));
+        // Boxed: most calls have no owner.
+        let gained = owner_waiters.map(|(hint, mark)| Box::pin(hint.changed_since(mark)));
         let gained = OptionFuture::from(gained);
         // Boxed: most waiters wait for their turn instead.
         Box::pin(async {
@@ -196,7 +197,7 @@ impl<'a> Waiter<'a> {
 
     /// Whether messages on this channel reach the client, as far as it knows.
     pub(super) fn is_listening(&self, channel: &str) -> bool {
-        self.serves(&self.subscription().state.lock(), channel)
+        self.serves(&self.subscription().state(), channel)
     }
 
     fn serves(&self, state: &SubscriptionState, channel: &str) -> bool {
@@ -235,7 +236,7 @@ impl<'a> Waiter<'a> {
                 let now = core.clock.now();
                 return attempt.ask(None, now, at, Lane::Push, budget).await;
             }
-            let old = subscription.state.lock().channel.clone();
+            let old = subscription.state().channel.clone();
             if let Some(old) = old.filter(|old| **old != *channel) {
                 // The attempt has a new holder id, so no waiter listens to the old channel again.
                 unsubscribe_meanwhile(core, route, old, subscription);

@@ -162,9 +162,9 @@ impl Core {
             .push(undo, &self.scripts, &self.watchdog, reply);
     }
 
-    /// Notes what the server may have under this number without a guard.
-    pub(crate) fn add_unguarded(&self, number: u64, unguarded: Unguarded) {
-        self.unguarded.insert(number, unguarded);
+    /// Notes what the server may have without a guard.
+    pub(crate) fn add_unguarded(&self, unguarded: Unguarded) {
+        self.unguarded.insert(unguarded);
     }
 
     /// A hold was made of it, or nothing is left of it, or its undoing is queued.
@@ -206,7 +206,8 @@ impl Core {
 
     /// The call that releases what the server has of an entry.
     pub(super) fn release_call(&self, unguarded: &Unguarded) -> Call {
-        unguarded.release(self.channels().publish(), self.timing.token_retention)
+        let publish = self.channels().publish();
+        unguarded.release(&self.id, publish, self.timing.token_retention)
     }
 
     /// Has `entry` closed with the client. Nothing is left by an entry that asks only after this whether the client is
@@ -246,7 +247,7 @@ impl Core {
         let begins = {
             let mut state = local.lock();
             let is_untaken = state.grants.are_any_untaken();
-            state.queue.begin_watch(is_untaken)
+            state.with_queue(|queue| queue.begin_watch(is_untaken))
         };
         if begins {
             self.watch(local, |local, now| {
@@ -255,7 +256,8 @@ impl Core {
                 let untaken = state.grants.untaken();
                 // Read under the mutex: a waiter that comes later finds that nobody watches.
                 let is_untaken = local.waiters() > 0 && !untaken.is_empty();
-                let handoffs = state.queue.pass_over_missing(is_untaken, seen, now);
+                let handoffs =
+                    state.with_queue(|queue| queue.pass_over_missing(is_untaken, seen, now));
                 drop(state);
                 untaken.iter().for_each(|call| call.miss());
                 handoffs
@@ -382,7 +384,7 @@ impl Core {
         self.locals.recalls.changed.notify();
         self.undo_queues.end(self.clock.now());
         for local in self.locals.all() {
-            local.lock().queue.close();
+            local.lock().with_queue(|queue| queue.close());
             drop(local.take_sticky());
             for hold in local.holds() {
                 hold.close();

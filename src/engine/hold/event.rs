@@ -21,8 +21,8 @@ use crate::observe::group::Group;
 #[derive(Debug)]
 pub(crate) struct NewHold {
     pub(crate) owner: Owner,
+    /// The number in its holder id.
     pub(crate) number: u64,
-    pub(crate) holder: HolderId,
     /// When the granted request was sent.
     pub(crate) sent: Tick,
     /// A mark of [`Locals::moved`](super::local::Locals::moved), taken before `sent`.
@@ -42,7 +42,7 @@ pub(crate) struct NewHold {
 }
 
 /// The fencing token of the owner of a hold, and tokens for its next owners.
-#[derive(Clone, Debug, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tokens {
     pub(super) current: Option<FencingToken>,
     /// Later tokens that the server reserves for this hold.
@@ -50,6 +50,11 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
+    pub(super) const NONE: Self = Self {
+        current: None,
+        spare: 0..0,
+    };
+
     /// The token of a grant, and this many tokens after it.
     pub(crate) fn granted(current: Option<FencingToken>, spare: u32) -> Self {
         let spare = current.map_or(0..0, |token| {

@@ -16,6 +16,7 @@ use super::handoff::known;
 use super::local::LocalLock;
 use super::shell::Hold;
 use crate::api::error::{Error, Kind};
+use crate::api::holder::HolderId;
 use crate::api::loss::LostReason;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
@@ -68,6 +69,15 @@ impl LocalLock {
 }
 
 impl Hold {
+    /// Its holder id, which follows from its number.
+    pub(super) fn holder(&self) -> HolderId {
+        HolderId::new(self.core.id(), self.number)
+    }
+
+    pub(crate) fn holder_id(&self) -> &str {
+        self.holder_id.get_or_init(|| (*self.holder()).into())
+    }
+
     /// The time since the lock was requested.
     pub(super) fn age(&self) -> Duration {
         self.requested().until(self.core.clock.now())

@@ -30,8 +30,9 @@ pub(crate) struct Followers(Mutex<Listed>);
 
 #[derive(Debug, Default)]
 struct Listed {
-    /// The followers, by the place or hold that each stands directly behind.
-    behind: FxHashMap<HolderId, Follower>,
+    /// The followers, by the place or hold that each stands directly behind. Boxed, because a map has room for more than
+    /// it holds.
+    behind: FxHashMap<HolderId, Box<Follower>>,
     /// The places and holds of this client. Of a hold with used places the last of these.
     here: FxHashSet<HolderId>,
     /// Whether a task watches for followers that do not take what they were handed.
@@ -98,7 +99,7 @@ impl Followers {
     pub(crate) fn follow(&self, ahead: HolderId, follower: Follower) -> Following<'_> {
         let place = follower.place;
         // One that was listed before has lost its place.
-        let replaced = self.0.lock().behind.insert(ahead, follower);
+        let replaced = self.0.lock().behind.insert(ahead, Box::new(follower));
         drop(replaced);
         Following {
             followers: self,
@@ -191,7 +192,7 @@ impl Following<'_> {
         follower.map_or(Handed::Nothing, |follower| follower.handed)
     }
 
-    fn remove(&self) -> Option<Follower> {
+    fn remove(&self) -> Option<Box<Follower>> {
         let behind = &mut self.followers.0.lock().behind;
         let listed = behind.get(&self.ahead)?;
         if listed.place != self.place {

@@ -14,7 +14,6 @@ use super::event::NewHold;
 use super::handoff::{GrantedCall, LocalHold};
 use super::state::HoldState;
 use crate::api::holder::Owner;
-use crate::api::options::Replication;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -56,11 +55,6 @@ pub(crate) struct Grant {
     call: Option<Weak<dyn GrantedCall>>,
     /// When the granted request was sent.
     pub(super) requested: Tick,
-    /// Whether the server handed it over. It was then granted later than `requested`, at a time that this client does
-    /// not know.
-    is_handover: bool,
-    /// The replication that was confirmed for it.
-    pub(super) replication: Option<Replication>,
 }
 
 /// A grant that has not ended.
@@ -129,8 +123,6 @@ impl Grant {
             hold,
             call: new.call.clone(),
             requested: new.sent,
-            is_handover: new.handover.is_some(),
-            replication: new.replication,
         }
     }
 
@@ -259,7 +251,7 @@ impl Grants {
         let (mut contradicted, mut is_in_doubt) = (Few::new(), false);
         for (slot, _) in others {
             let other = &self[slot];
-            let is_known = !new.is_handover && !other.is_handover;
+            let is_known = !new.state.is_handover() && !other.state.is_handover();
             is_in_doubt |= !is_known;
             contradicted.push(if !is_known || other.requested <= new.requested {
                 Contradicted::Older(slot)

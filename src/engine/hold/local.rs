@@ -15,9 +15,9 @@ use redis::Cmd;
 use super::bound::Silence;
 use super::followers::{Followers, Heartbeats};
 use super::handoff::{Handoff, HandoffRequest, ReaderClass};
-use super::lock::{LockState, Seen};
+use super::lock::{LocalQueue, LockState, Seen};
 use super::locked::Locked;
-use super::queue::{Place, Queue, Queued};
+use super::queue::{Place, Queued};
 use super::subscription::{Recalls, Subscription};
 use crate::api::holder::Owner;
 use crate::conn::EventHandler;
@@ -33,8 +33,6 @@ const REFUSED_LATELY: Duration = Duration::from_secs(1);
 
 /// A place in the local queue of a lock.
 pub(crate) type QueuePlace<'a> = Place<'a, LocalLock>;
-
-type LocalQueue = Queue<HandoffRequest, Handoff, ReaderClass>;
 
 /// All locks that this client uses, and the channels it listens to.
 #[derive(Debug, Default)]
@@ -360,7 +358,7 @@ impl LocalLock {
     pub(crate) fn begin_turn(&self, now: Tick) {
         let ends = self.subscription.ends();
         let mut state = self.lock();
-        let waiting = state.queue.len().saturating_sub(1);
+        let waiting = state.queue().len().saturating_sub(1);
         state.turns.begin(ends, waiting, now);
     }
 
@@ -414,7 +412,7 @@ impl Queued for LocalLock {
     type Terms = ReaderClass;
 
     fn with_queue<X>(&self, work: impl FnOnce(&mut LocalQueue) -> X) -> X {
-        work(&mut self.lock().queue)
+        self.lock().with_queue(work)
     }
 }
 

@@ -10,6 +10,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -28,10 +29,20 @@ use crate::engine::Few;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::Mode;
 
+pub(super) type LocalQueue = Queue<HandoffRequest, Handoff, ReaderClass>;
+
+thread_local! {
+    /// The last queue that became idle on this thread, so that the next place needs no allocation.
+    static SPARE: Cell<Option<Box<LocalQueue>>> = const { Cell::new(None) };
+}
+
 #[derive(Debug)]
-#[cfg_attr(test, derive(Clone, Hash))]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct LockState {
-    pub(crate) queue: Queue<HandoffRequest, Handoff, ReaderClass>,
+    /// `None` while no task waits: most locks have no place for most of the time.
+    queue: Option<Box<LocalQueue>>,
+    /// The number of the next place, if there is no queue.
+    next_place: u64,
     pub(crate) turns: Turns,
     pub(crate) grants: Grants,
     /// The grant that the next readers may join: the latest, because it stays open for longest.
@@ -94,7 +105,8 @@ pub(super) struct Contradictions {
 impl Default for LockState {
     fn default() -> Self {
         Self {
-            queue: Queue::default(),
+            queue: None,
+            next_place: 0,
             turns: Turns::default(),
             grants: Grants::default(),
             joinable: None,
@@ -107,12 +119,34 @@ impl Default for LockState {
 
 impl Wakes for LockState {
     #[inline]
-    fn woken(&mut self) -> &mut Vec<Waker> {
-        self.queue.woken()
+    fn woken(&mut self) -> Option<&mut Vec<Waker>> {
+        self.queue.as_mut()?.woken()
     }
 }
 
 impl LockState {
+    pub(crate) fn queue(&self) -> &LocalQueue {
+        const EMPTY: &LocalQueue = &LocalQueue::EMPTY;
+        self.queue.as_deref().unwrap_or(EMPTY)
+    }
+
+    /// Changes the queue. It is made for that if there is none, and dropped if it is idle then.
+    pub(crate) fn with_queue<X>(&mut self, work: impl FnOnce(&mut LocalQueue) -> X) -> X {
+        let queue = self.queue.get_or_insert_with(|| {
+            let spare = SPARE.try_with(Cell::take).ok().flatten();
+            let mut queue = spare.unwrap_or_else(|| Box::new(LocalQueue::EMPTY));
+            queue.begin_at(self.next_place);
+            queue
+        });
+        let done = work(queue);
+        if let Some(idle) = self.queue.take_if(|queue| queue.is_idle()) {
+            self.next_place = idle.end();
+            // Without effect while the thread ends.
+            let _kept = SPARE.try_with(|spare| spare.set(Some(idle)));
+        }
+        done
+    }
+
     /// Adds a hold that was just granted, and its first share. Returns the lease of that share.
     pub(super) fn grant(
         &mut self,
@@ -214,7 +248,7 @@ impl LockState {
     pub(crate) fn begin_free(&mut self, place: u64, now: Tick) -> bool {
         self.grants.is_empty()
             && self.sticky.is_none()
-            && self.queue.begin_alone(place)
+            && (self.queue.as_mut()).is_some_and(|queue| queue.begin_alone(place))
             && self.unsent_releases == 0
             && self.turns.count_alone(now)
     }
@@ -224,7 +258,7 @@ impl LockState {
     /// Passes a share on to the next task, or to readers that wait, or leaves it to the client. `None` if its hold has
     /// to end.
     pub(super) fn pass_on(&mut self, now: Tick, passing: &Passing) -> Option<Passed> {
-        if !self.queue.has_waiter_blocked_by(Mode::Exclusive) {
+        if !self.queue().has_waiter_blocked_by(Mode::Exclusive) {
             return self.leave_to_client(now, passing);
         }
         let next = self.hand_to_head(now, passing);
@@ -240,7 +274,7 @@ impl LockState {
         } = self;
         let grant = &mut grants[passing.slot];
         let mut owner = None;
-        let is_passed = queue.hand_off(|request| {
+        let is_passed = queue.as_mut()?.hand_off(|request| {
             let may_go_on = |_: &mut HoldState| turns.try_spend_handoff(now);
             owner = request.options.owner.clone();
             hand_off(grant, now, passing, request, None, may_go_on)
@@ -289,9 +323,9 @@ impl LockState {
     /// Hands a share of this hold to each reader that waits to join it.
     pub(super) fn admit_waiting(&mut self, now: Tick, slot: Slot) {
         let grants = &mut self.grants;
-        let _none_may_wait = self
-            .queue
-            .hand_to_cohort(|terms| admit(grants, now, slot, terms));
+        if let Some(queue) = &mut self.queue {
+            queue.hand_to_cohort(|terms| admit(grants, now, slot, terms));
+        }
     }
 
     /// Passes a writer's share on to the readers at the head of the queue. At the server the hold remains a write hold
@@ -308,7 +342,7 @@ impl LockState {
         } = self;
         let slot = passing.slot;
         let mut passed = None;
-        let is_any = queue.hand_to_cohort(|terms| {
+        let is_any = queue.as_mut()?.hand_to_cohort(|terms| {
             if passed.is_some() {
                 return admit(grants, now, slot, terms);
             }
@@ -316,7 +350,7 @@ impl LockState {
             let hold = grant.hold()?;
             let state = &mut grant.state;
             let can_pass = passing.is_alone
-                && grant.replication == terms.replication
+                && state.replication() == terms.replication
                 && state.can_pass_to_readers(now, passing.lease, terms.lease);
             let until = can_pass.then(|| turns.try_defer_downgrade(now))??;
             let first = Owner::new();
@@ -372,7 +406,7 @@ fn hand_off(
 ) -> Option<Handoff> {
     let options = &request.options;
     let can_pass = passing.is_alone
-        && options.replication == grant.replication
+        && options.replication == grant.state.replication()
         && (grant.state).can_hand_off(now, passing.lease, request.policy, options.fenced)
         && may_go_on(&mut grant.state);
     if !can_pass {
@@ -404,7 +438,7 @@ fn enter_beside(
     is_claimed: bool,
 ) -> Option<(Arc<dyn LocalHold>, Owner, Effects)> {
     let grant = &mut grants[slot];
-    let can_join = grant.replication == terms.replication
+    let can_join = grant.state.replication() == terms.replication
         && grant.state.can_be_joined(now, terms.lease, terms.give_up);
     if !can_join {
         return None;

@@ -14,7 +14,8 @@ const KEPT_MAX: usize = 4;
 
 /// A state that collects the tasks to wake.
 pub(crate) trait Wakes {
-    fn woken(&mut self) -> &mut Vec<Waker>;
+    /// `None` if there are none.
+    fn woken(&mut self) -> Option<&mut Vec<Waker>>;
 }
 
 pub(crate) struct Locked<'a, S: Wakes>(MutexGuard<'a, S>);
@@ -27,11 +28,13 @@ impl<'a, S: Wakes> Locked<'a, S> {
 
     #[cold]
     fn wake(&mut self) {
-        let mut woken = mem::take(self.0.woken());
+        let mut woken = self.0.woken().map(mem::take).unwrap_or_default();
         MutexGuard::unlocked(&mut self.0, || woken.drain(..).for_each(Waker::wake));
-        if woken.capacity() <= KEPT_MAX {
+        if woken.capacity() <= KEPT_MAX
+            && let Some(kept) = self.0.woken()
+        {
             // The next one needs no allocation. There is none now: each access wakes those that it collects.
-            *self.0.woken() = woken;
+            *kept = woken;
         }
     }
 }
@@ -55,7 +58,7 @@ impl<S: Wakes> DerefMut for Locked<'_, S> {
 impl<S: Wakes> Drop for Locked<'_, S> {
     #[inline]
     fn drop(&mut self) {
-        if !self.0.woken().is_empty() {
+        if self.0.woken().is_some_and(|woken| !woken.is_empty()) {
             self.wake();
         }
     }

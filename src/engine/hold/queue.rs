@@ -79,28 +79,26 @@ pub(crate) struct Place<'a, L: Queued> {
     number: u64,
 }
 
-impl<R, T, J> Default for Queue<R, T, J> {
-    fn default() -> Self {
-        Self {
-            places: Places::default(),
-            absent: BTreeMap::new(),
-            end: 0,
-            next: 0,
-            heads: 0,
-            alone: None,
-            first_alone: None,
-            cohorts: Cohorts::default(),
-            is_watched: false,
-            is_closed: false,
-            woken: Vec::new(),
-        }
-    }
+impl<R, T, J> Queue<R, T, J> {
+    pub(super) const EMPTY: Self = Self {
+        places: Places::EMPTY,
+        absent: BTreeMap::new(),
+        end: 0,
+        next: 0,
+        heads: 0,
+        alone: None,
+        first_alone: None,
+        cohorts: Cohorts::EMPTY,
+        is_watched: false,
+        is_closed: false,
+        woken: Vec::new(),
+    };
 }
 
 impl<R, T, J> Wakes for Queue<R, T, J> {
     #[inline]
-    fn woken(&mut self) -> &mut Vec<Waker> {
-        &mut self.woken
+    fn woken(&mut self) -> Option<&mut Vec<Waker>> {
+        Some(&mut self.woken)
     }
 }
 
@@ -108,6 +106,21 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
     /// The number of places.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
+    }
+
+    /// Whether nothing of it is needed but the number of the next place.
+    pub(super) fn is_idle(&self) -> bool {
+        let is_empty = self.places.len() == 0 && self.absent.is_empty() && self.woken.is_empty();
+        is_empty && !self.is_watched && !self.is_closed
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// An idle queue becomes that of a lock whose next place has this number.
+    pub(super) fn begin_at(&mut self, end: u64) {
+        (self.end, self.next) = (end, end);
     }
 
     /// Takes the last place. With a request, another task may hand its hold off to a waiter that wants the lock alone.

@@ -60,7 +60,7 @@ impl Hold {
         let wanted = &self.local.rare().wanted;
         loop {
             let mark = wanted.mark();
-            if self.state().is_recalled() || self.local.lock().queue.has_waiter_blocked_by(mode) {
+            if self.state().is_recalled() || self.local.lock().queue().has_waiter_blocked_by(mode) {
                 return;
             }
             wanted.changed_since(mark).await;

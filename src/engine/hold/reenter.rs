@@ -206,7 +206,7 @@ impl Hold {
         // A renewal, because an acquire that arrived late would take a free lock.
         let key = self.name.key();
         let call = Call::new(self.protocol.renewal(), key, &[key])
-            .arg(&*self.holder)
+            .arg(&*self.holder())
             .arg(millis(lease));
         let answer = self.ask(&call, operation, budget).await?;
         if reply::renewed(&answer.value, 1)? != [true] {
@@ -227,7 +227,7 @@ impl Hold {
     ) -> Result<Option<FencingToken>> {
         let (key, token_key) = (self.name.key(), self.name.token_key());
         let call = Call::new(&catalog::TAKE_TOKEN, key, &[key, &token_key])
-            .arg(&*self.holder)
+            .arg(&*self.holder())
             .arg(self.core.timing.token_retention);
         let answer = self.ask(&call, operation, budget).await?;
         let token = reply::taken_token(&answer.value)?;

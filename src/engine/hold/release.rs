@@ -19,14 +19,16 @@ use super::share_lease::ShareLease;
 use super::shell::Hold;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
+use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::script::{Call, CallBudget, catalog};
 
 /// Releases these holds on one server by one script.
 pub(super) fn release_all_call(holds: &[Arc<Hold>]) -> Call {
     let publish = holds.first().map_or("", |hold| hold.publish());
-    let each = holds.iter();
-    let each = each.map(|hold| hold.protocol.release_as_member(&hold.holder_ref()));
+    let ids: Few<HolderId> = holds.iter().map(|hold| hold.holder()).collect();
+    let each = holds.iter().zip(&ids);
+    let each = each.map(|(hold, id)| hold.protocol.release_as_member(&hold.holder_ref(id)));
     Call::of_parts(&catalog::MULTI_RELEASE, &[publish], each)
 }
 
@@ -94,7 +96,7 @@ impl Hold {
     /// Releases the whole hold, by plain commands if they suffice.
     pub(super) fn release_call(&self) -> Call {
         if let Some(tell) = self.tell_plain() {
-            return Call::release_plain(self.name.key(), &self.holder, tell);
+            return Call::release_plain(self.name.key(), &self.holder(), tell);
         }
         let unguarded = self.unguarded(&self.state());
         self.core.release_call(&unguarded)
@@ -114,7 +116,8 @@ impl Hold {
     fn downgrade_call(&self) -> Call {
         let remaining = self.remaining_of(ShareLease::Until(Tick::NEVER));
         let lease = remaining.max(Duration::from_millis(1));
-        let holder = self.holder_ref();
+        let id = self.holder();
+        let holder = self.holder_ref(&id);
         self.protocol.downgrade(&holder, lease, self.publish())
     }
 
@@ -123,7 +126,8 @@ impl Hold {
         let number = self.kept_number.get_or_init(|| self.core.new_holder().0);
         let kept_as = HolderId::new(self.core.id(), *number);
         let publish = self.core.channels().publish();
-        let holder = self.holder_ref();
+        let id = self.holder();
+        let holder = self.holder_ref(&id);
         self.protocol.keep(&holder, &kept_as, remaining, publish)
     }
 }

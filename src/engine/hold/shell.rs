@@ -47,13 +47,14 @@ pub(crate) struct Hold {
     pub(super) group: GroupCell,
     /// The id of this hold at the watchdog, and its number in the holder id.
     pub(super) number: u64,
-    pub(super) holder: HolderId,
+    /// The text of the holder id, for callers that ask for it.
+    pub(super) holder_id: OnceLock<Box<str>>,
     /// The number in the holder id under which it is kept at the server.
     pub(super) kept_number: OnceLock<u64>,
     /// Signalled when it ends, when its deadline moves, and at the end of an operation that changes it at the server.
     pub(super) changed: Hint,
-    /// The listeners to notify if it is lost.
-    loss_listeners: Mutex<Vec<Weak<dyn LossListener>>>,
+    /// The listeners to notify if it is lost. Most holds have none.
+    loss_listeners: OnceLock<Box<Mutex<Vec<Weak<dyn LossListener>>>>>,
 }
 
 /// The state of a hold, under the mutex of its lock.
@@ -143,10 +144,10 @@ impl Hold {
                 name: name.clone(),
                 group: GroupCell::new(new.group),
                 number: new.number,
-                holder: new.holder,
+                holder_id: OnceLock::new(),
                 kept_number: OnceLock::new(),
                 changed: Hint::default(),
-                loss_listeners: Mutex::default(),
+                loss_listeners: OnceLock::new(),
             }
         });
         let lease = lease.expect("it was just granted");
@@ -183,7 +184,7 @@ impl Hold {
             self.local.subscription.note_read();
         }
         if self.protocol.queue() == Queue::Server {
-            self.local.rare().followers.enter(&new.holder);
+            self.local.rare().followers.enter(&self.holder());
         }
         let entry: Weak<Self> = Arc::downgrade(self);
         self.core.watchdog.enrol(self.number, first_check, entry);
@@ -261,8 +262,9 @@ impl Hold {
             if effects.was_taken {
                 self.note_loss(reason);
             }
-            let loss_listeners = std::mem::take(&mut *self.loss_listeners.lock());
-            let listeners = loss_listeners.iter().filter_map(Weak::upgrade);
+            let loss_listeners = self.loss_listeners.get();
+            let all = loss_listeners.map(|all| std::mem::take(&mut *all.lock()));
+            let listeners = all.iter().flatten().filter_map(Weak::upgrade);
             listeners.for_each(LossListener::member_lost);
         }
     }
@@ -288,10 +290,6 @@ impl Hold {
 
     pub(crate) fn name(&self) -> &str {
         self.name.as_str()
-    }
-
-    pub(crate) fn holder_id(&self) -> &str {
-        &self.holder
     }
 
     pub(crate) fn owner(&self) -> Owner {
@@ -348,7 +346,7 @@ impl Hold {
         Unguarded {
             protocol: self.protocol,
             name: self.name.clone(),
-            holder: self.holder,
+            number: self.number,
             fenced: state.token().is_some(),
             places: state.places().to_vec(),
             lease: state.lease(),
@@ -368,16 +366,20 @@ impl Hold {
 
     /// Notifies `group` when the hold is lost. Has no effect if it is lost already.
     pub(crate) fn add_loss_listener(&self, group: Weak<dyn LossListener>) {
-        self.loss_listeners.lock().push(group);
+        let listeners = self.loss_listeners.get_or_init(Box::default);
+        listeners.lock().push(group);
     }
 
     pub(super) fn remove_loss_listener(&self, group: *const ()) {
-        let mut loss_listeners = self.loss_listeners.lock();
-        loss_listeners.retain(|other| other.as_ptr().cast::<()>() != group);
+        if let Some(listeners) = self.loss_listeners.get() {
+            let mut listeners = listeners.lock();
+            listeners.retain(|other| other.as_ptr().cast::<()>() != group);
+        }
     }
 
     pub(super) fn is_alone(&self) -> bool {
-        self.loss_listeners.lock().is_empty()
+        let listeners = self.loss_listeners.get();
+        listeners.is_none_or(|listeners| listeners.lock().is_empty())
     }
 
     /// Ends its renewals. If no guard has it, it is released, unless it is left for the time that a guard asked for.
@@ -394,10 +396,11 @@ impl Hold {
         }
     }
 
-    pub(super) fn holder_ref(&self) -> HolderRef<'_> {
+    /// This hold, with its holder id.
+    pub(super) fn holder_ref<'a>(&'a self, id: &'a HolderId) -> HolderRef<'a> {
         HolderRef {
             name: &self.name,
-            id: &self.holder,
+            id,
             fenced: self.token().is_some(),
             token_retention: self.core.timing.token_retention,
         }
@@ -461,7 +464,7 @@ impl Leased for Hold {
                     request: RenewalRequest {
                         script: self.protocol.renewal(),
                         key: Arc::clone(self.name.key()),
-                        holder: self.holder,
+                        holder: self.holder(),
                         lease,
                     },
                     deadline,

@@ -14,16 +14,19 @@ pub(super) mod tests;
 use std::time::Duration;
 
 use self::counts::{Claim, HoldCounts, Stage};
-use self::lease::{HoldLease, StickySpan};
+use self::lease::HoldLease;
+use self::passing::Extras;
 use self::readers::Readers;
 use super::event::{
     Answered, Effects, Entered, Event, NewHold, NextStep, Phase, ServerChange, Tokens,
 };
 use super::share_lease::ShareLease;
-use super::turns::{HANDOFFS_MAX, HandoffBudget};
+use super::turns::HANDOFFS_MAX;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
 use crate::api::loss::LostReason;
+use crate::api::options::Replication;
+use crate::engine::Seldom;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::{Counts, Mode};
 
@@ -31,6 +34,9 @@ use crate::engine::counts::{Counts, Mode};
 #[cfg_attr(test, derive(Hash))]
 pub(super) struct HoldState {
     phase: Phase,
+    /// Whether the server handed it over. It was then granted later than it was requested, at a time that this client
+    /// does not know.
+    is_handover: bool,
     /// Whether an operation that changes it at the server is under way.
     is_changing: bool,
     /// The present owner. One task of this client may hand the hold off to another.
@@ -43,15 +49,9 @@ pub(super) struct HoldState {
     /// The time that released guards asked for: if its last share ends earlier, it is left at the server until then.
     /// [`Tick::ZERO`] if no guard asked, or if it must not be left.
     kept_until: Tick,
-    /// How long it stays with its client without a guard.
-    sticky: StickySpan,
     /// The readers that joined it, and which others may.
     readers: Readers,
-    /// The places at the server of the tasks that it was handed on to, in order. They end with it.
-    places: Vec<HolderId>,
-    /// How often it was handed on in the queue at the server, and since when.
-    passes: HandoffBudget,
-    tokens: Tokens,
+    extras: Seldom<Extras>,
 }
 
 impl HoldState {
@@ -63,8 +63,9 @@ impl HoldState {
         } else {
             Readers::default()
         };
-        let state = Self {
+        let mut state = Self {
             phase: Phase::Held,
+            is_handover: new.handover.is_some(),
             is_changing: false,
             owner: new.owner.clone(),
             counts: HoldCounts::granted(new.mode),
@@ -72,12 +73,15 @@ impl HoldState {
             give_up: new.give_up,
             claim: Claim::granted(),
             kept_until: Tick::ZERO,
-            sticky: StickySpan::default(),
             readers,
-            places: Vec::new(),
-            passes: HandoffBudget::default(),
-            tokens: new.tokens.clone(),
+            extras: Seldom::default(),
         };
+        if new.tokens != Tokens::NONE {
+            state.extras.change().tokens = new.tokens.clone();
+        }
+        if new.replication.is_some() {
+            state.extras.change().replication = new.replication;
+        }
         (state, share)
     }
 
@@ -104,7 +108,7 @@ impl HoldState {
                 effects.check_at = Some(self.leave_to_client(before, after, end));
             }
             Event::StayOver => self.claim.stage = Stage::Claimed,
-            Event::Recalled => self.sticky.recall(),
+            Event::Recalled => self.extras.change().sticky.recall(),
             Event::Joined {
                 owner,
                 lease,
@@ -145,7 +149,7 @@ impl HoldState {
             Event::HandoffAccepted(mode) => {
                 effects.check_at = self.accept_handoff(now.tick(), mode)
             }
-            Event::TokenRaised(token) => self.tokens = Tokens::granted(Some(token), 0),
+            Event::TokenRaised(token) => self.raise_token(token),
         }
         effects
     }
@@ -324,7 +328,7 @@ impl HoldState {
         self.claim.begin();
         self.readers.enter(&entered.owner, entered.token);
         if let Some(token) = entered.token {
-            self.tokens = Tokens::granted(Some(token), 0);
+            self.raise_token(token);
         }
         self.lease.add(entered.share);
         Effects {
@@ -332,6 +336,10 @@ impl HoldState {
             check_at: Some(self.next_check()),
             ..Effects::default()
         }
+    }
+
+    fn raise_token(&mut self, token: FencingToken) {
+        self.extras.change().tokens = Tokens::granted(Some(token), 0);
     }
 
     fn renewed(&mut self, now: Tick, sent: Tick, lease: Duration) -> Effects {
@@ -397,6 +405,10 @@ impl HoldState {
         self.is_changing = false;
     }
 
+    pub(super) fn is_handover(&self) -> bool {
+        self.is_handover
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.phase == Phase::Held
     }
@@ -439,7 +451,7 @@ impl HoldState {
     }
 
     pub(super) fn token(&self) -> Option<FencingToken> {
-        self.tokens.current
+        self.extras.tokens.current
     }
 
     pub(super) fn deadline(&self) -> Tick {
@@ -453,12 +465,17 @@ impl HoldState {
 
     /// The places at the server that end with it.
     pub(super) fn places(&self) -> &[HolderId] {
-        &self.places
+        &self.extras.places
     }
 
     /// Spends a hand-off in the queue at the server, if the hold may still go on from task to task.
     pub(super) fn try_spend_pass(&mut self, now: Tick) -> bool {
-        self.passes.try_spend(now, Duration::ZERO, HANDOFFS_MAX)
+        let passes = &mut self.extras.change().passes;
+        passes.try_spend(now, Duration::ZERO, HANDOFFS_MAX)
+    }
+
+    pub(super) fn replication(&self) -> Option<Replication> {
+        self.extras.replication
     }
 
     pub(super) fn lease(&self) -> Duration {

@@ -7,11 +7,11 @@
 //! the number of its hold, and one task acts on it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::bound::Silence;
 use crate::api::fencing::FencingToken;
@@ -29,9 +29,8 @@ const READERS_LEFT: &[u8] = b"0";
 pub(crate) struct Subscription {
     /// Signalled when another attempt may succeed.
     pub(crate) hint: Hint,
-    /// The last grant. Boxed: most subscriptions never have one.
-    grant: Mutex<Option<Box<ReceivedGrant>>>,
-    pub(crate) state: Mutex<SubscriptionState>,
+    /// Made by the first task that listens.
+    listening: OnceLock<Box<Listening>>,
     /// Since when its waiters ask without an answer.
     pub(crate) silence: Silence,
     waiters: AtomicU32,
@@ -41,12 +40,19 @@ pub(crate) struct Subscription {
     is_subscribed: AtomicBool,
     /// Whether a task subscribes on behalf of all listeners.
     is_subscribing: AtomicBool,
-    /// After a failed subscription, no other is tried before this time.
-    retry_after: AtomicU64,
     /// How many messages reported the end of a hold that kept out all others, or of a wait for one.
     ends: AtomicU64,
     /// How many signs there were that readers have the lock.
     reads: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Listening {
+    /// The last grant. Boxed: most subscriptions never have one.
+    grant: Mutex<Option<Box<ReceivedGrant>>>,
+    state: Mutex<SubscriptionState>,
+    /// After a failed subscription, no other is tried before this time.
+    retry_after: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -85,6 +91,15 @@ pub(crate) enum Heard {
 }
 
 impl Subscription {
+    fn listening(&self) -> &Listening {
+        self.listening.get_or_init(Box::default)
+    }
+
+    /// Locks the state at the server.
+    pub(crate) fn state(&self) -> MutexGuard<'_, SubscriptionState> {
+        self.listening().state.lock()
+    }
+
     /// A message came on this channel. Whatever it says otherwise, it means: look again.
     pub(crate) fn on_message(&self, channel: &str, message: &[u8]) {
         if message == FOR_REDISSON {
@@ -92,7 +107,7 @@ impl Subscription {
         }
         if let Some(grant) = GrantMessage::parse(message) {
             let channel = channel.into();
-            *self.grant.lock() = Some(Box::new(ReceivedGrant { channel, grant }));
+            *self.listening().grant.lock() = Some(Box::new(ReceivedGrant { channel, grant }));
         }
         if message == READERS_LEFT && channel.starts_with(RW_CHANNEL) {
             self.note_read();
@@ -117,7 +132,7 @@ impl Subscription {
 
     /// Takes the last grant, if it came on this channel.
     pub(crate) fn take_grant_message(&self, channel: &str) -> Option<GrantMessage> {
-        let received = self.grant.lock().take()?;
+        let received = self.listening.get()?.grant.lock().take()?;
         (*received.channel == *channel).then_some(received.grant)
     }
 
@@ -190,11 +205,13 @@ impl Subscription {
     }
 
     pub(crate) fn retry_after(&self, at: Tick) {
-        self.retry_after.store(at.nanos(), Ordering::Relaxed);
+        self.listening()
+            .retry_after
+            .store(at.nanos(), Ordering::Relaxed);
     }
 
     pub(crate) fn may_subscribe(&self, now: Tick) -> bool {
-        now.nanos() >= self.retry_after.load(Ordering::Relaxed)
+        now.nanos() >= self.listening().retry_after.load(Ordering::Relaxed)
     }
 }
 

@@ -86,7 +86,8 @@ impl Hold {
 
     /// The place at the server that the present owner came from.
     fn last_place(&self, state: &HoldState) -> HolderId {
-        *state.places().last().unwrap_or(&self.holder)
+        let last = state.places().last().copied();
+        last.unwrap_or_else(|| self.holder())
     }
 
     /// Has used places removed once the server answers again. Unlike a hold, they do not end with a lease.

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use crate::engine::clock::Tick;
+use crate::engine::{Seldom, Usual};
 
 /// At most this many local hand-offs in a row, because a client cannot know how many wait elsewhere.
 pub(crate) const HANDOFFS_MAX: u32 = 16;
@@ -31,6 +32,12 @@ pub(super) struct HandoffBudget {
 }
 
 impl HandoffBudget {
+    /// Nothing of it is spent.
+    pub(super) const WHOLE: Self = Self {
+        spent: 0,
+        since: None,
+    };
+
     /// Spends a hand-off, if fewer than `most` are spent and the time is not over. Hand-offs go on for as long as
     /// others would need to get the lock: one round trip.
     pub(super) fn try_spend(&mut self, now: Tick, trip: Duration, most: u32) -> bool {
@@ -49,7 +56,7 @@ impl HandoffBudget {
         self.spent += 1;
         let is_last = self.spent > most || self.is_late(now, trip);
         if is_last {
-            *self = Self::default();
+            *self = Self::WHOLE;
         }
         is_last
     }
@@ -119,6 +126,14 @@ const ABSENT_FOR: Duration = Duration::from_millis(250);
 #[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) struct Turns {
     budget: HandoffBudget,
+    /// The default before the first release of the lock.
+    known: Seldom<Known>,
+}
+
+/// What a client knows of its turns and of the others.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Hash))]
+struct Known {
     /// How many tasks waited here when the turn began, besides the task that got the lock.
     waiting: u32,
     /// How many connections of others received the message of the last release.
@@ -132,6 +147,19 @@ pub(crate) struct Turns {
     /// How many signs of readers there were at the last look, and until when there may be readers.
     reads: u64,
     readers_until: Tick,
+}
+
+impl Usual for Known {
+    const USUAL: &'static Self = &Self {
+        waiting: 0,
+        others: 0,
+        released: None,
+        back: None,
+        absent: Absent::NONE,
+        trip: Duration::ZERO,
+        reads: 0,
+        readers_until: Tick::ZERO,
+    };
 }
 
 /// The last release of this client.
@@ -149,8 +177,8 @@ struct Released {
 }
 
 /// Other clients that listen, but do not come.
-#[derive(Debug, Default)]
-#[cfg_attr(test, derive(Clone, Hash))]
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Hash))]
 struct Absent {
     count: u64,
     /// How many times in a row this number of them did not come.
@@ -160,8 +188,8 @@ struct Absent {
 }
 
 /// A client that has had its turn backs off for the others.
-#[derive(Debug)]
-#[cfg_attr(test, derive(Clone, Hash))]
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Hash))]
 struct BackOff {
     /// Its next turn comes when this many messages have come in total: one of its own release, and one of each of the
     /// others.
@@ -177,6 +205,12 @@ struct BackOff {
 }
 
 impl Absent {
+    const NONE: Self = Self {
+        count: 0,
+        missed: 0,
+        until: Tick::ZERO,
+    };
+
     fn count_at(&self, now: Tick) -> u64 {
         if now < self.until { self.count } else { 0 }
     }
@@ -186,7 +220,7 @@ impl Absent {
         if count != self.count {
             *self = Self {
                 count,
-                ..Self::default()
+                ..Self::NONE
             };
         }
         self.missed = self.missed.saturating_add(1);
@@ -198,13 +232,14 @@ impl Absent {
 
 impl Turns {
     pub(crate) fn try_spend_handoff(&mut self, now: Tick) -> bool {
-        self.budget.try_spend(now, self.trip, self.handoffs_max())
+        self.budget
+            .try_spend(now, self.known.trip, self.handoffs_max())
     }
 
     fn handoffs_max(&self) -> u32 {
         let all_once = HANDOFFS_ONCE_MIN..=HANDOFFS_MAX;
-        if self.others >= OTHERS_MANY && all_once.contains(&self.waiting) {
-            self.waiting
+        if self.known.others >= OTHERS_MANY && all_once.contains(&self.known.waiting) {
+            self.known.waiting
         } else {
             HANDOFFS_MAX
         }
@@ -213,8 +248,8 @@ impl Turns {
     /// As [`try_spend_handoff`](Self::try_spend_handoff), for a writer that passes its hold on to readers of this
     /// client unchanged. Not while others listen. Returns until when the downgrade is deferred.
     pub(crate) fn try_defer_downgrade(&mut self, now: Tick) -> Option<Tick> {
-        let is_left = self.others == 0 && self.try_spend_handoff(now);
-        let end = self.budget.end(self.trip).filter(|_| is_left)?;
+        let is_left = self.known.others == 0 && self.try_spend_handoff(now);
+        let end = self.budget.end(self.known.trip).filter(|_| is_left)?;
         Some(end.min(now.after(DEFERRED_MAX)))
     }
 
@@ -223,50 +258,53 @@ impl Turns {
         // One message belongs to the previous release. A further message means that another client came, even if none
         // was waited for.
         let have_come = |released: Released| messages > released.messages + 1;
-        if self.released.is_some_and(have_come) {
+        if self.known.released.is_some_and(have_come) {
             self.have_come();
         }
         let in_turn = self
+            .known
             .released
             .filter(|released| messages < released.next_turn);
-        self.released = Some(Released {
+        let next_turn = messages + 1 + self.others_at(now);
+        self.known.change().released = Some(Released {
             at: now,
             messages,
             turn_began: in_turn.map_or(now, |released| released.turn_began),
-            next_turn: messages + 1 + self.others_at(now),
+            next_turn,
         });
     }
 
     /// Notes how many connections of others received the message of the release.
     pub(super) fn note_others(&mut self, others: u64) {
-        if self.others != others {
-            self.absent = Absent::default();
+        if self.known.others != others {
+            let known = self.known.change();
+            (known.others, known.absent) = (others, Absent::NONE);
         }
-        self.others = others;
     }
 
     /// Notes how long a waiter of this client waited for an answer.
     pub(crate) fn note_trip(&mut self, trip: Duration) {
         let trip = trip.min(TRIP_MAX);
-        let known = if self.trip.is_zero() { trip } else { self.trip };
+        let known = &mut self.known.change().trip;
+        let before = if known.is_zero() { trip } else { *known };
         // A longer trip may have included time in a queue.
-        self.trip = trip.min((known * 7 + trip) / 8);
+        *known = trip.min((before * 7 + trip) / 8);
     }
 
     /// Counts a turn. True if it was the last in a row and others listen.
     fn count_turn(&mut self, now: Tick) -> bool {
         let could_ask = |released: Released| released.at.until(now) > self.time_to_ask();
-        if self.released.is_some_and(could_ask) {
+        if self.known.released.is_some_and(could_ask) {
             // Others could ask since the last release, so this turn is not in a row with it.
             self.reset_handoffs();
         }
         let most = self.handoffs_max();
-        self.budget.spend_turn(now, self.trip, most) && self.others > 0
+        self.budget.spend_turn(now, self.known.trip, most) && self.known.others > 0
     }
 
     /// Counts a turn, if no others are known to listen and this client does not back off.
     pub(super) fn count_alone(&mut self, now: Tick) -> bool {
-        let is_alone = self.others == 0 && !self.is_back();
+        let is_alone = self.known.others == 0 && !self.is_back();
         if is_alone {
             let _others_would_follow = self.count_turn(now);
         }
@@ -285,11 +323,11 @@ impl Turns {
 
     /// Whether readers have had the lock lately, by this number of signs of them in total.
     pub(super) fn has_had_readers(&mut self, reads: u64, now: Tick) -> bool {
-        if self.reads != reads {
-            self.reads = reads;
-            self.readers_until = now.after(READERS_LATELY);
+        if self.known.reads != reads {
+            let known = self.known.change();
+            (known.reads, known.readers_until) = (reads, now.after(READERS_LATELY));
         }
-        now < self.readers_until
+        now < self.known.readers_until
     }
 
     /// Ends a turn early, because it ends at another server of the same lock.
@@ -312,19 +350,21 @@ impl Turns {
         // Hand-offs are limited as for other kinds, but messages decide here when it comes after the others.
         let _is_last = self.count_turn(now);
         let others = self.others_at(now);
+        let trip = self.known.trip;
         let is_owing = |released: &Released| {
-            let is_over = released.turn_began.until(now) > time_max(self.trip);
+            let is_over = released.turn_began.until(now) > time_max(trip);
             let is_wanted = was_refused || released.at.until(now) <= IDLE_AFTER;
             is_over && messages < released.next_turn && is_wanted && others > 0
         };
         // The others get the message of a release of this client, and ask.
-        let later = (AFTER_OTHERS + self.trip).mul_f64(1.0 + jitter);
-        self.back = self.released.filter(is_owing).map(|released| {
+        let later = (AFTER_OTHERS + trip).mul_f64(1.0 + jitter);
+        let known = self.known.change();
+        known.back = known.released.filter(is_owing).map(|released| {
             Box::new(BackOff {
                 messages: released.next_turn,
                 until: now.after(later * LATER_MAX),
                 silence: later,
-                absent: self.absent.count_at(now),
+                absent: known.absent.count_at(now),
                 nobody_until: Some(released.messages + 1),
             })
         });
@@ -333,40 +373,44 @@ impl Turns {
 
     /// How many others are waited for.
     fn others_at(&self, now: Tick) -> u64 {
-        let present = self.others.saturating_sub(self.absent.count_at(now));
+        let present = self
+            .known
+            .others
+            .saturating_sub(self.known.absent.count_at(now));
         present.min(u64::from(OTHERS_MAX))
     }
 
     /// Backs off after the turn that spent this budget.
     fn back_off(&mut self, budget: &HandoffBudget, now: Tick) {
         let own = budget.spent_for(now).min(OWN_TIME_MAX);
-        let own_turn = budget.time_of_turn(now, self.trip);
+        let own_turn = budget.time_of_turn(now, self.known.trip);
         let others = self.others_at(now);
         if others == 0 {
             return;
         }
         let all = u32::try_from(others + 1).unwrap_or(OTHERS_MAX);
         let asking = self.time_to_ask();
-        self.back = Some(Box::new(BackOff {
-            messages: self.released.map_or(0, |released| released.messages) + 1 + others,
+        let known = self.known.change();
+        known.back = Some(Box::new(BackOff {
+            messages: known.released.map_or(0, |released| released.messages) + 1 + others,
             // The others may need the lock for as long as this client did.
             until: now.after((asking + own) * all),
             // Not the time of a long hold: if the lock is free, no one may want it, and only the server knows.
             silence: asking + own_turn,
-            absent: self.absent.count_at(now),
+            absent: known.absent.count_at(now),
             nobody_until: None,
         }));
     }
 
     /// Whether it may have to back off.
     pub(crate) fn is_back(&self) -> bool {
-        self.back.is_some()
+        self.known.back.is_some()
     }
 
     /// Whether it has to back off after this number of messages. If so, returns until when to wait for the next
     /// message: the end of each turn of the others sends one.
     pub(super) fn back_off_end(&self, messages: u64, now: Tick) -> Option<Tick> {
-        let back = self.back.as_deref()?;
+        let back = self.known.back.as_deref()?;
         if messages >= back.messages || now >= back.until {
             return None;
         }
@@ -375,26 +419,28 @@ impl Turns {
 
     /// The time within which others ask for the lock after the message of a release.
     fn time_to_ask(&self) -> Duration {
-        SILENCE_MIN.max(self.trip * TRIPS_BETWEEN_MESSAGES)
+        SILENCE_MIN.max(self.known.trip * TRIPS_BETWEEN_MESSAGES)
     }
 
     /// Begins a turn, after this number of messages and with this number of other waiting tasks. The others that it
     /// backed off for, and that have not come by now, did not want the lock.
     pub(super) fn begin(&mut self, messages: u64, waiting: usize, now: Tick) {
-        self.waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
-        if let Some(back) = self.back.take() {
+        let others = self.others_at(now);
+        let known = self.known.change();
+        known.waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        if let Some(back) = known.back.take() {
             let missing = match back.nobody_until {
                 None => back.messages.saturating_sub(messages),
-                Some(own) if messages <= own => self.others_at(now),
+                Some(own) if messages <= own => others,
                 Some(_) => 0,
             };
-            self.absent.note(back.absent + missing, now);
+            known.absent.note(back.absent + missing, now);
         }
     }
 
     /// If no client listens either, the next turn is not in a row with the last one.
     pub(super) fn nobody_waits_here(&mut self) {
-        if self.others == 0 {
+        if self.known.others == 0 {
             self.reset_handoffs();
         }
     }
@@ -409,14 +455,15 @@ impl Turns {
 
     /// Notes that another client came. If all others were left out as absent, that was wrong.
     fn have_come(&mut self) {
-        if self.absent.count >= self.others {
-            self.absent = Absent::default();
+        let known = self.known.change();
+        if known.absent.count >= known.others {
+            known.absent = Absent::NONE;
         }
     }
 
     /// The next turn is not in a row with the last one.
     fn reset_handoffs(&mut self) {
-        self.budget = HandoffBudget::default();
+        self.budget = HandoffBudget::WHOLE;
     }
 }
 
@@ -828,7 +875,7 @@ mod tests {
         let mut turns = Turns::default();
         for (took, known) in [(40, 40), (56, 42), (10, 10)] {
             turns.note_trip(Duration::from_millis(took));
-            assert_eq!(turns.trip, Duration::from_millis(known));
+            assert_eq!(turns.known.trip, Duration::from_millis(known));
         }
     }
 

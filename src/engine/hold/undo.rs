@@ -52,7 +52,8 @@ pub(super) struct AllUnguarded(Mutex<FxHashMap<u64, Unguarded>>);
 pub(crate) struct Unguarded {
     pub(crate) protocol: &'static dyn Protocol,
     pub(crate) name: LockName,
-    pub(crate) holder: HolderId,
+    /// The number in its holder id.
+    pub(crate) number: u64,
     pub(crate) fenced: bool,
     /// Used places that end with it.
     pub(crate) places: Vec<HolderId>,
@@ -61,10 +62,10 @@ pub(crate) struct Unguarded {
 
 impl Unguarded {
     /// Releases the hold or place that the server has for it.
-    pub(super) fn release(&self, publish: &str, token_retention: u64) -> Call {
+    pub(super) fn release(&self, client: &str, publish: &str, token_retention: u64) -> Call {
         let holder = HolderRef {
             name: &self.name,
-            id: &self.holder,
+            id: &HolderId::new(client, self.number),
             fenced: self.fenced,
             token_retention,
         };
@@ -73,8 +74,8 @@ impl Unguarded {
 }
 
 impl AllUnguarded {
-    pub(super) fn insert(&self, number: u64, unguarded: Unguarded) {
-        self.0.lock().insert(number, unguarded);
+    pub(super) fn insert(&self, unguarded: Unguarded) {
+        self.0.lock().insert(unguarded.number, unguarded);
     }
 
     pub(super) fn remove(&self, number: u64) {

@@ -43,7 +43,7 @@ impl WaitLoop<'_> {
         if self.moves_in_a_row > 0 {
             return is_over(self.moves_in_a_row);
         }
-        is_over(self.hints_in_a_row) && !self.local().lock().queue.has_more()
+        is_over(self.hints_in_a_row) && !self.local().lock().queue().has_more()
     }
 
     async fn back_off(&self, mut now: Tick) -> Option<Tick> {

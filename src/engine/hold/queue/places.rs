@@ -20,16 +20,12 @@ pub(super) struct Places<E> {
     all: BTreeMap<u64, Box<E>>,
 }
 
-impl<E> Default for Places<E> {
-    fn default() -> Self {
-        Self {
-            only: None,
-            all: BTreeMap::new(),
-        }
-    }
-}
-
 impl<E> Places<E> {
+    pub(super) const EMPTY: Self = Self {
+        only: None,
+        all: BTreeMap::new(),
+    };
+
     pub(super) fn len(&self) -> usize {
         usize::from(self.only.is_some()) + self.all.len()
     }
@@ -189,10 +185,8 @@ pub(super) struct Cohort<J> {
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Cohorts<J>(Vec<Cohort<J>>);
 
-impl<J> Default for Cohorts<J> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
+impl<J> Cohorts<J> {
+    pub(super) const EMPTY: Self = Self(Vec::new());
 }
 
 impl<J: Copy + PartialEq> Cohorts<J> {
@@ -259,7 +253,7 @@ mod tests {
     proptest! {
         #[test]
         fn they_are_what_a_map_of_them_is(steps in proptest::collection::vec((0..6_u64, any::<bool>()), 0..40)) {
-            let (mut places, mut map) = (Places::default(), BTreeMap::new());
+            let (mut places, mut map) = (Places::EMPTY, BTreeMap::new());
             for (number, is_new) in steps {
                 // No number is taken twice.
                 if is_new && !map.contains_key(&number) {

@@ -37,7 +37,7 @@ impl<R, T, J: Copy + PartialEq> Queued for LocalQueue<R, T, J> {
 
 impl<R, T, J> Default for LocalQueue<R, T, J> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self(Mutex::new(super::Queue::EMPTY))
     }
 }
 

@@ -160,7 +160,7 @@ impl HoldLease {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StickySpan {
     /// The longest span that its guards ask for; zero if they ask for none.
     asked: Duration,
@@ -170,6 +170,12 @@ pub(super) struct StickySpan {
 }
 
 impl StickySpan {
+    pub(super) const NONE: Self = Self {
+        asked: Duration::ZERO,
+        end: None,
+        is_recalled: false,
+    };
+
     /// Notes the span that a guard asks for.
     pub(super) fn ask(&mut self, span: Duration) {
         self.asked = self.asked.max(span);
@@ -222,14 +228,14 @@ mod tests {
     }
 
     fn asked(millis: u64) -> StickySpan {
-        let mut span = StickySpan::default();
+        let mut span = StickySpan::NONE;
         span.ask(Duration::from_millis(millis));
         span
     }
 
     #[test]
     fn nothing_stays_that_nobody_asked_for() {
-        let mut span = StickySpan::default();
+        let mut span = StickySpan::NONE;
         assert_eq!(span.end_from(at(1)), None);
         span.ask(Duration::ZERO);
         assert_eq!(span.end_from(at(1)), None);

@@ -5,15 +5,42 @@ use std::time::Duration;
 
 use super::HoldState;
 use super::counts::{Claim, Stage};
+use super::lease::StickySpan;
 use super::readers::Readers;
 use crate::api::fencing::FencingToken;
-use crate::api::holder::Owner;
+use crate::api::holder::{HolderId, Owner};
 use crate::api::loss::LostReason;
-use crate::api::options::LeasePolicy;
+use crate::api::options::{LeasePolicy, Replication};
+use crate::engine::Usual;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::Mode;
-use crate::engine::hold::event::{Effects, NextOwner, Phase};
+use crate::engine::hold::event::{Effects, NextOwner, Phase, Tokens};
 use crate::engine::hold::share_lease::ShareLease;
+use crate::engine::hold::turns::HandoffBudget;
+
+/// What most holds never need: with it they stay, or pass from task to task.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Extras {
+    /// How long it stays with its client without a guard.
+    pub(super) sticky: StickySpan,
+    /// The places at the server of the tasks that it was handed on to, in order. They end with it.
+    pub(super) places: Vec<HolderId>,
+    /// How often it was handed on in the queue at the server, and since when.
+    pub(super) passes: HandoffBudget,
+    pub(super) tokens: Tokens,
+    /// The replication that was confirmed for it.
+    pub(super) replication: Option<Replication>,
+}
+
+impl Usual for Extras {
+    const USUAL: &'static Self = &Self {
+        sticky: StickySpan::NONE,
+        places: Vec::new(),
+        passes: HandoffBudget::WHOLE,
+        tokens: Tokens::NONE,
+        replication: None,
+    };
+}
 
 impl HoldState {
     /// Whether a waiter with this policy can take over the share that has `lease`: it is renewed for the waiter as it
@@ -29,7 +56,7 @@ impl HoldState {
         policy.is_renewed()
             && lease.renewed() == Some(wanted)
             && self.lease.has_half_left(now, wanted)
-            && (!fenced || !self.tokens.spare.is_empty())
+            && (!fenced || !self.extras.tokens.spare.is_empty())
             && self.is_one_certain_share(now)
     }
 
@@ -39,10 +66,11 @@ impl HoldState {
         now: Tick,
         lease: ShareLease,
     ) -> Option<(Tick, ShareLease)> {
-        let end = self.sticky.end_from(now)?;
+        let end = self.extras.sticky.end_from(now)?;
         let after = ShareLease::Renewed(lease.renewed()?);
         // The next task also wants a token.
-        let has_token = self.tokens.current.is_none() || !self.tokens.spare.is_empty();
+        let tokens = &self.extras.tokens;
+        let has_token = tokens.current.is_none() || !tokens.spare.is_empty();
         let is_writers = self.is_one_certain_share(now) && !self.is_downgrade_deferred();
         (is_writers && has_token).then_some((end, after))
     }
@@ -65,7 +93,7 @@ impl HoldState {
         after: ShareLease,
         end: Tick,
     ) -> Tick {
-        self.sticky.begin(end);
+        self.extras.change().sticky.begin(end);
         self.owner = Owner::new();
         self.claim.stage = Stage::Left;
         self.lease.replace(before, after);
@@ -75,7 +103,7 @@ impl HoldState {
     /// Until when it stays with its client without a guard. `Tick::NEVER` if it does not.
     pub(in crate::engine::hold) fn stays_until(&self) -> Tick {
         match self.claim.stage {
-            Stage::Left => self.sticky.end(),
+            Stage::Left => self.extras.sticky.end(),
             _ => Tick::NEVER,
         }
     }
@@ -83,13 +111,17 @@ impl HoldState {
     /// Another task of this client has it now. A reader may take over a write hold: the server hears of the downgrade later.
     /// Returns when the watchdog has to check the hold, if that has changed.
     pub(super) fn change_owner(&mut self, next: NextOwner) -> Option<Tick> {
-        self.sticky.pass_on();
+        if let Some(extras) = self.extras.if_changed() {
+            extras.sticky.pass_on();
+            extras.tokens.pass_on(next.fenced);
+        }
+        if let Some(place) = next.place {
+            self.extras.change().places.push(place);
+        }
         self.lease.replace(next.before, next.after);
         // The watchdog might not check it before the end that it had.
         self.claim = Claim::handed_off(next.before != next.after);
-        self.places.extend(next.place);
         self.give_up = next.give_up;
-        self.tokens.pass_on(next.fenced);
         self.owner = next.owner;
         self.counts.pass_on(next.reads_until);
         self.readers = match next.reads_until {
@@ -101,7 +133,9 @@ impl HoldState {
 
     /// Its owner has a guard. Returns when the watchdog has to check the hold, if it has put that off.
     pub(super) fn make_guard(&mut self, now: impl Now, sticky: Duration) -> Option<Tick> {
-        self.sticky.ask(sticky);
+        if !sticky.is_zero() {
+            self.extras.change().sticky.ask(sticky);
+        }
         if !self.is_taken() && self.readers.are_open() {
             self.readers.opened(now.tick());
         }
@@ -153,11 +187,11 @@ impl HoldState {
 
     /// Whether its guard asks for the hold to stay with the client.
     pub(in crate::engine::hold) fn is_sticky(&self) -> bool {
-        self.sticky.is_asked()
+        self.extras.sticky.is_asked()
     }
 
     pub(in crate::engine::hold) fn is_recalled(&self) -> bool {
-        self.sticky.is_recalled()
+        self.extras.sticky.is_recalled()
     }
 }
 
@@ -179,7 +213,7 @@ impl HoldState {
             && self.counts.at_server.is_some()
             && !self.is_doubted()
             && !self.is_recalled()
-            && self.tokens.current.is_none()
+            && self.extras.tokens.current.is_none()
             && self.give_up == give_up
     }
 
@@ -269,7 +303,7 @@ impl HoldState {
     }
 
     pub(in crate::engine::hold) fn token_of(&self, owner: &Owner) -> Option<FencingToken> {
-        self.readers.token_of(owner).unwrap_or(self.tokens.current)
+        self.readers.token_of(owner).unwrap_or(self.token())
     }
 }
 

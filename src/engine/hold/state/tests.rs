@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::lease::RENEWED_TOGETHER;
 use super::*;
-use crate::api::holder::HolderId;
 use crate::api::options::LeasePolicy;
 use crate::engine::hint::Hint;
 use crate::engine::hold::event::{NextOwner, ReleaseStep};
@@ -50,7 +49,6 @@ pub(in crate::engine::hold) fn new_hold(policy: LeasePolicy, mode: Mode) -> NewH
     NewHold {
         owner: Owner::new(),
         number: 1,
-        holder: HolderId::new("h", 1),
         sent: secs(100),
         moved: Hint::default().mark(),
         handover: None,
@@ -1386,7 +1384,7 @@ fn only_one_certain_renewed_share_is_left_to_the_client() {
         state.apply(secs(100), reentry);
     });
     assert_eq!(entered, None, "a guard is left");
-    let last_token = left(&|state: &mut HoldState| state.tokens.spare = 8..8);
+    let last_token = left(&|state: &mut HoldState| state.extras.change().tokens.spare = 8..8);
     assert_eq!(last_token, None, "the next task has no token");
     let (state, share) = sticky(LeasePolicy::Fixed(LEASE));
     assert_eq!(state.can_be_left(secs(101), share), None, "never renewed");
