@@ -255,7 +255,8 @@ pub(super) struct Effects {
     pub(super) was_taken: bool,
     /// Its deadline has moved.
     pub(super) wakes_guards: bool,
-    /// When the watchdog has to check it next.
+    /// When the watchdog has to check it next, as of this event. By the time that this is carried out, later events may
+    /// have changed it.
     pub(super) check_at: Option<Tick>,
 }
 

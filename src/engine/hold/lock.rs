@@ -85,8 +85,8 @@ pub(super) struct Passing {
 pub(super) enum Passed {
     /// To the next task. Contains its owner, if it has one.
     On(Option<Owner>),
-    /// To readers. The watchdog has to check the hold then, if that has changed.
-    ToReaders(Option<Tick>),
+    /// To readers. The watchdog has to check the hold when its downgrade is due.
+    ToReaders,
     /// It stays with the client. The hold that stayed before is for the caller to drop.
     Stays(Option<Box<Handoff>>),
 }
@@ -341,9 +341,9 @@ impl LockState {
             ..
         } = self;
         let slot = passing.slot;
-        let mut passed = None;
+        let mut is_passed = false;
         let is_any = queue.as_mut()?.hand_to_cohort(|terms| {
-            if passed.is_some() {
+            if is_passed {
                 return admit(grants, now, slot, terms);
             }
             let grant = &mut grants[slot];
@@ -363,14 +363,14 @@ impl LockState {
                 place: None,
                 reads_until: Some(until),
             };
-            let effects = state.apply(now, Event::HandedOff(next));
-            passed = Some(effects.check_at);
+            state.apply(now, Event::HandedOff(next));
+            is_passed = true;
             Some(Handoff::new(hold, first, Mode::Shared, passing.lease))
         });
         if is_any {
             self.joinable = Some(slot);
         }
-        passed.map(Passed::ToReaders)
+        is_passed.then_some(Passed::ToReaders)
     }
 
     /// Leaves a share to the client, whose next task takes it without a round trip.

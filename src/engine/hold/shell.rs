@@ -247,8 +247,8 @@ impl Hold {
         let is_over = effects.ended.is_some();
         if is_over {
             self.leave_lists();
-        } else if let Some(at) = effects.check_at {
-            self.core.watchdog.shift(self.number, at);
+        } else if effects.check_at.is_some() {
+            self.look_again();
         }
         if effects.wakes_waiters() || effects.release == Some(ReleaseStep::Sent) {
             self.local.wake_waiters();
@@ -332,7 +332,13 @@ impl Hold {
     pub(crate) fn verify(&self) {
         let now = self.core.clock.now();
         self.apply_at(now, Event::Doubted);
-        self.core.watchdog.shift(self.number, now);
+        self.look_again();
+    }
+
+    /// Has the watchdog check it in time, by what its state says now: other events may have followed.
+    pub(super) fn look_again(&self) {
+        let at = || self.state().next_check();
+        self.core.watchdog.look_again(self.number, at);
     }
 
     /// Why it is lost, if it is. The clock decides, not the watchdog, which may be late: a hold past its deadline is
@@ -500,5 +506,45 @@ impl Leased for Hold {
 
     fn orphaned(&self) {
         self.end_stay();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::script::catalog::RENEW;
+    use crate::testing::{Answer, Scripted, each, granted};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A failover is noticed after the event, and before what follows from the event is carried out.
+    #[tokio::test(start_paused = true)]
+    async fn a_hold_in_doubt_is_asked_about_at_once_whatever_was_planned_before() {
+        let server = Scripted::new(|sent| match sent.words[1] == RENEW.sha() {
+            true => Answer::Value(each(1, 1)),
+            false => Answer::Value(granted()),
+        });
+        let client = Client::over(&server, SECOND * 30);
+        let guard = client.lock("x").lock().await.unwrap();
+        let local = client.core().locals.all().pop().unwrap();
+        let hold = local.holds().pop().unwrap();
+        let now = hold.core.clock.now();
+        let lease = ShareLease::Renewed(SECOND * 30);
+        let planned = Event::ShareLeaseChanged {
+            before: lease,
+            after: lease,
+        };
+        let effects = hold
+            .local
+            .lock()
+            .apply(hold.slot, now, planned, hold.local.seen());
+        hold.verify();
+        hold.carry_out(effects);
+        tokio::time::sleep(SECOND).await;
+        let sent = server.sent();
+        let renewals = sent.iter().filter(|sent| sent.words[1] == RENEW.sha());
+        assert_eq!(renewals.count(), 1, "{sent:?}");
+        guard.release().await.unwrap();
     }
 }

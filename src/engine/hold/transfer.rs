@@ -35,28 +35,18 @@ impl Hold {
 
     /// Carries out what follows for others when a share goes to the next task or stays with the client.
     fn passed(&self, passed: Passed) {
-        let check_at = match passed {
-            Passed::On(owner) => {
-                if let Some(owner) = owner {
-                    self.local.wake_waiters_of(&owner);
-                }
-                None
-            }
-            Passed::ToReaders(check_at) => check_at,
+        match passed {
+            Passed::On(Some(owner)) => self.local.wake_waiters_of(&owner),
+            Passed::On(None) => {}
+            Passed::ToReaders => self.look_again(),
             Passed::Stays(before) => {
                 drop(before);
-                // Others may have it by now, and a check of their own.
-                let at = || self.state().next_check();
-                self.core.watchdog.look_again(self.number, at);
+                self.look_again();
                 if self.core.ensure_open("release").is_err() {
                     // The client may have looked for it before.
                     self.end_stay();
                 }
-                None
             }
-        };
-        if let Some(at) = check_at {
-            self.core.watchdog.shift(self.number, at);
         }
     }
 

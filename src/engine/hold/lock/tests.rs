@@ -283,7 +283,7 @@ impl World {
                     assert!(before.is_none(), "two holds of one lock");
                     return;
                 }
-                Some(Passed::On(_) | Passed::ToReaders(_)) => return,
+                Some(Passed::On(_) | Passed::ToReaders) => return,
             }
         }
         let released = Event::ShareReleased {
