@@ -135,13 +135,13 @@ impl Error {
         )
     }
 
-    /// Reports that the runtime of the client has ended.
+    /// Reports that the background task of the client has ended.
     pub(crate) fn orphaned(operation: &'static str) -> Self {
         Self::new(
             Kind::Closed,
             operation,
-            "the tokio runtime on which the client was built has ended, so nothing is renewed or \
-             released any more; build the client on a runtime that outlives it",
+            "the tokio runtime on which the client was built has ended, or the task of the client there has \
+             panicked, so nothing is renewed or released any more; build a client on a runtime that outlives it",
         )
     }
 

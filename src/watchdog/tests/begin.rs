@@ -72,3 +72,15 @@ async fn elsewhere_than_on_its_runtime_work_is_only_handed_over() {
         .unwrap();
     assert_eq!(outcome.await.unwrap(), Some(here));
 }
+
+/// The runtime goes on.
+#[tokio::test]
+async fn an_error_after_a_panic_in_the_background_speaks_of_it() {
+    let client = client();
+    let watchdog = &client.core().watchdog;
+    watchdog.drive(Box::pin(async { panic!("in the background") }));
+    watchdog.drain().await;
+    let error = client.lock("x").try_lock().await.unwrap_err();
+    assert!(error.is_closed(), "{error}");
+    assert!(error.to_string().contains("panic"), "{error}");
+}
