@@ -1155,7 +1155,7 @@ fn readers_that_join() {
 #[test]
 fn a_call_that_learns_of_its_grant_late() {
     let tried = &[Tried::Wait, Tried::WaitToRead, Tried::Join];
-    for (first, states) in [(Mode::Exclusive, 16_970), (Mode::Shared, 6_353)] {
+    for (first, states) in [(Mode::Exclusive, 16_970), (Mode::Shared, 5_769)] {
         let limits = Limits {
             first,
             tried,
