@@ -260,7 +260,28 @@ impl Client {
         lease: Duration,
         native: NativePath,
     ) -> Self {
-        let locals = Arc::<Locals>::default();
+        Self::over_for(transport, lease, native, Arc::default())
+    }
+
+    /// A client over a scripted transport, with an observer.
+    #[cfg(test)]
+    pub(crate) fn over_told(
+        transport: &Arc<crate::testing::Scripted>,
+        lease: Duration,
+        observer: impl Observer,
+    ) -> Self {
+        let observed = Observed::by(Box::new(observer)).expect("a thread");
+        let locals = Arc::new(Locals::observed_by(observed));
+        Self::over_for(transport, lease, NativePath::Off, locals)
+    }
+
+    #[cfg(test)]
+    fn over_for(
+        transport: &Arc<crate::testing::Scripted>,
+        lease: Duration,
+        native: NativePath,
+        locals: Arc<Locals>,
+    ) -> Self {
         let observed = Arc::clone(&locals.observed);
         let clock = transport.clock();
         let scripts = Scripts::new(Arc::clone(transport) as _, clock, observed, native);

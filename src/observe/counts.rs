@@ -44,7 +44,6 @@ pub(crate) enum Fact<'a> {
     WaitEnded(Group),
     /// The server confirmed a renewal when this much of a lease was left.
     Renewed {
-        lock: &'a str,
         left: Duration,
         lease: Duration,
     },
@@ -75,17 +74,13 @@ impl<'a> Fact<'a> {
     pub(crate) fn into_event(self) -> Option<Event<'a>> {
         match self {
             Self::Event(event, _) => Some(event),
-            Self::Renewed { lock, left, lease } if is_late(left, lease) => {
-                let lock = lock.into();
-                Some(Event::RenewalLate { lock, left, lease })
-            }
             _ => None,
         }
     }
 }
 
 /// Whether a renewal left less than a third of its lease.
-fn is_late(left: Duration, lease: Duration) -> bool {
+pub(crate) fn is_late(left: Duration, lease: Duration) -> bool {
     left < lease / 3
 }
 
@@ -365,7 +360,7 @@ pub(super) fn place(fact: &Fact<'_>) -> Option<(usize, Group)> {
         } if kind != CountedKind::Redlock => (REFUSALS, group),
         Fact::WaitBegan(group) => (WAITS, group),
         Fact::WaitEnded(group) => (WAITS_OVER, group),
-        Fact::Renewed { left, lease, .. } => {
+        Fact::Renewed { left, lease } => {
             (RENEWALS + usize::from(is_late(left, lease)), Group::NONE)
         }
         Fact::RenewalFailed => (RENEWALS + 2, Group::NONE),
@@ -390,7 +385,7 @@ impl Counts {
             self.groups.of(group).0[place].fetch_add(1, Ordering::Relaxed);
         }
         match *fact {
-            Fact::Renewed { left, lease, .. } => {
+            Fact::Renewed { left, lease } => {
                 let share = left.as_nanos() * u128::from(WHOLE) / lease.as_nanos().max(1);
                 let used = WHOLE - u32::try_from(share).unwrap_or(WHOLE).min(WHOLE);
                 self.most_used_percent.fetch_max(used, Ordering::Relaxed);
@@ -509,8 +504,7 @@ mod tests {
         for (left, late) in [(20, false), (6, true), (19, false), (10, false)] {
             let left = Duration::from_secs(left);
             assert_eq!(is_late(left, lease), late);
-            let lock = "x";
-            counts.note(&Fact::Renewed { lock, left, lease });
+            counts.note(&Fact::Renewed { left, lease });
         }
         let renewals = counts.totals().renewals;
         assert_eq!((renewals.renewed, renewals.late), (4, 1));

@@ -27,11 +27,12 @@ pub enum Event<'a> {
         /// How long it was held.
         held: Duration,
     },
-    /// A renewal was confirmed when less than a third of its lease was left. Either the server, the network or
-    /// this program is slow.
+    /// Renewals were confirmed when less than a third of their leases was left. Either the server, the network or
+    /// this program is slow. Reported at the first of them, then every ten seconds at most for as long as they are late:
+    /// once for all holds at the server.
     #[non_exhaustive]
     RenewalLate {
-        /// The name of the lock.
+        /// The name of the lock; of several that were renewed together, that with the least time left.
         lock: Cow<'a, str>,
         /// The time left of the lease.
         left: Duration,
@@ -68,7 +69,8 @@ pub enum Event<'a> {
     },
     /// Calls have waited for a lock for longer than a second, or than
     /// [`report_wait_after`](crate::ReentrantLock::report_wait_after). Reported once for all calls of this client, then
-    /// every ten seconds for as long as one waits.
+    /// every ten seconds for as long as one waits. If calls wait for more than 64 locks, 64 of these are reported in
+    /// ten seconds.
     #[non_exhaustive]
     LongWait {
         /// The name of the lock.

@@ -1,9 +1,10 @@
 //! Waiting calls and their beginnings: one timer for all of them, as most end long before it fires.
 //!
 //! Invariants: a call is listed from its first wait until it ends or is dropped; the client's background task watches
-//! the listed calls; the waits for one lock are reported at most once in [`REPORT_EVERY`].
+//! the listed calls; in [`REPORT_EVERY`], the waits for one lock are reported at most once, and those for
+//! [`REPORTED_MAX`] locks at most. Each report is a question to a server that may be away.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 use crate::engine::clock::{Clock, Tick};
@@ -19,6 +19,9 @@ use crate::engine::hint::set_waker;
 
 /// The shortest time between two reports about one lock.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// The most locks that are reported in that time.
+const REPORTED_MAX: usize = 64;
 
 /// Calls that come due within this time are handled together.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -32,8 +35,7 @@ pub(crate) struct LongWaits {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By number.
-    calls: FxHashMap<u64, Call>,
+    calls: BTreeMap<CallKey, Call>,
     last_call: u64,
     /// When the watch looks next, if there is a call to watch for.
     watched_until: Option<Tick>,
@@ -44,9 +46,11 @@ struct State {
 /// The hash of a lock's name. If two names share one, a report about one of them comes later.
 type LockHash = u64;
 
+/// A call: its lock, and its number.
+type CallKey = (LockHash, u64);
+
 #[derive(Debug)]
 struct Call {
-    lock: LockHash,
     began: Tick,
     /// When it has waited for long, or may be reported again.
     due: Tick,
@@ -60,7 +64,6 @@ impl LongWaits {
     #[must_use]
     pub(crate) fn enter(self: &Arc<Self>, lock: LockHash, began: Tick, due: Tick) -> WaitToken {
         let call = Call {
-            lock,
             began,
             due,
             is_told: false,
@@ -68,8 +71,8 @@ impl LongWaits {
         };
         let mut state = self.state.lock();
         state.last_call += 1;
-        let number = state.last_call;
-        state.calls.insert(number, call);
+        let key = (lock, state.last_call);
+        state.calls.insert(key, call);
         let is_sooner = state.watched_until.is_none_or(|until| due < until);
         if is_sooner {
             state.watched_until = Some(due);
@@ -79,7 +82,7 @@ impl LongWaits {
             self.sooner.notify_one();
         }
         let waits = Arc::clone(self);
-        WaitToken { waits, number }
+        WaitToken { waits, key }
     }
 
     /// Wakes calls once they have waited for long, for ever.
@@ -123,7 +126,7 @@ impl LongWaits {
 #[derive(Debug)]
 pub(crate) struct WaitToken {
     waits: Arc<LongWaits>,
-    number: u64,
+    key: CallKey,
 }
 
 impl WaitToken {
@@ -131,7 +134,7 @@ impl WaitToken {
     pub(crate) async fn until_long(&self) {
         poll_fn(|context| {
             let mut state = self.waits.state.lock();
-            match state.calls.get_mut(&self.number) {
+            match state.calls.get_mut(&self.key) {
                 Some(call) if call.is_told => Poll::Ready(()),
                 Some(call) => {
                     set_waker(&mut call.waker, context);
@@ -147,23 +150,23 @@ impl WaitToken {
     /// has to report, and when the lock may be reported again.
     pub(crate) fn take_report(&self, now: Tick) -> (Option<Tick>, Tick) {
         let mut state = self.waits.state.lock();
-        let next = now.after(REPORT_EVERY);
-        let Some(lock) = state.calls.get(&self.number).map(|call| call.lock) else {
-            return (None, next);
-        };
+        let (next, (lock, _)) = (now.after(REPORT_EVERY), self.key);
         if let Some(again) = state.report_after.get(&lock).filter(|again| **again > now) {
             return (None, *again);
         }
         state.report_after.retain(|_, again| *again > now);
+        if state.report_after.len() == REPORTED_MAX {
+            return (None, next);
+        }
         state.report_after.insert(lock, next);
-        let same = state.calls.values().filter(|call| call.lock == lock);
-        (same.map(|call| call.began).min(), next)
+        let same = state.calls.range((lock, 0)..=(lock, u64::MAX));
+        (same.map(|(_, call)| call.began).min(), next)
     }
 }
 
 impl Drop for WaitToken {
     fn drop(&mut self) {
-        let call = self.waits.state.lock().calls.remove(&self.number);
+        let call = self.waits.state.lock().calls.remove(&self.key);
         // Its waker may be the last reference to a task.
         drop(call);
     }
@@ -252,6 +255,22 @@ mod tests {
             1,
             "old ones are forgotten"
         );
+    }
+
+    #[test]
+    fn few_locks_are_reported_when_very_many_are_waited_for() {
+        let waits = Arc::<LongWaits>::default();
+        let at = |seconds| Tick::ZERO.after(Duration::from_secs(seconds));
+        let calls: Vec<_> = (0..1_000)
+            .map(|lock| waits.enter(lock, at(1), at(2)))
+            .collect();
+        for (now, most) in [(2, REPORTED_MAX), (11, 0), (12, REPORTED_MAX)] {
+            let told = calls
+                .iter()
+                .filter(|call| call.take_report(at(now)).0.is_some());
+            assert_eq!(told.count(), most, "after {now} s");
+            assert_eq!(waits.state.lock().report_after.len(), REPORTED_MAX);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,8 @@
 //! The loop of the watchdog task, and its reports of servers at which renewals fail.
 //!
 //! Renewals come first in the loop. There may be a lot of other work, and none of it is as urgent as a lease.
-//! Invariant: a server is reported at most once in [`REPORT_EVERY`], however many holds it has and however often it
-//! fails and recovers.
+//! Invariant: a server is reported at most once in [`REPORT_EVERY`] as failing, and once as late, however many holds it
+//! has and however often it fails and recovers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -21,7 +21,7 @@ use crate::api::loss::LostReason;
 use crate::conn::Lane;
 use crate::engine::clock::{LOOK_MAX, Pace, Tick};
 use crate::engine::hint::{Hint, Mark};
-use crate::observe::counts::Fact;
+use crate::observe::counts::{Fact, is_late};
 use crate::observe::events::Event;
 use crate::script::{Call, CallBudget, Failure, Scripts, millis, reply};
 
@@ -232,6 +232,8 @@ fn apply(
     let (server, sent) = (*completed.server, completed.sent);
     let (observed, now) = (&scripts.observed, scripts.clock.now());
     let answered_in = completed.error.is_none().then(|| sent.until(now));
+    // The least time left, its lease, and its hold.
+    let mut latest: Option<(Duration, Duration, Arc<dyn Leased>)> = None;
     for (Renewal { id, hold, request }, outcome) in completed.renewals {
         if !matches!(outcome, PassOutcome::Unknown) {
             outages.ended(id, now);
@@ -239,12 +241,12 @@ fn apply(
         // If the entry is missing, the hold was withdrawn or has expired in the meantime.
         match (hold.upgrade(), outcome) {
             (Some(hold), PassOutcome::Renewed { sent }) => {
-                observed.note(Fact::Renewed {
-                    lock: hold.lock().as_str(),
-                    left: now.until(hold.deadline()),
-                    lease: request.lease,
-                });
-                hold.renewed(sent, request.lease);
+                let (left, lease) = (now.until(hold.deadline()), request.lease);
+                observed.note(Fact::Renewed { left, lease });
+                hold.renewed(sent, lease);
+                if is_late(left, lease) && latest.as_ref().is_none_or(|(least, ..)| left < *least) {
+                    latest = Some((left, lease, Arc::clone(&hold)));
+                }
                 let mut schedule = shared.schedule.lock();
                 let _needs_no_waking = schedule.shift(id, hold.next_check());
             }
@@ -265,6 +267,12 @@ fn apply(
             }
         }
     }
+    if let Some((left, lease, hold)) = latest
+        && outages.reports_late(server, now)
+    {
+        let lock = hold.lock().as_str().into();
+        observed.note(Fact::event(Event::RenewalLate { lock, left, lease }));
+    }
     if let Some(error) = completed.error
         && let Some((first, holds, since)) = outages.report(server, now)
     {
@@ -281,9 +289,13 @@ fn apply(
     answered_in
 }
 
-/// Holds whose renewals fail, by server, and when they are reported.
+/// Servers at which renewals fail or come late, and when they are reported.
 #[derive(Debug, Default)]
-struct Outages(HashMap<u64, Outage>);
+struct Outages {
+    failing: HashMap<u64, Outage>,
+    /// When a late renewal may be reported again.
+    late_after: HashMap<u64, Tick>,
+}
 
 #[derive(Debug)]
 struct Outage {
@@ -299,7 +311,7 @@ struct Outage {
 impl Outages {
     /// Records a renewal of this hold that failed at this server and was sent then.
     fn failed(&mut self, server: u64, id: u64, hold: &Arc<dyn Leased>, sent: Tick) {
-        let outage = self.0.entry(server).or_insert_with(|| Outage {
+        let outage = self.failing.entry(server).or_insert_with(|| Outage {
             since: sent,
             until: Tick::ZERO,
             report_after: Tick::ZERO,
@@ -316,7 +328,7 @@ impl Outages {
 
     /// Records that this hold does not fail any longer: it was renewed, perhaps at another server, or it is over.
     fn ended(&mut self, id: u64, now: Tick) {
-        self.0.retain(|_, outage| {
+        self.failing.retain(|_, outage| {
             outage.holds.remove(&id);
             let are_over = outage.holds.is_empty() || outage.until <= now;
             !are_over || now < outage.report_after
@@ -326,7 +338,7 @@ impl Outages {
     /// Takes the report that is due about this server: the hold whose lease ends first, how many there are, and since
     /// when they fail.
     fn report(&mut self, server: u64, now: Tick) -> Option<(Arc<dyn Leased>, usize, Tick)> {
-        let outage = self.0.get_mut(&server)?;
+        let outage = self.failing.get_mut(&server)?;
         if now < outage.report_after {
             return None;
         }
@@ -336,6 +348,15 @@ impl Outages {
         let hold = first.upgrade()?;
         outage.report_after = now.after(REPORT_EVERY);
         Some((hold, outage.holds.len(), outage.since))
+    }
+
+    /// Takes the report of a late renewal at this server. Returns whether it is due.
+    fn reports_late(&mut self, server: u64, now: Tick) -> bool {
+        self.late_after.retain(|_, after| *after > now);
+        let is_due = !self.late_after.contains_key(&server);
+        let again = self.late_after.entry(server);
+        again.or_insert_with(|| now.after(REPORT_EVERY));
+        is_due
     }
 }
 
@@ -412,7 +433,7 @@ mod tests {
         assert_eq!(reported(&mut outages, at(11)), Some((1, at(3), at(100))));
         outages.ended(0, at(30));
         assert!(
-            outages.0.is_empty(),
+            outages.failing.is_empty(),
             "nothing is kept of a server that is well"
         );
     }

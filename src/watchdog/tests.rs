@@ -3,6 +3,7 @@
 mod begin;
 mod servers;
 mod suspend;
+mod told;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
