@@ -115,8 +115,9 @@ impl Observed {
     }
 
     fn tell(&self, event: Event<'_>) {
+        // A panic of the subscriber would end the task that tells it of the event: the watchdog's, or a caller's.
         #[cfg(feature = "tracing")]
-        event.trace();
+        let _is_traced = catch_unwind(AssertUnwindSafe(|| event.trace()));
         if let Some(events) = &self.events
             && events.try_send(event.into_owned()).is_err()
         {
