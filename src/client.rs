@@ -579,7 +579,8 @@ impl ClientBuilder {
     ///
     /// `map` gets an announced host and port and returns where to connect, or `None` to connect there. Use it with
     /// address translation, containers and tunnels, and where certificates name hosts while nodes announce addresses.
-    /// Addresses in the URL are not translated. `map` is called often and must not block.
+    /// Addresses in the URL are not translated. `map` is called often and must not block. If it panics, the address is
+    /// used as it was announced.
     ///
     /// ```no_run
     /// # async fn doc() -> lockset::Result<()> {

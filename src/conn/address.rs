@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo};
@@ -71,10 +72,12 @@ impl AddressMap {
         Self(Some(Arc::new(map)))
     }
 
-    /// Translates an address that a server announced, of itself or of another server.
+    /// Translates an address that a server announced, of itself or of another server. A map that panics has no answer:
+    /// the task that asks would end with it, and with the task all that follows the servers.
     pub(super) fn resolve(&self, announced: Address) -> Address {
         let map = self.0.as_ref();
-        match map.and_then(|map| map(&announced.host, announced.port)) {
+        let mapped = |map: &Arc<Mapping>| map(&announced.host, announced.port);
+        match map.and_then(|map| catch_unwind(AssertUnwindSafe(|| mapped(map))).ok()?) {
             Some((host, port)) => Address::new(host, port),
             None => announced,
         }

@@ -1,9 +1,11 @@
 //! Servers that announce addresses which clients cannot reach.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockset::Client;
-use lockset_testkit::{ClientKind, Cluster, Proxy, Sentinels, eventually, within};
+use lockset_testkit::{ClientKind, Cluster, FailOver, Proxy, Sentinels, eventually, within};
 
 use crate::support::SOON;
 
@@ -118,6 +120,36 @@ async fn redirections_are_followed_through_the_map() {
         .await
         .unwrap();
     guard.release().await.unwrap();
+}
+
+/// It panics for the replica that takes over, from a while before that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_map_that_panics_has_no_answer_and_ends_nothing() {
+    let cluster = Cluster::start().await;
+    let replica = cluster.replica_of("x").await.port();
+    let (panics, panicked) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let (may_panic, counted) = (Arc::clone(&panics), Arc::clone(&panicked));
+    let mapped = Client::builder(&cluster.url()).address_map(move |_, port| {
+        if port == replica && may_panic.load(Ordering::Relaxed) {
+            counted.fetch_add(1, Ordering::Relaxed);
+            panic!("on purpose");
+        }
+        None
+    });
+    let client = within(SOON, mapped.build()).await.unwrap();
+    let guard = within(SOON, client.lock("x").lock()).await.unwrap();
+    panics.store(true, Ordering::Relaxed);
+    eventually(A_WHILE, "the map was asked in the background", async || {
+        panicked.load(Ordering::Relaxed) > 0
+    })
+    .await;
+    cluster.fail_over("x", FailOver::Graceful).await;
+    let renewals = || client.stats().totals.renewals.renewed;
+    let before = renewals();
+    eventually(A_WHILE, "it is renewed there", async || renewals() > before).await;
+    guard.release().await.unwrap();
+    let again = within(SOON, client.lock("{x}again").lock()).await.unwrap();
+    again.release().await.unwrap();
 }
 
 /// The primary is behind a proxy with another address.
