@@ -20,8 +20,8 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use self::model::{Action, Model, Row, State};
-use self::sample::{Sampler, WATCHED_MAX, Wanted, check};
+use self::model::{Action, Model, Row, State, WATCHED_MAX};
+use self::sample::{Sampler, Wanted, check};
 use crate::child::Signals;
 use crate::connect::Context;
 use crate::failure::{Failure, Outcome};

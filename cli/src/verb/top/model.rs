@@ -20,6 +20,18 @@ const RATE_HALF_LIFE: f64 = 5.0;
 /// How long a lock that is gone stays in the view.
 const GONE_SHOWN: Duration = Duration::from_secs(5);
 
+/// How long a lock stays in the view after its lease, if nothing more is known of it. Locks out of sight are looked at
+/// again within this time, unless they are too many.
+const UNSEEN_SHOWN: Duration = Duration::from_secs(90);
+
+/// Rows that are looked at every time, whether or not they are in sight.
+pub(super) const WATCHED_MAX: usize = 60;
+
+/// The most others that are all looked at again in their turn. Of more, those are forgotten whose leases are over.
+pub(super) const OTHERS_MAX: usize = 1_200;
+
+const ROWS_MAX: usize = WATCHED_MAX + OTHERS_MAX;
+
 /// A lock at the moment of a sample.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Seen {
@@ -243,8 +255,12 @@ impl Model {
                 self.miss(name, at);
             }
         }
-        let is_shown = |row: &Row| row.gone.is_none_or(|gone| at < gone + GONE_SHOWN);
-        self.rows.retain(|_, row| is_shown(row));
+        let are_many = self.rows.len() > ROWS_MAX;
+        let unseen = if are_many { GONE_SHOWN } else { UNSEEN_SHOWN };
+        self.rows.retain(|_, row| match row.gone {
+            Some(gone) => at < gone + GONE_SHOWN,
+            None => at.saturating_sub(row.sampled) < row.seen.remaining.saturating_add(unseen),
+        });
         self.last = sample;
     }
 
@@ -562,6 +578,23 @@ mod tests {
         model.act(Action::Freeze);
         model.take(sample(9.0, &[]));
         assert_eq!(model.last.at, s(0.0));
+    }
+
+    /// A scan finds them, and they are not looked at again.
+    #[test]
+    fn locks_that_ended_long_ago_are_not_shown() {
+        for (each_second, most) in [(1, 100), (100, ROWS_MAX + 700)] {
+            let mut model = Model::default();
+            let long = lock("long", "x", 5_000.0, 0);
+            model.take(sample(0.0, &[long]));
+            for second in 1..1_000 {
+                let name = |number| lock(&format!("{second}:{number}"), "x", 1.0, 0);
+                let found: Vec<Seen> = (0..each_second).map(name).collect();
+                model.take(sample(f64::from(second), &found));
+                assert!(model.rows().len() <= most, "after {second} s");
+            }
+            assert!(model.row("long").is_some(), "its lease is not over");
+        }
     }
 
     #[test]

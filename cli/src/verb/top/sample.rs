@@ -4,7 +4,7 @@
 //! the look's time is this share of the whole. A whole round trip counts as the server's time, so the real share is
 //! smaller.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use lockset_operator::{ClientInfo, HoldMode, LockDetail, LockInfo, Survey};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::model::{Detail, Place, Sample, Seen};
+use super::model::{Detail, OTHERS_MAX, Place, Sample, Seen, WATCHED_MAX};
 use crate::facts::{numbers, short, who};
 use crate::failure::Failure;
 use crate::span;
@@ -20,11 +20,8 @@ use crate::span;
 /// The time between two looks at the locks in sight.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Rows that are looked at every time, whether or not they are in sight.
-pub(super) const WATCHED_MAX: usize = 60;
-
-/// The number of locks out of sight in one look.
-const AGAIN_MAX: usize = 20;
+/// The number of locks out of sight in one look: all have their turn in a minute.
+const AGAIN_MAX: usize = OTHERS_MAX / 60;
 
 /// The locks that the view shows.
 #[derive(Clone, Debug, Default)]
@@ -39,11 +36,39 @@ pub(super) struct Sampler {
     began: Instant,
     wanted: watch::Receiver<Wanted>,
     samples: mpsc::Sender<Sample>,
-    /// The known locks, the one with the oldest look first.
-    others: VecDeque<String>,
-    /// The names in it.
-    known: HashSet<String>,
+    others: Others,
     clients: Vec<Arc<ClientInfo>>,
+}
+
+/// The locks that are known, to be looked at again in turn.
+#[derive(Debug, Default)]
+struct Others {
+    /// The one with the oldest look first.
+    names: VecDeque<String>,
+    /// For each, when its lease ends if it is not renewed, counted from the beginning of the view.
+    ends: HashMap<String, Duration>,
+}
+
+impl Others {
+    fn learn(&mut self, name: &str, end: Duration) {
+        if self.ends.insert(name.to_owned(), end).is_none() {
+            self.names.push_back(name.to_owned());
+        }
+    }
+
+    /// Takes the names whose turn it is. A scan finds those again that were renewed after they were forgotten.
+    fn take(&mut self, now: Duration) -> Vec<String> {
+        if self.names.len() > OTHERS_MAX {
+            self.ends.retain(|_, end| *end > now);
+            self.names.retain(|name| self.ends.contains_key(name));
+        }
+        let some = AGAIN_MAX.min(self.names.len());
+        let taken: Vec<String> = self.names.drain(..some).collect();
+        for name in &taken {
+            self.ends.remove(name);
+        }
+        taken
+    }
 }
 
 /// When each kind of look is due.
@@ -66,8 +91,7 @@ impl Sampler {
             began,
             wanted,
             samples,
-            others: VecDeque::new(),
-            known: HashSet::new(),
+            others: Others::default(),
             clients: Vec::new(),
         }
     }
@@ -119,7 +143,8 @@ impl Sampler {
         // In every look, so that a server that has gone away is noticed although no locks are in sight.
         let load = self.survey.load().await?;
         let wanted = self.wanted.borrow().clone();
-        let looked_for = self.names(&wanted, &locks);
+        self.learn(&locks);
+        let looked_for = self.names(&wanted);
         let names: Vec<&str> = looked_for.iter().map(String::as_str).collect();
         locks.extend(self.survey.named(&names).await?);
         let detail = match &wanted.selected {
@@ -129,12 +154,11 @@ impl Sampler {
         if let Some(found) = &detail {
             locks.push(found.lock.clone());
         }
+        self.learn(&locks);
         // Of a lock that was looked at twice, the last look counts.
         let mut names = HashSet::new();
         let last = locks.iter().rev().filter(|lock| names.insert(&lock.name));
         let seen: Vec<Seen> = last.map(|lock| self.seen(lock)).collect();
-        let again = again(&mut self.known, &looked_for, &names);
-        self.others.extend(again);
         Ok(Sample {
             at: self.began.elapsed(),
             locks: seen,
@@ -148,17 +172,18 @@ impl Sampler {
         })
     }
 
-    /// The names in sight, and some of the others.
-    fn names(&mut self, wanted: &Wanted, found: &[LockInfo]) -> Vec<String> {
+    fn learn(&mut self, found: &[LockInfo]) {
+        let now = self.began.elapsed();
         for lock in found {
-            if self.known.insert(lock.name.clone()) {
-                self.others.push_back(lock.name.clone());
-            }
+            let end = now.saturating_add(lock.remaining);
+            self.others.learn(&lock.name, end);
         }
+    }
+
+    /// The names in sight, and some of the others.
+    fn names(&mut self, wanted: &Wanted) -> Vec<String> {
         let mut names: Vec<String> = wanted.names.iter().take(WATCHED_MAX).cloned().collect();
-        let some = AGAIN_MAX.min(self.others.len());
-        for name in self.others.drain(..some) {
-            self.known.remove(&name);
+        for name in self.others.take(self.began.elapsed()) {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -189,17 +214,6 @@ impl Sampler {
             token: lock.token.map(lockset::FencingToken::get),
         }
     }
-}
-
-/// The names that are still there and are not known; adds them to the known ones.
-fn again(
-    known: &mut HashSet<String>,
-    looked_for: &[String],
-    found: &HashSet<&String>,
-) -> Vec<String> {
-    let still = looked_for.iter().filter(|name| found.contains(name));
-    let still = still.filter(|name| known.insert((*name).clone()));
-    still.cloned().collect()
 }
 
 /// Passes over all keys, one after the other.
@@ -276,4 +290,43 @@ fn described(found: &LockDetail) -> Detail {
 pub(super) async fn check(survey: &Survey) -> Result<(), Failure> {
     survey.contended().await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_that_have_ended_are_not_kept_for_ever() {
+        let mut others = Others::default();
+        let mut longest = 0;
+        for second in 0..1_000 {
+            let now = EVERY * second;
+            for number in 0..1_000 {
+                others.learn(&format!("{second}:{number}"), now + EVERY);
+            }
+            others.learn("long", EVERY * 10_000);
+            for name in others.take(now) {
+                // It is there when it is looked at.
+                if name == "long" {
+                    others.learn(&name, EVERY * 10_000);
+                }
+            }
+            longest = longest.max(others.names.len());
+            assert!(others.ends.contains_key("long"));
+            assert_eq!(others.names.len(), others.ends.len());
+        }
+        assert!(longest <= OTHERS_MAX + 2_000, "{longest}");
+    }
+
+    /// Their turn comes, however long their leases have been over: the view learns what became of them.
+    #[test]
+    fn few_locks_are_all_looked_at_again() {
+        let mut others = Others::default();
+        for number in 0..OTHERS_MAX {
+            others.learn(&number.to_string(), EVERY);
+        }
+        let turns = (0..60).flat_map(|second| others.take(EVERY * (2 + second)));
+        assert_eq!(turns.collect::<HashSet<_>>().len(), OTHERS_MAX);
+    }
 }
