@@ -20,7 +20,7 @@ const DEFAULT: Duration = Duration::from_secs(10);
 pub(crate) enum Until {
     /// The deadline of the whole call.
     Deadline(Instant),
-    /// [`DEFAULT`] from the first failure on, for a call without a deadline.
+    /// [`DEFAULT`] from the first failure of an outage on, for a call without a deadline.
     Default,
 }
 
@@ -49,17 +49,23 @@ impl<'a> Outage<'a> {
     }
 
     /// Runs `attempt` until it returns anything but an unreachable server, or the time is over. The first
-    /// failure that leads to another attempt is written to standard error, one line for the whole call.
+    /// failure that leads to another attempt is written to standard error, one line for an outage. An attempt that took
+    /// longer than `silence_max` had answers in between, so its failure begins another outage.
     pub(crate) async fn retried<T>(
         &mut self,
+        silence_max: Duration,
         mut attempt: impl AsyncFnMut() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let mut deadline = None;
         loop {
+            let began = Instant::now();
             let failure = match attempt().await {
                 Err(failure) if failure.is_unavailable() => failure,
                 ended => return ended,
             };
+            if began.elapsed() > silence_max {
+                (deadline, self.is_said) = (None, false);
+            }
             let deadline = *deadline.get_or_insert_with(|| match self.until {
                 Until::Deadline(deadline) => deadline,
                 Until::Default => Instant::now() + DEFAULT,
@@ -85,5 +91,50 @@ impl<'a> Outage<'a> {
         };
         let text = format!("{error}; trying again for up to {}", span::show(left));
         self.output.tell(&said, &text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Colour;
+    use crate::status;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// Whether a call is over before its last attempt, if its attempts take this long and all but the last fail.
+    async fn is_over(seconds: &[u64], until: Until) -> bool {
+        let output = Output::new(true, Colour::Never);
+        let mut times = seconds.iter();
+        let mut outage = Outage::new(&output, until);
+        let attempt = async || {
+            let took = times.next().expect("an attempt that fails or succeeds");
+            sleep(Duration::from_secs(*took)).await;
+            match times.len() {
+                0 => Ok(()),
+                _ => Err(Failure::new(status::UNAVAILABLE, "on purpose")),
+            }
+        };
+        outage.retried(LEASE, attempt).await.is_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_outage_has_its_own_time() {
+        for (seconds, expected) in [
+            (&[0, 60, 0][..], false),
+            (&[5, 60, 5, 500, 0, 5, 0], false),
+            // No answer in between.
+            (&[0, 11, 0], true),
+            (&[0, 60, 11, 0], true),
+        ] {
+            let is_over = is_over(seconds, Until::Default).await;
+            assert_eq!(is_over, expected, "{seconds:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_covers_all_outages() {
+        let deadline = Instant::now() + LEASE * 10;
+        assert!(is_over(&[0, 200, 200, 0], Until::Deadline(deadline)).await);
     }
 }

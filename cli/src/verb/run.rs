@@ -129,6 +129,9 @@ const MARGIN: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// How often to look how long the lock is held: a twentieth of the shortest hold, within these.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
+/// A call for a lock that took longer than this and its lease had answers.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+
 /// The bound on the wait for reasons, should a client still be alive.
 const REASON_WAIT: Duration = Duration::from_millis(500);
 
@@ -141,12 +144,15 @@ impl Run {
         let (wait, label) = (self.patience(), self.label());
         let mut signals = Signals::ending().map_err(Failure::internal)?;
         let mut outage = Outage::new(&context.output, wait.until());
-        let connected = outage.retried(async || context.servers(self.lease, &label).await);
+        let connected = outage.retried(Duration::MAX, async || {
+            context.servers(self.lease, &label).await
+        });
         let (servers, reasons) = tokio::select! {
             servers = connected => servers?,
             signal = signals.next() => return Ok(status::signalled(signal)),
         };
-        let acquired = outage.retried(async || {
+        // A call without an answer ends after a third of the lease, or a few seconds.
+        let acquired = outage.retried(self.lease.max(SILENCE_MAX), async || {
             // After an outage the call has the rest of its wait.
             let asked = self.asked(wait);
             Held::acquire(context, &servers, &asked).await
