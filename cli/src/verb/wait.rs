@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::connect::Context;
 use crate::failure::{Failure, Outcome};
 use crate::found::{Form, find, is_free_to_readers, named};
+use crate::outage::{Outage, Until};
 use crate::output::quoted;
 use crate::{span, status};
 
@@ -26,7 +27,8 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 pub(crate) struct Wait {
     /// The name of the lock, of any kind, or its whole key with the prefix.
     name: String,
-    /// Give up after this long, with status 75. Default: wait as long as it takes.
+    /// Give up after this long, with status 75, or 69 if the server cannot be reached then. Default: wait as long as it
+    /// takes for the lock, 10s for a server that has gone away.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     timeout: Option<Duration>,
 }
@@ -41,19 +43,29 @@ struct Waited<'a> {
 
 impl Wait {
     pub(crate) async fn run(mut self, context: &Context) -> Outcome {
-        let client = context.client().await?;
-        self.name = named(context, &client, &self.name).await;
         let began = Instant::now();
         // A timeout without an end that the clock can show is none.
         let deadline = self.timeout.and_then(|timeout| began.checked_add(timeout));
+        let until = deadline.map_or(Until::Default, Until::Deadline);
+        let outage = || Outage::new(&context.output, until);
+        let client = match deadline {
+            Some(_) => {
+                outage()
+                    .retried(Duration::MAX, async || context.client().await)
+                    .await
+            }
+            None => context.client().await,
+        }?;
+        self.name = named(context, &client, &self.name).await;
         let mut pause = LOOK_FIRST;
         // The first look and the one at the end are answered, however little time there is.
         let (mut may_run_scripts, mut had_permits) = (true, false);
         let free = loop {
-            if self
-                .is_free(&client, &mut may_run_scripts, &mut had_permits)
-                .await?
-            {
+            let look = async || {
+                self.is_free(&client, &mut may_run_scripts, &mut had_permits)
+                    .await
+            };
+            if outage().retried(Duration::MAX, look).await? {
                 break true;
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

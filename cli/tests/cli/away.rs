@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use lockset_testkit::{Server, within};
+use lockset_testkit::{Server, eventually, within};
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -56,6 +56,46 @@ async fn a_wait_covers_a_server_that_comes_later() {
         assert!(output.status.success());
         assert_eq!(messages.next_line().await.unwrap(), None, "one line");
         server.kill();
+    }
+}
+
+/// How often the server was asked for holders, by scripts or without.
+async fn looks(server: &Server) -> u64 {
+    let stats = server.commandstats().await;
+    let verbs = ["eval", "evalsha", "hrandfield"].map(|verb| stats.get(verb).copied());
+    verbs.into_iter().flatten().sum()
+}
+
+/// For longer than one look is repeated. The server comes back without the lock.
+#[tokio::test]
+async fn a_wait_without_taking_survives_an_outage() {
+    let server = Server::start();
+    let url = server.url();
+    for (timeout, is_away_first) in [("--timeout=1m", false), ("", false), ("--timeout=1m", true)] {
+        let mut lock = redis::pipe();
+        lock.cmd("HSET")
+            .arg(&["a", "8b2d9a1c-1111-4222-8333-944455556666:1", "1"]);
+        lock.cmd("PEXPIRE").arg(&["a", "3600000"]);
+        let _: redis::Value = lock.query_async(&mut server.admin().await).await.unwrap();
+        if is_away_first {
+            server.kill();
+        }
+        let arguments = ["wait", "a", timeout];
+        let some = if timeout.is_empty() { 2 } else { 3 };
+        let mut child = lockset(&url, &arguments[..some]).spawn().unwrap();
+        if !is_away_first {
+            let is_looking = async || looks(&server).await > 5;
+            eventually(BOUND, "it looks at the lock", is_looking).await;
+            server.kill();
+        }
+        let mut messages = BufReader::new(child.stderr.take().unwrap()).lines();
+        let first = within(BOUND, messages.next_line()).await.unwrap();
+        let first = first.expect("a line, while the server is away");
+        assert!(first.contains("trying again"), "{first}");
+        server.restart();
+        let output = within(BOUND, child.wait_with_output()).await.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(messages.next_line().await.unwrap(), None, "one line");
     }
 }
 
