@@ -1,6 +1,7 @@
 //! `lockset` end to end: the real program, real servers, real processes, a real terminal.
 
 mod away;
+mod fields;
 mod group;
 mod holder;
 mod killed;
