@@ -461,7 +461,7 @@ mod tests {
         outages.ended(0, at(5));
         assert_eq!(reported(&mut outages, at(20)), None, "it was renewed");
         outages.ended(0, at(20));
-        assert!(outages.0.is_empty());
+        assert!(outages.failing.is_empty());
     }
 
     #[test]
