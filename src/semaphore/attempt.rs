@@ -211,7 +211,7 @@ impl ClientSemaphore {
                 if failure.executed == Executed::Maybe {
                     undo();
                 }
-                // Else it was repeated to its end.
+                // Any other failure ends the last of several attempts.
                 let silence = (!failure.is_final_answer()).then_some(attempt.silence);
                 let error = self.of_this(failure.into_error(wanted.operation));
                 return self.on(Event::Failed { ask, silence }, Err(error));

@@ -371,7 +371,7 @@ pub(super) struct Held {
     /// `None` once they are on their way back, or forgotten.
     pub(super) permits: Option<Permits>,
     pub(super) terms: Terms,
-    /// Their release goes on for so long without an answer.
+    /// How long their release may take without an answer.
     pub(super) give_up: Duration,
     /// How the next caller gets them.
     pub(super) by: GrantedBy,

@@ -10,7 +10,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -31,9 +31,13 @@ use crate::engine::counts::Mode;
 
 pub(super) type LocalQueue = Queue<HandoffRequest, Handoff, ReaderClass>;
 
+/// At most this many idle queues are kept by a thread: as many calls may begin before the first of them is answered.
+const SPARES_MAX: usize = 64;
+
 thread_local! {
-    /// The last queue that became idle on this thread, so that the next place needs no allocation.
-    static SPARE: Cell<Option<Box<LocalQueue>>> = const { Cell::new(None) };
+    /// The last queues that became idle on this thread, so that the next places need no allocation.
+    #[expect(clippy::vec_box, reason = "a queue moves from here to its lock and back")]
+    static SPARES: RefCell<Vec<Box<LocalQueue>>> = const { RefCell::new(Vec::new()) };
 }
 
 #[derive(Debug)]
@@ -133,7 +137,9 @@ impl LockState {
     /// Changes the queue. It is made for that if there is none, and dropped if it is idle then.
     pub(crate) fn with_queue<X>(&mut self, work: impl FnOnce(&mut LocalQueue) -> X) -> X {
         let queue = self.queue.get_or_insert_with(|| {
-            let spare = SPARE.try_with(Cell::take).ok().flatten();
+            // There are none while the thread ends.
+            let spare = SPARES.try_with(|spares| spares.borrow_mut().pop());
+            let spare = spare.ok().flatten();
             let mut queue = spare.unwrap_or_else(|| Box::new(LocalQueue::EMPTY));
             queue.begin_at(self.next_place);
             queue
@@ -141,8 +147,12 @@ impl LockState {
         let done = work(queue);
         if let Some(idle) = self.queue.take_if(|queue| queue.is_idle()) {
             self.next_place = idle.end();
-            // Without effect while the thread ends.
-            let _kept = SPARE.try_with(|spare| spare.set(Some(idle)));
+            let _are_there = SPARES.try_with(|spares| {
+                let mut spares = spares.borrow_mut();
+                if spares.len() < SPARES_MAX {
+                    spares.push(idle);
+                }
+            });
         }
         done
     }

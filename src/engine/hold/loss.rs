@@ -1,16 +1,20 @@
 //! The loss of a hold, as its guards see it, and who else has to hear of it.
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 
 use super::share_lease::ShareLease;
 use crate::api::loss::{Losable, LostReason};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
+
+/// Those to notify of a loss.
+pub(super) type LossListeners = Mutex<Vec<Weak<dyn LossListener>>>;
 
 /// A group of holds that concern each other.
 pub(crate) trait LossListener: Debug + Send + Sync {
@@ -92,6 +96,8 @@ impl<H: SharedHold> Losable for ShareView<H> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::event::Event;
+    use super::super::share_lease::ShareLease;
     use super::*;
     use crate::api::holder::Owner;
     use crate::client::Client;
@@ -101,6 +107,36 @@ mod tests {
     use crate::testing::{Answer, Scripted, each, granted};
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    /// A failover is noticed after the event, and before what follows from the event is carried out.
+    #[tokio::test(start_paused = true)]
+    async fn a_hold_in_doubt_is_asked_about_at_once_whatever_was_planned_before() {
+        let server = Scripted::new(|sent| match sent.words[1] == RENEW.sha() {
+            true => Answer::Value(each(1, 1)),
+            false => Answer::Value(granted()),
+        });
+        let client = Client::over(&server, SECOND * 30);
+        let guard = client.lock("x").lock().await.unwrap();
+        let local = client.core().locals.all().pop().unwrap();
+        let hold = local.holds().pop().unwrap();
+        let now = hold.core.clock.now();
+        let lease = ShareLease::Renewed(SECOND * 30);
+        let planned = Event::ShareLeaseChanged {
+            before: lease,
+            after: lease,
+        };
+        let effects = hold
+            .local
+            .lock()
+            .apply(hold.slot, now, planned, hold.local.seen());
+        hold.verify();
+        hold.carry_out(effects);
+        tokio::time::sleep(SECOND).await;
+        let sent = server.sent();
+        let renewals = sent.iter().filter(|sent| sent.words[1] == RENEW.sha());
+        assert_eq!(renewals.count(), 1, "{sent:?}");
+        assert!(!guard.is_lost());
+    }
 
     /// Nobody asks for its reason before the hold has ended as well.
     #[tokio::test(start_paused = true)]

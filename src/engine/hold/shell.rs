@@ -8,8 +8,6 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::core::Core;
 use super::event::{Effects, Event, NewHold, NextStep, ReleaseStep};
 use super::grants::Slot;
@@ -17,7 +15,7 @@ use super::handoff::{LocalHold, known};
 use super::local::LocalLock;
 use super::lock::LockState;
 use super::locked::Locked;
-use super::loss::{LossListener, SharedHold};
+use super::loss::{LossListener, LossListeners, SharedHold};
 use super::protocol::{HolderRef, Protocol, Queue};
 use super::share_lease::ShareLease;
 use super::state::HoldState;
@@ -54,7 +52,7 @@ pub(crate) struct Hold {
     /// Signalled when it ends, when its deadline moves, and at the end of an operation that changes it at the server.
     pub(super) changed: Hint,
     /// The listeners to notify if it is lost. Most holds have none.
-    loss_listeners: OnceLock<Box<Mutex<Vec<Weak<dyn LossListener>>>>>,
+    loss_listeners: OnceLock<Box<LossListeners>>,
 }
 
 /// The state of a hold, under the mutex of its lock.
@@ -506,45 +504,5 @@ impl Leased for Hold {
 
     fn orphaned(&self) {
         self.end_stay();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::client::Client;
-    use crate::script::catalog::RENEW;
-    use crate::testing::{Answer, Scripted, each, granted};
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    /// A failover is noticed after the event, and before what follows from the event is carried out.
-    #[tokio::test(start_paused = true)]
-    async fn a_hold_in_doubt_is_asked_about_at_once_whatever_was_planned_before() {
-        let server = Scripted::new(|sent| match sent.words[1] == RENEW.sha() {
-            true => Answer::Value(each(1, 1)),
-            false => Answer::Value(granted()),
-        });
-        let client = Client::over(&server, SECOND * 30);
-        let guard = client.lock("x").lock().await.unwrap();
-        let local = client.core().locals.all().pop().unwrap();
-        let hold = local.holds().pop().unwrap();
-        let now = hold.core.clock.now();
-        let lease = ShareLease::Renewed(SECOND * 30);
-        let planned = Event::ShareLeaseChanged {
-            before: lease,
-            after: lease,
-        };
-        let effects = hold
-            .local
-            .lock()
-            .apply(hold.slot, now, planned, hold.local.seen());
-        hold.verify();
-        hold.carry_out(effects);
-        tokio::time::sleep(SECOND).await;
-        let sent = server.sent();
-        let renewals = sent.iter().filter(|sent| sent.words[1] == RENEW.sha());
-        assert_eq!(renewals.count(), 1, "{sent:?}");
-        assert!(!guard.is_lost());
     }
 }

@@ -14,8 +14,7 @@ pub(super) mod tests;
 use std::time::Duration;
 
 use self::counts::{Claim, HoldCounts, Stage};
-use self::lease::HoldLease;
-use self::passing::Extras;
+use self::lease::{Extras, HoldLease};
 use self::readers::Readers;
 use super::event::{
     Answered, Effects, Entered, Event, NewHold, NextStep, Phase, ServerChange, Tokens,

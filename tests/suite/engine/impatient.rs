@@ -71,7 +71,7 @@ async fn abandoned_calls_do_not_break_renewals() {
         let lock = lock.give_up_after(IMPATIENT * 3);
         guards.push(taken(&lock).await);
     }
-    proxy.delay_replies(IMPATIENT * 5);
+    proxy.delay_replies(IMPATIENT * 20);
     let asked_for = proxy.asked_for();
     for guard in guards {
         let error = guard.release().await.unwrap_err();

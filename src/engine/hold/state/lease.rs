@@ -10,9 +10,13 @@
 
 use std::time::Duration;
 
+use crate::api::holder::HolderId;
+use crate::api::options::Replication;
+use crate::engine::Usual;
 use crate::engine::clock::Tick;
-use crate::engine::hold::event::{NewHold, NextStep};
+use crate::engine::hold::event::{NewHold, NextStep, Tokens};
 use crate::engine::hold::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
+use crate::engine::hold::turns::HandoffBudget;
 
 /// A lock that the server handed over comes with a short lease. Its holder can be done within this time, or within a
 /// quarter of that lease, before a renewal sets the lease to its full length.
@@ -217,6 +221,30 @@ impl StickySpan {
     pub(super) fn is_recalled(&self) -> bool {
         self.is_recalled
     }
+}
+
+/// What most holds never need: with it they stay, or pass from task to task.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Extras {
+    /// How long it stays with its client without a guard.
+    pub(super) sticky: StickySpan,
+    /// The places at the server of the tasks that it was handed on to, in order. They end with it.
+    pub(super) places: Vec<HolderId>,
+    /// How often it was handed on in the queue at the server, and since when.
+    pub(super) passes: HandoffBudget,
+    pub(super) tokens: Tokens,
+    /// The replication that was confirmed for it.
+    pub(super) replication: Option<Replication>,
+}
+
+impl Usual for Extras {
+    const USUAL: &'static Self = &Self {
+        sticky: StickySpan::NONE,
+        places: Vec::new(),
+        passes: HandoffBudget::WHOLE,
+        tokens: Tokens::NONE,
+        replication: None,
+    };
 }
 
 #[cfg(test)]

@@ -5,42 +5,15 @@ use std::time::Duration;
 
 use super::HoldState;
 use super::counts::{Claim, Stage};
-use super::lease::StickySpan;
 use super::readers::Readers;
 use crate::api::fencing::FencingToken;
-use crate::api::holder::{HolderId, Owner};
+use crate::api::holder::Owner;
 use crate::api::loss::LostReason;
-use crate::api::options::{LeasePolicy, Replication};
-use crate::engine::Usual;
+use crate::api::options::LeasePolicy;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::Mode;
-use crate::engine::hold::event::{Effects, NextOwner, Phase, Tokens};
+use crate::engine::hold::event::{Effects, NextOwner, Phase};
 use crate::engine::hold::share_lease::ShareLease;
-use crate::engine::hold::turns::HandoffBudget;
-
-/// What most holds never need: with it they stay, or pass from task to task.
-#[derive(Clone, Debug, Hash)]
-pub(super) struct Extras {
-    /// How long it stays with its client without a guard.
-    pub(super) sticky: StickySpan,
-    /// The places at the server of the tasks that it was handed on to, in order. They end with it.
-    pub(super) places: Vec<HolderId>,
-    /// How often it was handed on in the queue at the server, and since when.
-    pub(super) passes: HandoffBudget,
-    pub(super) tokens: Tokens,
-    /// The replication that was confirmed for it.
-    pub(super) replication: Option<Replication>,
-}
-
-impl Usual for Extras {
-    const USUAL: &'static Self = &Self {
-        sticky: StickySpan::NONE,
-        places: Vec::new(),
-        passes: HandoffBudget::WHOLE,
-        tokens: Tokens::NONE,
-        replication: None,
-    };
-}
 
 impl HoldState {
     /// Whether a waiter with this policy can take over the share that has `lease`: it is renewed for the waiter as it
