@@ -12,6 +12,7 @@
   ARGV[6]  channel   where parties listen
   ARGV[7]  publish   PUBLISH or SPUBLISH
   ARGV[8]  again     1: the server has said before that the party waits
+  ARGV[i]  gone      from 9 on, parties of this client that leave, none or more: they do not count beside this one
   Reply    how many wait, with this one | minus the number of parties that those who wait have said
            `leads` all came, this one last | `passed` all came | `died:party` | `left:party` broken by that party
 ]]
@@ -26,6 +27,15 @@ local round = {
 local now, waits = server_ms(), redis.call('ZSCORE', arrivals, party)
 -- The server knows no longer what became of its round, and it must not count in a later one.
 if ARGV[8] == '1' and not waits then return 'died:' .. party end
+-- As barrier_leave, whose calls for them may come behind this one.
+for i = 9, #ARGV do
+  redis.call('ZREM', arrivals, ARGV[i])
+  redis.call('SET', round.over .. ARGV[i], 'left:' .. ARGV[i], 'PX', ARGV[5])
+end
+if #ARGV > 8 and redis.call('ZCARD', arrivals) == 0 then
+  redis.call('DEL', KEYS[1])
+  parties = nil
+end
 -- A party that stood still for longer than its lease, but asks before the others, is alive.
 local first = redis.call('ZRANGE', arrivals, 0, 1, 'WITHSCORES')
 for at = 1, #first, 2 do

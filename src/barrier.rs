@@ -1,12 +1,14 @@
 //! The barrier: parties that wait for each other, round after round.
 //!
-//! Invariants: a party counts once in a round, however often its call is sent; all waiting parties learn one outcome of
-//! their round, passed or broken; a party whose lease ends breaks the round; a party whose round the server has
-//! forgotten counts in no later one.
+//! Invariants: a party counts once in a round, however often its call is sent; one that leaves does not count beside one
+//! that its client sends after it; all waiting parties learn one outcome of their round, passed or broken; a party whose
+//! lease ends breaks the round; a party whose round the server has forgotten counts in no later one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::api::error::{Error, Kind, Result};
 use crate::client::Client;
@@ -85,6 +87,9 @@ synchronizer_methods!(Barrier, "barrier");
 impl Barrier {
     /// Sets the name under which others see this party if it breaks a round. Default: an id that begins with the [id of
     /// its client](Client::id).
+    ///
+    /// It says nothing about who counts: each call is a party, so two calls of one name are two. If a process dies and
+    /// is started again under the same name, both count, until the lease of the first ends and breaks the round.
     pub fn party(mut self, name: impl AsRef<str>) -> Self {
         self.party = Some(name.as_ref().into());
         self
@@ -145,7 +150,7 @@ impl Barrier {
         match over {
             Arrived::Passed { is_leader } => Ok(is_leader),
             Arrived::Broken { party, is_dead } => {
-                let is_own = *party == *place.party;
+                let is_own = *party == place.party.id;
                 Err(self.broken(operation, (&party, is_own), is_dead, limit))
             }
             Arrived::Parties(parties) => {
@@ -202,11 +207,20 @@ impl Barrier {
     }
 }
 
+/// The parties of one client that leave a barrier. Each is alive until the server has answered that.
+#[derive(Default)]
+struct Leaving(Mutex<Vec<Weak<Party>>>);
+
+struct Party {
+    id: String,
+    leaving: Arc<Leaving>,
+}
+
 /// A party in a round; withdrawn when dropped.
 struct Place {
     barrier: Barrier,
     name: LockName,
-    party: String,
+    party: Arc<Party>,
     keys: [String; 3],
     /// Whether the server has said that it waits.
     has_come: AtomicBool,
@@ -218,16 +232,18 @@ struct Place {
 impl Place {
     fn new(barrier: &Barrier, name: &LockName) -> Self {
         let call = barrier.site.new_call();
-        let party = match &barrier.party {
+        let id = match &barrier.party {
             Some(name) => format!("{} {name}", &*call),
             None => (*call).to_owned(),
         };
-        let over = format!("{}{party}", name.barrier_over_prefix());
+        let over = format!("{}{id}", name.barrier_over_prefix());
+        let (key, shared) = (name.barrier_key(), &barrier.site.core().shared);
+        let leaving = shared.get_or_insert("barrier", &key.as_str().into(), Arc::default);
         Self {
             barrier: barrier.clone(),
             name: name.clone(),
-            party,
-            keys: [name.barrier_key(), name.barrier_arrivals_key(), over],
+            party: Arc::new(Party { id, leaving }),
+            keys: [key, name.barrier_arrivals_key(), over],
             has_come: AtomicBool::new(false),
             breaks: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
@@ -236,7 +252,7 @@ impl Place {
 
     fn call(&self, script: &'static Script) -> Call {
         let keys = self.keys.each_ref().map(String::as_str);
-        Call::new(script, self.name.key(), &keys).arg(&self.party)
+        Call::new(script, self.name.key(), &keys).arg(&self.party.id)
     }
 
     /// Arrives, or renews the lease of a party that waits. `None`: not all parties have come.
@@ -254,11 +270,21 @@ impl Place {
             .arg(self.name.barrier_over_prefix())
             .arg(millis(site.call_kept()))
             .arg(site.told(self.name.barrier_channel()))
-            .arg(u8::from(has_come));
+            .arg(u8::from(has_come))
+            .arg(if has_come { vec![] } else { self.gone() });
         let arrived = site.ask_until(operation, &call, until, read).await?;
         let waits = matches!(arrived, Arrived::Waits(_));
         self.has_come.fetch_or(waits, Ordering::Relaxed);
         Ok((!waits).then_some(arrived))
+    }
+
+    /// The parties that leave, the last of them first. Their calls for that may come behind this arrival.
+    fn gone(&self) -> Vec<String> {
+        let mut leaving = self.party.leaving.0.lock();
+        leaving.retain(|party| party.strong_count() > 0);
+        let gone = leaving.iter().rev().filter_map(Weak::upgrade);
+        let ids = gone.map(|party| party.id.clone());
+        ids.take(PARTIES_MAX as usize).collect()
     }
 
     fn leave(&self) -> Call {
@@ -281,10 +307,11 @@ impl Place {
         if self.is_left.swap(true, Ordering::Relaxed) {
             return;
         }
-        let site = &self.barrier.site;
+        let (site, party) = (&self.barrier.site, Arc::clone(&self.party));
+        party.leaving.0.lock().push(Arc::downgrade(&party));
         // Behind the arrival, on its lane.
         site.core()
-            .undo_later(self.leave(), Lane::Command, site.call_kept(), None);
+            .undo_keeping(self.leave(), Lane::Command, site.call_kept(), party);
     }
 }
 
@@ -328,5 +355,34 @@ mod tests {
         };
         let last = sent.iter().rfind(is_arrival).unwrap();
         assert!(last.at <= FIRST_ANSWER_MAX, "{last:?}");
+    }
+
+    /// A server that is silent may have counted it, and hears of its withdrawal later than of the next one.
+    #[tokio::test(start_paused = true)]
+    async fn a_party_names_those_of_its_client_whose_withdrawal_has_no_answer() {
+        let is_silent = Arc::new(AtomicBool::new(true));
+        let silent = Arc::clone(&is_silent);
+        let server = Scripted::new(move |_| match silent.load(Ordering::SeqCst) {
+            true => Answer::Silence,
+            false => Answer::Value(redis::Value::SimpleString("left:x".to_owned())),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let limit = Duration::from_secs(5);
+        let comes = async |name: &str| {
+            let barrier = client.barrier(name, 3).give_up_after(limit);
+            let error = barrier.wait().await.unwrap_err();
+            assert!(error.is_io() || error.is_broken(), "{error}");
+            let sent = server.sent();
+            let mut words = sent.into_iter().map(|sent| sent.words);
+            let last = words.rfind(|words| words[1] == catalog::BARRIER_ARRIVE.sha());
+            last.unwrap().split_off(6)
+        };
+        let (first, second) = (comes("x").await, comes("x").await);
+        assert_eq!((first.len(), second.len()), (8, 9));
+        assert_eq!(second[8], first[0]);
+        assert_eq!(comes("y").await.len(), 8, "at another barrier");
+        is_silent.store(false, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(comes("x").await.len(), 8);
     }
 }

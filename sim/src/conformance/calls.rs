@@ -46,7 +46,7 @@ const SYNCHRONIZERS: &[(&str, &str, &str)] = &[
     (
         "barrier_arrive",
         "parties arrivals over",
-        "holder count lease text lease channel publish flag",
+        "holder count lease text lease channel publish flag holder",
     ),
     (
         "barrier_leave",

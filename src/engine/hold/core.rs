@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::bound::Timing;
 use super::handoff::Handoff;
 use super::local::{LocalLock, Locals};
-use super::undo::{AllUnguarded, PendingRelease, Undo, UndoQueues, Unguarded};
+use super::undo::{AllUnguarded, Kept, PendingRelease, Undo, UndoQueues, Unguarded};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
 use crate::conn::{Channels, Lane};
@@ -155,8 +155,23 @@ impl Core {
         lease: Duration,
         release: Option<PendingRelease>,
     ) {
+        self.undo(call, lane, lease, (release, None));
+    }
+
+    /// As [`undo_later`](Self::undo_later). `kept` is dropped once the server has answered, or is asked no more.
+    pub(crate) fn undo_keeping(&self, call: Call, lane: Lane, lease: Duration, kept: Kept) {
+        self.undo(call, lane, lease, (None, Some(kept)));
+    }
+
+    fn undo(
+        &self,
+        call: Call,
+        lane: Lane,
+        lease: Duration,
+        ends: (Option<PendingRelease>, Option<Kept>),
+    ) {
         let until = self.clock.now().after(self.timing.linger.max(lease));
-        let undo = Undo::new(call, lane, lease, until, release);
+        let undo = Undo::new(call, lane, lease, until, ends);
         let reply = self.timing.reply;
         self.undo_queues
             .push(undo, &self.scripts, &self.watchdog, reply);

@@ -16,6 +16,7 @@
 //! the server answers with refusals, or the client is gone and has tried for a little longer, in case the server is
 //! just coming back.
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque, btree_map};
 use std::pin::pin;
 use std::sync::Arc;
@@ -133,7 +134,12 @@ pub(super) struct Undo {
     until: Tick,
     cancels: u32,
     release: Option<PendingRelease>,
+    /// Dropped with the entry.
+    _kept: Option<Kept>,
 }
+
+/// Whoever has a weak reference to it knows whether an entry is left.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 /// The entries, by server and lane. A queue exists while a task empties it.
 #[derive(Debug, Default)]
@@ -198,7 +204,7 @@ impl Undo {
         lane: Lane,
         lease: Duration,
         until: Tick,
-        release: Option<PendingRelease>,
+        (release, kept): (Option<PendingRelease>, Option<Kept>),
     ) -> Self {
         Self {
             call,
@@ -207,6 +213,7 @@ impl Undo {
             until,
             cancels: CANCELS_WHILE_UNSETTLED,
             release,
+            _kept: kept,
         }
     }
 

@@ -25,6 +25,16 @@ impl Fixture {
         reply::arrived(&reply).unwrap()
     }
 
+    /// A party comes whose client has withdrawn others.
+    async fn arrive_for(&mut self, party: &str, parties: &str, gone: &[&str]) -> Arrived {
+        let over = format!("{OVER}{party}");
+        let first = [&[party, parties, "30000", OVER, "60000"], &TELL[..], &["0"]];
+        let args = [&first.concat(), gone].concat();
+        let keys = [PARTIES, ARRIVED, &over];
+        let reply = self.run("barrier_arrive", &keys, &args).await;
+        reply::arrived(&reply).unwrap()
+    }
+
     /// A party asks that knows that it waits.
     async fn asks_again(&mut self, party: &str, parties: &str) -> Arrived {
         let over = format!("{OVER}{party}");
@@ -135,6 +145,26 @@ async fn one_that_leaves_breaks_the_round_only_if_it_says_so() {
     }
     assert_eq!(fixture.messages(&mut subscriber).await.len(), 1);
     assert_eq!(fixture.arrive(U2, "3").await, broken(U3, false));
+}
+
+#[tokio::test]
+async fn a_party_that_leaves_does_not_count_beside_the_one_that_comes_for_it() {
+    let mut fixture = Fixture::new().await;
+    fixture.arrive(U1, "3").await;
+    fixture.arrive(U2, "3").await;
+    for _ in 0..2 {
+        let arrived = fixture.arrive_for(U3, "3", &[U2]).await;
+        assert_eq!(arrived, Arrived::Waits(2));
+    }
+    // Its calls come behind that.
+    assert_eq!(fixture.leave(U2, "1").await, broken(U2, false));
+    assert_eq!(fixture.arrive(U2, "3").await, broken(U2, false));
+    assert_eq!(fixture.arrive(U1, "3").await, Arrived::Waits(2));
+    // One that waited alone, or whose lease has ended, is no part of the round that begins.
+    fixture.leave(U1, "0").await;
+    fixture.dies_there(U3).await;
+    let arrived = fixture.arrive_for(U4, "2", &[U3, U2]).await;
+    assert_eq!(arrived, Arrived::Waits(1));
 }
 
 #[tokio::test]
