@@ -45,11 +45,14 @@ impl Client {
 /// A latch that was never closed by [`init`](Self::init) is open, and so is a latch at zero. It has no lease: a latch
 /// whose workers die stays closed until [`delete`](Self::delete).
 ///
+/// One process closes it, before it hands out the parts. Workers do not: one that is started again after the latch has
+/// opened would close it again, and its id would not count again.
+///
 /// ```no_run
 /// # async fn load(part: u32) {}
 /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {
 /// let latch = client.latch("import:2026-11");
-/// latch.init(3).await?; // false if another process has
+/// latch.init(3).await?; // before any part is handed out
 /// for part in 0..3 {
 ///     let latch = latch.clone();
 ///     tokio::spawn(async move {
