@@ -72,8 +72,8 @@ async fn a_request_with_a_lost_lock_sells_nothing_and_reports_it() {
         tokio::join!(web.post("/shows/1/seats"), force)
     })
     .await;
-    assert_eq!(reply.status, 503, "{}", reply.body);
-    assert!(reply.retry_after.is_some());
+    // The service cannot tell how far the sale was, so it does not ask for a repeat.
+    assert_eq!((reply.status, reply.retry_after), (500, None));
     assert!(reply.body.contains("show:1"), "{}", reply.body);
     assert_eq!(database.sold().await, []);
 

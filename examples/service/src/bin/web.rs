@@ -71,7 +71,8 @@ async fn shipped(client: &Client, db: &SqlitePool, id: i64) -> Result<Option<boo
         .run(update.bind(id).execute(db))
         .await??
         .rows_affected();
-    guard.release().await?;
+    // An error of the release does not undo the shipment. The release goes on in the background.
+    _ = guard.release().await;
     Ok(Some(changed == 1))
 }
 

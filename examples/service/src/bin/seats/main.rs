@@ -87,10 +87,11 @@ async fn seat(State(office): State<Arc<BoxOffice>>, Path(show): Path<i64>) -> Re
         Err(Refusal::SoldOut) => (StatusCode::GONE, "sold out").into_response(),
         Err(Refusal::TooLate) => (StatusCode::CONFLICT, "too late").into_response(),
         // Nothing was sold, so the request may be sent again.
-        Err(Refusal::Lock(error)) if error.is_busy() || error.is_not_held() => later(&error),
+        Err(Refusal::Lock(error)) if error.is_busy() => later(&error),
         Err(Refusal::Database(error)) if is_lock_timeout(&error) => later(&error),
         Err(Refusal::Lock(error)) => broken(&error),
         Err(Refusal::Database(error)) => broken(&error),
+        // If the lock was lost, the commit may have been sent: a repeat might buy another seat.
     }
 }
 
