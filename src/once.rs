@@ -146,7 +146,8 @@ impl Once {
     /// before the client is [shut down](crate::Client::shutdown): work that fails later cannot free its key.
     ///
     /// # Cancel safety
-    /// Dropping the future drops `work` and frees the key in the background.
+    /// Dropping the future drops `work` and frees the key in the background, even if what `work` has sent to a database
+    /// is still done there. A web server drops a handler when its client goes away: run this in a task of its own.
     ///
     /// # Errors
     /// The error of `work`; or an error of [`claim`](Self::claim), converted by [`From`] to the error type of `work`.

@@ -19,7 +19,10 @@ async fn submit(
 ) -> Response {
     let key = format!("submit:{user}:{form}");
     let once = client.once(key).per(Duration::from_secs(15));
-    match once.run(save(&form)).await {
+    // In a task of its own: if the client goes away, this handler is dropped, but not the work, which
+    // would free the key.
+    let work = tokio::spawn(async move { once.run(save(&form)).await });
+    match work.await.expect("no panic") {
         Ok(OnceRun::Ran(receipt)) => receipt.into_response(),
         Ok(OnceRun::Duplicate { remaining, .. }) => {
             let seconds = remaining.as_millis().div_ceil(1000).to_string();
@@ -29,8 +32,13 @@ async fn submit(
     }
 }
 
-/// The work that must not be done twice. If it fails, the form may be sent again at once.
+/// The work that must not be done twice. It takes `SAVE_MS`. If it fails, the form may be sent again
+/// at once.
 async fn save(form: &str) -> Result<String, lockset::Error> {
+    println!("saves {form}");
+    let takes = std::env::var("SAVE_MS").map_or(0, |millis| millis.parse().unwrap_or(0));
+    tokio::time::sleep(Duration::from_millis(takes)).await;
+    println!("saved {form}");
     Ok(format!("received {form}"))
 }
 

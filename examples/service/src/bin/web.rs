@@ -14,10 +14,13 @@ use lockset::{Client, ErrorKind};
 use sqlx::SqlitePool;
 use tokio::signal::unix::{SignalKind, signal};
 
-type Error = Box<dyn std::error::Error>;
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
 async fn ship(State((client, db)): State<(Client, SqlitePool)>, Path(id): Path<i64>) -> Response {
-    match shipped(&client, &db, id).await {
+    // In a task of its own: if the client goes away, this handler is dropped, but not the work under
+    // the lock.
+    let section = tokio::spawn(async move { shipped(&client, &db, id).await });
+    match section.await.expect("no panic") {
         Ok(Some(true)) => "shipped".into_response(),
         Ok(Some(false)) => (StatusCode::CONFLICT, "not to be shipped").into_response(),
         Ok(None) => (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")]).into_response(),

@@ -10,10 +10,12 @@ use std::process::{Child, Command, Stdio};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 pub(crate) struct Web {
     process: Child,
     address: String,
+    lines: UnboundedReceiver<String>,
 }
 
 pub(crate) struct Reply {
@@ -30,14 +32,23 @@ impl Web {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut address = String::new();
-        BufReader::new(process.stdout.take().unwrap())
-            .read_line(&mut address)
-            .unwrap();
+        let mut said = BufReader::new(process.stdout.take().unwrap()).lines();
+        let address = said.next().unwrap().unwrap();
+        let (line, lines) = unbounded_channel();
+        std::thread::spawn(move || {
+            said.map_while(Result::ok)
+                .try_for_each(|text| line.send(text))
+        });
         Self {
             process,
-            address: address.trim().to_owned(),
+            address,
+            lines,
         }
+    }
+
+    /// The next line that the program prints behind its address.
+    pub(crate) async fn said(&mut self) -> String {
+        self.lines.recv().await.expect("the program runs")
     }
 
     pub(crate) async fn post(&self, path: &str) -> Reply {
@@ -48,12 +59,18 @@ impl Web {
         self.request("GET", path).await
     }
 
-    async fn request(&self, method: &str, path: &str) -> Reply {
+    /// Sends a request, whose reply has not come yet.
+    pub(crate) async fn send(&self, method: &str, path: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    async fn request(&self, method: &str, path: &str) -> Reply {
+        let mut stream = self.send(method, path).await;
         let mut reply = String::new();
         stream.read_to_string(&mut reply).await.unwrap();
         let (head, body) = reply.split_once("\r\n\r\n").unwrap();

@@ -82,16 +82,18 @@ impl BoxOffice {
 }
 
 async fn seat(State(office): State<Arc<BoxOffice>>, Path(show): Path<i64>) -> Response {
-    match office.sell(show).await {
+    // In a task of its own: if the client goes away, this handler is dropped, but not the sale.
+    let sale = tokio::spawn(async move { office.sell(show).await });
+    match sale.await.expect("no panic") {
         Ok(number) => number.to_string().into_response(),
         Err(Refusal::SoldOut) => (StatusCode::GONE, "sold out").into_response(),
         Err(Refusal::TooLate) => (StatusCode::CONFLICT, "too late").into_response(),
         // Nothing was sold, so the request may be sent again.
         Err(Refusal::Lock(error)) if error.is_busy() => later(&error),
         Err(Refusal::Database(error)) if is_lock_timeout(&error) => later(&error),
+        // If the lock was lost, the commit may have been sent: a repeat might buy another seat.
         Err(Refusal::Lock(error)) => broken(&error),
         Err(Refusal::Database(error)) => broken(&error),
-        // If the lock was lost, the commit may have been sent: a repeat might buy another seat.
     }
 }
 
