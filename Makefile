@@ -130,17 +130,19 @@ MODELS = lock redlock rwlock semaphore
 WORKSPACE = scripts/test
 # The small examples and the demos are no tests: `make examples` builds them, and clippy has checked them.
 LIBS = --lib --bins --example laptop --example orders $(WITH_LIBS:%=--test %)
-GROUPS = $(foreach group,OF_CLI OF_VIEWS OF_NEMESIS OF_TESTKIT,$($(group):%=--test %))
+# What OF_CLI runs is shown as it goes.
+BESIDE_CLI = OF_VIEWS OF_NEMESIS OF_TESTKIT
 # Those too that have a time of their own.
-BUILT_TESTS = $(LIBS) $(GROUPS) $(MODELS:%=--test %) --test simulated --test suite --test nonsense
+BUILT_TESTS = $(LIBS) $(foreach group,OF_CLI $(BESIDE_CLI),$($(group):%=--test %)) $(MODELS:%=--test %) --test simulated --test suite --test nonsense
 # Alone, but built as the whole is: without --workspace its dependencies have other features.
 SUITE = $(WORKSPACE) --test suite
 TEST_SUITE = echo "testing on $$LOCKSET_SERVER_BIN, $(MANY) at a time" && \
 	  $(SUITE) -- --test-threads $(MANY) $(ALONE:%=--skip %) $(ONLY)
 AT_A_TIME = -- --test-threads $(THREADS)
-TEST_OTHERS = echo "and the other programs, $(THREADS) at a time" && \
-	  scripts/beside $(foreach group,OF_CLI OF_VIEWS OF_NEMESIS OF_TESTKIT,"$(WORKSPACE) $($(group):%=--test %) $(AT_A_TIME)") \
-	    "$(WORKSPACE) $(LIBS) $(AT_A_TIME)"
+TEST_OTHERS = echo "and the other programs, $(THREADS) at a time of each group" && \
+	  scripts/beside "$(WORKSPACE) $(LIBS) $(AT_A_TIME)" \
+	    $(foreach group,$(BESIDE_CLI),"$(WORKSPACE) $($(group):%=--test %) $(AT_A_TIME)") \
+	    "$(WORKSPACE) $(OF_CLI:%=--test %) $(AT_A_TIME)"
 VIRTUAL = $(MAKE) --keep-going --no-print-directory test-virtual test-doc
 test:
 	@$(SERVER) && export LOCKSET_SERVER_BIN && $(WORKSPACE) --no-run --quiet $(BUILT_TESTS) && \

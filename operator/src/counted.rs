@@ -38,8 +38,8 @@ pub(crate) fn keys_of(timeouts: &str) -> Vec<String> {
     plain.into_iter().chain([key.to_owned()]).collect()
 }
 
-/// Returns the id of a permit; `None` for a member of an application. Those of 16 bytes are words, and the random bytes
-/// of Redisson are not.
+/// Returns the id of a permit; `None` for a member of an application. 16 printable bytes are taken for that, as Redisson's
+/// ids are random bytes.
 fn permit(member: &Value) -> Option<String> {
     let Value::BulkString(member) = member else {
         return None;

@@ -318,8 +318,8 @@ impl Error {
     }
 
     /// A later call may succeed: the server was [unreachable](Self::is_io), could not do it [just
-    /// then](Self::is_refused), or too few of [several](Self::is_quorum) could; unless most of them cannot until something
-    /// is changed, such as a right of the user.
+    /// then](Self::is_refused), or too few of [several](Self::is_quorum) could. It is false if most of several will refuse
+    /// until something is changed, such as a right of the user.
     ///
     /// ```no_run
     /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {

@@ -77,8 +77,8 @@ impl Client {
 /// Each permit has a lease, which the watchdog renews until its guard is gone. The permits of a process that dies come
 /// back when their leases end. Redisson's `RPermitExpirableSemaphore` of the same name takes from the same permits.
 ///
-/// Callers of one client that ask on the same terms are served first come, first served, and all of them are once one was
-/// refused. A released permit goes to the next of them in memory, at most 64 times and for 5 ms in a row, before other
+/// Callers of one client that ask on the same terms are served in the order of their calls. Once one of them was refused,
+/// so are all callers of that client. A released permit goes to the next of them in memory, at most 64 times and for 5 ms in a row, before other
 /// clients have their turn. Between clients there is no order, unless the semaphore is [`fair`](Self::fair): a large
 /// request may wait as long as smaller requests keep coming.
 ///
@@ -191,7 +191,7 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future leaves nothing: permits that the server may still grant go to the next caller or are
     /// released in the background. A future that is kept and not polled stops no other call. Permits that it was given
-    /// are not renewed: they end with their lease, or go to the next call of this client soon.
+    /// are not renewed: they go to the next call of this client after two reply times, or end with their lease.
     ///
     /// # Errors
     /// * [`is_invalid`](crate::Error::is_invalid): a name, number or lease that cannot work, or a semaphore that was

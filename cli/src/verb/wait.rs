@@ -27,8 +27,8 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 pub(crate) struct Wait {
     /// The name of the lock, of any kind, or its whole key with the prefix.
     name: String,
-    /// Give up after this long, with status 75, or 69 if the server cannot be reached then. Default: wait as long as it
-    /// takes for the lock, 10s for a server that has gone away.
+    /// Give up after this long, with status 75, or 69 if the server cannot be reached then. Default: no limit
+    /// for the lock, and 10s for a server that has gone away.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     timeout: Option<Duration>,
 }

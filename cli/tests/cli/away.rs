@@ -66,7 +66,7 @@ async fn looks(server: &Server) -> u64 {
     verbs.into_iter().flatten().sum()
 }
 
-/// For longer than one look is repeated. The server comes back without the lock.
+/// The server is away for longer than one look is repeated. The server comes back without the lock.
 #[tokio::test]
 async fn a_wait_without_taking_survives_an_outage() {
     let server = Server::start();

@@ -14,7 +14,8 @@ use crate::support::BOUND;
 const LIST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/public-cli.txt");
 
 const HEAD: &str = "\
-# The fields of what lockset prints with --json, by verb; not yet those of top, tokens and latches. Renew with
+# The fields of what lockset prints with --json, by verb; not yet those of top, tokens, latches,
+# elections, and of servers that cannot be reached. Renew with
 # LOCKSET_WRITE_CLI=1 cargo test -p lockset-cli --test cli fields
 ";
 

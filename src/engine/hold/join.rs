@@ -49,6 +49,19 @@ impl RawShare {
 }
 
 impl Hold {
+    /// Has the watchdog ask the server whether it still has the hold.
+    pub(crate) fn verify(&self) {
+        let now = self.core.clock.now();
+        self.apply_at(now, Event::Doubted);
+        self.look_again();
+    }
+
+    /// Has the watchdog check it in time, by what its state says now: other events may have followed.
+    pub(super) fn look_again(&self) {
+        let at = || self.state().next_check();
+        self.core.watchdog.look_again(self.number, at);
+    }
+
     /// Waits for the answer to whether the server still has the hold, for a reader that leaves while others stay. The
     /// last reader learns that from the answer to its release.
     ///

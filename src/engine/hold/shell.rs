@@ -326,19 +326,6 @@ impl Hold {
         self.is_held() && !self.state().is_doubted()
     }
 
-    /// Has the watchdog ask the server whether it still has the hold.
-    pub(crate) fn verify(&self) {
-        let now = self.core.clock.now();
-        self.apply_at(now, Event::Doubted);
-        self.look_again();
-    }
-
-    /// Has the watchdog check it in time, by what its state says now: other events may have followed.
-    pub(super) fn look_again(&self) {
-        let at = || self.state().next_check();
-        self.core.watchdog.look_again(self.number, at);
-    }
-
     /// Why it is lost, if it is. The clock decides, not the watchdog, which may be late: a hold past its deadline is
     /// lost from now on.
     pub(crate) fn expire_if_due(&self) -> Option<LostReason> {

@@ -231,6 +231,8 @@ pub(super) struct Model {
     /// The lock whose page is open.
     pub(super) open: Option<String>,
     pub(super) is_over: bool,
+    /// When samples came again after a while without: no lock could be seen before.
+    resumed: Duration,
 }
 
 impl Model {
@@ -247,6 +249,9 @@ impl Model {
             return;
         }
         let at = sample.at;
+        if at.saturating_sub(self.last.at) > UNSEEN_SHOWN / 3 {
+            self.resumed = at;
+        }
         for seen in sample.locks.iter().cloned() {
             self.see(seen, at);
         }
@@ -259,7 +264,10 @@ impl Model {
         let unseen = if are_many { GONE_SHOWN } else { UNSEEN_SHOWN };
         self.rows.retain(|_, row| match row.gone {
             Some(gone) => at < gone + GONE_SHOWN,
-            None => at.saturating_sub(row.sampled) < row.seen.remaining.saturating_add(unseen),
+            None => {
+                let since = row.sampled.max(self.resumed);
+                at.saturating_sub(since) < row.seen.remaining.saturating_add(unseen)
+            }
         });
         self.last = sample;
     }
@@ -595,6 +603,21 @@ mod tests {
             }
             assert!(model.row("long").is_some(), "its lease is not over");
         }
+    }
+
+    /// None of them could be seen meanwhile.
+    #[test]
+    fn after_a_long_freeze_locks_are_shown_until_they_could_be_seen_again() {
+        let mut model = Model::default();
+        model.take(sample(0.0, &[lock("a", "x", 30.0, 0)]));
+        model.act(Action::Freeze);
+        model.act(Action::Freeze);
+        model.take(sample(600.0, &[]));
+        assert!(model.row("a").is_some());
+        for at in 601..800 {
+            model.take(sample(f64::from(at), &[]));
+        }
+        assert!(model.row("a").is_none());
     }
 
     #[test]
