@@ -308,7 +308,10 @@ impl Place {
             return;
         }
         let (site, party) = (&self.barrier.site, Arc::clone(&self.party));
-        party.leaving.0.lock().push(Arc::downgrade(&party));
+        // One that breaks the round has to be there for that, even if its client comes again first.
+        if !self.breaks.load(Ordering::Relaxed) {
+            party.leaving.0.lock().push(Arc::downgrade(&party));
+        }
         // Behind the arrival, on its lane.
         site.core()
             .undo_keeping(self.leave(), Lane::Command, site.call_kept(), party);

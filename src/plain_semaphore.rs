@@ -102,7 +102,7 @@ impl PlainSemaphore {
         Ok(acquired.expect("a wait without an end"))
     }
 
-    /// Acquires permits if enough are available. One round trip. Without an answer it ends after a second at most, or
+    /// Acquires permits if enough are available. One round trip. Without an answer it ends after 2 s at most, or
     /// after [`give_up_after`](Self::give_up_after) if that is set.
     ///
     /// # Cancel safety

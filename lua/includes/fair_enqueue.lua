@@ -22,8 +22,11 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining, held_by
     -- A part of its place may be left.
     local left = (kept_until or length > scores) and redis.call('LREM', q.queue, 1, holder) or 0
     length = length - left
-    -- Redisson removes only the first waiter, with its score. So it is the first again, if the user has the right.
-    is_first = length > 0 and left == 0 and not score and kept_until and kept_until > now
+    -- Redisson removes waiters from the front only, each with its score. So it is the first again, if the user has the
+    -- right; the holder stands before it.
+    local was_first = length > 0 and left == 0 and not score and kept_until and kept_until > now
+    is_first = was_first and tonumber(redis.pcall('LPUSH', q.queue, holder))
+    ahead = is_first and held_by
   end
   if not is_queued and not is_first then
     places = length + 1
@@ -56,8 +59,7 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining, held_by
     redis.call('ZREMRANGEBYSCORE', q.alive, '-inf', now)
   end
   -- Push last: a waiter in the queue without a score blocks Redisson for ever.
-  local pushed = is_first and tonumber(redis.pcall('LPUSH', q.queue, holder))
-  length = pushed or redis.call('RPUSH', q.queue, holder)
+  length = is_first or redis.call('RPUSH', q.queue, holder)
   fair_expire_queue(q.queue, q.timeouts, q.alive, length, scores + 1)
   return alive_until, ahead
 end

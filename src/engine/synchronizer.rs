@@ -140,10 +140,13 @@ impl Synchronizer {
     }
 
     /// How long a call that waits until `deadline` may go on after that without an answer: for the time of a reply. One
-    /// that asks once ([`Tick::ZERO`]) has the limit of its handle, if that sets one.
+    /// that asks once ([`Tick::ZERO`]) has the limit of its handle or client, as `try_lock`.
     pub(crate) fn patience(&self, deadline: Tick) -> Duration {
-        let limit = self.give_up.filter(|_| deadline == Tick::ZERO);
-        limit.unwrap_or(self.core.timing.reply)
+        let timing = &self.core.timing;
+        match deadline {
+            Tick::ZERO => self.give_up.unwrap_or(timing.give_up_at_once),
+            _ => timing.reply,
+        }
     }
 
     /// The pauses of a waiter, if it has no subscription.
@@ -383,12 +386,12 @@ mod tests {
         }
     }
 
-    /// It has the time of a reply, unless its handle says otherwise; as `try_lock`.
+    /// It has the time for two replies, unless its client or its handle says otherwise; as `try_lock`.
     #[tokio::test(start_paused = true)]
     async fn a_call_that_asks_once_goes_on_for_as_long_as_its_handle_says() {
         let server = Scripted::new(|_| Answer::Silence);
         let client = Client::over(&server, Duration::from_secs(30));
-        let [reply, longer] = [client.core().timing.reply, Duration::from_secs(7)];
+        let [at_once, longer] = [2, 7].map(Duration::from_secs);
         let (held, plain) = (
             client.semaphore("x").permits(1),
             client.plain_semaphore("y"),
@@ -398,8 +401,8 @@ mod tests {
             plain.clone().give_up_after(longer),
         );
         let calls = [
-            (reply, held.try_acquire().map(|got| got.err()).boxed()),
-            (reply, plain.try_acquire().map(|got| got.err()).boxed()),
+            (at_once, held.try_acquire().map(|got| got.err()).boxed()),
+            (at_once, plain.try_acquire().map(|got| got.err()).boxed()),
             (longer, held_on.try_acquire().map(|got| got.err()).boxed()),
             (longer, plain_on.try_acquire().map(|got| got.err()).boxed()),
         ];

@@ -253,7 +253,9 @@ impl QuorumHold {
         self.changed.notify();
         let is_other = |hold: &Weak<Self>| hold.as_ptr() != std::ptr::from_ref(self);
         self.local.holds.lock().retain(is_other);
-        self.local.queue().1.wake_waiters();
+        // Tasks may still wait in that of a client which is closed.
+        let queues = self.local.queues.iter();
+        queues.for_each(|(_, queue)| queue.wake_waiters());
     }
 
     /// Drops members that are lost, and has their servers asked again, unless the hold itself is lost.

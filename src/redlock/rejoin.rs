@@ -93,7 +93,7 @@ impl QuorumHold {
                     }
                     self.longest_pause().min(pause * 2)
                 }
-                // The same moment for all holds, which do not ask it at once.
+                // All holds wait for the same moment, and then ask at different times.
                 Err(VoteOutcome::TooYoung { remaining, .. }) => {
                     remaining.mul_f64(1.0 + 0.1 * fastrand::f64())
                 }

@@ -191,7 +191,8 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future leaves nothing: permits that the server may still grant go to the next caller or are
     /// released in the background. A future that is kept and not polled stops no other call. Permits that it was given
-    /// are not renewed: they go to the next call of this client after two reply times, or end with their lease.
+    /// are not renewed: they go to the next call of this client after two reply times, or end with their lease. When the
+    /// future is polled after that, the call starts again behind the others, or returns `None` if its time is over.
     ///
     /// # Errors
     /// * [`is_invalid`](crate::Error::is_invalid): a name, number or lease that cannot work, or a semaphore that was
@@ -207,7 +208,7 @@ impl Semaphore {
     }
 
     /// Acquires permits if there are enough and no other caller of this client waits for them. One round trip. Without
-    /// an answer to its request it ends after a second at most, or after [`give_up_after`](Self::give_up_after) if that
+    /// an answer to its request it ends after 2 s at most, or after [`give_up_after`](Self::give_up_after) if that
     /// is set.
     ///
     /// # Cancel safety

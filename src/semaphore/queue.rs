@@ -63,7 +63,7 @@ pub(super) enum Event {
     Granted { ask: u64 },
     /// The server refused an attempt. The first lease of a permit ends in `retry_in`.
     Refused { ask: u64, retry_in: Duration },
-    /// An attempt failed; the error is in hand. `silence`: there was no answer for so long. Earlier requests that go on
+    /// An attempt failed; the error is in hand. `silence` is the time without an answer. Earlier requests that go on
     /// for no longer fail with it.
     Failed { ask: u64, silence: Option<Duration> },
     /// A guard returned permits of these terms; they are in hand.

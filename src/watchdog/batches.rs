@@ -180,8 +180,9 @@ impl Batching<'_> {
             } => {
                 let server = self.scripts.transport.server(&request.key);
                 let reply_max = self.servers.reply_max(server, self.reply_max);
-                // Rounded down by less than a quarter, so that holds with about the same wait share a batch.
-                let wait = Tick::ZERO.until(Tick::ZERO.after(wait).rounded_down(wait / 4));
+                // Rounded up by a quarter at most, so that holds with about the same wait share a batch.
+                let wait =
+                    Tick::ZERO.until(Tick::ZERO.after(wait + wait / 4).rounded_down(wait / 4));
                 let wait = wait.clamp(RENEWAL_WAIT_MIN.min(reply_max), reply_max);
                 match self.batch(server, wait) {
                     Some(batch) => batch.holds.push(Renewal {

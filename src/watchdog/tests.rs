@@ -91,7 +91,7 @@ async fn a_late_renewal_does_not_revive() {
     let lease = Duration::from_secs(1);
     let server = renewing(|sent| match sent.at > MS * 900 {
         // Within the wait for a reply, but after the deadline.
-        true => Answer::Late(MS * 130, each(1, 1)),
+        true => Answer::Late(MS * 160, each(1, 1)),
         false => Answer::Silence,
     });
     let client = Client::over(&server, lease);

@@ -126,7 +126,7 @@ const ABSENT_FOR: Duration = Duration::from_millis(250);
 #[cfg_attr(test, derive(Clone, Hash))]
 pub(crate) struct Turns {
     budget: HandoffBudget,
-    /// The default before the first release of the lock.
+    /// The default before the first release of the lock, or the first answer to a waiter.
     known: Seldom<Known>,
 }
 

@@ -109,7 +109,7 @@ const CANCELS_WHILE_UNSETTLED: u32 = 8;
 /// The most entries under way at once while the server answers.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// The most entries that wait for one silent server on one lane, some hundred bytes each. Beyond that the oldest is
+/// The most entries that wait for one silent server on one lane, some hundred bytes each. Beyond that the first is
 /// abandoned. No guard holds what it would have undone, so the attempt blocks others for one lease at most, counted
 /// from when the server executes it.
 pub(crate) const QUEUE_MAX: usize = 16_384;
@@ -260,7 +260,7 @@ fn tell_abandoned(scripts: &Scripts, count: u64) {
 }
 
 impl Queue {
-    /// Takes out the oldest entry if the server is silent and the queue is full. The entries of `later` were cancelled
+    /// Takes out the first entry if the server is silent and the queue is full. The entries of `later` were cancelled
     /// once already; nothing was sent for the others.
     fn make_room(&mut self) -> Option<Undo> {
         if !self.is_silent || self.ready.len() + self.later.len() < QUEUE_MAX {

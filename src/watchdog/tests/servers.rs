@@ -201,7 +201,7 @@ async fn holds_with_leases_of_about_the_same_length_are_renewed_together() {
     let client = Client::over(&server, LEASE);
     let mut guards = Vec::new();
     for n in 0..200 {
-        let lock = client.lock(format!("x{n}")).lease(MS * (5_000 + n));
+        let lock = client.lock(format!("x{n}")).lease(MS * (4_600 + n));
         guards.push(lock.lock().await.unwrap());
     }
     client.core().locals.moved();
