@@ -57,8 +57,8 @@ impl Survey {
     }
 }
 
-/// Returns the keys of the locks, semaphores and latches that publish their release on a channel of this name, or have a helper key of this
-/// name. Empty if it is neither. `x` and `{x}` share theirs.
+/// Returns the keys of the locks, semaphores and latches that publish their release on a channel of this name, or have a
+/// helper key of this name. Empty if it is neither. `x` and `{x}` share theirs.
 fn keys_behind(helper: &str) -> Vec<String> {
     const PREFIXES: [&str; 4] = [
         "redisson_lock__channel:",

@@ -2,8 +2,8 @@
 //!
 //! The tasks of one process queue for a lock in the first of its clients that is open, so that they do not vote against
 //! each other. Only the head of that queue asks the servers. Processes have the lock in turns, as for any other kind,
-//! except that each grant of a turn takes a round. Invariants: nothing is held during a pause, which ends early when a server announces
-//! a release; contention is never an error; too few servers with a vote are an error if that lasts.
+//! except that each grant of a turn takes a round. Invariants: nothing is held during a pause, which ends early when a
+//! server announces a release; contention is never an error; too few servers with a vote are an error if that lasts.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

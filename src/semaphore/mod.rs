@@ -77,10 +77,10 @@ impl Client {
 /// Each permit has a lease, which the watchdog renews until its guard is gone. The permits of a process that dies come
 /// back when their leases end. Redisson's `RPermitExpirableSemaphore` of the same name takes from the same permits.
 ///
-/// Callers of one client that ask on the same terms are served in the order of their calls. Once one of them was refused,
-/// so are all callers of that client. A released permit goes to the next of them in memory, at most 64 times and for 5 ms in a row, before other
-/// clients have their turn. Between clients there is no order, unless the semaphore is [`fair`](Self::fair): a large
-/// request may wait as long as smaller requests keep coming.
+/// Callers of one client that ask on the same terms are served in the order of their calls. Once one of them was
+/// refused, so are all callers of that client. A released permit goes to the next of them in memory, at most 64 times and
+/// for 5 ms in a row, before other clients have their turn. Between clients there is no order, unless the semaphore is
+/// [`fair`](Self::fair): a large request may wait as long as smaller requests keep coming.
 ///
 /// A handle: cheap to make and to clone, it holds nothing. There is no semaphore over several independent servers, as
 /// [`Redlock`](crate::Redlock) is for locks: two majorities can each hand out the last permit of one server.

@@ -1,4 +1,5 @@
-//! The state that one client keeps of one lock: the [`LockState`] under its mutex, and beside it the hints that tasks wait for.
+//! The state that one client keeps of one lock: the [`LockState`] under its mutex, and beside it the hints that tasks
+//! wait for.
 //!
 //! Tasks of one client that want one lock wait in its queue and hand the lock off to each other for a while.
 //! Invariant: none of this is authoritative. The scripts decide.

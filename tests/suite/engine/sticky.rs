@@ -146,7 +146,8 @@ async fn a_waiter_of_another_client_is_served_at_once<L: Sticky>(of: impl Fn(&Cl
     listens(&server, &client).await;
     // A caller that does not wait does not recall either.
     assert!(of(&other, "lock").try_lock().await.unwrap().is_none());
-    assert!(other.stats().is_idle());
+    idle(&other).await;
+    assert!(!server.commandstats().await.contains_key("publish"));
     let began = Instant::now();
     let theirs = within(SOON, of(&other, "lock").lock()).await.unwrap();
     took_less(began, Duration::from_millis(900));
