@@ -38,8 +38,8 @@ pub(crate) struct Certificates {
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The bound on the shutdown of a client: the rest ends with its lease.
-const END_MAX: Duration = Duration::from_secs(1);
+/// The bound on the shutdown of a client of which nothing is left for longer than a lease.
+pub(crate) const END_MAX: Duration = Duration::from_secs(1);
 
 impl Servers {
     /// Announces the clients with what they hold, for operators.
@@ -52,15 +52,16 @@ impl Servers {
         join_all(clients.iter().map(Client::announce)).await;
     }
 
-    /// Releases everything that no guard holds: grants on their way, places in queues.
-    pub(crate) async fn end(self) {
+    /// Releases everything that no guard holds: grants on their way, places in queues. Goes on for `max` if servers do not
+    /// answer.
+    pub(crate) async fn end(self, max: Duration) {
         let clients = match self {
             Self::One(client) => vec![client],
             Self::Quorum(_, clients) => clients,
         };
         let ends = join_all(clients.into_iter().map(Client::shutdown));
         // An error here has no new information.
-        let _ = timeout(END_MAX, ends).await;
+        let _ = timeout(max, ends).await;
     }
 }
 

@@ -46,6 +46,9 @@ struct Duplicate<'a> {
     remaining_ms: Option<u128>,
 }
 
+/// A claim without an answer would otherwise stand for its window, though the command did not run.
+const END_MAX: Duration = Duration::from_secs(10);
+
 /// The command has no time limit, so none of these values is used.
 const LIMITS: Limits = Limits {
     grace: Duration::ZERO,
@@ -61,7 +64,10 @@ impl Once {
             signal = signals.next() => return Ok(status::signalled(signal)),
         };
         let ended = self.claimed(context, &client, &mut signals).await;
-        Servers::One(client).end().await;
+        tokio::select! {
+            () = Servers::One(client).end(END_MAX) => {}
+            _ = signals.next() => {}
+        }
         ended
     }
 

@@ -10,7 +10,7 @@ use clap::{ArgGroup, Args};
 use tokio::time::{Instant, timeout};
 
 use crate::child::{Child, Ended, Limits, Signals};
-use crate::connect::{Context, Reasons, Servers};
+use crate::connect::{Context, END_MAX, Reasons, Servers};
 use crate::failure::{Failure, Outcome};
 use crate::held::{Asked, Held, Kind, Patience};
 use crate::outage::Outage;
@@ -165,7 +165,7 @@ impl Run {
             },
             signal = signals.next() => Ok(status::signalled(signal)),
         };
-        servers.end().await;
+        servers.end(END_MAX).await;
         if ended.as_ref().is_err_and(Failure::is_lost) {
             say_why(reasons).await;
         }

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use lockset_testkit::{Server, eventually, within};
+use lockset_testkit::{Proxy, Server, eventually, within};
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -134,4 +134,30 @@ async fn a_signal_ends_a_wait_for_a_server() {
     waiting.listens_for(Signal::INT).await;
     waiting.signal(Signal::INT);
     assert_eq!(waiting.ended().await.status, -2);
+}
+
+/// The server is out of reach for longer than the claim is waited for, and has made it.
+#[tokio::test]
+async fn a_claim_without_an_answer_is_given_back_before_once_ends() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    // Long enough for a look at the server.
+    proxy.delay_replies(Duration::from_millis(500));
+    let arguments = ["once", "mail", "--for", "1h", "--", "true"];
+    let running = Running::start(&mut lockset(&proxy.url(), &arguments));
+    let is_claimed = async || {
+        let asked = redis::cmd("EXISTS").arg("mail").to_owned();
+        asked
+            .query_async::<bool>(&mut server.admin().await)
+            .await
+            .unwrap()
+    };
+    eventually(BOUND, "the key is claimed", is_claimed).await;
+    proxy.drop_replies();
+    proxy.refuse(true);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    proxy.pass();
+    let ended = running.ended().await;
+    assert_eq!(ended.status, 69, "{ended:?}");
+    assert!(!is_claimed().await, "another may send it");
 }

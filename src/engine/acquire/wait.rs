@@ -203,8 +203,8 @@ impl<'a> WaitLoop<'a> {
         if let Some(step) = self.wait_for_turn().await? {
             return Ok(step);
         }
-        self.request().ensure_open()?;
         let mut marks = self.waiter.marks();
+        self.request().ensure_open()?;
         if let Some(step) = self.local_way_in(marks).await? {
             return Ok(step);
         }
