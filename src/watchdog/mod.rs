@@ -89,6 +89,21 @@ impl Watchdog {
         self.look_again(id, || at);
     }
 
+    /// Makes `id` due at `at` if that is sooner than planned, which is never wrong, and else at the time that `next` reads
+    /// while no other can shift it: an event after that of `at` may have planned it.
+    pub(crate) fn check_at(&self, id: u64, at: Tick, next: impl FnOnce() -> Tick) {
+        let mut schedule = self.shared.schedule.lock();
+        let at = if schedule.is_later(id, at) {
+            at
+        } else {
+            next()
+        };
+        if schedule.shift(id, at) {
+            drop(schedule);
+            self.shared.sooner.notify();
+        }
+    }
+
     /// As [`shift`](Self::shift), to a time that is read while no other can shift it.
     pub(crate) fn look_again(&self, id: u64, at: impl FnOnce() -> Tick) {
         let mut schedule = self.shared.schedule.lock();

@@ -9,6 +9,7 @@
 //! moved and changes nothing. If the process dies earlier, the lock keeps the lease that it had.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Cmd;
@@ -123,8 +124,13 @@ impl Hold {
 
     /// The call that keeps the hold for this long, under one holder id for all repeats.
     fn keep_call(&self, remaining: Duration) -> Call {
-        let number = self.kept_number.get_or_init(|| self.core.new_holder().0);
-        let kept_as = HolderId::new(self.core.id(), *number);
+        // One operation at a time changes the hold.
+        let mut number = self.kept_number.load(Ordering::Relaxed);
+        if number == 0 {
+            number = self.core.new_holder().0;
+            self.kept_number.store(number, Ordering::Relaxed);
+        }
+        let kept_as = HolderId::new(self.core.id(), number);
         let publish = self.core.channels().publish();
         let id = self.holder();
         let holder = self.holder_ref(&id);

@@ -5,6 +5,7 @@
 //! place in the state of its lock for as long as anything refers to it.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -47,8 +48,8 @@ pub(crate) struct Hold {
     pub(super) number: u64,
     /// The text of the holder id, for callers that ask for it.
     pub(super) holder_id: OnceLock<Box<str>>,
-    /// The number in the holder id under which it is kept at the server.
-    pub(super) kept_number: OnceLock<u64>,
+    /// The number in the holder id under which it is kept at the server; 0 before that.
+    pub(super) kept_number: AtomicU64,
     /// Signalled when it ends, when its deadline moves, and at the end of an operation that changes it at the server.
     pub(super) changed: Hint,
     /// The listeners to notify if it is lost. Most holds have none.
@@ -143,7 +144,7 @@ impl Hold {
                 group: GroupCell::new(new.group),
                 number: new.number,
                 holder_id: OnceLock::new(),
-                kept_number: OnceLock::new(),
+                kept_number: AtomicU64::new(0),
                 changed: Hint::default(),
                 loss_listeners: OnceLock::new(),
             }
@@ -245,8 +246,9 @@ impl Hold {
         let is_over = effects.ended.is_some();
         if is_over {
             self.leave_lists();
-        } else if effects.check_at.is_some() {
-            self.look_again();
+        } else if let Some(at) = effects.check_at {
+            let next = || self.state().next_check();
+            self.core.watchdog.check_at(self.number, at, next);
         }
         if effects.wakes_waiters() || effects.release == Some(ReleaseStep::Sent) {
             self.local.wake_waiters();
