@@ -38,7 +38,7 @@ pub(crate) struct Certificates {
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The bound on the shutdown of a client of which nothing is left for longer than a lease.
+/// The bound on the shutdown of a client: the rest ends with its lease.
 pub(crate) const END_MAX: Duration = Duration::from_secs(1);
 
 impl Servers {

@@ -605,7 +605,7 @@ mod tests {
         }
     }
 
-    /// None of them could be seen meanwhile.
+    /// Nothing was seen of them during the freeze.
     #[test]
     fn after_a_long_freeze_locks_are_shown_until_they_could_be_seen_again() {
         let mut model = Model::default();
