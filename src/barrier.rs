@@ -388,4 +388,24 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(comes("x").await.len(), 8);
     }
+
+    /// Its withdrawal is late, and has to find it there.
+    #[tokio::test(start_paused = true)]
+    async fn a_party_that_breaks_its_round_is_not_named_by_the_next() {
+        let server = Scripted::new(|sent| match sent.words[1] == catalog::BARRIER_LEAVE.sha() {
+            true => Answer::Silence,
+            false => Answer::Value(redis::Value::Int(1)),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let limit = Duration::from_secs(5);
+        let barrier = client.barrier("x", 3).give_up_after(limit);
+        for arrived in 1..=2 {
+            assert!(barrier.wait_for(limit).await.unwrap_err().is_io());
+            let sent = server.sent().into_iter().map(|sent| sent.words);
+            let arrivals = sent.filter(|words| words[1] == catalog::BARRIER_ARRIVE.sha());
+            let first = arrivals.filter(|words| words[13] == "0");
+            let named: Vec<_> = first.map(|words| words.len() - 14).collect();
+            assert_eq!(named, vec![0; arrived]);
+        }
+    }
 }

@@ -282,12 +282,10 @@ impl Client {
         native: NativePath,
         locals: Arc<Locals>,
     ) -> Self {
-        let observed = Arc::clone(&locals.observed);
-        let clock = transport.clock();
+        let (clock, observed) = (transport.clock(), Arc::clone(&locals.observed));
         let scripts = Scripts::new(Arc::clone(transport) as _, clock, observed, native);
-        let scripts = Arc::new(scripts);
         Self {
-            core: Core::new("test", Timing::of_lease(lease), scripts, locals),
+            core: Core::new("test", Timing::of_lease(lease), Arc::new(scripts), locals),
             key_prefix: "".into(),
             options: Options::default().into(),
             announcer: None,

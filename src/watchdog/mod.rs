@@ -93,12 +93,8 @@ impl Watchdog {
     /// while no other can shift it: an event after that of `at` may have planned it.
     pub(crate) fn check_at(&self, id: u64, at: Tick, next: impl FnOnce() -> Tick) {
         let mut schedule = self.shared.schedule.lock();
-        let at = if schedule.is_later(id, at) {
-            at
-        } else {
-            next()
-        };
-        if schedule.shift(id, at) {
+        let sooner = schedule.is_later(id, at).then_some(at);
+        if schedule.shift(id, sooner.unwrap_or_else(next)) {
             drop(schedule);
             self.shared.sooner.notify();
         }

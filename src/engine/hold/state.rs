@@ -62,7 +62,7 @@ impl HoldState {
         } else {
             Readers::default()
         };
-        let mut state = Self {
+        let state = Self {
             phase: Phase::Held,
             is_handover: new.handover.is_some(),
             is_changing: false,
@@ -73,14 +73,8 @@ impl HoldState {
             claim: Claim::granted(),
             kept_until: Tick::ZERO,
             readers,
-            extras: Seldom::default(),
+            extras: Extras::granted(new),
         };
-        if new.tokens != Tokens::NONE {
-            state.extras.change().tokens = new.tokens.clone();
-        }
-        if new.replication.is_some() {
-            state.extras.change().replication = new.replication;
-        }
         (state, share)
     }
 

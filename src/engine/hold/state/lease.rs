@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use crate::api::holder::HolderId;
 use crate::api::options::Replication;
-use crate::engine::Usual;
 use crate::engine::clock::Tick;
 use crate::engine::hold::event::{NewHold, NextStep, Tokens};
 use crate::engine::hold::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
 use crate::engine::hold::turns::HandoffBudget;
+use crate::engine::{Seldom, Usual};
 
 /// A lock that the server handed over comes with a short lease. Its holder can be done within this time, or within a
 /// quarter of that lease, before a renewal sets the lease to its full length.
@@ -245,6 +245,18 @@ impl Usual for Extras {
         tokens: Tokens::NONE,
         replication: None,
     };
+}
+
+impl Extras {
+    /// Those of a hold that was just granted.
+    pub(super) fn granted(new: &NewHold) -> Seldom<Self> {
+        let mut extras = Seldom::<Self>::default();
+        if new.tokens != Tokens::NONE || new.replication.is_some() {
+            let changed = extras.change();
+            (changed.tokens, changed.replication) = (new.tokens.clone(), new.replication);
+        }
+        extras
+    }
 }
 
 #[cfg(test)]
