@@ -11,6 +11,7 @@ use crate::child::{Child, Ended, Limits, Signals};
 use crate::connect::{Context, Servers};
 use crate::failure::{Failure, Outcome};
 use crate::found::find;
+use crate::outage::{Outage, Until};
 use crate::output::{complain, quoted};
 use crate::{span, status};
 
@@ -21,7 +22,8 @@ use crate::{span, status};
 /// `run` to exclude that.
 #[derive(Args)]
 #[command(
-    after_help = "Exit status: that of the command; 75 if the key is claimed.\n\nExample:\n  \
+    after_help = "Exit status: that of the command; 75 if the key is claimed, 69 if the server is away for 10s.\n\n\
+                  Example:\n  \
                   lockset once mail:invoice:7 --for 15m -- ./send-invoice 7"
 )]
 pub(crate) struct Once {
@@ -59,8 +61,10 @@ const LIMITS: Limits = Limits {
 impl Once {
     pub(crate) async fn run(self, context: &Context) -> Outcome {
         let mut signals = Signals::ending().map_err(Failure::internal)?;
+        let mut outage = Outage::new(&context.output, Until::Default);
+        let connected = outage.retried(Duration::MAX, async || context.client().await);
         let client = tokio::select! {
-            client = context.client() => client?,
+            client = connected => client?,
             signal = signals.next() => return Ok(status::signalled(signal)),
         };
         let ended = self.claimed(context, &client, &mut signals).await;

@@ -43,8 +43,12 @@ async fn a_wait_covers_a_server_that_comes_later() {
     let server = Server::start();
     let url = server.url();
     server.kill();
-    for wait in [&["--wait", "1m"][..], &[]] {
-        let arguments = [&["run", "a"], wait, &["--", "echo", "ran"]].concat();
+    for verb in [
+        &["run", "a", "--wait", "1m"][..],
+        &["run", "a"],
+        &["once", "b", "--for", "1m"],
+    ] {
+        let arguments = [verb, &["--", "echo", "ran"]].concat();
         let mut child = lockset(&url, &arguments).spawn().unwrap();
         let mut messages = BufReader::new(child.stderr.take().unwrap()).lines();
         let first = within(BOUND, messages.next_line()).await.unwrap();
