@@ -1,4 +1,4 @@
--- uses: lengthen
+-- uses: is_refused, lengthen
 --[[
   renew: lengthen the leases of many holds in one call.
   KEYS[i]       lock      HASH  holder -> hold count
@@ -9,9 +9,12 @@
 local reply = {}
 for i, lock in ipairs(KEYS) do
   -- A key that holds something else is no hold of ours, and must not stop the others.
-  if redis.pcall('HEXISTS', lock, ARGV[2 * i - 1]) == 1 then
+  local held = redis.pcall('HEXISTS', lock, ARGV[2 * i - 1])
+  if held == 1 then
     lengthen(lock, ARGV[2 * i])
     reply[i] = 1
+  elseif is_refused(held) then
+    return held
   else
     reply[i] = 0
   end

@@ -1,4 +1,4 @@
--- uses: lengthen, read_lease, sweep_readers
+-- uses: is_refused, lengthen, read_lease, sweep_readers
 --[[
   rw_renew: lengthen the leases of many holds on read-write locks in one call.
   KEYS[i]       lock      HASH  mode, holder -> read holds, holder:write -> write holds
@@ -11,6 +11,7 @@ for i, lock in ipairs(KEYS) do
   local holder, lease = ARGV[2 * i - 1], ARGV[2 * i]
   -- A key that holds something else is no hold of ours, and must not stop the others.
   local held = redis.pcall('HMGET', lock, holder, holder .. ':write')
+  if is_refused(held) then return held end
   reply[i] = 0
   if held[1] or held[2] then
     lengthen(lock, lease)

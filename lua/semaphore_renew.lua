@@ -1,4 +1,4 @@
--- uses: server_ms
+-- uses: is_refused, server_ms
 --[[
   semaphore_renew: lengthen the leases of many permits in one call.
   KEYS[i]     timeouts  ZSET  permit -> server ms until which it is taken
@@ -13,6 +13,8 @@ for i, timeouts in ipairs(KEYS) do
   if type(score) == 'string' then
     redis.call('ZADD', timeouts, math.max(score, now + ARGV[2 * i]), ARGV[2 * i - 1])
     reply[i] = 1
+  elseif is_refused(score) then
+    return score
   else
     reply[i] = 0
   end

@@ -93,6 +93,7 @@ pub(crate) static PIECES: &[(&str, &str)] = pieces! {
     grant
     is_dead_reader
     is_on_its_way
+    is_refused
     keep_token
     lengthen
     mark_place

@@ -284,3 +284,22 @@ async fn a_lease_that_is_refused_leaves_no_hold() {
     );
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
+
+/// Whether this client has the hold is not known, so it must not be told that it has lost it.
+#[tokio::test]
+async fn a_renewal_without_a_right_gets_an_error() {
+    let mut fixture = Fixture::new().await;
+    for (script, right) in [
+        ("renew", "hexists"),
+        ("rw_renew", "hmget"),
+        ("semaphore_renew", "zscore"),
+    ] {
+        let mut user = fixture.user(&format!("-{right}")).await;
+        let refused = user.refused(script, &["L"], &[U1, "30000"]).await;
+        let code = crate::conn::error_reply::code(&refused);
+        assert!(
+            code.is_some_and(|code| code.starts_with("NOPERM")),
+            "{script}: {refused}"
+        );
+    }
+}
