@@ -285,7 +285,7 @@ async fn a_lease_that_is_refused_leaves_no_hold() {
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
-/// Whether this client has the hold is not known, so it must not be told that it has lost it.
+/// The client may still hold the lock, so it must not report a loss.
 #[tokio::test]
 async fn a_renewal_without_a_right_gets_an_error() {
     let mut fixture = Fixture::new().await;
