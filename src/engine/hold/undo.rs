@@ -424,9 +424,8 @@ impl UndoQueues {
             }
             End::Refused => {}
             End::NotNow if now >= undo.until => {}
-            // The others need not wait for it: the refusal may concern only its keys.
-            End::NotNow => queue.ready.push_back(undo),
-            End::Silent => queue.ready.push_front(undo),
+            // The others need not wait for it: this may concern only its keys.
+            End::NotNow | End::Silent => queue.ready.push_back(undo),
         }
         if queue.is_silent {
             let held: Vec<_> = queue
