@@ -12,7 +12,7 @@ use crate::api::options::{
 };
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
-use crate::conn::{self, AddressMap, Network, Setup, Transport, url};
+use crate::conn::{self, AddressMap, Lookups, Network, Setup, Transport, url};
 use crate::engine::clock::Clock;
 use crate::engine::hold::bound::Timing;
 use crate::engine::hold::core::Core;
@@ -670,6 +670,7 @@ impl ClientBuilder {
             events: Arc::clone(&locals) as _,
             disconnected: Arc::default(),
             address_map: self.addresses.clone(),
+            lookups: Lookups::default(),
             security,
         };
         let transport = conn::connect(target, setup).await?;

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::address::AddressMap;
+use super::lookup::Lookups;
 use super::tls::Security;
 use super::transport::EventHandler;
 use crate::engine::clock::Clock;
@@ -42,6 +43,7 @@ pub(crate) struct Setup {
     pub(crate) disconnected: Arc<Hint>,
     /// Translates the addresses that servers announce.
     pub(crate) address_map: AddressMap,
+    pub(crate) lookups: Lookups,
     /// For connections over TLS.
     pub(crate) security: Security,
 }
@@ -72,6 +74,7 @@ impl Setup {
             events: Arc::new(Unheard),
             disconnected: Arc::default(),
             address_map: AddressMap::default(),
+            lookups: Lookups::default(),
             security: Security::default(),
         }
     }

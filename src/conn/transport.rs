@@ -14,6 +14,7 @@ use redis::{Arg, Cmd, RedisError, Value};
 use smallvec::SmallVec;
 
 use super::value::Process;
+use crate::api::error::Kind;
 use crate::engine::clock::Tick;
 
 pub(crate) trait Transport: Debug + Send + Sync {
@@ -166,11 +167,21 @@ impl Fault {
 /// The reason for a missing reply: a message, with the error of the socket if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Reason {
+    /// The kind of the error for a caller.
+    pub(crate) kind: Kind,
     message: String,
     pub(crate) source: Option<RedisError>,
 }
 
 impl Reason {
+    pub(crate) fn of(kind: Kind, message: String) -> Self {
+        Self {
+            kind,
+            message,
+            source: None,
+        }
+    }
+
     /// The reason with another message.
     pub(crate) fn with_message(self, message: String) -> Self {
         Self { message, ..self }
@@ -184,10 +195,7 @@ impl Reason {
 
 impl From<String> for Reason {
     fn from(message: String) -> Self {
-        Self {
-            message,
-            source: None,
-        }
+        Self::of(Kind::Io, message)
     }
 }
 
@@ -200,6 +208,7 @@ impl From<&str> for Reason {
 impl From<RedisError> for Reason {
     fn from(error: RedisError) -> Self {
         Self {
+            kind: Kind::Io,
             message: error.to_string(),
             source: Some(error),
         }

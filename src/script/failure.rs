@@ -148,12 +148,17 @@ impl Failure {
     /// The failure as the caller of `operation` sees it.
     pub(crate) fn into_error(self, operation: &'static str) -> Error {
         match self.fault {
-            Fault::Unsent(why) | Fault::Unknown(why) => Error::new(
-                Kind::Io,
-                operation,
-                format!("no answer from the server: {why}; check that it is up and reachable"),
-            )
-            .caused_by_any(why.source),
+            Fault::Unsent(why) | Fault::Unknown(why) => {
+                let message = match why.kind {
+                    Kind::Io => {
+                        format!(
+                            "no answer from the server: {why}; check that it is up and reachable"
+                        )
+                    }
+                    _ => why.to_string(),
+                };
+                Error::new(why.kind, operation, message).caused_by_any(why.source)
+            }
             Fault::Answered(error) | Fault::Declined(error) => {
                 let endpoint = self.endpoint.unwrap_or_default();
                 let (kind, mut message) = explained(&error, &endpoint);

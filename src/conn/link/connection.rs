@@ -203,7 +203,7 @@ impl Socket {
         }
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
-                let stream = connect_tcp(host, *port).await?;
+                let stream = connect_tcp(setup, host, *port).await?;
                 Ok(Self::over(stream, setup, wire))
             }
             #[cfg(unix)]
@@ -212,7 +212,7 @@ impl Socket {
                 Ok(Self::over(stream, setup, wire))
             }
             ConnectionAddr::TcpTls { host, port, .. } => {
-                let stream = connect_tcp(host, *port).await?;
+                let stream = connect_tcp(setup, host, *port).await?;
                 let stream = setup.security.secure(host, stream).await?;
                 Ok(Self::over(stream, setup, wire))
             }
@@ -243,9 +243,13 @@ impl Drop for Socket {
     }
 }
 
-async fn connect_tcp(host: &str, port: u16) -> Result<TcpStream, RedisError> {
-    let addresses = tokio::net::lookup_host((host, port)).await?;
-    let attempts: Vec<_> = addresses.map(TcpStream::connect).map(Box::pin).collect();
+async fn connect_tcp(setup: &Setup, host: &str, port: u16) -> Result<TcpStream, RedisError> {
+    let addresses = setup.lookups.of(host, port).await?;
+    let attempts: Vec<_> = addresses
+        .iter()
+        .map(TcpStream::connect)
+        .map(Box::pin)
+        .collect();
     if attempts.is_empty() {
         let why = "No address found for host";
         return Err((ErrorKind::InvalidClientConfig, why).into());

@@ -154,7 +154,7 @@ impl Follower {
         if let Err(diagnosis) = &polled
             && !self.current.is_known()
         {
-            self.current.set(Err(diagnosis.why.clone()));
+            self.current.set(Err(diagnosis.reason()));
         }
         polled
     }
@@ -187,7 +187,7 @@ impl Follower {
                 "a failover from {} to {} is under way",
                 last.primary, view.primary
             );
-            self.current.set(Err(why));
+            self.current.set(Err(why.into()));
         }
         // Sentinels that have not heard of the failover still name the old primary, and are not believed.
         self.last = Some(view);
@@ -217,7 +217,7 @@ impl Follower {
             }
             Ok(false) => {
                 let diagnosis = Diagnosis::demoted(&self.name, address);
-                self.current.set(Err(diagnosis.why.clone()));
+                self.current.set(Err(diagnosis.reason()));
                 Err(diagnosis)
             }
             Err(fault) => Err(Diagnosis::unreachable(&self.name, address, fault)),

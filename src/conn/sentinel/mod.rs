@@ -32,7 +32,7 @@ use crate::api::error::Kind;
 use crate::conn::address::Address;
 use crate::conn::error_reply::{advice, code, explained, is_temporary, is_unknown_command};
 use crate::conn::single::SingleServer;
-use crate::conn::transport::{EventHandler, Fault, Lane, Replies, errors_in, sent};
+use crate::conn::transport::{EventHandler, Fault, Lane, Reason, Replies, errors_in, sent};
 use crate::engine::hint::{Hint, Mark};
 
 /// The current primary, and the switch to another.
@@ -40,7 +40,7 @@ use crate::engine::hint::{Hint, Mark};
 pub(super) struct CurrentPrimary {
     events: Arc<dyn EventHandler>,
     /// The primary, or the reason why there is none.
-    primary: Mutex<Result<Arc<SingleServer>, String>>,
+    primary: Mutex<Result<Arc<SingleServer>, Reason>>,
     /// Given when the primary is replaced or dropped.
     switched: Hint,
     /// Given when the primary may be down, or may no longer be a primary.
@@ -51,7 +51,7 @@ impl CurrentPrimary {
     fn unknown(events: Arc<dyn EventHandler>) -> Self {
         Self {
             events,
-            primary: Mutex::new(Err("no sentinel was asked yet".to_owned())),
+            primary: Mutex::new(Err("no sentinel was asked yet".into())),
             switched: Hint::default(),
             doubted: Hint::default(),
         }
@@ -62,7 +62,7 @@ impl CurrentPrimary {
         let primary = self.primary.lock();
         match &*primary {
             Ok(server) => Ok((Arc::clone(server), self.switched.mark())),
-            Err(why) => Err(Fault::Unsent(why.clone().into())),
+            Err(why) => Err(Fault::Unsent(why.clone())),
         }
     }
 
@@ -114,7 +114,7 @@ impl CurrentPrimary {
     }
 
     /// Notes the primary, or the reason why there is none.
-    fn set(&self, next: Result<Arc<SingleServer>, String>) {
+    fn set(&self, next: Result<Arc<SingleServer>, Reason>) {
         let last = {
             let mut primary = self.primary.lock();
             let last = std::mem::replace(&mut *primary, next);
@@ -143,6 +143,11 @@ struct Diagnosis {
 }
 
 impl Diagnosis {
+    /// Why no command can be sent.
+    fn reason(&self) -> Reason {
+        Reason::of(self.kind, self.why.clone())
+    }
+
     /// No sentinel names a primary.
     fn no_primary(name: &str, round: &Round) -> Self {
         let (mut is_named, mut is_unknown, mut refusal) = (false, false, None);

@@ -43,7 +43,8 @@ async fn it_is_set_up_as_asked_and_closed_with_its_owner() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let info = info(&format!("redis://{address}"));
-    let stream = connect_tcp("localhost", address.port()).await;
+    let setup = Setup::sample(BOUND);
+    let stream = connect_tcp(&setup, "localhost", address.port()).await;
     let stream = stream.unwrap();
     assert!(stream.nodelay().unwrap());
     assert!(SockRef::from(&stream).keepalive().unwrap());

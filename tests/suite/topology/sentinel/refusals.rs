@@ -1,6 +1,8 @@
 //! Sentinels and servers that deny access or report errors.
 
-use lockset::Client;
+use std::time::Duration;
+
+use lockset::{Client, Error};
 use lockset_testkit::{Sentinels, Server, eventually, within};
 
 use super::{SETTLED, client, command, replicated};
@@ -12,10 +14,18 @@ const SENTINEL_RIGHTS: &str = "-@all +sentinel|master +sentinel|get-master-addr-
     &+promoted-slave";
 const SENTINEL_RIGHTS_NEEDED: &str = "-@all +sentinel|master +sentinel|get-master-addr-by-name";
 
+/// The error of the first call of a client that connects with it.
+async fn first_error(url: &str) -> Error {
+    let builder = Client::builder(url).give_up_after(Duration::from_millis(500));
+    let client = builder.lazy().build().await.unwrap();
+    client.lock("a").lock().await.unwrap_err()
+}
+
 #[tokio::test]
 async fn a_wrong_name_is_reported_at_once() {
     let sentinels = Sentinels::shared().await;
     let url = sentinels.url().replace("/main", "/mian");
+    assert!(first_error(&url).await.is_invalid());
     let error = Client::connect(&url).await.unwrap_err();
     assert!(error.is_invalid(), "{error}");
     let text = error.to_string();
@@ -67,11 +77,14 @@ async fn passwords_of_sentinels_and_servers_are_separate_and_never_shown() {
         ("s3rver", "wr0ng", "sentinel_password"),
         ("wr0ng", "s3ntinel", "user and password in the URL"),
     ] {
-        let error = Client::connect(&url(server, sentinel)).await.unwrap_err();
-        let text = format!("{error} {error:?} {ours:?}");
-        assert!(error.is_denied() && text.contains(hint), "{text}");
-        for secret in ["s3rver", "s3ntinel", "wr0ng"] {
-            assert!(!text.contains(secret), "{text}");
+        let url = url(server, sentinel);
+        let at_once = Client::connect(&url).await.unwrap_err();
+        for error in [at_once, first_error(&url).await] {
+            let text = format!("{error} {error:?} {ours:?}");
+            assert!(error.is_denied() && text.contains(hint), "{text}");
+            for secret in ["s3rver", "s3ntinel", "wr0ng"] {
+                assert!(!text.contains(secret), "{text}");
+            }
         }
     }
     let missing = Client::connect(&sentinels.url()).await.unwrap_err();
