@@ -133,12 +133,8 @@ impl Barrier {
         let place = Arc::new(Place::new(self, name));
         let _closed_with = self.site.core().close_with(Arc::downgrade(&place));
         let arrive = || place.arrive(operation, deadline);
-        let mut over = arrive().await?;
-        if over.is_none() {
-            let channel = name.barrier_channel();
-            let wait = self.site.wait(operation, &channel, deadline, arrive);
-            over = wait.await?;
-        }
+        let channel = LockName::barrier_channel;
+        let over = self.site.wait(operation, channel, deadline, arrive).await?;
         let over = match over {
             Some(over) => over,
             None => {

@@ -24,7 +24,7 @@ use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::keys::LockName;
-use crate::engine::synchronizer::{Looks, Synchronizer, Untaken};
+use crate::engine::synchronizer::{Synchronizer, Untaken};
 use crate::reentrant::{ReentrantGuard, ReentrantLock};
 use crate::script::{Answer, Call, catalog, millis, reply};
 
@@ -215,11 +215,6 @@ impl Election {
         Ok(seen.map(|(id, token, value)| Leader { id, token, value }))
     }
 
-    fn looks(&self) -> Result<Looks> {
-        let channel = self.site.name("observe")?.leader_channel();
-        self.site.looks("observe", &channel)
-    }
-
     /// Streams the leader from now on: the current one first, then every change.
     ///
     /// Of several changes between two looks only the last is seen, and the last change is never missed: a notification,
@@ -244,7 +239,6 @@ impl Election {
     pub fn observe(&self) -> Leaders {
         let observer = Observer {
             election: self.clone(),
-            looks: None,
             last: None,
         };
         // Fused: it may be polled after its end.
@@ -298,7 +292,6 @@ impl fmt::Debug for Leaders {
 /// The state of a stream of leaders.
 struct Observer {
     election: Election,
-    looks: Option<Looks>,
     /// The last item; for an error, `Err`.
     last: Option<std::result::Result<Option<Leader>, ()>>,
 }
@@ -306,25 +299,25 @@ struct Observer {
 impl Observer {
     /// Waits for the next change.
     async fn next(this: Option<Self>) -> Option<(Result<Option<Leader>>, Option<Self>)> {
-        let mut this = this?;
-        let election = this.election.clone();
-        let mut looks = match this.looks.take().map_or_else(|| election.looks(), Ok) {
-            Ok(looks) => looks,
-            Err(error) => return Some((Err(error), None)),
+        const OPERATION: &str = "observe";
+        let Self { election, last } = this?;
+        let look = || async {
+            let seen = election.ask_leader(OPERATION).await;
+            if let Err(error) = &seen
+                && (error.is_closed() || error.is_invalid())
+            {
+                return Err(error.clone());
+            }
+            let told = Some(seen.clone().map_err(drop));
+            Ok((told != last).then_some((seen, told)))
         };
-        loop {
-            let mark = looks.begin(Tick::NEVER).await;
-            let seen = election.ask_leader("observe").await;
-            let told = seen.clone().map_err(drop);
-            let is_last = matches!(&seen, Err(error) if error.is_closed() || error.is_invalid());
-            if is_last {
-                return Some((seen, None));
-            }
-            if this.last.as_ref() != Some(&told) {
-                (this.last, this.looks) = (Some(told), Some(looks));
-                return Some((seen, Some(this)));
-            }
-            looks.pause(mark, Tick::NEVER).await;
+        let channel = LockName::leader_channel;
+        let site = &election.site;
+        let changed = site.wait(OPERATION, channel, Tick::NEVER, look).await;
+        match changed {
+            Ok(changed) => changed.map(|(seen, last)| (seen, Some(Self { election, last }))),
+            // It stays.
+            Err(error) => Some((Err(error), None)),
         }
     }
 }

@@ -4,12 +4,13 @@
 //! a waiter sees that the latch was open, even if it has been closed again before the look, for as long as the server
 //! knows the call that opened it.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::api::error::Result;
 use crate::client::Client;
 use crate::engine::clock::Tick;
-use crate::engine::keys::NAME_BYTES_MAX;
+use crate::engine::keys::{LockName, NAME_BYTES_MAX};
 use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
 use crate::script::reply::{self, Counted};
 use crate::script::{Answer, Call, catalog, millis};
@@ -193,7 +194,9 @@ impl Latch {
     /// # Errors
     /// As for [`init`](Self::init); [`is_closed`](crate::Error::is_closed) when the client is shut down.
     pub async fn wait(&self) -> Result<()> {
-        let is_open = self.wait_until("wait", Tick::NEVER).await?;
+        let is_open = self
+            .wait_until("wait", OnceLock::new(), Tick::NEVER)
+            .await?;
         debug_assert!(is_open, "a wait without an end");
         Ok(())
     }
@@ -208,35 +211,26 @@ impl Latch {
     /// As for [`wait`](Self::wait).
     pub async fn wait_for(&self, limit: Duration) -> Result<bool> {
         let deadline = self.site.deadline(Some(limit));
-        self.wait_until("wait_for", deadline).await
+        self.wait_until("wait_for", OnceLock::new(), deadline).await
     }
 
-    async fn wait_until(&self, operation: &'static str, deadline: Tick) -> Result<bool> {
-        let Seen { left, opened } = self.look(operation, deadline).await?;
-        if left == 0 {
-            return Ok(true);
-        }
-        self.opens_after(operation, &opened, deadline).await
-    }
-
-    /// Waits until the latch is open, or was opened by another call than the one that opened it `before`.
-    async fn opens_after(
+    /// Waits until the latch is open, or was opened by another call than the one that opened it `before`, or before the
+    /// first look.
+    async fn wait_until(
         &self,
         operation: &'static str,
-        before: &str,
+        before: OnceLock<String>,
         deadline: Tick,
     ) -> Result<bool> {
-        if self.site.core().clock.now() >= deadline {
-            return Ok(false);
-        }
-        let channel = self.site.name(operation)?.latch_channel();
-        let ask = || async {
+        let look = || async {
             let Seen { left, opened } = self.look(operation, deadline).await?;
+            let before = before.get_or_init(|| opened.clone());
             // The server forgets the call that opened it after a while, which is no opening.
-            let was_opened = !opened.is_empty() && opened != before;
+            let was_opened = !opened.is_empty() && opened != *before;
             Ok((left == 0 || was_opened).then_some(()))
         };
-        let opened = self.site.wait(operation, &channel, deadline, ask).await?;
+        let channel = LockName::latch_channel;
+        let opened = self.site.wait(operation, channel, deadline, look).await?;
         Ok(opened.is_some())
     }
 
@@ -257,7 +251,8 @@ impl Latch {
             Counted::Earlier => seen.opened,
             Counted::No => return Ok(()), // It is open.
         };
-        self.opens_after(OPERATION, &before, Tick::NEVER).await?;
+        self.wait_until(OPERATION, before.into(), Tick::NEVER)
+            .await?;
         Ok(())
     }
 

@@ -131,13 +131,9 @@ impl PlainSemaphore {
         operation: &'static str,
         deadline: Tick,
     ) -> Result<Option<PlainPermits>> {
-        let first = self.attempt(operation, deadline).await?;
-        if first.is_some() || self.site.core().clock.now() >= deadline {
-            return Ok(first);
-        }
-        let channel = self.site.name(operation)?.semaphore_channel();
         let ask = || self.attempt(operation, deadline);
-        self.site.wait(operation, &channel, deadline, ask).await
+        let channel = LockName::semaphore_channel;
+        self.site.wait(operation, channel, deadline, ask).await
     }
 
     /// Asks once, driven by the watchdog's task: it continues without its caller, and unclaimed permits are dropped.

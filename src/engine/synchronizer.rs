@@ -15,7 +15,6 @@ use crate::api::options::{Backoff, LEASE_MAX, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
-use crate::engine::hint::Mark;
 use crate::engine::hold::core::{AtClose, ClosedWith, Core};
 use crate::engine::keys::LockName;
 use crate::engine::listen::Listener;
@@ -36,41 +35,6 @@ pub(crate) struct Synchronizer {
     give_up: Option<Duration>,
     /// The pauses of a wait, which has no subscription then.
     polled: Option<Backoff>,
-}
-
-/// Repeated looks at the server, with a pause between two.
-pub(crate) struct Looks {
-    core: Arc<Core>,
-    listener: Listener,
-    polled: Option<Backoff>,
-    pauses: u32,
-}
-
-impl Looks {
-    /// Begins a look. Subscribes before, unless waits are polled or the deadline has come.
-    pub(crate) async fn begin(&self, deadline: Tick) -> Mark {
-        let clock = self.core.clock;
-        if self.polled.is_none() && clock.now() < deadline {
-            tokio::select! {
-                biased;
-                _ = self.listener.subscribe() => {}
-                () = clock.sleep_until(deadline) => {}
-            }
-        }
-        // After the subscription, whose end gives the hint.
-        self.listener.mark()
-    }
-
-    /// Ends a look, and waits for an event since its mark, for the next poll, or for the deadline.
-    pub(crate) async fn pause(&mut self, seen: Mark, deadline: Tick) {
-        let cap = self.core.timing.poll_cap;
-        let pause = self.polled.map_or(cap, |polled| {
-            cap.min(polled.pause(self.pauses, fastrand::f64()))
-        });
-        self.pauses = self.pauses.saturating_add(1);
-        let at = self.core.clock.now().after(pause);
-        self.listener.wait(seen, at.min(deadline)).await;
-    }
 }
 
 /// A value until its caller takes it. It is dropped when the client is closed, because the caller may never be polled
@@ -254,41 +218,43 @@ impl Synchronizer {
     }
 
     /// Asks until the condition is true; `None` if it is not by the deadline. `ask` returns the caller's result, or
-    /// `None` while the condition is not true. The caller has asked once before.
+    /// `None` while the condition is not true. If the first answer does, there is no subscription.
     pub(crate) async fn wait<T, F>(
         &self,
         operation: &'static str,
-        channel: &str,
+        channel: fn(&LockName) -> String,
         deadline: Tick,
         mut ask: impl FnMut() -> F,
     ) -> Result<Option<T>>
     where
         F: Future<Output = Result<Option<T>>>,
     {
-        let clock = self.core.clock;
-        let mut looks = self.looks(operation, channel)?;
+        let (name, polled) = (self.name(operation)?, self.polls(operation)?);
+        let listener = Listener::new(&self.core, name.key(), &channel(name));
+        let (clock, cap) = (self.core.clock, self.core.timing.poll_cap);
+        let mut pauses = 0;
         loop {
-            let seen = looks.begin(deadline).await;
-            let asked_at = clock.now();
+            let (seen, asked_at) = (listener.mark(), clock.now());
             if let Some(done) = ask().await? {
                 return Ok(Some(done));
             }
             if asked_at >= deadline {
                 return Ok(None);
             }
-            looks.pause(seen, deadline).await;
+            let is_new = async { polled.is_none() && listener.subscribe().await };
+            let asks_again = tokio::select! {
+                biased;
+                // Messages before it were missed.
+                is_new = is_new => is_new,
+                () = clock.sleep_until(deadline) => true,
+            };
+            if !asks_again {
+                let pause = polled.map_or(cap, |polled| polled.pause(pauses, fastrand::f64()));
+                pauses = pauses.saturating_add(1);
+                let at = clock.now().after(pause.min(cap)).min(deadline);
+                listener.wait(seen, at).await;
+            }
         }
-    }
-
-    /// Prepares repeated looks.
-    pub(crate) fn looks(&self, operation: &'static str, channel: &str) -> Result<Looks> {
-        let key = self.name(operation)?.key();
-        Ok(Looks {
-            polled: self.polls(operation)?,
-            listener: Listener::new(&self.core, key, channel),
-            core: Arc::clone(&self.core),
-            pauses: 0,
-        })
     }
 
     /// Returns the end of a wait that begins now.
