@@ -45,7 +45,7 @@ impl Client {
     /// ```
     pub fn barrier(&self, name: impl AsRef<str>, parties: u32) -> Barrier {
         Barrier {
-            site: Synchronizer::new(self, "barrier", name.as_ref()),
+            site: Synchronizer::new(self, "barrier", name.as_ref(), Arc::default()),
             parties,
             party: None,
         }
@@ -268,7 +268,7 @@ impl Place {
             .arg(site.told(self.name.barrier_channel()))
             .arg(u8::from(has_come))
             .arg(if has_come { vec![] } else { self.gone() });
-        let arrived = site.ask_until(operation, &call, until, read).await?;
+        let arrived = site.ask(operation, &call, until, read).await?;
         let waits = matches!(arrived, Arrived::Waits(_));
         self.has_come.fetch_or(waits, Ordering::Relaxed);
         Ok((!waits).then_some(arrived))
@@ -295,7 +295,7 @@ impl Place {
     /// Breaks the round, unless it is over.
     async fn give_up(&self, operation: &'static str) -> Result<Arrived> {
         let (site, call) = (&self.barrier.site, self.leave());
-        site.ask_until(operation, &call, Tick::ZERO, read).await
+        site.ask(operation, &call, Tick::ZERO, read).await
     }
 
     /// Leaves in the background, unless that was done or the round is over.

@@ -49,9 +49,10 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn election(&self, name: impl AsRef<str>) -> Election {
+        let mut lock = self.lock(name).fenced();
+        lock.0.what = "election";
         Election {
-            site: Synchronizer::new(self, "election", name.as_ref()),
-            lock: self.lock(name).fenced(),
+            lock,
             value: "".into(),
         }
     }
@@ -79,7 +80,6 @@ impl Client {
 #[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct Election {
-    site: Synchronizer,
     lock: ReentrantLock,
     value: Arc<str>,
 }
@@ -88,7 +88,7 @@ impl Election {
     /// The name of the election as it was given, even if it is invalid.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.site.given_name()
+        self.lock.name()
     }
 
     /// Sets the value that a candidate proclaims as soon as it leads, such as its address. Default: the empty text.
@@ -106,15 +106,12 @@ impl Election {
 
     /// Sets how long a call continues without an answer from the server. Default: the client's.
     pub fn give_up_after(mut self, span: Duration) -> Self {
-        self.site.give_up_after(span);
         self.lock = self.lock.give_up_after(span);
         self
     }
 
     /// Waits and observes without a subscription, with these pauses; as [`ReentrantLock::polled`].
     pub fn polled(mut self, backoff: impl Into<Backoff>) -> Self {
-        let backoff = backoff.into();
-        self.site.polled(backoff);
         self.lock = self.lock.polled(backoff);
         self
     }
@@ -156,7 +153,7 @@ impl Election {
     /// # Errors
     /// As for [`campaign`](Self::campaign).
     pub async fn campaign_for(&self, wait: Duration) -> Result<Option<Leadership>> {
-        let deadline = self.site.deadline(Some(wait));
+        let deadline = self.lock.0.deadline(Some(wait));
         let elected = self.lock.try_lock_for(wait);
         self.lead("campaign_for", elected, deadline).await
     }
@@ -168,21 +165,21 @@ impl Election {
         elected: impl Future<Output = Result<Option<ReentrantGuard>>>,
         deadline: Tick,
     ) -> Result<Option<Leadership>> {
-        check_value(&self.site, operation, &self.value)?;
+        check_value(&self.lock.0, operation, &self.value)?;
         let elected = elected.await;
-        let elected = elected.map_err(|error| self.site.error(error.during(operation)))?;
+        let elected = elected.map_err(|error| self.lock.0.error(error.during(operation)))?;
         let Some(mut guard) = elected else {
             return Ok(None);
         };
         // Not renewed before the value is written: this future may never be polled again.
         let renewed = guard.set_lease(guard.lease_until_deadline());
-        let leadership = Leadership::new(self, self.site.name(operation)?, guard);
+        let leadership = Leadership::new(self, self.lock.0.name(operation)?, guard);
         let said = Arc::clone(&leadership.said);
         // Resigns if the client is closed in the meantime.
-        let (elected, _closed_with) = Untaken::new(self.site.core(), Some(leadership));
+        let (elected, _closed_with) = Untaken::new(self.lock.0.core(), Some(leadership));
         let is_written = said.say(operation, deadline).await?;
         let Some(mut leadership) = elected.take() else {
-            return Err(self.site.error(self.site.core().closed(operation)));
+            return Err(self.lock.0.error(self.lock.0.core().closed(operation)));
         };
         if let Some(guard) = &mut leadership.guard {
             guard.set_lease(renewed);
@@ -207,11 +204,11 @@ impl Election {
     }
 
     async fn ask_leader(&self, operation: &'static str) -> Result<Option<Leader>> {
-        let name = self.site.name(operation)?;
+        let name = self.lock.0.name(operation)?;
         let keys = [name.key(), &*name.leader_key()];
         let call = Call::new(&catalog::LEADER_READ, name.key(), &keys);
         let read = |answer: &Answer| reply::leader(&answer.value);
-        let seen = self.site.ask(operation, &call, read).await?;
+        let seen = self.lock.0.ask(operation, &call, Tick::NEVER, read).await?;
         Ok(seen.map(|(id, token, value)| Leader { id, token, value }))
     }
 
@@ -312,7 +309,7 @@ impl Observer {
             Ok((told != last).then_some((seen, told)))
         };
         let channel = LockName::leader_channel;
-        let site = &election.site;
+        let site = &election.lock.0;
         let changed = site.wait(OPERATION, channel, Tick::NEVER, look).await;
         match changed {
             Ok(changed) => changed.map(|(seen, last)| (seen, Some(Self { election, last }))),
@@ -346,7 +343,7 @@ impl Said {
             .arg(&*value)
             .arg(millis(self.kept))
             .arg(site.told(name.leader_channel()));
-        let asked = site.ask_until(operation, &call, deadline, Answer::flag);
+        let asked = site.ask(operation, &call, deadline, Answer::flag);
         asked.await
     }
 
@@ -410,10 +407,10 @@ pub struct Leadership {
 
 impl Leadership {
     fn new(election: &Election, name: &LockName, guard: ReentrantGuard) -> Self {
-        let core = election.site.core();
+        let core = election.lock.0.core();
         let lease = election.lock.0.options.lease(core.timing.lease);
         let said = Arc::new(Said {
-            site: election.site.clone(),
+            site: Synchronizer::clone(&election.lock.0),
             name: name.clone(),
             id: guard.holder_id().to_owned(),
             token: guard.fencing_token().expect("a fenced grant has a token"),
@@ -535,7 +532,9 @@ impl Leadership {
         let said = Arc::clone(&self.said);
         // Before the release: the lock may be handed off to a candidate of this client with the same holder id.
         let resignation = said.resignation();
-        let asked = said.site.ask("resign", &resignation, Answer::flag);
+        let asked = said
+            .site
+            .ask("resign", &resignation, Tick::NEVER, Answer::flag);
         match asked.await {
             // The rest goes on in the background: a release would wait for as long again.
             Err(error) if error.is_io() && !self.is_lost() => return Err(error),

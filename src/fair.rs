@@ -12,12 +12,13 @@ use crate::api::handle::Handle;
 use crate::api::holder::HolderId;
 use crate::api::verbs::{holder_methods, option_methods, verb_methods};
 use crate::client::Client;
+use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
 use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol, Queue};
 use crate::engine::keys::LockName;
 use crate::observe::counts::CountedKind;
-use crate::script::{Call, Part, Script, catalog, millis, reply};
+use crate::script::{Answer, Call, Part, Script, catalog, millis, reply};
 
 impl Client {
     /// A handle on the fair lock called `name`. Names are as for [`lock`](Self::lock).
@@ -102,16 +103,11 @@ impl FairLock {
     /// # Ok(()) }
     /// ```
     pub async fn waiters(&self) -> Result<Vec<String>> {
-        let call = |name: &LockName| {
-            Call::new(
-                &catalog::FAIR_WAITERS,
-                name.key(),
-                &[name.key(), &name.fair_queue_key(), &name.fair_alive_key()],
-            )
-        };
-        self.0
-            .query("waiters", call, |answer| reply::texts(&answer.value))
-            .await
+        let name = self.0.name("waiters")?;
+        let keys = [name.key(), &*name.fair_queue_key(), &*name.fair_alive_key()];
+        let call = Call::new(&catalog::FAIR_WAITERS, name.key(), &keys);
+        let read = |answer: &Answer| reply::texts(&answer.value);
+        self.0.ask("waiters", &call, Tick::NEVER, read).await
     }
 }
 

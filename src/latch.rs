@@ -4,7 +4,7 @@
 //! a waiter sees that the latch was open, even if it has been closed again before the look, for as long as the server
 //! knows the call that opened it.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::api::error::Result;
@@ -35,7 +35,7 @@ impl Client {
     /// ```
     pub fn latch(&self, name: impl AsRef<str>) -> Latch {
         Latch {
-            site: Synchronizer::new(self, "latch", name.as_ref()),
+            site: Synchronizer::new(self, "latch", name.as_ref(), Arc::default()),
         }
     }
 }
@@ -102,7 +102,9 @@ impl Latch {
             .arg(count)
             .arg(millis(self.site.call_kept()))
             .arg(self.site.told(name.latch_channel()));
-        self.site.ask("init", &call, Answer::flag).await
+        self.site
+            .ask("init", &call, Tick::NEVER, Answer::flag)
+            .await
     }
 
     /// Counts down by one. The last count-down opens the latch. An open latch stays as it is. One round trip.
@@ -156,7 +158,7 @@ impl Latch {
             .arg(millis(self.site.call_kept()))
             .arg(self.site.told(name.latch_channel()));
         let read = |answer: &Answer| reply::latch_counted(&answer.value);
-        self.site.ask(operation, &call, read).await
+        self.site.ask(operation, &call, Tick::NEVER, read).await
     }
 
     /// Returns how many count-downs are left; 0: the latch is open. One round trip.
@@ -175,7 +177,7 @@ impl Latch {
         let keys = [name.key(), &*name.latch_opened_key()];
         let call = Call::new(&catalog::LATCH_COUNT, name.key(), &keys);
         let read = |answer: &Answer| reply::latch_count(&answer.value);
-        let asked = self.site.ask_until(operation, &call, deadline, read);
+        let asked = self.site.ask(operation, &call, deadline, read);
         let (left, opened) = asked.await?;
         Ok(Seen { left, opened })
     }
@@ -275,7 +277,9 @@ impl Latch {
             .arg(&*call)
             .arg(millis(self.site.call_kept()))
             .arg(self.site.told(name.latch_channel()));
-        self.site.ask("delete", &call, Answer::flag).await
+        self.site
+            .ask("delete", &call, Tick::NEVER, Answer::flag)
+            .await
     }
 }
 

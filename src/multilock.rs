@@ -176,7 +176,10 @@ impl Several {
     }
 
     fn names(&self) -> Vec<&str> {
-        self.members.iter().map(Handle::given_name).collect()
+        self.members
+            .iter()
+            .map(|member| member.given_name())
+            .collect()
     }
 
     fn options_mut(&mut self) -> &mut Options {
@@ -231,10 +234,10 @@ impl MultiLock {
             return Err(invalid("a multi-lock needs at least one member"));
         }
         for member in &members {
-            member.name().map_err(|error| error.during(NEW))?;
+            member.name(NEW)?;
         }
         let place = |member: &Handle| {
-            let key = member.name().ok().map(|name| Arc::clone(name.key()));
+            let key = member.name(NEW).ok().map(|name| Arc::clone(name.key()));
             (key, member.core().scripts.transport.address().to_owned())
         };
         members.sort_by_cached_key(place);
@@ -449,7 +452,7 @@ fn twins(members: &[Handle]) -> impl Iterator<Item = [&Handle; 2]> {
 }
 
 fn key(member: &Handle) -> &str {
-    member.name().map_or("", |name| &**name.key())
+    member.name(NEW).map_or("", |name| &**name.key())
 }
 
 /// The number of the database, which ends an address. A cluster has no other than 0.

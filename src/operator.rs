@@ -15,6 +15,7 @@ use crate::api::handle::Handle;
 use crate::client::Client;
 use crate::conn::Lane;
 pub use crate::conn::{Channels, command, value::text};
+use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::facts::leave;
 pub use crate::engine::keys::{LockName, within_braces};
@@ -184,8 +185,9 @@ impl Holds<'_> {
         // The field of a writer has this suffix.
         let holder = holder.strip_suffix(":write").unwrap_or(holder);
         let forced = self.0.forced(Some(holder));
-        let call = |name: &LockName| self.0.protocol.force(name, &forced);
-        self.0.query(operation, call, Answer::is_done).await
+        let call = self.0.protocol.force(self.0.name(operation)?, &forced);
+        let asked = self.0.ask(operation, &call, Tick::NEVER, Answer::is_done);
+        asked.await
     }
 
     /// Runs `purge_token.lua` about the counter of this lock. `read` gets its status, and whether an earlier attempt
@@ -199,20 +201,19 @@ impl Holds<'_> {
         arguments: &[&str],
         read: impl FnOnce(i64, bool) -> Option<T>,
     ) -> Result<T> {
-        let call = |name: &LockName| {
-            let (token, others) = (name.token_key(), name.keys_in_use());
-            let others = others.iter().map(String::as_str);
-            let keys: Vec<&str> = [&*token].into_iter().chain(others).collect();
-            Call::new(&catalog::PURGE_TOKEN, name.key(), &keys)
-                .arg(arguments)
-                .arg(name.lock_channel())
-                .arg(name.rw_channel())
-        };
+        let name = self.0.name(operation)?;
+        let (token, others) = (name.token_key(), name.keys_in_use());
+        let others = others.iter().map(String::as_str);
+        let keys: Vec<&str> = [&*token].into_iter().chain(others).collect();
+        let call = Call::new(&catalog::PURGE_TOKEN, name.key(), &keys)
+            .arg(arguments)
+            .arg(name.lock_channel())
+            .arg(name.rw_channel());
         let read = |answer: &Answer| {
             let status = reply::int(&answer.value)?;
             read(status, answer.repeated).ok_or_else(|| reply::unreadable(&answer.value))
         };
-        self.0.query(operation, call, read).await
+        self.0.ask(operation, &call, Tick::NEVER, read).await
     }
 
     /// The error of a call with an argument that cannot work.

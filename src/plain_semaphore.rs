@@ -4,6 +4,7 @@
 //! in the background when its caller is gone, and returns what it gets.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::error::{Error, Kind, Result};
@@ -37,7 +38,7 @@ impl Client {
     /// ```
     pub fn plain_semaphore(&self, name: impl AsRef<str>) -> PlainSemaphore {
         PlainSemaphore {
-            site: Synchronizer::new(self, "semaphore", name.as_ref()),
+            site: Synchronizer::new(self, "semaphore", name.as_ref(), Arc::default()),
             permits: None,
             count: 1,
         }
@@ -160,7 +161,7 @@ impl PlainSemaphore {
                 };
                 let call = this.acquire_call(&held);
                 let read = |answer: &Answer| Ok((answer.flag()?, answer.repeated));
-                let answer = site.ask_until(operation, &call, end, read).await;
+                let answer = site.ask(operation, &call, end, read).await;
                 let transport = &core.scripts.transport;
                 let is_settled = || transport.earlier_commands_settled(Lane::Command, call.route());
                 if let Ok((is_taken, is_repeated)) = answer
@@ -176,7 +177,7 @@ impl PlainSemaphore {
                 }
                 // Before the next request, which would not find them available.
                 let release = held.returned_to(name.key());
-                let _ = site.ask_until(operation, &release, end, Answer::flag).await;
+                let _ = site.ask(operation, &release, end, Answer::flag).await;
             }
         };
         self.site.finish(operation, end, attempt).await?
@@ -263,7 +264,9 @@ impl PlainSemaphore {
             .arg(permits)
             .arg(millis(self.site.call_kept()))
             .arg(self.site.told(name.semaphore_channel()));
-        self.site.ask(operation, &call, Answer::flag).await
+        self.site
+            .ask(operation, &call, Tick::NEVER, Answer::flag)
+            .await
     }
 
     /// Returns how many permits are available; 0 also if there is no such semaphore. One round trip.
@@ -277,7 +280,7 @@ impl PlainSemaphore {
         let name = self.site.name("available")?;
         let call = Call::new(&catalog::PLAIN_AVAILABLE, name.key(), &[name.key()]);
         let read = |answer: &Answer| reply::int(&answer.value);
-        let available = self.site.ask("available", &call, read).await?;
+        let available = self.site.ask("available", &call, Tick::NEVER, read).await?;
         Ok(u32::try_from(available.max(0)).unwrap_or(u32::MAX))
     }
 }
@@ -357,7 +360,10 @@ impl PlainPermits {
     async fn released(mut self) -> Result<()> {
         let held = self.held();
         let call = held.returned_to(held.name.key());
-        let is_known = held.site.ask("release", &call, Answer::is_done).await?;
+        let is_known = held
+            .site
+            .ask("release", &call, Tick::NEVER, Answer::is_done)
+            .await?;
         let message = "the server does not know that these permits were taken; nothing was added";
         let not_held = Error::new(Kind::NotHeld, "release", message);
         let not_held = || held.site.error(not_held);

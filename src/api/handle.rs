@@ -1,44 +1,54 @@
-//! The common part of all handles on a lock: a client, a name, options, and the verbs.
+//! The common part of all handles on a lock: a synchronizer with a protocol, and the verbs.
 
 use std::fmt;
 use std::future::Future;
+use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::api::error::{Error, Result};
+use crate::api::error::Result;
 use crate::api::holder::{Busy, Holder};
 use crate::api::loss::LostReason;
 use crate::api::options::{Options, check_give_up};
 use crate::client::Client;
-use crate::conn::Lane;
 use crate::engine::acquire::{self, LockRequest, QueueNumber, WaitLimit};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
-use crate::engine::hold::core::Core;
 use crate::engine::hold::join::deferrals_ended;
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::protocol::{Forced, Protocol};
 use crate::engine::keys::LockName;
+use crate::engine::synchronizer::Synchronizer;
 use crate::observe::call::{LockCall, Waited, place_of};
 use crate::observe::counts::{CountedKind, Fact};
 use crate::observe::events::Event;
+use crate::script::Answer;
 use crate::script::reply::Inspected;
-use crate::script::{Answer, Call};
 use crate::watchdog::Leased;
 
 #[derive(Clone)]
 pub(crate) struct Handle {
-    core: Arc<Core>,
-    /// An invalid name is reported by the first call that uses it.
-    name: Result<LockName>,
+    site: Synchronizer,
     /// The client's state of the lock, from the first call on.
     local: OnceLock<Arc<LocalLock>>,
-    /// Shared with its clones and calls: a change makes a copy.
-    pub(crate) options: Arc<Options>,
     pub(crate) protocol: &'static dyn Protocol,
     pub(crate) mode: Mode,
+}
+
+impl Deref for Handle {
+    type Target = Synchronizer;
+
+    fn deref(&self) -> &Synchronizer {
+        &self.site
+    }
+}
+
+impl DerefMut for Handle {
+    fn deref_mut(&mut self) -> &mut Synchronizer {
+        &mut self.site
+    }
 }
 
 impl Handle {
@@ -49,10 +59,8 @@ impl Handle {
         mode: Mode,
     ) -> Self {
         Self {
-            core: Arc::clone(client.core()),
-            name: LockName::new(client.key_prefix(), name),
+            site: Synchronizer::new(client, "lock", name, Arc::clone(client.options())),
             local: OnceLock::new(),
-            options: Arc::clone(client.options()),
             protocol,
             mode,
         }
@@ -66,22 +74,6 @@ impl Handle {
         }
     }
 
-    pub(crate) fn name(&self) -> Result<&LockName> {
-        self.name.as_ref().map_err(Clone::clone)
-    }
-
-    pub(crate) fn name_for(&self, operation: &'static str) -> Result<&LockName> {
-        self.name().map_err(|error| error.during(operation))
-    }
-
-    /// The name as it was given, even if it is invalid.
-    pub(crate) fn given_name(&self) -> &str {
-        match &self.name {
-            Ok(name) => name.as_str(),
-            Err(error) => error.lock_name().unwrap_or_default(),
-        }
-    }
-
     fn kind(&self) -> CountedKind {
         self.protocol.counted(self.mode)
     }
@@ -90,14 +82,14 @@ impl Handle {
     pub(crate) fn show(&self, kind: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct(kind);
         shown.field("name", &self.given_name());
-        shown.field("client", &self.core.id());
+        shown.field("client", &self.core().id());
         self.options.show(&mut shown);
         shown.finish()
     }
 
     /// Says how this handle differs from another one on its key, if it does.
     pub(crate) fn differs_from(&self, other: &Self) -> Option<&'static str> {
-        if !Arc::ptr_eq(&self.core, &other.core) {
+        if !Arc::ptr_eq(self.core(), other.core()) {
             Some("of different clients")
         } else if self.protocol.kind() != other.protocol.kind() || self.mode != other.mode {
             Some("of different kinds")
@@ -108,20 +100,17 @@ impl Handle {
         }
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
-
     /// The client's state of the lock. The handle keeps it, so that repeated calls do not make it again.
     fn local(&self, name: &LockName) -> &Arc<LocalLock> {
         let kind = self.protocol.kind();
-        let local = || self.core.locals.get_or_insert(kind, name.key());
+        let local = || self.core().locals.get_or_insert(kind, name.key());
         self.local.get_or_init(local)
     }
 
     /// How many calls of this client wait for the lock.
     pub(crate) fn waiters(&self) -> usize {
-        self.name().map_or(0, |name| self.local(name).waiters())
+        self.name("lock")
+            .map_or(0, |name| self.local(name).waiters())
     }
 
     pub(crate) fn request(&self, operation: &'static str) -> Result<LockRequest> {
@@ -134,15 +123,15 @@ impl Handle {
         options: Arc<Options>,
         operation: &'static str,
     ) -> Result<LockRequest> {
-        let name = self.name_for(operation)?.clone();
-        let policy = options.policy(self.core.timing.lease);
-        let of_lock = |error: Error| error.during(operation).of_lock(name.as_str());
-        let policy = policy.map_err(of_lock)?;
-        if let Some(give_up) = options.give_up {
-            check_give_up(give_up).map_err(of_lock)?;
-        }
+        let name = self.name(operation)?.clone();
+        let policy = options.policy(self.core().timing.lease);
+        let checked = policy.and_then(|policy| {
+            options.give_up.map_or(Ok(()), check_give_up)?;
+            Ok(policy)
+        });
+        let policy = checked.map_err(|error| self.error(error.during(operation)))?;
         Ok(LockRequest {
-            core: Arc::clone(&self.core),
+            core: Arc::clone(self.core()),
             local: Arc::clone(self.local(&name)),
             protocol: self.protocol,
             name,
@@ -198,7 +187,7 @@ impl Handle {
     }
 
     fn lock_call(&self) -> LockCall<'_> {
-        LockCall::begin(&self.core, self.kind(), self.given_name(), &self.options)
+        LockCall::begin(self.core(), self.kind(), self.given_name(), &self.options)
     }
 
     /// Drives a call that began then, and turns the share into what the caller gets.
@@ -235,48 +224,17 @@ impl Handle {
         Ok(share.ok_or(remaining))
     }
 
-    pub(crate) fn options_mut(&mut self) -> &mut Options {
-        Arc::make_mut(&mut self.options)
-    }
-
-    /// Sets the group for the metrics.
-    pub(crate) fn set_group(&mut self, name: &str) {
-        self.options_mut().group = self.core.observed().group(name);
-    }
-
-    /// Asks the server about the lock: one script, repeated until it is answered.
-    pub(crate) async fn query<T>(
-        &self,
-        operation: &'static str,
-        call: impl FnOnce(&LockName) -> Call,
-        read: impl FnOnce(&Answer) -> Result<T>,
-    ) -> Result<T> {
-        let (core, name) = (&self.core, self.name_for(operation)?);
-        let of_lock = |error: Error| error.during(operation).of_lock(name.as_str());
-        let give_up = self.options.give_up.unwrap_or(core.timing.give_up);
-        check_give_up(give_up).map_err(of_lock)?;
-        core.ensure_open(operation).map_err(of_lock)?;
-        let budget = core.call_budget(give_up);
-        let call = call(name);
-        let answer = core.scripts.run(Lane::Command, &call, budget);
-        let Some(answer) = core.until_closed(answer).await else {
-            return Err(of_lock(core.closed(operation)));
-        };
-        let answer = answer.map_err(|failure| of_lock(failure.into_error(operation)))?;
-        read(&answer).map_err(of_lock)
-    }
-
     /// Returns all holders of the lock.
     pub(crate) async fn inspect(&self, operation: &'static str) -> Result<Vec<Inspected>> {
-        let call = |name: &LockName| self.protocol.inspect(name);
+        let call = self.protocol.inspect(self.name(operation)?);
         let read = |answer: &Answer| self.protocol.inspected(&answer.value);
-        self.query(operation, call, read).await
+        self.ask(operation, &call, Tick::NEVER, read).await
     }
 
     /// Returns the holders in this mode. Readers of this client under a write hold have a read hold before the server
     /// answers.
     pub(crate) async fn holders(&self, operation: &'static str) -> Result<Vec<Holder>> {
-        deferrals_ended(&self.core, self.local(self.name_for(operation)?)).await;
+        deferrals_ended(self.core(), self.local(self.name(operation)?)).await;
         let seen = self.inspect(operation).await?.into_iter();
         let in_mode = seen.filter(|hold| hold.mode == self.mode);
         Ok(in_mode.map(|hold| hold.holder).collect())
@@ -295,7 +253,7 @@ impl Handle {
         let holders = seen.filter(in_the_way).map(|hold| hold.holder);
         let longest = holders.max_by_key(|holder| holder.remaining);
         let busy = |hold: Holder| Busy::held_by(self.given_name(), hold.id, hold.remaining);
-        Ok(longest.map(|hold| busy(hold).seen_by(self.core.id())))
+        Ok(longest.map(|hold| busy(hold).seen_by(self.core().id())))
     }
 
     /// Returns the holder in the way of a refused caller, within the time of one reply. Without an answer it is only
@@ -309,7 +267,7 @@ impl Handle {
         &self,
         asked: impl Future<Output = Result<Option<Busy>>>,
     ) -> Busy {
-        let core = &self.core;
+        let core = self.core();
         let answer = core.clock.within(core.timing.reply, asked).await;
         let busy = answer.and_then(|answer| answer.ok().flatten());
         busy.unwrap_or_else(|| Busy::new(self.given_name()))
@@ -319,26 +277,28 @@ impl Handle {
     pub(crate) fn forced<'a>(&self, holder: Option<&'a str>) -> Forced<'a> {
         Forced {
             holder,
-            publish: self.core.channels().publish(),
+            publish: self.core().channels().publish(),
             mode: self.mode,
             fenced: self.options.fenced,
-            token_retention: self.core.timing.token_retention,
+            token_retention: self.core().timing.token_retention,
         }
     }
 
     /// Frees the lock from any holder in this mode, and ends this client's own holds.
     pub(crate) async fn force_unlock(&self) -> Result<bool> {
+        const OPERATION: &str = "force_unlock";
         let forced = self.forced(None);
-        let name = self.name_for("force_unlock")?;
-        deferrals_ended(&self.core, self.local(name)).await;
+        let name = self.name(OPERATION)?;
+        deferrals_ended(self.core(), self.local(name)).await;
         // Taken before the call is sent: a hold that is granted after its execution is another one.
         let holds = self.local(name).holds();
-        let call = |name: &LockName| self.protocol.force(name, &forced);
-        let freed = self.query("force_unlock", call, Answer::is_done).await?;
+        let call = self.protocol.force(name, &forced);
+        let asked = self.ask(OPERATION, &call, Tick::NEVER, Answer::is_done);
+        let freed = asked.await?;
         if freed {
             let lock = name.as_str().into();
             let forced = Event::Forced { lock };
-            self.core.observed().note(Fact::event(forced));
+            self.core().observed().note(Fact::event(forced));
             for hold in holds {
                 if hold.is_exclusive() == (self.mode == Mode::Exclusive) {
                     hold.lose(LostReason::Revoked);

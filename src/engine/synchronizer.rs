@@ -1,4 +1,4 @@
-//! The common part of latches, semaphores, elections and barriers: a name, a client, and the wait for a condition.
+//! The common part of all handles: a name, a client, options, a question to the server, and the wait for a condition.
 //!
 //! Invariants: a message is a hint; a wait asks the server at least once in a sixth of the client's lease, after each
 //! new subscription, and once more at its deadline; it ends when the client is closed.
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
-use crate::api::options::{Backoff, LEASE_MAX, check_give_up};
+use crate::api::options::{Backoff, LEASE_MAX, Options, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
@@ -23,18 +23,16 @@ use crate::script::{Answer, Call, CallBudget};
 /// The server knows a call by its id for at least this long, so that a repeat changes nothing.
 pub(crate) const CALL_KEPT_MIN: Duration = Duration::from_secs(60);
 
-/// The state of a handle that is not a lock.
+/// The state of a handle, of a lock or of another synchronizer.
 #[derive(Clone)]
 pub(crate) struct Synchronizer {
     core: Arc<Core>,
     /// The kind, for errors.
-    what: &'static str,
+    pub(crate) what: &'static str,
     /// An invalid name is reported by the first call that uses it.
     name: Result<LockName>,
-    /// The client's limit if unset.
-    give_up: Option<Duration>,
-    /// The pauses of a wait, which has no subscription then.
-    polled: Option<Backoff>,
+    /// Shared with its clones and calls: a change makes a copy.
+    pub(crate) options: Arc<Options>,
 }
 
 /// A value until its caller takes it. It is dropped when the client is closed, because the caller may never be polled
@@ -78,27 +76,32 @@ impl<T: Send + 'static> AtClose for Untaken<T> {
 }
 
 impl Synchronizer {
-    pub(crate) fn new(client: &Client, what: &'static str, name: &str) -> Self {
+    pub(crate) fn new(
+        client: &Client,
+        what: &'static str,
+        name: &str,
+        options: Arc<Options>,
+    ) -> Self {
         Self {
             core: Arc::clone(client.core()),
             what,
             name: LockName::new(client.key_prefix(), name),
-            give_up: None,
-            polled: None,
+            options,
         }
     }
 
-    pub(crate) fn polled(&mut self, backoff: Backoff) {
-        self.polled = Some(backoff);
+    pub(crate) fn options_mut(&mut self) -> &mut Options {
+        Arc::make_mut(&mut self.options)
     }
 
-    pub(crate) fn give_up_after(&mut self, span: Duration) {
-        self.give_up = Some(span);
+    /// Sets the group for the metrics.
+    pub(crate) fn set_group(&mut self, name: &str) {
+        self.options_mut().group = self.core.observed().group(name);
     }
 
     /// How long a call goes on without an answer.
     pub(crate) fn give_up(&self, operation: &'static str) -> Result<Duration> {
-        let give_up = self.give_up.unwrap_or(self.core.timing.give_up);
+        let give_up = self.options.give_up.unwrap_or(self.core.timing.give_up);
         check_give_up(give_up).map_err(|error| self.error(error.during(operation)))?;
         Ok(give_up)
     }
@@ -108,15 +111,16 @@ impl Synchronizer {
     pub(crate) fn patience(&self, deadline: Tick) -> Duration {
         let timing = &self.core.timing;
         match deadline {
-            Tick::ZERO => self.give_up.unwrap_or(timing.give_up_at_once),
+            Tick::ZERO => self.options.give_up.unwrap_or(timing.give_up_at_once),
             _ => timing.reply,
         }
     }
 
     /// The pauses of a waiter, if it has no subscription.
     pub(crate) fn polls(&self, operation: &'static str) -> Result<Option<Backoff>> {
-        let checked = self.polled.map_or(Ok(()), |polled| polled.check());
-        let checked = checked.map(|()| self.polled);
+        let polled = self.options.polled;
+        let checked = polled.map_or(Ok(()), |polled| polled.check());
+        let checked = checked.map(|()| polled);
         checked.map_err(|error| self.error(error.during(operation)))
     }
 
@@ -155,7 +159,7 @@ impl Synchronizer {
     /// How long the server knows a call by its id: longer than the call may be repeated, but a call without a limit is
     /// known for a year, because no server takes a longer time than 2^63 ms.
     pub(crate) fn call_kept(&self) -> Duration {
-        let give_up = self.give_up.unwrap_or(self.core.timing.give_up);
+        let give_up = self.options.give_up.unwrap_or(self.core.timing.give_up);
         let longest = give_up.max(self.core.timing.linger);
         CALL_KEPT_MIN.max(longest.saturating_mul(2)).min(LEASE_MAX)
     }
@@ -183,18 +187,9 @@ impl Synchronizer {
         outcome.take().ok_or_else(closed)
     }
 
-    /// Runs a script until it is answered, for as long as a call continues.
+    /// Asks the server: runs a script until it is answered, for as long as a call continues. For a caller that waits
+    /// until `deadline` the answer may come later by the time of a reply.
     pub(crate) async fn ask<T>(
-        &self,
-        operation: &'static str,
-        call: &Call,
-        read: impl FnOnce(&Answer) -> Result<T>,
-    ) -> Result<T> {
-        self.ask_until(operation, call, Tick::NEVER, read).await
-    }
-
-    /// As [`ask`](Self::ask), for a caller that waits until `deadline`. The answer may come later by the time of a reply.
-    pub(crate) async fn ask_until<T>(
         &self,
         operation: &'static str,
         call: &Call,
@@ -283,14 +278,14 @@ macro_rules! synchronizer_methods {
 
             /// Sets how long a call continues without an answer from the server. Default: the client's.
             pub fn give_up_after(mut self, span: ::std::time::Duration) -> Self {
-                self.site.give_up_after(span);
+                self.site.options_mut().give_up = Some(span);
                 self
             }
 
             /// Waits without a subscription, with these pauses; as
             /// [`ReentrantLock::polled`](crate::ReentrantLock::polled).
             pub fn polled(mut self, backoff: impl Into<$crate::Backoff>) -> Self {
-                self.site.polled(backoff.into());
+                self.site.options_mut().polled = Some(backoff.into());
                 self
             }
         }

@@ -58,7 +58,7 @@ impl QuorumHandle {
     /// # Errors
     /// If the name or an option cannot work.
     pub(super) fn request(&self, operation: &'static str) -> Result<QuorumRequest> {
-        let name = self.members[0].name_for(operation)?.as_str();
+        let name = self.members[0].name(operation)?.as_str();
         let policy = self.policy();
         let policy = policy.map_err(|error| error.during(operation).of_lock(name))?;
         // An owner of its own: a call that takes one of the members alone is another owner.
@@ -151,7 +151,7 @@ impl QuorumHandle {
 
     /// Returns the holders that a majority of the servers names; none if there can be no majority.
     pub(super) async fn holders(&self, operation: &'static str) -> Result<Vec<Holder>> {
-        let name = self.members[0].name_for(operation)?;
+        let name = self.members[0].name(operation)?;
         let (count, quorum) = (self.members.len(), self.servers.quorum());
         let mut tally = Tally::new(count);
         let ask = |member: Handle| async move { member.holder(operation).await };
@@ -190,7 +190,7 @@ impl QuorumHandle {
     /// time of one round.
     pub(super) async fn force_unlock(&self) -> Result<bool> {
         const OPERATION: &str = "force_unlock";
-        let name = self.members[0].name_for(OPERATION)?;
+        let name = self.members[0].name(OPERATION)?;
         let quorum = self.servers.quorum();
         let mut tally = Tally::new(self.members.len());
         let ask = |member: Handle| async move { member.force_unlock().await };

@@ -27,7 +27,7 @@ use self::client::{ClientSemaphore, Held, InHand, Wanted};
 use self::queue::{Event, Terms};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::{Busy, Holder};
-use crate::api::options::{LeasePolicy, Options};
+use crate::api::options::LeasePolicy;
 use crate::client::Client;
 use crate::engine::acquire::{ExpiredGrants, QueueNumber};
 use crate::engine::clock::Tick;
@@ -62,8 +62,7 @@ impl Client {
     /// ```
     pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
         Semaphore {
-            site: Synchronizer::new(self, "semaphore", name.as_ref()),
-            options: Options::default(),
+            site: Synchronizer::new(self, "semaphore", name.as_ref(), Arc::default()),
             declared: None,
             count: 1,
             is_fair: false,
@@ -99,7 +98,6 @@ impl Client {
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct Semaphore {
     site: Synchronizer,
-    options: Options,
     declared: Option<u32>,
     count: u32,
     is_fair: bool,
@@ -128,14 +126,14 @@ impl Semaphore {
     /// Sets the lease of each permit, from 50 ms to a year. The watchdog renews it until the guard is gone. Default:
     /// the client's lease, 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.policy = Some(LeasePolicy::Renewed(lease));
+        self.site.options_mut().policy = Some(LeasePolicy::Renewed(lease));
         self.expires_alone = false;
         self
     }
 
     /// Sets a lease that is never renewed, from 50 ms to a year. The guard is lost when it ends.
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
-        self.options.policy = Some(LeasePolicy::Fixed(lease));
+        self.site.options_mut().policy = Some(LeasePolicy::Fixed(lease));
         self.expires_alone = false;
         self
     }
@@ -156,7 +154,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub fn per(mut self, window: Duration) -> Self {
-        self.options.policy = Some(LeasePolicy::Fixed(window));
+        self.site.options_mut().policy = Some(LeasePolicy::Fixed(window));
         self.expires_alone = true;
         self
     }
@@ -174,14 +172,14 @@ impl Semaphore {
 
     /// Counts the calls of this handle in the group `name`, as [`ReentrantLock::group`](crate::ReentrantLock::group).
     pub fn group(mut self, name: &str) -> Self {
-        self.options.group = self.site.core().observed().group(name);
+        self.site.set_group(name);
         self
     }
 
     /// Reports calls of this handle to the [observer](crate::Event::LongWait) once they have waited for this long, as
     /// [`ReentrantLock::report_wait_after`](crate::ReentrantLock::report_wait_after); 1 s by default.
     pub fn report_wait_after(mut self, span: Duration) -> Self {
-        self.options.report_wait_after(span);
+        self.site.options_mut().report_wait_after(span);
         self
     }
 
@@ -240,7 +238,7 @@ impl Semaphore {
         let core = self.site.core();
         let wanted = self.wanted(operation, deadline)?;
         let semaphore = ClientSemaphore::of(core, self.site.name(operation)?);
-        let lock_call = LockCall::begin(core, KIND, self.name(), &self.options);
+        let lock_call = LockCall::begin(core, KIND, self.name(), &self.site.options);
         let queued = QueueNumber::default();
         let call = pin!(semaphore.acquire(wanted, &queued));
         let waited = || async {
@@ -252,7 +250,7 @@ impl Semaphore {
         // In the span of the call, which the span of the guard follows from.
         let call = async {
             Ok(call.await?.map(|held| {
-                let (kind, by, group) = (KIND, held.by, self.options.group);
+                let (kind, by, group) = (KIND, held.by, self.site.options.group);
                 core.observed().note(Fact::Granted { kind, by, group });
                 SemaphoreGuard::new(held, self.expires_alone)
             }))
@@ -306,7 +304,7 @@ impl Semaphore {
             _ => {}
         }
         let core = site.core();
-        let policy = self.options.policy(core.timing.lease);
+        let policy = site.options.policy(core.timing.lease);
         let waits = deadline > core.clock.now();
         Ok(Wanted {
             operation,
@@ -317,10 +315,10 @@ impl Semaphore {
                 is_fair: self.is_fair,
             },
             deadline: if waits { deadline } else { Tick::ZERO },
-            group: self.options.group,
+            group: self.site.options.group,
             give_up: site.give_up(operation)?,
             patience: site.patience(deadline),
-            polled: site.polls(operation)?,
+            polled: site.options.polled,
         })
     }
 
@@ -352,7 +350,7 @@ impl Semaphore {
     async fn inspect(&self, operation: &'static str) -> Result<Option<(i64, Vec<Holder>)>> {
         let call = call(&catalog::SEMAPHORE_INSPECT, self.site.name(operation)?);
         let read = |answer: &Answer| reply::permits(&answer.value);
-        self.site.ask(operation, &call, read).await
+        self.site.ask(operation, &call, Tick::NEVER, read).await
     }
 
     /// Ends the permit with this id; `false` if there is none.
@@ -368,7 +366,7 @@ impl Semaphore {
             let released = reply::permits_released(&answer.value)?;
             Ok(released > 0 || answer.repeated)
         };
-        self.site.ask(operation, &call, read).await
+        self.site.ask(operation, &call, Tick::NEVER, read).await
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -395,7 +393,9 @@ impl Semaphore {
         let call = call(&catalog::SEMAPHORE_RESIZE, name)
             .arg(permits)
             .arg(self.site.told(name.semaphore_channel()));
-        self.site.ask("resize", &call, |_| Ok(())).await
+        self.site
+            .ask("resize", &call, Tick::NEVER, |_| Ok(()))
+            .await
     }
 }
 
