@@ -87,8 +87,8 @@ impl ClientSemaphore {
     }
 
     fn listen(&self) -> (Listener, Mark) {
-        let channel = self.origin.name.semaphore_channel();
-        let listener = Listener::new(&self.core, self.origin.name.key(), &channel);
+        let channel = self.name.semaphore_channel();
+        let listener = Listener::new(&self.core, self.name.key(), &channel);
         let seen = listener.mark();
         (listener, seen)
     }
@@ -96,7 +96,7 @@ impl ClientSemaphore {
 
 /// One request to the server.
 struct Attempt {
-    ask: u64,
+    request: u64,
     wanted: Wanted,
     ids: Vec<(u64, HolderId)>,
     /// Whether an earlier request under other ids may still arrive.
@@ -111,12 +111,7 @@ struct Attempt {
 
 impl ClientSemaphore {
     /// The work that asks the server for the permits of a request.
-    pub(super) fn asking(
-        self: &Arc<Self>,
-        state: &mut State,
-        ask: u64,
-        request: u64,
-    ) -> Option<Work> {
+    pub(super) fn asking(self: &Arc<Self>, state: &mut State, request: u64) -> Option<Work> {
         if self.core.is_closed() {
             return None;
         }
@@ -131,7 +126,7 @@ impl ClientSemaphore {
         let budget = CallBudget::until(end, self.core.timing.reply);
         let this = Arc::clone(self);
         let attempt = Attempt {
-            ask,
+            request,
             wanted,
             ids: self.new_ids(&wanted),
             is_in_doubt: false,
@@ -201,7 +196,7 @@ impl ClientSemaphore {
         let core = &self.core;
         let moved = core.locals.moved.mark();
         let answer = self.answer(&mut attempt, budget).await;
-        let (ask, wanted) = (attempt.ask, &attempt.wanted);
+        let (request, wanted) = (attempt.request, &attempt.wanted);
         self.leave_gone(&attempt);
         let undo = || self.undo("", attempt.ids.iter().map(|(_, id)| *id), wanted);
         let answer = match answer {
@@ -214,15 +209,14 @@ impl ClientSemaphore {
                 // Any other failure ends the last of several attempts.
                 let silence = (!failure.is_final_answer()).then_some(attempt.silence);
                 let error = self.of_this(failure.into_error(wanted.operation));
-                return self.on(Event::Failed { ask, silence }, Err(error));
+                return self.on(Event::Failed { request, silence }, Err(error));
             }
         };
         let error = match reply::permitted(&answer.value) {
             Ok(Permitted::Taken) => {
                 let (terms, sent) = (wanted.terms, answer.sent);
-                let granted = |id: &(u64, HolderId)| {
-                    Permit::granted(core, &self.origin, *id, terms.policy, sent, moved)
-                };
+                let granted =
+                    |id: &(u64, HolderId)| Permit::granted(&self, *id, terms.policy, sent, moved);
                 let permits = attempt.ids.iter().map(granted);
                 let held = Held {
                     semaphore: Arc::clone(&self),
@@ -235,11 +229,11 @@ impl ClientSemaphore {
                 // With its grant, the call that asked has left the server's queue, unless an earlier request comes later.
                 if terms.is_fair
                     && !attempt.is_in_doubt
-                    && let Some(asked) = self.state.lock().callers.get_mut(&attempt.places[0].0)
+                    && let Some(asked) = self.state.lock().callers.get_mut(&request)
                 {
                     asked.has_place = false;
                 }
-                return self.on(Event::Granted { ask }, Ok(Some(held)));
+                return self.on(Event::Granted { request }, Ok(Some(held)));
             }
             Ok(Permitted::Refused { first_end }) => {
                 let cap = core.timing.poll_cap;
@@ -248,7 +242,7 @@ impl ClientSemaphore {
                     Some(polled) => retry_in.min(polled.pause(attempt.before, fastrand::f64())),
                     None => retry_in,
                 };
-                return self.on(Event::Refused { ask, retry_in }, Ok(None));
+                return self.on(Event::Refused { request, retry_in }, Ok(None));
             }
             Ok(Permitted::NotDeclared) => Error::invalid(
                 wanted.operation,
@@ -259,7 +253,7 @@ impl ClientSemaphore {
         };
         let error = self.of_this(error);
         let silence = None;
-        self.on(Event::Failed { ask, silence }, Err(error));
+        self.on(Event::Failed { request, silence }, Err(error));
     }
 
     fn acquire_call(&self, attempt: &Attempt) -> Call {
@@ -274,7 +268,7 @@ impl ClientSemaphore {
             .arg(millis(wanted.terms.policy.lease()))
             .arg(wanted.terms.permits)
             .arg(wanted.terms.declared)
-            .arg(self.origin.name.semaphore_channel())
+            .arg(self.name.semaphore_channel())
             .arg(self.core.channels().publish())
             .arg(heartbeat);
         for (_, id) in &attempt.ids {
@@ -291,7 +285,7 @@ impl ClientSemaphore {
     fn release_call(&self, waiter: &str, ids: impl Iterator<Item = HolderId>) -> Call {
         let call = self
             .script(&catalog::SEMAPHORE_RELEASE, !waiter.is_empty())
-            .arg(self.origin.name.semaphore_channel())
+            .arg(self.name.semaphore_channel())
             .arg(self.core.channels().publish())
             .arg(waiter);
         ids.fold(call, |call, id| call.arg(&*id))
@@ -299,7 +293,7 @@ impl ClientSemaphore {
 
     /// Names the keys of the queue only if the call uses them: each key costs the server time.
     fn script(&self, script: &'static Script, with_queue: bool) -> Call {
-        let (name, timeouts) = (&self.origin.name, &*self.origin.timeouts);
+        let (name, timeouts) = (&self.name, &*self.timeouts);
         if !with_queue {
             return Call::new(script, name.key(), &[name.key(), timeouts]);
         }

@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
-use super::permits::{Origin, Permits};
+use super::permits::Permits;
 use super::queue::{Action, Event, Queue, Request, Terms};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
@@ -59,7 +59,9 @@ impl Wanted {
 #[derive(Debug)]
 pub(super) struct ClientSemaphore {
     pub(super) core: Arc<Core>,
-    pub(super) origin: Arc<Origin>,
+    pub(super) name: LockName,
+    /// The sorted set at the server that has the permits.
+    pub(super) timeouts: Arc<str>,
     pub(super) state: Mutex<State>,
     /// Given when the task that wakes the queue has to plan again.
     pub(super) changed: Hint,
@@ -135,10 +137,8 @@ impl ClientSemaphore {
             Arc::new_cyclic(|this: &Weak<Self>| Self {
                 _closed_with: core.close_with(this.clone()),
                 core: Arc::clone(core),
-                origin: Arc::new(Origin {
-                    name: name.clone(),
-                    timeouts: name.semaphore_timeouts_key().into(),
-                }),
+                name: name.clone(),
+                timeouts: name.semaphore_timeouts_key().into(),
                 state: Mutex::default(),
                 changed: Hint::default(),
                 unsent: AtomicUsize::new(0),
@@ -254,8 +254,8 @@ impl ClientSemaphore {
         let mut take = || in_hand.as_mut().ok().and_then(Option::take);
         for action in actions {
             let (request, outcome) = match action {
-                Action::Ask { ask, request } => {
-                    effects.works.extend(self.asking(state, ask, request));
+                Action::Ask { request } => {
+                    effects.works.extend(self.asking(state, request));
                     continue;
                 }
                 Action::Release => {
@@ -331,11 +331,11 @@ impl ClientSemaphore {
     }
 
     pub(super) fn of_this(&self, error: Error) -> Error {
-        error.about("semaphore", self.origin.name.as_str())
+        error.about("semaphore", self.name.as_str())
     }
 
     pub(super) fn name(&self) -> &str {
-        self.origin.name.as_str()
+        self.name.as_str()
     }
 
     /// The error of a release of permits that were lost.

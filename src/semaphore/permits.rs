@@ -11,12 +11,12 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
 use parking_lot::Mutex;
 
+use super::client::ClientSemaphore;
 use crate::api::holder::HolderId;
 use crate::api::loss::{Losable, LostReason};
 use crate::api::options::LeasePolicy;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
-use crate::engine::hold::core::Core;
 use crate::engine::hold::facts::ask_why;
 use crate::engine::hold::local_deadline;
 use crate::engine::keys::LockName;
@@ -26,18 +26,9 @@ use crate::observe::group::Group;
 use crate::script::catalog;
 use crate::watchdog::{Due, Leased, RenewalRequest};
 
-/// The semaphore of a permit.
-#[derive(Debug)]
-pub(super) struct Origin {
-    pub(super) name: LockName,
-    /// The sorted set at the server that has the permits.
-    pub(super) timeouts: Arc<str>,
-}
-
 /// One permit.
 pub(super) struct Permit {
-    core: Arc<Core>,
-    origin: Arc<Origin>,
+    semaphore: Arc<ClientSemaphore>,
     /// When it was requested.
     since: Tick,
     /// The number of the permit at the watchdog, which is also in its id.
@@ -55,11 +46,9 @@ struct State {
     end: Option<End>,
     /// Since when the server may no longer have the permit.
     doubted_since: Option<Tick>,
-    /// Whether a guard has it. If not, it was given to a call that has not returned, and may never be polled again: no
-    /// renewal is sent for it.
-    is_claimed: bool,
-    /// The group of the handle that has it.
-    group: Group,
+    /// The group of the handle whose guard has it. If none has, it was given to a call that has not returned, and may
+    /// never be polled again: no renewal is sent for it.
+    claimed_by: Option<Group>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,16 +70,15 @@ impl Permit {
     /// Makes a permit that was just granted, and starts its renewals. The confirmed request was sent at `sent`; `moved`
     /// is a mark of failovers that was taken before.
     pub(super) fn granted(
-        core: &Arc<Core>,
-        origin: &Arc<Origin>,
+        semaphore: &Arc<ClientSemaphore>,
         (number, id): (u64, HolderId),
         policy: LeasePolicy,
         sent: Tick,
         moved: Mark,
     ) -> Arc<Self> {
+        let core = &semaphore.core;
         let permit = Arc::new(Self {
-            core: Arc::clone(core),
-            origin: Arc::clone(origin),
+            semaphore: Arc::clone(semaphore),
             since: sent,
             number,
             id,
@@ -99,8 +87,7 @@ impl Permit {
                 deadline: local_deadline(sent, policy.lease()),
                 end: None,
                 doubted_since: None,
-                is_claimed: false,
-                group: Group::NONE,
+                claimed_by: None,
             }),
             changed: Hint::default(),
         });
@@ -118,21 +105,18 @@ impl Permit {
     /// Notes that a guard has it, from a handle of this group.
     fn claim(&self, group: Group) {
         let next = self.next_check();
-        {
-            let mut state = self.state.lock();
-            (state.is_claimed, state.group) = (true, group);
-        }
-        let now = self.core.clock.now();
+        self.state.lock().claimed_by = Some(group);
+        let now = self.semaphore.core.clock.now();
         if next <= now {
             // The check was put off.
-            self.core.watchdog.shift(self.number, now);
+            self.semaphore.core.watchdog.shift(self.number, now);
         }
     }
 
     /// Whether the permit is certainly held, with at least half of its lease left.
     pub(super) fn is_fresh(&self) -> bool {
         let is_held = self.loss().is_none();
-        let now = self.core.clock.now();
+        let now = self.semaphore.core.clock.now();
         let state = self.state.lock();
         let enough = state.policy.lease() / 2;
         let is_certain = state.end.is_none() && state.doubted_since.is_none();
@@ -146,14 +130,14 @@ impl Permit {
 
     /// The reason of a loss. The clock decides, even if the watchdog has not noticed yet.
     pub(super) fn loss(&self) -> Option<LostReason> {
-        let now = self.core.clock.now();
+        let now = self.semaphore.core.clock.now();
         let reason = {
             let state = self.state.lock();
             match state.end {
                 Some(End::Lost(reason)) => return Some(reason),
                 Some(End::Released) => return None,
                 None if now >= state.deadline => LostReason::Expired,
-                None if self.core.is_closed() => LostReason::Closed,
+                None if self.semaphore.core.is_closed() => LostReason::Closed,
                 None => return None,
             }
         };
@@ -162,31 +146,32 @@ impl Permit {
 
     /// Ends the permit, unless it has ended. Returns the reason if it is lost from now on, or was before.
     fn end(&self, end: End) -> Option<LostReason> {
-        let (before, group, has_guard) = {
+        let (before, claimed_by) = {
             let mut state = self.state.lock();
             let before = state.end;
             state.end = before.or(Some(end));
-            (before, state.group, state.is_claimed)
+            (before, state.claimed_by)
         };
         if let Some(before) = before {
             return before.loss();
         }
-        self.core.watchdog.withdraw(self.number);
+        self.semaphore.core.watchdog.withdraw(self.number);
         self.changed.notify();
         let reason = end.loss()?;
-        if !has_guard {
+        let Some(group) = claimed_by else {
             return Some(reason);
-        }
+        };
+        let name = self.semaphore.name();
         let lost = Event::Lost {
-            lock: self.origin.name.as_str().into(),
+            lock: name.into(),
             holder: (&*self.id).into(),
             reason,
-            held: self.since.until(self.core.clock.now()),
+            held: self.since.until(self.semaphore.core.clock.now()),
         };
-        let observed = self.core.observed();
+        let observed = self.semaphore.core.observed();
         observed.note(Fact::Event(lost, group));
         if reason == LostReason::Revoked {
-            ask_why(&self.core, self.origin.name.as_str(), &self.id);
+            ask_why(&self.semaphore.core, name, &self.id);
         }
         Some(reason)
     }
@@ -196,14 +181,14 @@ impl Permit {
             return Duration::ZERO;
         }
         let deadline = self.deadline();
-        self.core.clock.now().until(deadline)
+        self.semaphore.core.clock.now().until(deadline)
     }
 
     /// Waits until the permit is lost. Has its own timer, so it needs neither the watchdog nor the network. Cancel
     /// safe.
     async fn lost(&self) -> LostReason {
         loop {
-            let (changed, closing) = (self.changed.mark(), self.core.closing.mark());
+            let (changed, closing) = (self.changed.mark(), self.semaphore.core.closing.mark());
             if let Some(reason) = self.loss() {
                 return reason;
             }
@@ -211,9 +196,9 @@ impl Permit {
             tokio::select! {
                 biased;
                 () = self.changed.changed_since(changed) => {}
-                () = self.core.closing.changed_since(closing), if is_held => {}
+                () = self.semaphore.core.closing.changed_since(closing), if is_held => {}
                 // A released permit is never lost.
-                () = self.core.clock.sleep_until(self.deadline()), if is_held => {}
+                () = self.semaphore.core.clock.sleep_until(self.deadline()), if is_held => {}
             }
         }
     }
@@ -231,7 +216,7 @@ impl Leased for Permit {
     fn due(self: Arc<Self>, now: Tick) -> Due {
         let next = self.next_check();
         let state = self.state.lock();
-        if state.end.is_some() || self.core.is_closed() {
+        if state.end.is_some() || self.semaphore.core.is_closed() {
             return Due::Gone;
         }
         if now >= state.deadline {
@@ -240,7 +225,7 @@ impl Leased for Permit {
         if now < next {
             return Due::Later(next);
         }
-        if !state.is_claimed && state.doubted_since.is_none() {
+        if state.claimed_by.is_none() && state.doubted_since.is_none() {
             return Due::Later(state.deadline);
         }
         let lease = match state.policy {
@@ -250,7 +235,7 @@ impl Leased for Permit {
         Due::Renew {
             request: RenewalRequest {
                 script: &catalog::SEMAPHORE_RENEW,
-                key: Arc::clone(&self.origin.timeouts),
+                key: Arc::clone(&self.semaphore.timeouts),
                 holder: self.id,
                 lease,
             },
@@ -260,7 +245,7 @@ impl Leased for Permit {
     }
 
     fn lock(&self) -> &LockName {
-        &self.origin.name
+        &self.semaphore.name
     }
 
     fn renewed(&self, sent: Tick, lease: Duration) {
@@ -312,7 +297,7 @@ impl Permits {
     /// Stops the renewals: the permits were given to a call that has not returned.
     pub(super) fn unclaim(&self) {
         for permit in &*self.0 {
-            permit.state.lock().is_claimed = false;
+            permit.state.lock().claimed_by = None;
         }
     }
 
@@ -320,7 +305,7 @@ impl Permits {
     pub(super) fn age(&self) -> Duration {
         let first = self.0.first();
         first.map_or(Duration::ZERO, |permit| {
-            permit.since.until(permit.core.clock.now())
+            permit.since.until(permit.semaphore.core.clock.now())
         })
     }
 
@@ -371,14 +356,11 @@ mod tests {
         let client = Client::over(&server, LEASE);
         let core = client.core();
         let name = LockName::new("", "x").unwrap();
-        let origin = Arc::new(Origin {
-            timeouts: name.semaphore_timeouts_key().into(),
-            name,
-        });
+        let semaphore = ClientSemaphore::of(core, &name);
         for _ in 0..1_000 {
             let (policy, sent) = (LeasePolicy::Renewed(LEASE), core.clock.now());
             let moved = core.locals.moved.mark();
-            let permit = Permit::granted(core, &origin, core.new_holder(), policy, sent, moved);
+            let permit = Permit::granted(&semaphore, core.new_holder(), policy, sent, moved);
             let both = Barrier::new(2);
             let released = std::thread::scope(|scope| {
                 scope.spawn(|| {

@@ -59,13 +59,16 @@ pub(super) struct Request {
 pub(super) enum Event {
     /// The caller of this request is gone.
     Left(u64),
-    /// The server granted an attempt; the permits are in hand.
-    Granted { ask: u64 },
-    /// The server refused an attempt. The first lease of a permit ends in `retry_in`.
-    Refused { ask: u64, retry_in: Duration },
-    /// An attempt failed; the error is in hand. `silence` is the time without an answer. Earlier requests that go on
-    /// for no longer fail with it.
-    Failed { ask: u64, silence: Option<Duration> },
+    /// The server granted the attempt of this request; the permits are in hand.
+    Granted { request: u64 },
+    /// The server refused the attempt of this request. The first lease of a permit ends in `retry_in`.
+    Refused { request: u64, retry_in: Duration },
+    /// The attempt of this request failed; the error is in hand. `silence` is the time without an answer. Earlier
+    /// requests that go on for no longer fail with it.
+    Failed {
+        request: u64,
+        silence: Option<Duration>,
+    },
     /// A guard returned permits of these terms; they are in hand.
     Returned(Terms),
     /// A message, a gap in the subscription, or a new one.
@@ -77,7 +80,7 @@ pub(super) enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Ask the server for the permits of this request.
-    Ask { ask: u64, request: u64 },
+    Ask { request: u64 },
     /// Give the permits in hand to this request.
     Give { request: u64 },
     /// Release the permits in hand at the server.
@@ -88,9 +91,9 @@ pub(super) enum Action {
     Fail { request: u64 },
 }
 
+/// The attempt of a request. It has one at a time, and may leave before its end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Ask {
-    id: u64,
     request: u64,
     terms: Terms,
     since: Tick,
@@ -124,7 +127,6 @@ pub(super) struct Queue {
     /// None of them is due before this time. No event before it looks at all of them.
     earliest: Tick,
     asks: Vec<Ask>,
-    next_ask: u64,
     newest: u64,
     /// Whether the server refused a request that still waits.
     is_contended: bool,
@@ -195,9 +197,9 @@ impl Queue {
                     self.ask_at = now;
                 }
             }
-            Event::Granted { ask } => self.granted(now, ask, out),
-            Event::Refused { ask, retry_in } => self.refused(now, ask, retry_in, out),
-            Event::Failed { ask, silence } => self.failed(ask, silence, out),
+            Event::Granted { request } => self.granted(now, request, out),
+            Event::Refused { request, retry_in } => self.refused(now, request, retry_in, out),
+            Event::Failed { request, silence } => self.failed(request, silence, out),
             Event::Returned(terms) => self.returned(now, terms, out),
             Event::Woken => self.wake(now),
             Event::Timer => {}
@@ -213,8 +215,8 @@ impl Queue {
         self.ask_at = now;
     }
 
-    fn granted(&mut self, now: Tick, ask: u64, out: &mut Vec<Action>) {
-        let Some(ask) = self.take_ask(ask) else {
+    fn granted(&mut self, now: Tick, request: u64, out: &mut Vec<Action>) {
+        let Some(ask) = self.take_ask(request) else {
             out.push(Action::Release);
             return;
         };
@@ -223,27 +225,23 @@ impl Queue {
         self.ask_at = now;
         let fits = |waiting: &Waiting| waiting.request.terms == ask.terms;
         // The place of the request that asked has left the server's queue.
-        let asked = ask.terms.is_fair.then(|| self.position(ask.request));
+        let asked = ask.terms.is_fair.then(|| self.position(request));
         let fitting = || self.waiting.iter().position(fits);
         match asked.flatten().or_else(fitting) {
             Some(at) => self.give(at, out),
             None => out.push(Action::Release),
         }
-        self.goes_on(ask.request);
+        self.goes_on(request);
     }
 
-    fn refused(&mut self, now: Tick, ask: u64, retry_in: Duration, out: &mut Vec<Action>) {
-        let Some(ask) = self.take_ask(ask) else {
-            return;
-        };
-        let Some(at) = self.position(ask.request) else {
+    fn refused(&mut self, now: Tick, request: u64, retry_in: Duration, out: &mut Vec<Action>) {
+        let ask = self.take_ask(request);
+        let Some((ask, at)) = ask.zip(self.position(request)) else {
             return;
         };
         if self.waiting[at].is_last {
             self.waiting.remove(at);
-            out.push(Action::Refuse {
-                request: ask.request,
-            });
+            out.push(Action::Refuse { request });
             // The next request may ask for less.
             self.ask_at = now;
             if self.waiting.iter().any(|waiting| !waiting.is_last) {
@@ -252,7 +250,7 @@ impl Queue {
             return;
         }
         self.contend(now);
-        self.goes_on(ask.request);
+        self.goes_on(request);
         let is_outdated = self.wakes != ask.wakes;
         self.ask_at = if is_outdated {
             now
@@ -268,15 +266,15 @@ impl Queue {
         }
     }
 
-    fn failed(&mut self, ask: u64, silence: Option<Duration>, out: &mut Vec<Action>) {
-        let Some(ask) = self.take_ask(ask) else {
+    fn failed(&mut self, request: u64, silence: Option<Duration>, out: &mut Vec<Action>) {
+        let Some(ask) = self.take_ask(request) else {
             return;
         };
         self.waiting.retain(|waiting| {
             let Request { id, give_up, .. } = waiting.request;
             let is_earlier = !waiting.is_asked && id <= ask.newest;
             let is_over = silence.is_some_and(|silence| give_up <= silence);
-            let fails = id == ask.request || (is_earlier && is_over);
+            let fails = id == request || (is_earlier && is_over);
             if fails {
                 out.push(Action::Fail { request: id });
             }
@@ -372,28 +370,24 @@ impl Queue {
         self.waiting[at].is_asked = true;
         let request = &self.waiting[at].request;
         let ask = Ask {
-            id: self.next_ask,
             request: request.id,
             terms: request.terms,
             since: now,
             wakes: self.wakes,
             newest: self.newest,
         };
-        self.next_ask += 1;
         out.push(Action::Ask {
-            ask: ask.id,
             request: ask.request,
         });
         self.asks.push(ask);
     }
 
-    fn take_ask(&mut self, id: u64) -> Option<Ask> {
-        let at = self.asks.iter().position(|ask| ask.id == id)?;
-        let ask = self.asks.remove(at);
-        if let Some(at) = self.position(ask.request) {
+    fn take_ask(&mut self, request: u64) -> Option<Ask> {
+        let at = self.asks.iter().position(|ask| ask.request == request)?;
+        if let Some(at) = self.position(request) {
             self.waiting[at].is_asked = false;
         }
-        Some(ask)
+        Some(self.asks.remove(at))
     }
 
     /// How many wait before this request.

@@ -56,7 +56,14 @@ fn contended(permits: &[u32]) -> Queue {
     let mut queue = Queue::default();
     call(&mut queue, 0, permits[0], Tick::NEVER);
     let retry_in = SOON;
-    on(&mut queue, at(1), Event::Refused { ask: 0, retry_in });
+    on(
+        &mut queue,
+        at(1),
+        Event::Refused {
+            request: 0,
+            retry_in,
+        },
+    );
     for (id, permits) in (1..).zip(&permits[1..]) {
         assert_eq!(call(&mut queue, id, *permits, Tick::NEVER), []);
     }
@@ -67,15 +74,12 @@ fn contended(permits: &[u32]) -> Queue {
 fn while_the_server_grants_each_request_asks_at_once() {
     let mut queue = Queue::default();
     for id in 0..3 {
-        let ask = Action::Ask {
-            ask: id,
-            request: id,
-        };
+        let ask = Action::Ask { request: id };
         assert_eq!(call(&mut queue, id, 1, Tick::NEVER), [ask]);
     }
-    for ask in 0..3 {
-        let given = on(&mut queue, at(2), Event::Granted { ask });
-        assert_eq!(given, [Action::Give { request: ask }]);
+    for request in 0..3 {
+        let given = on(&mut queue, at(2), Event::Granted { request });
+        assert_eq!(given, [Action::Give { request }]);
     }
     assert_eq!(queue.wake_at(), None);
 }
@@ -86,7 +90,7 @@ fn a_grant_goes_to_the_first_request_that_fits_whoever_asked() {
     for id in 0..3 {
         call(&mut queue, id, 1, Tick::NEVER);
     }
-    let given = on(&mut queue, at(2), Event::Granted { ask: 2 });
+    let given = on(&mut queue, at(2), Event::Granted { request: 2 });
     assert_eq!(given[0], Action::Give { request: 0 });
 }
 
@@ -96,7 +100,7 @@ fn after_a_refusal_the_first_request_alone_asks() {
     assert!(queue.is_contended());
     assert_eq!(queue.wake_at(), Some(at(1).after(SOON)));
     assert_eq!(on(&mut queue, at(50), Event::Timer), []);
-    let ask = Action::Ask { ask: 1, request: 0 };
+    let ask = Action::Ask { request: 0 };
     assert_eq!(on(&mut queue, at(101), Event::Timer), [ask]);
 }
 
@@ -105,12 +109,16 @@ fn a_message_during_an_attempt_leads_to_another_one() {
     let mut queue = contended(&[1]);
     assert_eq!(
         on(&mut queue, at(2), Event::Woken),
-        [Action::Ask { ask: 1, request: 0 }]
+        [Action::Ask { request: 0 }]
     );
     assert_eq!(on(&mut queue, at(3), Event::Woken), []);
     let retry_in = SOON;
-    let again = on(&mut queue, at(4), Event::Refused { ask: 1, retry_in });
-    assert_eq!(again, [Action::Ask { ask: 2, request: 0 }]);
+    let refused = Event::Refused {
+        request: 0,
+        retry_in,
+    };
+    let again = on(&mut queue, at(4), refused);
+    assert_eq!(again, [Action::Ask { request: 0 }]);
 }
 
 #[test]
@@ -139,7 +147,7 @@ fn permits_that_do_not_fit_are_released_and_the_first_request_asks_behind_that()
     let mut queue = contended(&[2, 1]);
     assert_eq!(
         on(&mut queue, at(2), Event::Returned(terms(1))),
-        [Action::Release, Action::Ask { ask: 1, request: 0 }],
+        [Action::Release, Action::Ask { request: 0 }],
         "the large request is not passed"
     );
 }
@@ -178,14 +186,16 @@ fn a_fair_request_that_comes_later_gets_its_place_at_once() {
     let mut queue = Queue::default();
     call_fair(&mut queue, 0);
     let retry_in = SOON;
-    let refused = Event::Refused { ask: 0, retry_in };
+    let refused = Event::Refused {
+        request: 0,
+        retry_in,
+    };
     assert_eq!(on(&mut queue, at(1), refused), []);
-    let asks = |ask| [Action::Ask { ask, request: 0 }];
-    assert_eq!(call_fair(&mut queue, 1), asks(1));
+    let asks = [Action::Ask { request: 0 }];
+    assert_eq!(call_fair(&mut queue, 1), asks);
     // The attempt on its way does not name this one.
     assert_eq!(call_fair(&mut queue, 2), []);
-    let refused = Event::Refused { ask: 1, retry_in };
-    assert_eq!(on(&mut queue, at(2), refused), asks(2));
+    assert_eq!(on(&mut queue, at(2), refused), asks);
 }
 
 /// The server may have granted it and removed its place, and the reply may be under way.
@@ -197,7 +207,14 @@ fn no_attempt_keeps_the_place_of_a_request_that_asks_itself() {
     }
     assert_eq!(queue.unasked().next(), None);
     let retry_in = Duration::from_millis(10);
-    on(&mut queue, at(0), Event::Refused { ask: 1, retry_in });
+    on(
+        &mut queue,
+        at(0),
+        Event::Refused {
+            request: 2,
+            retry_in,
+        },
+    );
     assert_eq!(queue.unasked().collect::<Vec<_>>(), [2]);
 }
 
@@ -207,7 +224,7 @@ fn a_fair_grant_goes_to_the_request_that_asked() {
     for id in 0..3 {
         call_fair(&mut queue, id);
     }
-    let granted = |ask| Event::Granted { ask };
+    let granted = |request| Event::Granted { request };
     let gives = |request| [Action::Give { request }];
     assert_eq!(on(&mut queue, at(2), granted(1)), gives(1));
     on(&mut queue, at(2), Event::Left(2));
@@ -221,7 +238,7 @@ fn a_grant_that_nobody_wants_is_released() {
     call(&mut queue, 0, 1, Tick::NEVER);
     assert_eq!(on(&mut queue, at(2), Event::Left(0)), []);
     assert_eq!(
-        on(&mut queue, at(3), Event::Granted { ask: 0 }),
+        on(&mut queue, at(3), Event::Granted { request: 0 }),
         [Action::Release]
     );
 }
@@ -231,11 +248,18 @@ fn a_call_that_does_not_wait_passes_nobody_and_ends_with_its_attempt() {
     let mut queue = Queue::default();
     assert_eq!(
         call(&mut queue, 0, 1, Tick::ZERO),
-        [Action::Ask { ask: 0, request: 0 }]
+        [Action::Ask { request: 0 }]
     );
     let retry_in = SOON;
     assert_eq!(
-        on(&mut queue, at(2), Event::Refused { ask: 0, retry_in }),
+        on(
+            &mut queue,
+            at(2),
+            Event::Refused {
+                request: 0,
+                retry_in
+            }
+        ),
         [Action::Refuse { request: 0 }]
     );
     assert!(!queue.is_contended());
@@ -251,18 +275,29 @@ fn the_server_is_asked_once_more_at_the_deadline() {
     let mut queue = Queue::default();
     call(&mut queue, 0, 1, at(50));
     let retry_in = SOON;
-    on(&mut queue, at(2), Event::Refused { ask: 0, retry_in });
+    on(
+        &mut queue,
+        at(2),
+        Event::Refused {
+            request: 0,
+            retry_in,
+        },
+    );
     call(&mut queue, 1, 1, at(50));
     assert_eq!(queue.wake_at(), Some(at(50)));
     assert_eq!(
         on(&mut queue, at(50), Event::Timer),
-        [
-            Action::Refuse { request: 1 },
-            Action::Ask { ask: 1, request: 0 }
-        ]
+        [Action::Refuse { request: 1 }, Action::Ask { request: 0 }]
     );
     assert_eq!(
-        on(&mut queue, at(51), Event::Refused { ask: 1, retry_in }),
+        on(
+            &mut queue,
+            at(51),
+            Event::Refused {
+                request: 0,
+                retry_in
+            }
+        ),
         [Action::Refuse { request: 0 }]
     );
     assert_eq!(queue.wake_at(), None);
@@ -293,17 +328,31 @@ fn when_the_server_is_silent_all_that_waited_learn_it() {
     let late = call(&mut queue, 2, 1, Tick::NEVER);
     assert_eq!(late, []);
     let silence = SILENT;
-    let failed = on(&mut queue, at(3), Event::Failed { ask: 1, silence });
+    let failed = on(
+        &mut queue,
+        at(3),
+        Event::Failed {
+            request: 0,
+            silence,
+        },
+    );
     assert_eq!(
         failed,
         [
             Action::Fail { request: 0 },
             Action::Fail { request: 1 },
-            Action::Ask { ask: 2, request: 2 }
+            Action::Ask { request: 2 }
         ]
     );
     let silence = None;
-    let one = on(&mut queue, at(3), Event::Failed { ask: 2, silence });
+    let one = on(
+        &mut queue,
+        at(3),
+        Event::Failed {
+            request: 2,
+            silence,
+        },
+    );
     assert_eq!(one, [Action::Fail { request: 2 }]);
 }
 
@@ -313,11 +362,15 @@ fn a_request_that_goes_on_for_longer_does_not_fail_with_the_first() {
     on(&mut queue, at(2), Event::Woken);
     let silence = Some(GIVE_UP / 2);
     assert_eq!(
-        on(&mut queue, at(3), Event::Failed { ask: 1, silence }),
-        [
-            Action::Fail { request: 0 },
-            Action::Ask { ask: 2, request: 1 }
-        ]
+        on(
+            &mut queue,
+            at(3),
+            Event::Failed {
+                request: 0,
+                silence
+            }
+        ),
+        [Action::Fail { request: 0 }, Action::Ask { request: 1 }]
     );
 }
 
@@ -329,7 +382,7 @@ struct World {
     free: u32,
     /// Taken by guards of this client.
     held: Vec<Terms>,
-    /// The attempts under way, each with its number of permits.
+    /// The requests whose attempts are under way, each with its number of permits.
     asks: Vec<(u64, u32)>,
     /// The requests whose caller is still there.
     open: Vec<u64>,
@@ -371,10 +424,10 @@ impl World {
     fn carry_out(&mut self, out: Vec<Action>, in_hand: &mut Option<Terms>) {
         for action in out {
             match action {
-                Action::Ask { ask, request } => {
+                Action::Ask { request } => {
                     assert!(self.open.contains(&request), "{request} waits");
                     let (permits, _) = CALLS[usize::try_from(request).unwrap()];
-                    self.asks.push((ask, permits));
+                    self.asks.push((request, permits));
                 }
                 Action::Give { request } => {
                     self.close(request);
@@ -421,21 +474,21 @@ impl World {
                 next.carry_out(out, &mut None);
             });
         }
-        if let Some((ask, permits)) = self.asks.first().copied() {
+        if let Some((request, permits)) = self.asks.first().copied() {
             step(&|next| {
                 next.asks.remove(0);
                 if next.free >= permits {
                     next.free -= permits;
-                    next.apply(Event::Granted { ask }, Some(terms(permits)));
+                    next.apply(Event::Granted { request }, Some(terms(permits)));
                 } else {
                     let retry_in = SOON;
-                    next.apply(Event::Refused { ask, retry_in }, None);
+                    next.apply(Event::Refused { request, retry_in }, None);
                 }
             });
             step(&|next| {
                 next.asks.remove(0);
                 let silence = SILENT;
-                next.apply(Event::Failed { ask, silence }, None);
+                next.apply(Event::Failed { request, silence }, None);
             });
         }
         for request in self.open.clone() {
