@@ -7,7 +7,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -356,29 +356,23 @@ impl Said {
     }
 }
 
-/// Writes the value again periodically, until the leadership is resigned or gone. A write without an answer is not
-/// repeated after that: it would come behind the resignation.
-async fn say_again(said: Weak<Said>, every: Duration, mut gone: oneshot::Receiver<()>) {
-    loop {
-        let Some(clock) = said.upgrade().map(|said| said.site.core().clock) else {
-            return;
-        };
-        tokio::select! {
-            _ = &mut gone => return,
-            () = clock.sleep_until(clock.now().after(every)) => {}
+/// Writes the value again periodically, until the leadership is lost, or its sender of `gone` is dropped: it is resigned
+/// or gone. A write without an answer is not repeated after that: it would come behind the resignation.
+async fn say_again(said: Arc<Said>, every: Duration, gone: oneshot::Receiver<()>) {
+    let clock = said.site.core().clock;
+    let again = async {
+        loop {
+            clock.sleep_until(clock.now().after(every)).await;
+            // A failed write is tried again later; the value is kept for longer than that.
+            if let Ok(false) = said.say("proclaim", Tick::NEVER).await {
+                return;
+            }
         }
-        let Some(said) = said.upgrade() else {
-            return;
-        };
-        let written = tokio::select! {
-            biased;
-            _ = &mut gone => return,
-            written = said.say("proclaim", Tick::NEVER) => written,
-        };
-        // A failed write is tried again later; the value is kept for longer than that.
-        if matches!(written, Ok(false)) {
-            return;
-        }
+    };
+    tokio::select! {
+        biased;
+        _ = gone => {}
+        () = again => {}
     }
 }
 
@@ -418,7 +412,7 @@ impl Leadership {
             value: Mutex::new((0, Arc::clone(&election.value))),
         });
         let (sender, gone) = oneshot::channel();
-        let again = say_again(Arc::downgrade(&said), lease, gone);
+        let again = say_again(Arc::clone(&said), lease, gone);
         core.watchdog.drive_while_needed(again.boxed());
         Self {
             guard: Some(guard),

@@ -72,13 +72,6 @@ pub struct Latch {
 
 synchronizer_methods!(Latch, "latch");
 
-/// The state of a latch at the server.
-struct Seen {
-    left: u64,
-    /// The id of the call that opened it last.
-    opened: String,
-}
-
 impl Latch {
     /// Closes the latch until it has been counted down `count` times. `false`: it was closed already, and stays as it
     /// is. One round trip.
@@ -169,17 +162,17 @@ impl Latch {
     /// # Errors
     /// As for [`init`](Self::init).
     pub async fn count(&self) -> Result<u64> {
-        Ok(self.look("count", Tick::NEVER).await?.left)
+        let (left, _) = self.look("count", Tick::NEVER).await?;
+        Ok(left)
     }
 
-    async fn look(&self, operation: &'static str, deadline: Tick) -> Result<Seen> {
+    /// How many count-downs are left, and the id of the call that opened it last.
+    async fn look(&self, operation: &'static str, deadline: Tick) -> Result<(u64, String)> {
         let name = self.site.name(operation)?;
         let keys = [name.key(), &*name.latch_opened_key()];
         let call = Call::new(&catalog::LATCH_COUNT, name.key(), &keys);
         let read = |answer: &Answer| reply::latch_count(&answer.value);
-        let asked = self.site.ask(operation, &call, deadline, read);
-        let (left, opened) = asked.await?;
-        Ok(Seen { left, opened })
+        self.site.ask(operation, &call, deadline, read).await
     }
 
     /// Waits until the latch is open. One round trip if it is.
@@ -225,7 +218,7 @@ impl Latch {
         deadline: Tick,
     ) -> Result<bool> {
         let look = || async {
-            let Seen { left, opened } = self.look(operation, deadline).await?;
+            let (left, opened) = self.look(operation, deadline).await?;
             let before = before.get_or_init(|| opened.clone());
             // The server forgets the call that opened it after a while, which is no opening.
             let was_opened = !opened.is_empty() && opened != *before;
@@ -246,11 +239,11 @@ impl Latch {
     /// As for [`wait`](Self::wait).
     pub async fn arrive_and_wait(&self) -> Result<()> {
         const OPERATION: &str = "arrive_and_wait";
-        let seen = self.look(OPERATION, Tick::NEVER).await?;
+        let (_, opened_before) = self.look(OPERATION, Tick::NEVER).await?;
         let before = match self.arrive(OPERATION, None).await? {
             Counted::Now { opened } => opened,
             // It may have been opened by now.
-            Counted::Earlier => seen.opened,
+            Counted::Earlier => opened_before,
             Counted::No => return Ok(()), // It is open.
         };
         self.wait_until(OPERATION, before.into(), Tick::NEVER)
