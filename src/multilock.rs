@@ -335,7 +335,7 @@ impl MultiLock {
         let asked = self.0.members.iter().map(|member| {
             let mut member = member.clone();
             member.options_mut().give_up = self.0.options.give_up.or(member.options.give_up);
-            async move { member.busy("busy").await }
+            async move { member.busy().await }
         });
         let seen: Vec<_> = try_join_all(asked).await?;
         Ok(seen.into_iter().flatten().next())

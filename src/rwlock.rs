@@ -347,19 +347,13 @@ impl Protocol for RwProtocol {
     }
 
     fn acquire(&self, holder: &HolderRef<'_>, terms: &AcquireTerms) -> Call {
-        let name = holder.name;
-        let waiting = name.rw_waiting_key();
-        let token = name.token_key();
-        let mut keys = vec![&**name.key(), &waiting];
-        if terms.tokens > 0 {
-            keys.push(&token);
-        }
         let script = match terms.mode {
             Mode::Shared => &catalog::READ_ACQUIRE,
             Mode::Exclusive => &catalog::WRITE_ACQUIRE,
         };
         let waited = (terms.mode == Mode::Shared).then(|| millis(terms.waited));
-        Call::new(script, name.key(), &keys)
+        let token = (terms.tokens > 0).then(|| holder.name.token_key());
+        call(script, holder.name, token.as_deref())
             .arg(holder.id)
             .arg(millis(terms.lease))
             .arg(terms.tokens)
@@ -369,21 +363,17 @@ impl Protocol for RwProtocol {
     }
 
     fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
-        let name = holder.name;
-        let keys = [&**name.key(), &name.rw_waiting_key()];
-        Call::new(&catalog::RW_RELEASE, name.key(), &keys)
+        call(&catalog::RW_RELEASE, holder.name, None)
             .arg(holder.id)
-            .arg(name.rw_channel())
+            .arg(holder.name.rw_channel())
             .arg(publish)
     }
 
     fn downgrade(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call {
-        let name = holder.name;
-        let keys = [&**name.key(), &name.rw_waiting_key()];
-        Call::new(&catalog::RW_DOWNGRADE, name.key(), &keys)
+        call(&catalog::RW_DOWNGRADE, holder.name, None)
             .arg(holder.id)
             .arg(millis(lease))
-            .arg(name.rw_channel())
+            .arg(holder.name.rw_channel())
             .arg(publish)
     }
 
@@ -446,4 +436,11 @@ impl Protocol for RwProtocol {
     fn queue(&self) -> Queue {
         Queue::LocalWithPlace
     }
+}
+
+/// A call about a lock and its waiters, and the counter of its tokens if that is named.
+fn call(script: &'static Script, name: &LockName, token: Option<&str>) -> Call {
+    let keys = [&**name.key(), &name.rw_waiting_key()];
+    let keys: Vec<&str> = keys.into_iter().chain(token).collect();
+    Call::new(script, name.key(), &keys)
 }

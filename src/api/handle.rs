@@ -179,7 +179,7 @@ impl Handle {
         let call = pin!(acquire::one(&request, wait, began));
         let waited = || async {
             // In one round trip.
-            let (place, busy) = tokio::join!(place_of(&request), self.refused("lock"));
+            let (place, busy) = tokio::join!(place_of(&request), self.refused());
             Waited(self.waiters(), place, busy)
         };
         let call = pin!(lock_call.told_if_long(wait.waits(), waited, call));
@@ -246,8 +246,8 @@ impl Handle {
     }
 
     /// Returns the holder that keeps others from this mode; of several, the one with the longest lease.
-    pub(crate) async fn busy(&self, operation: &'static str) -> Result<Option<Busy>> {
-        let seen = self.inspect(operation).await?.into_iter();
+    pub(crate) async fn busy(&self) -> Result<Option<Busy>> {
+        let seen = self.inspect("busy").await?.into_iter();
         let in_the_way =
             |hold: &Inspected| self.mode == Mode::Exclusive || hold.mode == Mode::Exclusive;
         let holders = seen.filter(in_the_way).map(|hold| hold.holder);
@@ -258,8 +258,8 @@ impl Handle {
 
     /// Returns the holder in the way of a refused caller, within the time of one reply. Without an answer it is only
     /// known that others hold the lock.
-    pub(crate) async fn refused(&self, operation: &'static str) -> Busy {
-        self.busy_in_time(self.busy(operation)).await
+    pub(crate) async fn refused(&self) -> Busy {
+        self.busy_in_time(self.busy()).await
     }
 
     /// What `asked` returns within the time of one reply.

@@ -391,11 +391,11 @@ macro_rules! verb_methods {
             /// # Ok(()) }
             /// ```
             pub async fn busy(&self) -> $crate::Result<Option<$crate::Busy>> {
-                self.0.busy("busy").await
+                self.0.busy().await
             }
 
             pub(crate) async fn refused(&self) -> $crate::Busy {
-                self.0.refused("with").await
+                self.0.refused().await
             }
         }
     };
