@@ -139,7 +139,9 @@ impl Barrier {
             Some(over) => over,
             None => {
                 place.breaks.store(true, Ordering::Relaxed);
-                place.give_up(operation).await?
+                // Breaks the round, unless it is over.
+                let leave = place.leave();
+                self.site.ask(operation, &leave, Tick::ZERO, read).await?
             }
         };
         place.is_left.store(true, Ordering::Relaxed);
@@ -290,12 +292,6 @@ impl Place {
             .arg(self.name.barrier_over_prefix())
             .arg(millis(site.call_kept()))
             .arg(site.told(self.name.barrier_channel()))
-    }
-
-    /// Breaks the round, unless it is over.
-    async fn give_up(&self, operation: &'static str) -> Result<Arrived> {
-        let (site, call) = (&self.barrier.site, self.leave());
-        site.ask(operation, &call, Tick::ZERO, read).await
     }
 
     /// Leaves in the background, unless that was done or the round is over.

@@ -24,6 +24,7 @@ use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::keys::LockName;
+use crate::engine::listen::Listener;
 use crate::engine::synchronizer::{Synchronizer, Untaken};
 use crate::reentrant::{ReentrantGuard, ReentrantLock};
 use crate::script::{Answer, Call, catalog, millis, reply};
@@ -236,6 +237,7 @@ impl Election {
     pub fn observe(&self) -> Leaders {
         let observer = Observer {
             election: self.clone(),
+            listener: None,
             last: None,
         };
         // Fused: it may be polled after its end.
@@ -289,33 +291,45 @@ impl fmt::Debug for Leaders {
 /// The state of a stream of leaders.
 struct Observer {
     election: Election,
+    /// Keeps the subscription between two items.
+    listener: Option<Listener>,
     /// The last item; for an error, `Err`.
     last: Option<std::result::Result<Option<Leader>, ()>>,
 }
 
 impl Observer {
-    /// Waits for the next change.
     async fn next(this: Option<Self>) -> Option<(Result<Option<Leader>>, Option<Self>)> {
+        let mut this = this?;
+        match this.change().await {
+            Ok(seen) => Some((seen, Some(this))),
+            // It stays.
+            Err(error) => Some((Err(error), None)),
+        }
+    }
+
+    /// Waits for the next change.
+    async fn change(&mut self) -> Result<Result<Option<Leader>>> {
         const OPERATION: &str = "observe";
-        let Self { election, last } = this?;
+        let (site, channel) = (&self.election.lock.0, LockName::leader_channel);
+        if self.listener.is_none() && site.options.polled.is_none() {
+            let listener = site.listener(OPERATION, channel)?;
+            listener.subscribe();
+            self.listener = Some(listener);
+        }
         let look = || async {
-            let seen = election.ask_leader(OPERATION).await;
+            let seen = self.election.ask_leader(OPERATION).await;
             if let Err(error) = &seen
                 && (error.is_closed() || error.is_invalid())
             {
                 return Err(error.clone());
             }
             let told = Some(seen.clone().map_err(drop));
-            Ok((told != last).then_some((seen, told)))
+            Ok((told != self.last).then_some((seen, told)))
         };
-        let channel = LockName::leader_channel;
-        let site = &election.lock.0;
-        let changed = site.wait(OPERATION, channel, Tick::NEVER, look).await;
-        match changed {
-            Ok(changed) => changed.map(|(seen, last)| (seen, Some(Self { election, last }))),
-            // It stays.
-            Err(error) => Some((Err(error), None)),
-        }
+        let changed = site.wait(OPERATION, channel, Tick::NEVER, look).await?;
+        let (seen, told) = changed.expect("a wait without an end");
+        self.last = told;
+        Ok(seen)
     }
 }
 

@@ -162,15 +162,11 @@ fn push_command(verb: &str, channel: &str) -> redis::Cmd {
 
 /// Counts as a listener of one channel until dropped.
 #[derive(Debug)]
-pub(crate) struct Listener(Arc<Channel>);
-
-/// A channel, shared by its listener and the background work for it.
-#[derive(Debug)]
-struct Channel {
+pub(crate) struct Listener {
     core: Arc<Core>,
     /// The key whose server sends the messages.
     route: Arc<str>,
-    name: Box<str>,
+    channel: Arc<str>,
     subscription: Arc<Subscription>,
     /// The lock whose waiters share the subscription.
     local: Option<Arc<LocalLock>>,
@@ -178,29 +174,29 @@ struct Channel {
 
 impl Listener {
     pub(crate) fn new(core: &Arc<Core>, route: &Arc<str>, channel: &str) -> Self {
-        Self(Arc::new(Channel {
+        Self {
             core: Arc::clone(core),
             route: Arc::clone(route),
-            name: channel.into(),
+            channel: channel.into(),
             subscription: core.locals.add_listener(channel),
             local: None,
-        }))
+        }
     }
 
     /// A listener beside the waiters of a lock.
     pub(crate) fn beside(core: &Arc<Core>, local: &Arc<LocalLock>, name: &LockName) -> Self {
         local.subscription.add_listener();
-        Self(Arc::new(Channel {
+        Self {
             core: Arc::clone(core),
             route: Arc::clone(name.key()),
-            name: name.lock_channel().into(),
+            channel: name.lock_channel().into(),
             subscription: Arc::clone(&local.subscription),
             local: Some(Arc::clone(local)),
-        }))
+        }
     }
 
     fn hint(&self) -> &Hint {
-        &self.0.subscription.hint
+        &self.subscription.hint
     }
 
     /// Returns the mark for a wait. Take it before asking the server, so that a message after the question ends the
@@ -211,88 +207,61 @@ impl Listener {
 
     /// Resolves at a message or a gap in the subscription after `mark`, when the client is closed, or at `at`.
     pub(crate) async fn wait(&self, mark: Mark, at: Tick) {
-        let core = &self.0.core;
-        let closing = core.closing.mark();
-        if core.is_closed() {
-            return;
-        }
-        tokio::select! {
-            biased;
-            () = self.hint().changed_since(mark) => {}
-            () = core.closing.changed_since(closing) => {}
-            () = core.clock.sleep_until(at) => {}
-        }
-    }
-
-    /// Subscribes unless messages already reach this client. Returns true if the subscription is new: the caller asks
-    /// the server again.
-    pub(crate) async fn subscribe(&self) -> bool {
-        let (core, subscription) = (&self.0.core, &self.0.subscription);
-        if core.is_closed() || !subscription.may_subscribe(core.clock.now()) || self.0.is_heard() {
-            return false;
-        }
-        if let Some(subscribing) = subscription.begin_subscribing() {
-            let channel = Arc::clone(&self.0);
-            let work = async move {
-                channel.subscribe().await;
-                drop(subscribing);
-            };
-            core.watchdog.begin(work.boxed());
-        }
-        // The watchdog's task ends it in time, if the runtime of the client does not stand still.
-        let (clock, is_here) = (core.clock, core.scripts.is_here());
-        let end = clock.now().after(core.timing.reply);
-        loop {
-            let seen = self.mark();
-            if !subscription.is_subscribing() {
-                return self.0.is_heard();
-            }
+        let core = &self.core;
+        let woken = async {
             tokio::select! {
                 biased;
-                () = self.hint().changed_since(seen) => {}
-                () = clock.sleep_until(end), if !is_here => return false,
+                () = self.hint().changed_since(mark) => {}
+                () = core.clock.sleep_until(at) => {}
             }
-        }
+        };
+        core.until_closed(woken).await;
     }
-}
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let (core, route, subscription) = (&self.0.core, &self.0.route, &self.0.subscription);
-        if !subscription.remove_listener() {
-            return;
-        }
-        let is_ending = end_later(core, subscription, route, self.0.local.clone(), LINGER);
-        // With a channel, its end is under way, and forgets it.
-        if !is_ending && subscription.state().channel.is_none() {
-            core.locals.forget(&self.0.name, subscription);
-        }
-    }
-}
-
-impl Channel {
     /// Whether the server sends the messages of the channel.
     fn is_heard(&self) -> bool {
         self.subscription.state().heard == Heard::Since(self.core.locals.gaps())
     }
 
-    /// Subscribes, or sets the time of the next try. Ends with the client.
-    async fn subscribe(&self) {
-        let (core, subscription) = (&self.core, &self.subscription);
-        let closing = core.closing.mark();
-        if core.is_closed() {
+    /// Has the watchdog's task subscribe, unless messages already reach this client; returns whether they do. The end
+    /// of that gives a hint, as a message does: the caller asks the server again, because earlier messages were missed.
+    pub(crate) fn subscribe(&self) -> bool {
+        if self.is_heard() {
+            return true;
+        }
+        let now = self.core.clock.now();
+        if !self.core.is_closed()
+            && self.subscription.may_subscribe(now)
+            && let Some(subscribing) = self.subscription.begin_subscribing()
+        {
+            let (core, subscription) = (Arc::clone(&self.core), Arc::clone(&self.subscription));
+            let (route, channel) = (Arc::clone(&self.route), Arc::clone(&self.channel));
+            let work = async move {
+                let reply = core.timing.reply;
+                let subscribed = subscribe(&core, &subscription, &route, &channel, reply);
+                let is_subscribed = core.until_closed(subscribed).await;
+                if is_subscribed == Some(false) && subscription.is_used() {
+                    let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
+                    subscription.retry_after(core.clock.now().after(pause));
+                }
+                drop(subscribing);
+            };
+            self.core.watchdog.begin(work.boxed());
+        }
+        false
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let (core, route, subscription) = (&self.core, &self.route, &self.subscription);
+        if !subscription.remove_listener() {
             return;
         }
-        let (route, name) = (&self.route, &self.name);
-        let subscribed = subscribe(core, subscription, route, name, core.timing.reply);
-        let is_subscribed = tokio::select! {
-            biased;
-            is_subscribed = subscribed => is_subscribed,
-            () = core.closing.changed_since(closing) => return,
-        };
-        if !is_subscribed && subscription.is_used() {
-            let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
-            subscription.retry_after(core.clock.now().after(pause));
+        let is_ending = end_later(core, subscription, route, self.local.take(), LINGER);
+        // With a channel, its end is under way, and forgets it.
+        if !is_ending && subscription.state().channel.is_none() {
+            core.locals.forget(&self.channel, subscription);
         }
     }
 }
@@ -326,8 +295,8 @@ mod tests {
         let core = client.core();
         let came = came.get_or_init(|| (Arc::clone(&core.locals), OnceLock::new()));
         let listener = Listener::new(core, &"x".into(), "x");
-        assert!(listener.subscribe().await);
-        let first = Arc::clone(&listener.0.subscription);
+        assert!(!listener.subscribe() && listener.subscribe(), "at once");
+        let first = Arc::clone(&listener.subscription);
         drop(listener);
         tokio::time::sleep(LINGER * 2).await;
         assert!(Arc::ptr_eq(came.1.get().expect("it came"), &first));

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
-use crate::api::options::{Backoff, LEASE_MAX, Options, check_give_up};
+use crate::api::options::{LEASE_MAX, Options, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
@@ -116,14 +116,6 @@ impl Synchronizer {
         }
     }
 
-    /// The pauses of a waiter, if it has no subscription.
-    pub(crate) fn polls(&self, operation: &'static str) -> Result<Option<Backoff>> {
-        let polled = self.options.polled;
-        let checked = polled.map_or(Ok(()), |polled| polled.check());
-        let checked = checked.map(|()| polled);
-        checked.map_err(|error| self.error(error.during(operation)))
-    }
-
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -196,7 +188,6 @@ impl Synchronizer {
         deadline: Tick,
         read: impl FnOnce(&Answer) -> Result<T>,
     ) -> Result<T> {
-        self.name(operation)?;
         let of_this = |error: Error| self.error(error.during(operation));
         let core = &self.core;
         core.ensure_open(operation).map_err(of_this)?;
@@ -224,8 +215,10 @@ impl Synchronizer {
     where
         F: Future<Output = Result<Option<T>>>,
     {
-        let (name, polled) = (self.name(operation)?, self.polls(operation)?);
-        let listener = Listener::new(&self.core, name.key(), &channel(name));
+        let polled = self.options.polled;
+        let checked = polled.map_or(Ok(()), |polled| polled.check());
+        checked.map_err(|error| self.error(error.during(operation)))?;
+        let listener = self.listener(operation, channel)?;
         let (clock, cap) = (self.core.clock, self.core.timing.poll_cap);
         let mut pauses = 0;
         loop {
@@ -236,20 +229,27 @@ impl Synchronizer {
             if asked_at >= deadline {
                 return Ok(None);
             }
-            let is_new = async { polled.is_none() && listener.subscribe().await };
-            let asks_again = tokio::select! {
-                biased;
-                // Messages before it were missed.
-                is_new = is_new => is_new,
-                () = clock.sleep_until(deadline) => true,
+            let pause = match polled {
+                Some(polled) => polled.pause(pauses, fastrand::f64()).min(cap),
+                None => {
+                    listener.subscribe();
+                    cap
+                }
             };
-            if !asks_again {
-                let pause = polled.map_or(cap, |polled| polled.pause(pauses, fastrand::f64()));
-                pauses = pauses.saturating_add(1);
-                let at = clock.now().after(pause.min(cap)).min(deadline);
-                listener.wait(seen, at).await;
-            }
+            pauses = pauses.saturating_add(1);
+            let at = clock.now().after(pause).min(deadline);
+            listener.wait(seen, at).await;
         }
+    }
+
+    /// A listener to this channel.
+    pub(crate) fn listener(
+        &self,
+        operation: &'static str,
+        channel: fn(&LockName) -> String,
+    ) -> Result<Listener> {
+        let name = self.name(operation)?;
+        Ok(Listener::new(&self.core, name.key(), &channel(name)))
     }
 
     /// Returns the end of a wait that begins now.
@@ -303,7 +303,9 @@ mod tests {
 
     use super::*;
     use crate::api::loss::{Lost, LostReason};
-    use crate::testing::{Answer, Scripted};
+    use crate::api::options::Backoff;
+    use crate::script::catalog;
+    use crate::testing::{Answer, Scripted, Sent};
 
     #[derive(Default)]
     struct Party(AtomicBool);
@@ -345,6 +347,30 @@ mod tests {
             assert!(shown.starts_with(&format!("{what} \"x\": ")), "{shown}");
             assert_eq!(error.lock_name(), Some("x"));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_polled_wait_pauses_after_each_answer() {
+        let server = Scripted::new(|_| {
+            let closed = vec![Value::Int(1), Value::BulkString(vec![])];
+            Answer::Value(Value::Array(closed))
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let pause = Duration::from_millis(100);
+        let latch = client.latch("x").polled(Backoff::from(pause).jitter(0));
+        assert!(!latch.wait_for(pause * 3).await.unwrap());
+        assert_eq!(server.sent().len(), 4, "at the beginning and three times");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_party_whose_pauses_cannot_work_does_not_come() {
+        let server = Scripted::new(|_| Answer::Value(Value::Int(1)));
+        let client = Client::over(&server, Duration::from_secs(30));
+        let barrier = client.barrier("x", 2).polled(Duration::ZERO);
+        assert!(barrier.wait().await.unwrap_err().is_invalid());
+        client.shutdown().await.unwrap();
+        let is_arrival = |sent: &Sent| sent.words[1] == catalog::BARRIER_ARRIVE.sha();
+        assert!(!server.sent().iter().any(is_arrival));
     }
 
     /// It has the time for two replies, unless its client or its handle says otherwise; as `try_lock`.

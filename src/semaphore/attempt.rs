@@ -5,7 +5,7 @@
 //! answer may still arrive, its ids are used no more. A possible grant without a guard is undone behind the attempt, on
 //! the same lane.
 
-use std::future::pending;
+use std::mem;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -44,36 +44,36 @@ impl ClientSemaphore {
             let Some((wake_at, listens)) = this.plan() else {
                 return;
             };
-            let is_first = listens && listening.is_none();
-            if is_first {
-                listening = Some(this.listen());
-            }
-            let heard = async {
-                let Some((listener, seen)) = listening.as_ref().filter(|_| listens) else {
-                    return pending().await;
+            let is_first = listening.is_none();
+            let mut listening = listens.then(|| listening.get_or_insert_with(|| this.listen()));
+            let is_heard = listening
+                .as_ref()
+                .is_some_and(|(listener, _)| listener.subscribe());
+            // It may have delivered a message before the refusal arrived.
+            let mut is_woken = is_first && is_heard;
+            if !is_woken {
+                let heard = async {
+                    match &listening {
+                        Some((listener, seen)) => listener.wait(*seen, wake_at).await,
+                        None => this.core().clock.sleep_until(wake_at).await,
+                    }
                 };
-                // A new subscription has missed earlier messages. One that was there may have delivered a message
-                // before the refusal arrived.
-                if listener.subscribe().await || is_first {
-                    return Event::Woken;
+                tokio::select! {
+                    biased;
+                    () = heard => {}
+                    () = this.changed.changed_since(changed) => {}
                 }
-                listener.wait(*seen, wake_at).await;
-                Event::Timer
-            };
-            let mut event = tokio::select! {
-                biased;
-                event = heard => event,
-                () = this.changed.changed_since(changed) => Event::Timer,
-                () = this.core.clock.sleep_until(wake_at) => Event::Timer,
-            };
-            // A message that comes after this look ends the next wait at once.
-            if listens && let Some((listener, seen)) = &mut listening {
-                let now_seen = listener.mark();
-                if now_seen != *seen {
-                    (*seen, event) = (now_seen, Event::Woken);
-                }
+            }
+            if let Some((listener, seen)) = &mut listening {
+                // A message that comes after this look ends the next wait at once.
+                let before = mem::replace(seen, listener.mark());
+                is_woken |= *seen != before;
             }
             this.take_back_missed();
+            let event = match is_woken {
+                true => Event::Woken,
+                false => Event::Timer,
+            };
             this.on(event, Ok(None));
         }
     }
@@ -81,14 +81,14 @@ impl ClientSemaphore {
     /// When the queue has to be woken, and whether a caller waits for messages. `None` ends the watch.
     fn plan(&self) -> Option<(Tick, bool)> {
         let mut state = self.state.lock();
-        let wake_at = state.queue.wake_at().filter(|_| !self.core.is_closed());
+        let wake_at = state.queue.wake_at().filter(|_| !self.core().is_closed());
         state.planned = wake_at.map(|at| (at, state.listens()));
         state.planned
     }
 
     fn listen(&self) -> (Listener, Mark) {
-        let channel = self.name.semaphore_channel();
-        let listener = Listener::new(&self.core, self.name.key(), &channel);
+        let channel = self.origin.name.semaphore_channel();
+        let listener = Listener::new(self.core(), self.origin.name.key(), &channel);
         let seen = listener.mark();
         (listener, seen)
     }
@@ -112,7 +112,7 @@ struct Attempt {
 impl ClientSemaphore {
     /// The work that asks the server for the permits of a request.
     pub(super) fn asking(self: &Arc<Self>, state: &mut State, request: u64) -> Option<Work> {
-        if self.core.is_closed() {
+        if self.core().is_closed() {
             return None;
         }
         let places = Self::places(state, request);
@@ -120,10 +120,10 @@ impl ClientSemaphore {
         let (wanted, waiter) = (caller.wanted, caller.waiter);
         let before = caller.attempts;
         caller.attempts = before.saturating_add(1);
-        let now = self.core.clock.now();
+        let now = self.core().clock.now();
         let patience = wanted.deadline.max(now.after(wanted.patience));
         let end = now.after(wanted.give_up).min(patience);
-        let budget = CallBudget::until(end, self.core.timing.reply);
+        let budget = CallBudget::until(end, self.core().timing.reply);
         let this = Arc::clone(self);
         let attempt = Attempt {
             request,
@@ -140,7 +140,7 @@ impl ClientSemaphore {
 
     fn new_ids(&self, wanted: &Wanted) -> Vec<(u64, HolderId)> {
         let permits = 0..wanted.terms.permits;
-        permits.map(|_| self.core.new_holder()).collect()
+        permits.map(|_| self.core().new_holder()).collect()
     }
 
     /// The waiters for which an attempt of this request takes or keeps places in the server's queue, besides itself.
@@ -169,7 +169,7 @@ impl ClientSemaphore {
         attempt: &mut Attempt,
         budget: CallBudget,
     ) -> Option<Result<Answer, Failure>> {
-        let (core, lane) = (&self.core, Lane::Command);
+        let (core, lane) = (self.core(), Lane::Command);
         loop {
             let call = self.acquire_call(attempt);
             let answer = core
@@ -193,7 +193,7 @@ impl ClientSemaphore {
     }
 
     async fn attempt(self: Arc<Self>, mut attempt: Attempt, budget: CallBudget) {
-        let core = &self.core;
+        let core = self.core();
         let moved = core.locals.moved.mark();
         let answer = self.answer(&mut attempt, budget).await;
         let (request, wanted) = (attempt.request, &attempt.wanted);
@@ -215,8 +215,9 @@ impl ClientSemaphore {
         let error = match reply::permitted(&answer.value) {
             Ok(Permitted::Taken) => {
                 let (terms, sent) = (wanted.terms, answer.sent);
-                let granted =
-                    |id: &(u64, HolderId)| Permit::granted(&self, *id, terms.policy, sent, moved);
+                let granted = |id: &(u64, HolderId)| {
+                    Permit::granted(&self.origin, *id, terms.policy, sent, moved)
+                };
                 let permits = attempt.ids.iter().map(granted);
                 let held = Held {
                     semaphore: Arc::clone(&self),
@@ -261,15 +262,15 @@ impl ClientSemaphore {
         let heartbeat = match (wanted.terms.is_fair, wanted.waits()) {
             (false, _) => 0,
             (true, false) => -1,
-            (true, true) => i64::try_from(millis(self.core.timing.heartbeat)).unwrap_or(i64::MAX),
+            (true, true) => i64::try_from(millis(self.core().timing.heartbeat)).unwrap_or(i64::MAX),
         };
         let mut call = self
             .script(&catalog::SEMAPHORE_ACQUIRE, heartbeat != 0)
             .arg(millis(wanted.terms.policy.lease()))
             .arg(wanted.terms.permits)
             .arg(wanted.terms.declared)
-            .arg(self.name.semaphore_channel())
-            .arg(self.core.channels().publish())
+            .arg(self.origin.name.semaphore_channel())
+            .arg(self.core().channels().publish())
             .arg(heartbeat);
         for (_, id) in &attempt.ids {
             call = call.arg(&**id);
@@ -285,15 +286,15 @@ impl ClientSemaphore {
     fn release_call(&self, waiter: &str, ids: impl Iterator<Item = HolderId>) -> Call {
         let call = self
             .script(&catalog::SEMAPHORE_RELEASE, !waiter.is_empty())
-            .arg(self.name.semaphore_channel())
-            .arg(self.core.channels().publish())
+            .arg(self.origin.name.semaphore_channel())
+            .arg(self.core().channels().publish())
             .arg(waiter);
         ids.fold(call, |call, id| call.arg(&*id))
     }
 
     /// Names the keys of the queue only if the call uses them: each key costs the server time.
     fn script(&self, script: &'static Script, with_queue: bool) -> Call {
-        let (name, timeouts) = (&self.name, &*self.timeouts);
+        let (name, timeouts) = (&self.origin.name, &*self.origin.timeouts);
         if !with_queue {
             return Call::new(script, name.key(), &[name.key(), timeouts]);
         }
@@ -329,7 +330,7 @@ impl ClientSemaphore {
     /// Releases what the server may have given to an attempt: permits, or the place of a waiter.
     fn undo(&self, waiter: &str, ids: impl Iterator<Item = HolderId>, wanted: &Wanted) {
         let (call, lease) = (self.release_call(waiter, ids), wanted.terms.policy.lease());
-        self.core.undo_later(call, Lane::Command, lease, None);
+        self.core().undo_later(call, Lane::Command, lease, None);
     }
 
     fn released(
@@ -348,7 +349,7 @@ impl ClientSemaphore {
             None if removed == count || (answer.repeated && was_in_time) => Ok(()),
             None if was_in_time => {
                 // The loss was never reported, and only this caller will learn of it.
-                let ask = |permit: &Arc<Permit>| ask_why(&self.core, self.name(), &permit.id);
+                let ask = |permit: &Arc<Permit>| ask_why(self.core(), self.name(), &permit.id);
                 permits.0.iter().for_each(ask);
                 Err(self.not_held(LostReason::Revoked))
             }
@@ -367,7 +368,7 @@ impl Held {
         let unsent = usize::from(done.is_none());
         this.unsent.fetch_add(unsent, Ordering::Relaxed);
         let work = async move {
-            let core = &this.core;
+            let core = this.core();
             let deadlines = || permits.0.iter().map(|permit| permit.deadline());
             let deadline = deadlines().min();
             // The server has none of them for longer.

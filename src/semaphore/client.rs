@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
-use super::permits::Permits;
+use super::permits::{Origin, Permits};
 use super::queue::{Action, Event, Queue, Request, Terms};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
@@ -58,10 +58,7 @@ impl Wanted {
 
 #[derive(Debug)]
 pub(super) struct ClientSemaphore {
-    pub(super) core: Arc<Core>,
-    pub(super) name: LockName,
-    /// The sorted set at the server that has the permits.
-    pub(super) timeouts: Arc<str>,
+    pub(super) origin: Arc<Origin>,
     pub(super) state: Mutex<State>,
     /// Given when the task that wakes the queue has to plan again.
     pub(super) changed: Hint,
@@ -136,14 +133,20 @@ impl ClientSemaphore {
         core.shared.get_or_insert("semaphore", name.key(), || {
             Arc::new_cyclic(|this: &Weak<Self>| Self {
                 _closed_with: core.close_with(this.clone()),
-                core: Arc::clone(core),
-                name: name.clone(),
-                timeouts: name.semaphore_timeouts_key().into(),
+                origin: Arc::new(Origin {
+                    core: Arc::clone(core),
+                    name: name.clone(),
+                    timeouts: name.semaphore_timeouts_key().into(),
+                }),
                 state: Mutex::default(),
                 changed: Hint::default(),
                 unsent: AtomicUsize::new(0),
             })
         })
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.origin.core
     }
 
     /// How many calls wait for permits.
@@ -159,11 +162,11 @@ impl ClientSemaphore {
 
     /// Begins a call, whose result [`poll`](Self::poll) returns.
     pub(super) fn call(self: &Arc<Self>, wanted: Wanted) -> u64 {
-        let now = self.core.clock.now();
+        let now = self.core().clock.now();
         let mut state = self.state.lock();
         state.last_request += 1;
         let id = state.last_request;
-        if self.core.is_closed() {
+        if self.core().is_closed() {
             return id;
         }
         let request = Request {
@@ -174,7 +177,7 @@ impl ClientSemaphore {
         };
         let caller = Caller {
             wanted,
-            waiter: self.core.new_holder().1,
+            waiter: self.core().new_holder().1,
             has_place: false,
             attempts: 0,
             waker: None,
@@ -207,7 +210,7 @@ impl ClientSemaphore {
 
     /// Takes permits back from calls that have not taken them in time, because their futures are kept and not polled.
     pub(super) fn take_back_missed(&self) {
-        let (now, reply) = (self.core.clock.now(), self.core.timing.reply);
+        let (now, reply) = (self.core().clock.now(), self.core().timing.reply);
         let is_missed = |_: &u64, (in_hand, missed_at): &mut Outcome| {
             let missed_at = *missed_at.get_or_insert(now);
             matches!(in_hand, Ok(Some(_))) && missed_at.after(reply) <= now
@@ -222,7 +225,7 @@ impl ClientSemaphore {
     }
 
     fn on_by(self: &Arc<Self>, event: Event, in_hand: InHand, begin: Begin) {
-        let now = self.core.clock.now();
+        let now = self.core().clock.now();
         let mut state = self.state.lock();
         if let Event::Left(id) = event
             && !state.callers.contains_key(&id)
@@ -314,14 +317,14 @@ impl ClientSemaphore {
         }
         drop(state);
         for work in effects.works {
-            begin(&self.core.watchdog, work);
+            begin(&self.core().watchdog, work);
         }
         if replans {
             self.changed.notify();
         }
         if begins_watch {
             let watch = Self::watch(Arc::downgrade(self));
-            self.core.watchdog.drive_while_needed(watch.boxed());
+            self.core().watchdog.drive_while_needed(watch.boxed());
         }
         for done in effects.released {
             // The guard's caller may be gone.
@@ -331,11 +334,11 @@ impl ClientSemaphore {
     }
 
     pub(super) fn of_this(&self, error: Error) -> Error {
-        error.about("semaphore", self.name.as_str())
+        error.about("semaphore", self.origin.name.as_str())
     }
 
     pub(super) fn name(&self) -> &str {
-        self.name.as_str()
+        self.origin.name.as_str()
     }
 
     /// The error of a release of permits that were lost.
@@ -348,7 +351,7 @@ impl ClientSemaphore {
 
     /// The error of a release that has no task to drive it.
     pub(super) fn closed(&self) -> Error {
-        self.of_this(self.core.closed("release"))
+        self.of_this(self.core().closed("release"))
     }
 }
 
@@ -418,7 +421,7 @@ impl Drop for Held {
             return;
         };
         // A guard that outlives its client leaves its permits to their leases.
-        if self.semaphore.core.is_shut() {
+        if self.semaphore.core().is_shut() {
             if let (Some(done), Some(reason)) = (self.done.take(), permits.loss()) {
                 // The guard's caller may be gone.
                 let _ = done.send(Err(self.semaphore.not_held(reason)));
@@ -437,7 +440,7 @@ impl Drop for Held {
         if is_whole {
             semaphore.on_by(Event::Returned(held.terms), Ok(Some(held)), begin);
         } else if let Some(work) = held.releasing() {
-            begin(&semaphore.core.watchdog, work);
+            begin(&semaphore.core().watchdog, work);
         }
     }
 }

@@ -144,7 +144,7 @@ impl SemaphoreGuard {
         let (sender, receiver) = oneshot::channel();
         self.held.done = Some(sender);
         drop(self);
-        let core = &semaphore.core;
+        let core = semaphore.core();
         let until = core.clock.now().after(give_up);
         let released = core.watchdog.in_time("release", until, receiver).await;
         let released = released.map_err(|error| semaphore.of_this(error))?;

@@ -453,7 +453,7 @@ impl ClientSemaphore {
         wanted: Wanted,
         queued: &QueueNumber,
     ) -> Result<Option<InHand>> {
-        let (operation, core) = (wanted.operation, &self.core);
+        let (operation, core) = (wanted.operation, self.core());
         let closing = core.closing.mark();
         core.ensure_open(operation)
             .map_err(|error| self.of_this(error))?;

@@ -11,12 +11,12 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
 use parking_lot::Mutex;
 
-use super::client::ClientSemaphore;
 use crate::api::holder::HolderId;
 use crate::api::loss::{Losable, LostReason};
 use crate::api::options::LeasePolicy;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
+use crate::engine::hold::core::Core;
 use crate::engine::hold::facts::ask_why;
 use crate::engine::hold::local_deadline;
 use crate::engine::keys::LockName;
@@ -26,9 +26,18 @@ use crate::observe::group::Group;
 use crate::script::catalog;
 use crate::watchdog::{Due, Leased, RenewalRequest};
 
+/// The semaphore of a permit.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub(super) core: Arc<Core>,
+    pub(super) name: LockName,
+    /// The sorted set at the server that has the permits.
+    pub(super) timeouts: Arc<str>,
+}
+
 /// One permit.
 pub(super) struct Permit {
-    semaphore: Arc<ClientSemaphore>,
+    origin: Arc<Origin>,
     /// When it was requested.
     since: Tick,
     /// The number of the permit at the watchdog, which is also in its id.
@@ -70,15 +79,15 @@ impl Permit {
     /// Makes a permit that was just granted, and starts its renewals. The confirmed request was sent at `sent`; `moved`
     /// is a mark of failovers that was taken before.
     pub(super) fn granted(
-        semaphore: &Arc<ClientSemaphore>,
+        origin: &Arc<Origin>,
         (number, id): (u64, HolderId),
         policy: LeasePolicy,
         sent: Tick,
         moved: Mark,
     ) -> Arc<Self> {
-        let core = &semaphore.core;
+        let core = &origin.core;
         let permit = Arc::new(Self {
-            semaphore: Arc::clone(semaphore),
+            origin: Arc::clone(origin),
             since: sent,
             number,
             id,
@@ -106,21 +115,21 @@ impl Permit {
     fn claim(&self, group: Group) {
         let next = self.next_check();
         self.state.lock().claimed_by = Some(group);
-        let now = self.semaphore.core.clock.now();
+        let now = self.origin.core.clock.now();
         if next <= now {
             // The check was put off.
-            self.semaphore.core.watchdog.shift(self.number, now);
+            self.origin.core.watchdog.shift(self.number, now);
         }
     }
 
     /// Whether the permit is certainly held, with at least half of its lease left.
     pub(super) fn is_fresh(&self) -> bool {
-        let is_held = self.loss().is_none();
-        let now = self.semaphore.core.clock.now();
+        self.loss();
+        let now = self.origin.core.clock.now();
         let state = self.state.lock();
         let enough = state.policy.lease() / 2;
         let is_certain = state.end.is_none() && state.doubted_since.is_none();
-        is_held && is_certain && now.until(state.deadline) >= enough
+        is_certain && now.until(state.deadline) >= enough
     }
 
     /// Ends the permit and its renewals, unless it is lost. Returns the reason of a loss.
@@ -130,14 +139,14 @@ impl Permit {
 
     /// The reason of a loss. The clock decides, even if the watchdog has not noticed yet.
     pub(super) fn loss(&self) -> Option<LostReason> {
-        let now = self.semaphore.core.clock.now();
+        let now = self.origin.core.clock.now();
         let reason = {
             let state = self.state.lock();
             match state.end {
                 Some(End::Lost(reason)) => return Some(reason),
                 Some(End::Released) => return None,
                 None if now >= state.deadline => LostReason::Expired,
-                None if self.semaphore.core.is_closed() => LostReason::Closed,
+                None if self.origin.core.is_closed() => LostReason::Closed,
                 None => return None,
             }
         };
@@ -155,40 +164,41 @@ impl Permit {
         if let Some(before) = before {
             return before.loss();
         }
-        self.semaphore.core.watchdog.withdraw(self.number);
+        self.origin.core.watchdog.withdraw(self.number);
         self.changed.notify();
         let reason = end.loss()?;
         let Some(group) = claimed_by else {
             return Some(reason);
         };
-        let name = self.semaphore.name();
+        let name = self.origin.name.as_str();
         let lost = Event::Lost {
             lock: name.into(),
             holder: (&*self.id).into(),
             reason,
-            held: self.since.until(self.semaphore.core.clock.now()),
+            held: self.since.until(self.origin.core.clock.now()),
         };
-        let observed = self.semaphore.core.observed();
+        let observed = self.origin.core.observed();
         observed.note(Fact::Event(lost, group));
         if reason == LostReason::Revoked {
-            ask_why(&self.semaphore.core, name, &self.id);
+            ask_why(&self.origin.core, name, &self.id);
         }
         Some(reason)
     }
 
     fn remaining(&self) -> Duration {
-        if self.loss().is_some() || self.state.lock().end.is_some() {
-            return Duration::ZERO;
+        self.loss();
+        let state = self.state.lock();
+        match state.end {
+            Some(_) => Duration::ZERO,
+            None => self.origin.core.clock.now().until(state.deadline),
         }
-        let deadline = self.deadline();
-        self.semaphore.core.clock.now().until(deadline)
     }
 
     /// Waits until the permit is lost. Has its own timer, so it needs neither the watchdog nor the network. Cancel
     /// safe.
     async fn lost(&self) -> LostReason {
         loop {
-            let (changed, closing) = (self.changed.mark(), self.semaphore.core.closing.mark());
+            let (changed, closing) = (self.changed.mark(), self.origin.core.closing.mark());
             if let Some(reason) = self.loss() {
                 return reason;
             }
@@ -196,9 +206,9 @@ impl Permit {
             tokio::select! {
                 biased;
                 () = self.changed.changed_since(changed) => {}
-                () = self.semaphore.core.closing.changed_since(closing), if is_held => {}
+                () = self.origin.core.closing.changed_since(closing), if is_held => {}
                 // A released permit is never lost.
-                () = self.semaphore.core.clock.sleep_until(self.deadline()), if is_held => {}
+                () = self.origin.core.clock.sleep_until(self.deadline()), if is_held => {}
             }
         }
     }
@@ -216,7 +226,7 @@ impl Leased for Permit {
     fn due(self: Arc<Self>, now: Tick) -> Due {
         let next = self.next_check();
         let state = self.state.lock();
-        if state.end.is_some() || self.semaphore.core.is_closed() {
+        if state.end.is_some() || self.origin.core.is_closed() {
             return Due::Gone;
         }
         if now >= state.deadline {
@@ -235,7 +245,7 @@ impl Leased for Permit {
         Due::Renew {
             request: RenewalRequest {
                 script: &catalog::SEMAPHORE_RENEW,
-                key: Arc::clone(&self.semaphore.timeouts),
+                key: Arc::clone(&self.origin.timeouts),
                 holder: self.id,
                 lease,
             },
@@ -245,7 +255,7 @@ impl Leased for Permit {
     }
 
     fn lock(&self) -> &LockName {
-        &self.semaphore.name
+        &self.origin.name
     }
 
     fn renewed(&self, sent: Tick, lease: Duration) {
@@ -305,7 +315,7 @@ impl Permits {
     pub(super) fn age(&self) -> Duration {
         let first = self.0.first();
         first.map_or(Duration::ZERO, |permit| {
-            permit.since.until(permit.semaphore.core.clock.now())
+            permit.since.until(permit.origin.core.clock.now())
         })
     }
 
@@ -356,11 +366,15 @@ mod tests {
         let client = Client::over(&server, LEASE);
         let core = client.core();
         let name = LockName::new("", "x").unwrap();
-        let semaphore = ClientSemaphore::of(core, &name);
+        let origin = Arc::new(Origin {
+            core: Arc::clone(core),
+            timeouts: name.semaphore_timeouts_key().into(),
+            name,
+        });
         for _ in 0..1_000 {
             let (policy, sent) = (LeasePolicy::Renewed(LEASE), core.clock.now());
             let moved = core.locals.moved.mark();
-            let permit = Permit::granted(&semaphore, core.new_holder(), policy, sent, moved);
+            let permit = Permit::granted(&origin, core.new_holder(), policy, sent, moved);
             let both = Barrier::new(2);
             let released = std::thread::scope(|scope| {
                 scope.spawn(|| {

@@ -328,9 +328,9 @@ impl<'a> Subscriber<'a> {
             if !core.is_closed() {
                 recall_holder(core, local, name.key());
             }
-            if !is_polled && self.listener.subscribe().await {
-                // A message sent before the subscription began was missed.
-                released.notify();
+            if !is_polled {
+                // The end of that is a hint: a message sent before the subscription began was missed.
+                self.listener.subscribe();
             }
             let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
             tokio::select! {

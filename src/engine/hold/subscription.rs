@@ -200,10 +200,6 @@ impl Subscription {
         (!was_begun).then(|| Subscribing(Arc::clone(self)))
     }
 
-    pub(crate) fn is_subscribing(&self) -> bool {
-        self.is_subscribing.load(Ordering::SeqCst)
-    }
-
     pub(crate) fn retry_after(&self, at: Tick) {
         self.listening()
             .retry_after
