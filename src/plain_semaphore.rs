@@ -20,8 +20,8 @@ use crate::script::{Answer, Call, Script, catalog, millis, reply};
 /// are not returned.
 const HOLDS_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The largest number of permits in Java.
-const PERMITS_MAX: u32 = i32::MAX.unsigned_abs();
+/// The most permits of a semaphore of either kind. Java counts them in an `int`.
+pub(crate) const PERMITS_MAX: u32 = i32::MAX.unsigned_abs();
 
 impl Client {
     /// A handle on the plain semaphore called `name`, for sharing with Java. **Permits have no holder**: the permits of
@@ -197,12 +197,10 @@ impl PlainSemaphore {
 
     fn check(&self, operation: &'static str) -> Result<()> {
         let Self { permits, count, .. } = self;
+        check_permits(&self.site, operation, permits.unwrap_or_default())?;
         let message = match permits {
             _ if !(1..=PERMITS_MAX).contains(count) => {
                 format!("{count} permits cannot be acquired; use 1 to {PERMITS_MAX}")
-            }
-            Some(permits) if *permits > PERMITS_MAX => {
-                format!("there cannot be {permits} permits; use at most {PERMITS_MAX}")
             }
             Some(permits) if permits < count => {
                 format!("{count} of {permits} permits are never available; acquire fewer")
@@ -253,10 +251,7 @@ impl PlainSemaphore {
         permits: u32,
         more: &[&str],
     ) -> Result<bool> {
-        if permits > PERMITS_MAX {
-            let message = format!("there cannot be {permits} permits; use at most {PERMITS_MAX}");
-            return Err(self.site.invalid(operation, message));
-        }
+        check_permits(&self.site, operation, permits)?;
         let name = self.site.name(operation)?;
         let key = name.semaphore_call_key(&self.site.new_call());
         let keys = [&[&**name.key(), &*key], more].concat();
@@ -283,6 +278,18 @@ impl PlainSemaphore {
         let available = self.site.ask("available", &call, Tick::NEVER, read).await?;
         Ok(u32::try_from(available.max(0)).unwrap_or(u32::MAX))
     }
+}
+
+/// Checks that a semaphore of either kind can have this many permits.
+pub(crate) fn check_permits(
+    site: &Synchronizer,
+    operation: &'static str,
+    permits: u32,
+) -> Result<()> {
+    let works = Error::ensure(permits <= PERMITS_MAX, operation, || {
+        format!("a semaphore cannot have {permits} permits; use at most {PERMITS_MAX}")
+    });
+    works.map_err(|error| site.error(error))
 }
 
 /// The permits of a guard at the server.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::api::error::Result;
 use crate::api::holder::{Busy, Holder};
 use crate::api::loss::LostReason;
-use crate::api::options::{Options, check_give_up};
+use crate::api::options::Options;
 use crate::client::Client;
 use crate::engine::acquire::{self, LockRequest, QueueNumber, WaitLimit};
 use crate::engine::clock::Tick;
@@ -125,11 +125,7 @@ impl Handle {
     ) -> Result<LockRequest> {
         let name = self.name(operation)?.clone();
         let policy = options.policy(self.core().timing.lease);
-        let checked = policy.and_then(|policy| {
-            options.give_up.map_or(Ok(()), check_give_up)?;
-            Ok(policy)
-        });
-        let policy = checked.map_err(|error| self.error(error.during(operation)))?;
+        let policy = policy.map_err(|error| self.error(error.during(operation)))?;
         Ok(LockRequest {
             core: Arc::clone(self.core()),
             local: Arc::clone(self.local(&name)),

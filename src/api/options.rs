@@ -182,13 +182,14 @@ impl Options {
         self.policy.map_or(default_lease, LeasePolicy::lease)
     }
 
+    /// The lease of a grant, if all options can work.
     pub(crate) fn policy(&self, default_lease: Duration) -> Result<LeasePolicy> {
-        let policy = self.policy.unwrap_or(LeasePolicy::Renewed(default_lease));
+        let mut policy = self.policy.unwrap_or(LeasePolicy::Renewed(default_lease));
         check_lease(policy.lease())?;
         self.check_at_least(policy)?;
         self.check_sticky(policy)?;
         self.polled.map_or(Ok(()), |backoff| backoff.check())?;
-        let mut policy = policy;
+        self.give_up.map_or(Ok(()), check_give_up)?;
         if let Some(max) = self.max_hold {
             Error::ensure(max >= LEASE_MIN, "max_hold", || {
                 format!("a longest hold of {max:?} cannot work; use at least {LEASE_MIN:?}")
@@ -206,16 +207,13 @@ impl Options {
         let Some(span) = self.at_least else {
             return Ok(());
         };
-        let fixed = match policy {
-            LeasePolicy::Fixed(lease) => Some(("fixed_lease", lease)),
-            _ => None,
+        let longest = match policy {
+            LeasePolicy::Fixed(lease) => ("fixed_lease", lease),
+            _ => ("longest lease", LEASE_MAX),
         };
-        let bounds = [
-            Some(("longest lease", LEASE_MAX)),
-            fixed,
-            self.max_hold.map(|max| ("longest hold", max)),
-        ];
-        bounds.into_iter().flatten().try_for_each(|(what, most)| {
+        let max_hold = self.max_hold.map(|max| ("longest hold", max));
+        let mut bounds = [longest].into_iter().chain(max_hold);
+        bounds.try_for_each(|(what, most)| {
             Error::ensure(span <= most, "at_least", || {
                 format!("at_least {span:?} is longer than the {what} of {most:?}; shorten it")
             })

@@ -38,13 +38,11 @@ use crate::observe::call::{LockCall, Waited};
 use crate::observe::counts::{CountedKind, Fact};
 use crate::observe::events::Place;
 use crate::observe::observer::CountedWait;
+use crate::plain_semaphore::{PERMITS_MAX, check_permits};
 use crate::script::{Answer, Call, Script, catalog, reply};
 
 /// The most permits in one request. Bounds how long a script blocks the server.
 const PERMITS_AT_ONCE_MAX: u32 = 1_000;
-
-/// Java counts permits in an `int`.
-const PERMITS_MAX: u32 = i32::MAX.unsigned_abs();
 
 const KIND: CountedKind = CountedKind::Semaphore;
 
@@ -384,11 +382,7 @@ impl Semaphore {
     /// # Errors
     /// As for [`acquire`](Self::acquire).
     pub async fn resize(&self, permits: u32) -> Result<()> {
-        if permits > PERMITS_MAX {
-            let message =
-                format!("a semaphore cannot have {permits} permits; use at most {PERMITS_MAX}");
-            return Err(self.site.invalid("resize", message));
-        }
+        check_permits(&self.site, "resize", permits)?;
         let name = self.site.name("resize")?;
         let call = call(&catalog::SEMAPHORE_RESIZE, name)
             .arg(permits)
