@@ -240,12 +240,13 @@ impl Election {
             listener: None,
             last: None,
         };
+        let changes = stream::try_unfold(observer, |mut observer| async move {
+            let seen = observer.change().await?;
+            Ok(Some((seen, observer)))
+        });
         // Fused: it may be polled after its end.
-        Leaders(
-            stream::unfold(Some(observer), Observer::next)
-                .fuse()
-                .boxed(),
-        )
+        let seen = changes.map(|seen: Result<_>| seen?);
+        Leaders(seen.fuse().boxed())
     }
 }
 
@@ -298,16 +299,7 @@ struct Observer {
 }
 
 impl Observer {
-    async fn next(this: Option<Self>) -> Option<(Result<Option<Leader>>, Option<Self>)> {
-        let mut this = this?;
-        match this.change().await {
-            Ok(seen) => Some((seen, Some(this))),
-            // It stays.
-            Err(error) => Some((Err(error), None)),
-        }
-    }
-
-    /// Waits for the next change.
+    /// Waits for the next change. Fails with an error that stays.
     async fn change(&mut self) -> Result<Result<Option<Leader>>> {
         const OPERATION: &str = "observe";
         let (site, channel) = (&self.election.lock.0, LockName::leader_channel);
