@@ -295,7 +295,11 @@ mod tests {
         let core = client.core();
         let came = came.get_or_init(|| (Arc::clone(&core.locals), OnceLock::new()));
         let listener = Listener::new(core, &"x".into(), "x");
-        assert!(!listener.subscribe() && listener.subscribe(), "at once");
+        assert!(!listener.subscribe());
+        assert!(
+            listener.subscribe(),
+            "it has begun, and the server has answered at once"
+        );
         let first = Arc::clone(&listener.subscription);
         drop(listener);
         tokio::time::sleep(LINGER * 2).await;
