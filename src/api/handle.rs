@@ -172,7 +172,8 @@ impl Handle {
         let began = lock_call.began;
         let (request, wait) = (self.request(operation)?, wait(began));
         // Pinned here, because moving a future into another one doubles its size.
-        let call = pin!(acquire::one(&request, wait, began));
+        let call = async { Ok(acquire::one(&request, wait, began).await?.ok()) };
+        let call = pin!(call);
         let waited = || async {
             // In one round trip.
             let (place, busy) = tokio::join!(place_of(&request), self.refused());
@@ -213,8 +214,9 @@ impl Handle {
         let (request, lock_call) = (self.request(operation)?, self.lock_call());
         let mut remaining = Duration::ZERO;
         let tried = Box::pin(async {
-            let tried = acquire::one_or_remaining(&request, lock_call.began).await?;
-            Ok(tried.map_err(|lease| remaining = lease).ok())
+            let tried = acquire::one(&request, WaitLimit::Never, lock_call.began).await?;
+            let note = |lease: Option<Duration>| remaining = lease.unwrap_or_default();
+            Ok(tried.map_err(note).ok())
         });
         let share = self.recorded(&request, &lock_call, tried).await?;
         Ok(share.ok_or(remaining))

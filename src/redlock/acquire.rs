@@ -24,7 +24,7 @@ use crate::engine::acquire::{
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
-use crate::engine::hold::bound::Bound;
+use crate::engine::hold::bound::{Bound, Over};
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::reenter::LeaseSource;
 
@@ -121,8 +121,8 @@ impl Acquisition {
             match acquire::turn(request, head.place, bound, enter).await? {
                 Turn::Head => {}
                 Turn::Entered(share) => return Ok(Some(share)),
-                Turn::NotInTime => return Ok(None),
-                Turn::Silent(why) => return Err(self.silent(why)),
+                Turn::Over(Over::NotInTime) => return Ok(None),
+                Turn::Over(Over::Silent(why)) => return Err(self.silent(why)),
             }
             request.ensure_open()?;
             let marks = head.waiter.marks();
@@ -161,11 +161,8 @@ impl Acquisition {
             return Ok(Step::Continue(()));
         }
         let began = clock.now();
-        let (since, why) = silence.begin_asking(began, head.bound);
-        if why.is_some() {
-            return Err(self.silent(why));
-        }
-        let end = head.bound.end(since);
+        let since = silence.begin_asking(began, head.bound);
+        let end = head.bound.end(since.map_err(|why| self.silent(Some(why)))?);
         head.place.begin_attempt();
         let tally = match self.request.round().await {
             Ok(grant) => {
@@ -316,7 +313,7 @@ impl Acquisition {
 
 impl Head<'_> {
     fn deadline(&self) -> Tick {
-        self.bound.deadline().unwrap_or(Tick::NEVER)
+        self.bound.deadline()
     }
 }
 

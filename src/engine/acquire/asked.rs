@@ -29,7 +29,6 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::{Mark, set_waker};
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::handoff::GrantedCall;
-use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::undo::PendingRelease;
 use crate::script::{CallBudget, Restore};
 
@@ -54,8 +53,6 @@ pub(super) struct Terms {
     pub(super) budget: CallBudget,
     /// When the command was made. It may be sent again later, unchanged.
     pub(super) asked: Tick,
-    /// When the wait ends. [`Tick::ZERO`] if a refusal takes no place in a queue.
-    pub(super) waits_until: Tick,
     /// The lock in whose queue at the server the ids may have a place.
     pub(super) queued_at: Option<usize>,
     /// How many tokens to ask for beyond its own.
@@ -99,21 +96,6 @@ pub(super) struct End {
     pub(super) is_repeated: bool,
     /// Whether its holder ids are undone, and must not be used again.
     pub(super) is_undone: bool,
-}
-
-impl Terms {
-    /// How long the server keeps the place that a refused attempt takes. `None` if the attempt takes no place: it is the
-    /// last, or it would then wait behind others of this client.
-    pub(super) fn heartbeat(&self, requests: Requests<'_>, member: usize) -> Option<Duration> {
-        let request = &requests.all[member];
-        let has_queue = match request.protocol.queue() {
-            Queue::Local => false,
-            Queue::LocalWithPlace => member == self.at,
-            Queue::Server => true,
-        };
-        let takes_place = has_queue && self.asked < self.waits_until;
-        takes_place.then_some(request.core.timing.heartbeat)
-    }
 }
 
 impl Asked {
@@ -248,8 +230,7 @@ impl Asked {
                 Some(Ok(Attempted::Refused { at, .. })) => at,
                 _ => self.terms.at,
             };
-            let heartbeat = self.terms.heartbeat(self.requests(), member);
-            self.undo_unless_answered(false, heartbeat.is_some());
+            self.undo_unless_answered(false, self.heartbeat(member).is_some());
         }
     }
 
@@ -274,6 +255,12 @@ impl Asked {
             requests: self.requests(),
             ids: &self.ids,
         }
+    }
+
+    /// How long the server keeps the place that it takes if this lock is refused.
+    fn heartbeat(&self, member: usize) -> Option<Duration> {
+        let Terms { at, asked, .. } = self.terms;
+        self.requests().heartbeat(member, at, asked)
     }
 
     fn grant(&self, sent: Tick) -> Grant {
@@ -313,7 +300,7 @@ impl Recipient for Asked {
 
 impl GrantedCall for Asked {
     fn miss(&self) {
-        let taken_back = Ok(Attempted::refused(self.terms.at, Some(Duration::ZERO)));
+        let taken_back = Ok(Attempted::not_held(self.terms.at));
         let end = End {
             is_undone: true,
             ..End::new(taken_back)

@@ -5,7 +5,6 @@
 //! is dropped leaves nothing at the server.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::asked::{Asked, End, Terms};
 use super::grant::{Grant, Holders, ServerPlace};
@@ -27,8 +26,12 @@ use crate::script::{CallBudget, Restore};
 pub(super) struct Attempt<'a> {
     requests: Requests<'a>,
     ids: Ids,
-    /// The terms of the last command.
-    terms: Terms,
+    /// When the last command was made.
+    asked_at: Tick,
+    /// The lock in whose queue at the server the ids may have a place.
+    queued_at: Option<usize>,
+    /// Whether the client would undo the ids when it ends.
+    is_known: bool,
     /// The place in the server's queue, where the server may hand the lock over. Boxed: most locks have no such queue.
     place: Option<Box<ServerPlace>>,
     /// The command that is under way.
@@ -38,29 +41,13 @@ pub(super) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    /// An attempt that takes no place in a queue.
-    pub(super) fn single(requests: Requests<'a>) -> Self {
-        Self::new(requests, Tick::ZERO)
-    }
-
-    pub(super) fn waiting(requests: Requests<'a>, deadline: Option<Tick>) -> Self {
-        Self::new(requests, deadline.unwrap_or(Tick::NEVER))
-    }
-
-    fn new(requests: Requests<'a>, waits_until: Tick) -> Self {
+    pub(super) fn new(requests: Requests<'a>) -> Self {
         Self {
             requests,
             ids: requests.new_ids(),
-            terms: Terms {
-                at: 0,
-                lane: Lane::Command,
-                budget: CallBudget::once(Duration::ZERO),
-                asked: Tick::ZERO,
-                waits_until,
-                queued_at: None,
-                spare_tokens: 0,
-                is_known: false,
-            },
+            asked_at: Tick::ZERO,
+            queued_at: None,
+            is_known: false,
             place: None,
             asked: None,
             is_unanswered: false,
@@ -96,7 +83,7 @@ impl<'a> Attempt<'a> {
 
     /// When the last command was made.
     pub(super) fn asked_at(&self) -> Tick {
-        self.terms.asked
+        self.asked_at
     }
 
     /// Undoes the attempt at the server in the background, and goes on under new holder ids.
@@ -113,7 +100,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn take_new_ids(&mut self) {
-        (self.terms.queued_at, self.place) = (None, None);
+        self.place_used();
         self.ids = self.requests.new_ids();
     }
 
@@ -143,9 +130,9 @@ impl<'a> Attempt<'a> {
                     self.undoing_sent(budget.deadline).await;
                 }
                 Ok(Attempted::Refused { at: member, .. }) => {
-                    self.note_refusal(*member, end.place, end.is_repeated);
+                    self.note_refusal(*member, at, end.place, end.is_repeated);
                 }
-                Err(_) => {}
+                Ok(Attempted::Owned) | Err(_) => {}
             }
             return attempted;
         }
@@ -160,20 +147,22 @@ impl<'a> Attempt<'a> {
         lane: Lane,
         budget: CallBudget,
     ) -> End {
-        self.terms = Terms {
+        self.asked_at = asked;
+        let mut members = 0..self.requests.all.len();
+        let may_queue = members.any(|member| self.requests.heartbeat(member, at, asked).is_some());
+        if may_queue && !std::mem::replace(&mut self.is_known, true) {
+            self.holders().add_unguarded();
+        }
+        let terms = Terms {
             at,
             lane,
             budget,
             asked,
+            queued_at: self.queued_at,
             spare_tokens: self.spare_tokens(),
-            ..self.terms
+            is_known: self.is_known,
         };
-        let mut members = 0..self.requests.all.len();
-        let may_queue = members.any(|member| self.terms.heartbeat(self.requests, member).is_some());
-        if may_queue && !std::mem::replace(&mut self.terms.is_known, true) {
-            self.holders().add_unguarded();
-        }
-        let asked = Asked::begin(self.holders(), plain, self.terms);
+        let asked = Asked::begin(self.holders(), plain, terms);
         let asked = self.asked.insert(asked);
         let end = asked.ended().await;
         self.asked = None;
@@ -186,30 +175,34 @@ impl<'a> Attempt<'a> {
     }
 
     /// Notes the place that the attempt has at the server, now that it was refused.
-    fn note_refusal(&mut self, member: usize, place: Option<Box<ServerPlace>>, is_repeated: bool) {
-        self.requests.all[member]
-            .local
-            .note_refusal(self.terms.asked);
+    fn note_refusal(
+        &mut self,
+        member: usize,
+        at: usize,
+        place: Option<Box<ServerPlace>>,
+        is_repeated: bool,
+    ) {
+        self.requests.all[member].local.note_refusal(self.asked_at);
         if let Some(mut place) = place {
             // The place is the one that it had, unless that is in a reply which never came.
             let same = self.place.take().filter(|_| !is_repeated);
             place.ahead = place.ahead.or_else(|| same?.ahead);
             self.place = Some(place);
         }
-        let heartbeat = self.terms.heartbeat(self.requests, member);
+        let heartbeat = self.requests.heartbeat(member, at, self.asked_at);
         // The script has removed a place at another lock, and has kept a place at this lock.
-        let had_place = self.terms.queued_at == Some(member);
+        let had_place = self.queued_at == Some(member);
         let queued_at = (heartbeat.is_some() || had_place).then_some(member);
-        if queued_at != self.terms.queued_at {
+        if queued_at != self.queued_at {
             self.wake_follower();
         }
-        self.terms.queued_at = queued_at;
+        self.queued_at = queued_at;
         self.note_queued();
     }
 
     /// Notes the place at the server for the call, if the lock queues there.
     fn note_queued(&self) {
-        if let Some(at) = self.terms.queued_at
+        if let Some(at) = self.queued_at
             && let (request, (number, holder)) = (&self.requests.all[at], &self.ids[at])
             && request.protocol.queue() == Queue::Server
         {
@@ -220,7 +213,7 @@ impl<'a> Attempt<'a> {
 
     /// Has the waiter behind the place at the server ask by itself, now that this one leaves.
     fn wake_follower(&self) {
-        if let Some(at) = self.terms.queued_at {
+        if let Some(at) = self.queued_at {
             let followers = &self.requests.all[at].local.rare().followers;
             followers.leave(&self.ids[at].1);
         }
@@ -228,7 +221,7 @@ impl<'a> Attempt<'a> {
 
     /// Tells the client that it need not undo the ids.
     fn forget(&mut self) {
-        if std::mem::take(&mut self.terms.is_known) {
+        if std::mem::take(&mut self.is_known) {
             self.holders().remove_unguarded();
         }
     }
@@ -237,7 +230,7 @@ impl<'a> Attempt<'a> {
     fn leave(&mut self) {
         match self.asked.take() {
             Some(asked) => asked.leave(),
-            None if self.terms.queued_at.is_some() => self.holders().undo_later(Lane::Command),
+            None if self.queued_at.is_some() => self.holders().undo_later(Lane::Command),
             None => {}
         }
         self.wake_follower();
@@ -287,7 +280,7 @@ impl<'a> Attempt<'a> {
 
     /// Notes that a hold of this client has the place now, and takes it out of the queue when it ends.
     pub(super) fn place_used(&mut self) {
-        (self.terms.queued_at, self.place) = (None, None);
+        (self.queued_at, self.place) = (None, None);
     }
 
     /// How many tokens to ask for beyond its own, for the tasks that it may hand the lock off to.
@@ -312,7 +305,7 @@ impl<'a> Attempt<'a> {
         let soon = now.after(core.timing.reply);
         let is_plain = request.mode == Mode::Exclusive
             && !request.options.fenced
-            && soon <= self.terms.waits_until
+            && soon <= self.requests.bound.waits_until()
             && core.scripts.native.may_acquire()
             && !request.local.was_refused_lately(now);
         let (_, holder) = self.holders().each_ref().next().filter(|_| is_plain)?;

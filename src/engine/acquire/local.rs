@@ -8,8 +8,10 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use tokio::task::coop::consume_budget;
+
 use super::request::{Attempted, LockRequest, Requests};
-use crate::api::error::{Error, Result};
+use crate::api::error::Result;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hint::OwnersWaiter;
@@ -21,20 +23,11 @@ use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::reenter::{Entrance, LeaseSource, Reentry};
 use crate::engine::hold::{Hold, Share};
 
-/// Enters the lock again, if the calling owner has it.
-///
-/// # Errors
-/// If the owner reads and wants to write: it would wait for itself.
-pub(crate) async fn reenter(request: &LockRequest, bound: &Bound) -> Result<Option<Share>> {
-    let entrance = entrance(request, bound).await?;
-    Ok(entrance.map(Share::entered).transpose()?.flatten())
-}
-
 /// Whether the calling owner has the lock and can enter it again.
 ///
 /// # Errors
-/// As for [`reenter`].
-pub(crate) fn is_owned(request: &LockRequest) -> Result<bool> {
+/// If the owner reads and wants to write: it would wait for itself.
+pub(super) fn is_owned(request: &LockRequest) -> Result<bool> {
     request.ensure_open()?;
     match owned_hold(request) {
         Some(hold) if request.mode == Mode::Exclusive && !hold.is_written() => {
@@ -44,27 +37,23 @@ pub(crate) fn is_owned(request: &LockRequest) -> Result<bool> {
     }
 }
 
-fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
+pub(super) fn owned_hold(request: &LockRequest) -> Option<Arc<Hold>> {
     let owner = request.options.owner.as_ref()?;
     request.local.hold_of(owner, request.core.clock.now())
 }
 
 /// Looks for a hold of the calling owner. A call for one lock enters it. A call for several reports that one of them
 /// is owned.
-async fn owned(requests: Requests<'_>, at: usize) -> Result<Option<Attempted>> {
+async fn owned(requests: Requests<'_>) -> Result<Option<Attempted>> {
     let Some(request) = requests.alone() else {
         let mut locks = requests.all.iter();
         let is_owned = locks.any(|request| hold_to_enter(request).is_some());
-        return Ok(is_owned.then_some(Attempted::Refused {
-            at,
-            remaining: None,
-            is_owned,
-        }));
+        return Ok(is_owned.then_some(Attempted::Owned));
     };
     let Some(hold) = hold_to_enter(request) else {
         return Ok(None);
     };
-    let entrance = entrance_of(request, &hold, requests.bound).await?;
+    let entrance = entrance(request, &hold, requests.bound).await?;
     let share = entrance.map(Share::entered).transpose()?.flatten();
     Ok(share.map(Attempted::granted))
 }
@@ -79,9 +68,11 @@ pub(super) async fn owned_or_joined(
     if !requests.may_enter_or_join() {
         return Ok(None);
     }
-    if let Some(outcome) = owned(requests, at).await? {
+    if let Some(outcome) = owned(requests).await? {
         return Ok(Some(outcome));
     }
+    // Joining needs no wait, so a task that keeps joining has to let other tasks run.
+    consume_budget().await;
     let joined = join(&requests.all[at], place);
     Ok(joined.map(Attempted::granted))
 }
@@ -93,19 +84,11 @@ fn hold_to_enter(request: &LockRequest) -> Option<Arc<Hold>> {
     (request.mode == Mode::Shared || hold.is_written()).then_some(hold)
 }
 
-/// Gets one more share ready for the calling owner, if it has the lock.
+/// Gets one more share of this hold ready, if the calling owner has it.
 ///
 /// # Errors
-/// As for [`reenter`].
-pub(super) async fn entrance(request: &LockRequest, bound: &Bound) -> Result<Option<Entrance>> {
-    request.ensure_open()?;
-    match owned_hold(request) {
-        Some(hold) => entrance_of(request, &hold, bound).await,
-        None => Ok(None),
-    }
-}
-
-async fn entrance_of(
+/// As for [`is_owned`].
+pub(super) async fn entrance(
     request: &LockRequest,
     hold: &Arc<Hold>,
     bound: &Bound,
@@ -125,7 +108,7 @@ async fn entrance_of(
 }
 
 /// Accepts a hand-off from another task of this client. `None` if the hold is lost by now.
-pub(super) fn take_over(request: &LockRequest, handoff: Handoff) -> Result<Option<Share>> {
+pub(super) fn take_over(request: &LockRequest, handoff: Handoff) -> Result<Option<Attempted>> {
     request.ensure_open()?;
     let Some(mut share) = Share::handed_off(handoff) else {
         return Ok(None);
@@ -134,7 +117,7 @@ pub(super) fn take_over(request: &LockRequest, handoff: Handoff) -> Result<Optio
         return Ok(None);
     }
     share.note_handoff(request.options.group);
-    Ok(Some(share))
+    Ok(Some(Attempted::granted(share)))
 }
 
 /// Takes the sticky hold if the call asks for exactly that. `None` means that the server has to be asked, and the
@@ -161,13 +144,12 @@ pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Optio
     let Some(handoff) = sticky.pass_on(&handoff_request(request)) else {
         return Ok(None);
     };
-    let share = take_over(request, handoff)?;
-    Ok(share.map(Attempted::granted))
+    take_over(request, handoff)
 }
 
 /// Takes a share of the client's read hold, if that hold admits this reader. `place` is the reader's place in the local
 /// queue, if it has one.
-pub(super) fn join(request: &LockRequest, place: Option<&QueuePlace<'_>>) -> Option<Share> {
+fn join(request: &LockRequest, place: Option<&QueuePlace<'_>>) -> Option<Share> {
     let terms = request.joins_on()?;
     let local = &request.local;
     let is_writer_first = match place {
@@ -235,9 +217,8 @@ pub(crate) enum Turn<T> {
     Head,
     /// Another task of the owner got the lock, and this task has entered it.
     Entered(T),
-    NotInTime,
-    /// The waiters that ask get no answer. Carries the error of the last of them, if known.
-    Silent(Option<Error>),
+    /// The task has waited for as long as it may.
+    Over(Over),
 }
 
 /// Waits in the local queue. A task that was passed over is next. If another task of the owner gets the lock, `enter`
@@ -261,10 +242,7 @@ where
         // Boxed: it is rare and large.
         entered = async { Box::pin(another_gets_it(request, enter)).await },
             if request.options.owner.is_some() => entered.map(Turn::Entered),
-        over = request.local.silence().until_over(request.core.clock, bound) => match over {
-            Over::NotInTime => Ok(Turn::NotInTime),
-            Over::Silent(why) => Ok(Turn::Silent(why)),
-        },
+        over = request.local.silence().until_over(request.core.clock, bound) => Ok(Turn::Over(over)),
     }
 }
 

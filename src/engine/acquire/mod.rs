@@ -28,6 +28,6 @@ mod waiter;
 
 pub(crate) use local::{Turn, turn};
 pub(crate) use request::{ExpiredGrants, LockRequest, QueueNumber, WaitLimit, bound};
-pub(crate) use several::{attempt_once, one_or_remaining, prepare_several, several};
+pub(crate) use several::{attempt_once, prepare_several, several};
 pub(crate) use wait::one;
 pub(crate) use waiter::{Marks, Subscriber, Waiter, Woken};

@@ -20,7 +20,7 @@ use crate::engine::hold::bound::Bound;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::handoff::ReaderClass;
 use crate::engine::hold::local::LocalLock;
-use crate::engine::hold::protocol::Protocol;
+use crate::engine::hold::protocol::{Protocol, Queue};
 use crate::engine::keys::LockName;
 
 /// One lock, and the terms on which a call asks for it.
@@ -47,15 +47,6 @@ impl LockRequest {
     /// How long the calls to the server are repeated without an answer.
     pub(crate) fn give_up(&self) -> Duration {
         self.options.give_up.unwrap_or(self.core.timing.give_up)
-    }
-
-    /// As [`give_up`](Self::give_up), for a call with this wait. By default, a call that asks once has less time.
-    pub(crate) fn give_up_of(&self, wait: WaitLimit) -> Duration {
-        let default = match wait {
-            WaitLimit::Never => self.core.timing.give_up_at_once,
-            WaitLimit::Until(_) | WaitLimit::Forever => self.core.timing.give_up,
-        };
-        self.options.give_up.unwrap_or(default)
     }
 
     /// Until when a hold that gets a guard now is kept at the server, because of `at_least`.
@@ -159,10 +150,12 @@ pub(crate) enum WaitLimit {
 }
 
 impl WaitLimit {
-    pub(crate) fn deadline(self) -> Option<Tick> {
+    /// When the wait ends; [`Tick::ZERO`] if there is none.
+    fn end(self) -> Tick {
         match self {
-            Self::Until(deadline) => Some(deadline),
-            Self::Never | Self::Forever => None,
+            Self::Never => Tick::ZERO,
+            Self::Until(deadline) => deadline,
+            Self::Forever => Tick::NEVER,
         }
     }
 
@@ -174,8 +167,7 @@ impl WaitLimit {
     pub(crate) fn at_most(self, limit: Tick) -> Self {
         match self {
             Self::Never => Self::Never,
-            Self::Until(deadline) => Self::Until(deadline.min(limit)),
-            Self::Forever => Self::Until(limit),
+            Self::Until(_) | Self::Forever => Self::Until(self.end().min(limit)),
         }
     }
 
@@ -186,11 +178,7 @@ impl WaitLimit {
 
     /// Whether a wait that has not succeeded by `now` is over.
     pub(crate) fn is_over(self, now: Tick) -> bool {
-        match self {
-            Self::Never => true,
-            Self::Until(deadline) => now >= deadline,
-            Self::Forever => false,
-        }
+        now >= self.end()
     }
 }
 
@@ -204,9 +192,9 @@ pub(crate) enum Attempted {
         at: usize,
         /// The rest of its holder's lease, as the server reported it.
         remaining: Option<Duration>,
-        /// Another task of the same owner has got one of several locks, so this call can enter it.
-        is_owned: bool,
     },
+    /// Another task of the same owner has got one of several locks, so this call can enter it.
+    Owned,
 }
 
 impl Attempted {
@@ -215,11 +203,20 @@ impl Attempted {
         Self::Granted(Few::from_buf([share]))
     }
 
-    pub(super) fn refused(at: usize, remaining: Option<Duration>) -> Self {
+    /// A refusal that says nothing of the holder: there may be none.
+    pub(super) fn not_held(at: usize) -> Self {
         Self::Refused {
             at,
-            remaining,
-            is_owned: false,
+            remaining: Some(Duration::ZERO),
+        }
+    }
+
+    /// The outcome of a call for one lock.
+    pub(super) fn share_or_remaining(self) -> Result<Share, Option<Duration>> {
+        match self {
+            Self::Granted(mut shares) => shares.pop().ok_or(None),
+            Self::Refused { remaining, .. } => Err(remaining),
+            Self::Owned => Err(None),
         }
     }
 }
@@ -282,11 +279,16 @@ impl ExpiredGrants {
     }
 }
 
-/// The time limits of a call for these locks that starts at `now`.
+/// The time limits of a call for these locks that starts at `now`. By default, a call that asks once has less time for an
+/// answer.
 pub(crate) fn bound(requests: &[LockRequest], wait: WaitLimit, now: Tick) -> Bound {
-    let give_up = requests.iter().map(|each| each.give_up_of(wait)).min();
-    let timing = requests[0].core.timing;
-    Bound::new(now, wait.deadline(), give_up.unwrap_or_default(), timing)
+    let give_up = |request: &LockRequest| match (request.options.give_up, wait) {
+        (Some(give_up), _) => give_up,
+        (None, WaitLimit::Never) => request.core.timing.give_up_at_once,
+        (None, _) => request.core.timing.give_up,
+    };
+    let give_up = requests.iter().map(give_up).min().unwrap_or_default();
+    Bound::new(now, wait.end(), give_up, requests[0].core.timing)
 }
 
 /// One new holder id for each lock, with the number in it.
@@ -332,6 +334,20 @@ impl<'a> Requests<'a> {
     pub(super) fn may_enter_or_join(self) -> bool {
         let mut all = self.all.iter();
         all.any(|request| request.options.owner.is_some() || request.mode == Mode::Shared)
+    }
+
+    /// How long the server keeps the place that an attempt takes if `member` refuses it. The attempt was made at `asked`,
+    /// for a call that waits for the lock at `at`. `None` if it takes no place: it is the last, or it would then wait
+    /// behind others of this client.
+    pub(super) fn heartbeat(self, member: usize, at: usize, asked: Tick) -> Option<Duration> {
+        let request = &self.all[member];
+        let has_queue = match request.protocol.queue() {
+            Queue::Local => false,
+            Queue::LocalWithPlace => member == at,
+            Queue::Server => true,
+        };
+        let takes_place = has_queue && asked < self.bound.waits_until();
+        takes_place.then_some(request.core.timing.heartbeat)
     }
 
     /// The strictest replication that the requests ask for, if any.

@@ -11,15 +11,14 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use futures_util::future::select_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::attempt::Attempt;
-use super::local::{entrance, is_owned};
+use super::local::{entrance, is_owned, owned_hold};
 use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
-use super::wait::{all, one};
+use super::wait::{all, once, one};
 use crate::api::error::{Error, Result};
 use crate::api::options::{LeasePolicy, lease_for};
-use crate::conn::Lane;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::hold::bound::Bound;
@@ -51,53 +50,104 @@ fn are_beside(requests: &[LockRequest]) -> bool {
 
 /// Takes all of these locks, in the order of the requests, for a call that began at `began`. Returns `None` if they did
 /// not become free in time.
+///
+/// Members that the owner already holds are entered only when the others are granted. If they were entered earlier, they
+/// would stay locked for the whole wait, even if the owner released them.
 pub(crate) async fn several(
     requests: &[LockRequest],
     wait: WaitLimit,
     began: Tick,
 ) -> Result<Option<Vec<Share>>> {
-    if are_beside(requests) {
-        together(requests, wait, began).await
-    } else {
-        in_order(requests, wait).await
-    }
-}
-
-/// Takes all locks with one script. Members that the owner already holds are entered only when the others are granted.
-/// If they were entered earlier, they would stay locked for the whole wait, even if the owner released them.
-async fn together(
-    requests: &[LockRequest],
-    wait: WaitLimit,
-    began: Tick,
-) -> Result<Option<Vec<Share>>> {
+    let is_together = are_beside(requests);
     let bound = bound(requests, wait, began);
     let mut expired = ExpiredGrants::default();
     loop {
         let are_owned = requests.iter().map(is_owned);
         let are_owned: Vec<bool> = are_owned.collect::<Result<_>>()?;
-        let others = if are_owned.contains(&true) {
-            let others = requests.iter().zip(&are_owned);
-            let others = others.filter(|(_, is_owned)| !**is_owned);
-            Cow::Owned(others.map(|(request, _)| request.clone()).collect())
-        } else {
-            Cow::Borrowed(requests)
+        let granted = match is_together {
+            true => together(requests, &are_owned, &bound).await?,
+            false => in_order(requests, &are_owned, wait).await?,
         };
-        let granted = if others.is_empty() {
-            Few::new()
-        } else {
-            match all(&others, wait, &bound).await? {
-                Attempted::Granted(granted) => granted,
-                Attempted::Refused { is_owned: true, .. } => continue,
-                Attempted::Refused { .. } => return Ok(None),
+        let Some(granted) = granted else {
+            if wait.is_over(requests[0].core.clock.now()) {
+                return Ok(None);
             }
-        };
-        let Some(shares) = join_owned(requests, &are_owned, granted, &bound).await? else {
             continue;
         };
+        let Some(mut shares) = join_owned(requests, &are_owned, granted, &bound).await? else {
+            continue;
+        };
+        if !is_together {
+            begin_max_hold(requests, &mut shares);
+        }
         if !expired.must_retry(requests.iter().zip(&shares))? {
             return Ok(Some(shares));
         }
     }
+}
+
+fn not_owned<'a>(
+    requests: &'a [LockRequest],
+    are_owned: &[bool],
+) -> impl Iterator<Item = &'a LockRequest> {
+    let others = requests.iter().zip(are_owned);
+    others.filter_map(|(request, is_owned)| (!is_owned).then_some(request))
+}
+
+/// Takes the locks that are not owned with one script. `None` if they did not become free in time, or if one of them is
+/// owned by now.
+async fn together(
+    requests: &[LockRequest],
+    are_owned: &[bool],
+    bound: &Bound,
+) -> Result<Option<Few<Share>>> {
+    let others = match are_owned.contains(&true) {
+        true => Cow::Owned(not_owned(requests, are_owned).cloned().collect()),
+        false => Cow::Borrowed(requests),
+    };
+    if others.is_empty() {
+        return Ok(Some(Few::new()));
+    }
+    let others = Requests {
+        all: &others,
+        bound,
+    };
+    match all(others).await? {
+        Attempted::Granted(granted) => Ok(Some(granted)),
+        Attempted::Refused { .. } | Attempted::Owned => Ok(None),
+    }
+}
+
+/// Takes the locks that are not owned, one after another. `None` if it lost one that it had, or if it waited too long for
+/// another: two callers that disagree about the order may be waiting for each other.
+async fn in_order(
+    requests: &[LockRequest],
+    are_owned: &[bool],
+    wait: WaitLimit,
+) -> Result<Option<Few<Share>>> {
+    // The last one first, as they are released if the call ends here.
+    let mut held = Few::<Share>::with_capacity(requests.len());
+    let mut held_until = None;
+    for request in not_owned(requests, are_owned) {
+        let now = request.core.clock.now();
+        let wait = held_until.map_or(wait, |until| wait.at_most(until));
+        let share = {
+            let lost = held.iter().map(|share| Box::pin(share.lost()));
+            let mut lost: FuturesUnordered<_> = lost.collect();
+            tokio::select! {
+                biased;
+                share = one(request, wait, now) => share?.ok(),
+                Some(_) = lost.next() => None,
+            }
+        };
+        let Some(share) = share else {
+            return Ok(None);
+        };
+        held.insert(0, share);
+        held_until.get_or_insert_with(|| end_of_wait(requests));
+    }
+    held.reverse();
+    Ok(Some(held))
 }
 
 /// Puts the granted and the entered shares in the order of the requests. The order is the same for all callers that
@@ -112,10 +162,14 @@ async fn join_owned(
     let mut entrances = Vec::new();
     for (request, is_owned) in requests.iter().zip(are_owned) {
         if *is_owned {
-            match entrance(request, bound).await? {
-                Some(entrance) => entrances.push(entrance),
-                None => return Ok(None),
-            }
+            request.ensure_open()?;
+            let Some(hold) = owned_hold(request) else {
+                return Ok(None);
+            };
+            let Some(entrance) = entrance(request, &hold, bound).await? else {
+                return Ok(None);
+            };
+            entrances.push(entrance);
         }
     }
     let (mut granted, mut entrances) = (granted.into_iter(), entrances.into_iter());
@@ -132,59 +186,6 @@ async fn join_owned(
         }
     }
     Ok(Some(shares))
-}
-
-/// Takes the locks one after another, and enters last those that the owner already holds. Starts over if it loses one
-/// of those it has, or if it waits too long for the others: two callers that disagree about the order may be waiting
-/// for each other.
-async fn in_order(requests: &[LockRequest], wait: WaitLimit) -> Result<Option<Vec<Share>>> {
-    let mut expired = ExpiredGrants::default();
-    loop {
-        let are_owned = requests.iter().map(is_owned);
-        let are_owned: Vec<bool> = are_owned.collect::<Result<_>>()?;
-        let others = requests.iter().zip(&are_owned);
-        let others = others.filter(|(_, is_owned)| !**is_owned);
-        if let Some(granted) =
-            one_by_one(requests, others.map(|(request, _)| request), wait).await?
-        {
-            let bound = bound(requests, wait, requests[0].core.clock.now());
-            let Some(mut held) = join_owned(requests, &are_owned, granted, &bound).await? else {
-                continue;
-            };
-            begin_max_hold(requests, &mut held);
-            if !expired.must_retry(requests.iter().zip(&held))? {
-                return Ok(Some(held));
-            }
-        }
-        if wait.is_over(requests[0].core.clock.now()) {
-            return Ok(None);
-        }
-    }
-}
-
-/// Takes the locks that are not owned. `None` if it lost one that it had, or one did not become free in time.
-async fn one_by_one<'a>(
-    requests: &[LockRequest],
-    others: impl Iterator<Item = &'a LockRequest>,
-    wait: WaitLimit,
-) -> Result<Option<Few<Share>>> {
-    let mut held = Reversed(Few::with_capacity(requests.len()));
-    let mut held_until = None;
-    for request in others {
-        let now = request.core.clock.now();
-        let wait = held_until.map_or(wait, |until| wait.at_most(until));
-        let share = tokio::select! {
-            biased;
-            share = one(request, wait, now) => share?,
-            () = held.one_lost() => None,
-        };
-        let Some(share) = share else {
-            return Ok(None);
-        };
-        held.0.push(share);
-        held_until.get_or_insert_with(|| end_of_wait(requests));
-    }
-    Ok(Some(std::mem::take(&mut held.0)))
 }
 
 /// Limits the shares to the `max_hold` of their requests, from now on.
@@ -205,26 +206,6 @@ fn end_of_wait(requests: &[LockRequest]) -> Tick {
     let span = leases.min().unwrap_or_default();
     let now = requests[0].core.clock.now();
     now.after(span.mul_f64(0.25 + 0.5 * fastrand::f64()))
-}
-
-/// Shares that are dropped in reverse order.
-struct Reversed(Few<Share>);
-
-impl Reversed {
-    async fn one_lost(&self) {
-        if self.0.is_empty() {
-            return std::future::pending().await;
-        }
-        select_all(self.0.iter().map(|share| Box::pin(share.lost()))).await;
-    }
-}
-
-impl Drop for Reversed {
-    fn drop(&mut self) {
-        while let Some(share) = self.0.pop() {
-            drop(share);
-        }
-    }
 }
 
 /// Asks once, for at most `limit`: a share, or the rest of the holder's lease. Returns `None` if there is no answer in
@@ -252,44 +233,16 @@ pub(crate) async fn attempt_once(
         bound: &bound,
     };
     let asking = async {
-        let mut attempt = Attempt::single(requests);
+        let mut attempt = Attempt::new(requests);
         drop(requests.all[0].local.take_sticky());
-        let now = requests.releases_sent(end, now).await;
-        let mut outcome = attempt.ask(None, now, 0, Lane::Command, budget).await;
+        let mut outcome = once(&mut attempt, end, budget).await;
         // Replicas that did not confirm, and a server that refuses, have answered.
         let is_broken = outcome.as_ref().is_err_and(Error::is_io);
         if is_broken && attempt.is_unanswered() {
-            let now = attempt.undoing_sent(end).await;
-            outcome = attempt.ask(None, now, 0, Lane::Command, budget).await;
+            outcome = once(&mut attempt, end, budget).await;
         }
         outcome
     };
     let outcome = clock.within(limit, asking).await.transpose()?;
-    Ok(outcome.map(share_or_remaining))
-}
-
-/// Takes the lock if it is free, in one attempt and never by entering a hold again. Otherwise returns the rest of the
-/// holder's lease.
-pub(crate) async fn one_or_remaining(
-    request: &LockRequest,
-    began: Tick,
-) -> Result<Result<Share, Duration>> {
-    request.ensure_open()?;
-    let requests = std::slice::from_ref(request);
-    let bound = bound(requests, WaitLimit::Never, began);
-    let mut expired = ExpiredGrants::default();
-    loop {
-        match share_or_remaining(all(requests, WaitLimit::Never, &bound).await?) {
-            Ok(share) if expired.must_retry(std::iter::once((request, &share)))? => {}
-            outcome => return Ok(outcome.map_err(Option::unwrap_or_default)),
-        }
-    }
-}
-
-/// The outcome of an attempt for a single lock: its share, or the rest of the holder's lease.
-fn share_or_remaining(attempted: Attempted) -> Result<Share, Option<Duration>> {
-    match attempted {
-        Attempted::Granted(mut shares) => shares.pop().ok_or(None),
-        Attempted::Refused { remaining, .. } => Err(remaining),
-    }
+    Ok(outcome.map(Attempted::share_or_remaining))
 }

@@ -15,16 +15,15 @@ mod following;
 mod free;
 mod pauses;
 
+use std::ops::ControlFlow;
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::coop::consume_budget;
-
 use super::attempt::Attempt;
 use super::local::{
-    Turn, end_deferrals_for_readers, held_here, join, owned_or_joined, reenter, take_over,
-    take_place, take_sticky, turn,
+    Turn, end_deferrals_for_readers, held_here, is_owned, owned_or_joined, take_over, take_place,
+    take_sticky, turn,
 };
 use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
 use super::waiter::{Marks, Waiter, Woken};
@@ -32,82 +31,69 @@ use crate::api::error::Result;
 use crate::conn::Lane;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hold::Share;
-use crate::engine::hold::bound::{Bound, Silence};
+use crate::engine::hold::bound::{Over, Silence};
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::recall::recall_holder;
-use crate::engine::hold::turns::{Next, next_attempt};
+use crate::engine::hold::turns::next_attempt;
 use crate::observe::observer::CountedWait;
+use crate::script::CallBudget;
 
-/// Takes the lock for a call that began at `began`. Returns `None` if it did not become free in time.
+/// Takes the lock for a call that began at `began`. If it did not become free in time, returns the rest of the holder's
+/// lease, as the server reported it for a call that asks once.
 pub(crate) async fn one(
     request: &LockRequest,
     wait: WaitLimit,
     began: Tick,
-) -> Result<Option<Share>> {
+) -> Result<Result<Share, Option<Duration>>> {
     let bound = bound(from_ref(request), wait, began);
+    let requests = Requests {
+        all: from_ref(request),
+        bound: &bound,
+    };
     let mut expired = ExpiredGrants::default();
     loop {
-        let entered = match request.is_in_order {
-            true => None,
-            false => entered_or_joined(request, &bound).await?,
+        is_owned(request)?;
+        // Enters or joins a hold if that needs no place in a queue.
+        let outcome = match owned_or_joined(requests, 0, None).await? {
+            Some(outcome) => outcome,
+            None => all(requests).await?,
         };
-        let share = if entered.is_some() {
-            entered
-        } else if let Attempted::Granted(mut shares) = all(from_ref(request), wait, &bound).await? {
-            shares.pop()
-        } else {
-            None
-        };
-        if !expired.must_retry(share.iter().map(|share| (request, share)))? {
-            return Ok(share);
+        match outcome.share_or_remaining() {
+            Ok(share) if expired.must_retry([(request, &share)])? => {}
+            outcome => return Ok(outcome),
         }
     }
-}
-
-/// Enters the lock again, or joins the hold of another reader, if that needs no place in a queue.
-async fn entered_or_joined(request: &LockRequest, bound: &Bound) -> Result<Option<Share>> {
-    let entered = reenter(request, bound).await?;
-    if entered.is_some() || request.local.lock().joinable.is_none() {
-        return Ok(entered);
-    }
-    // Joining needs no wait, so a task that keeps joining has to let other tasks run.
-    consume_budget().await;
-    Ok(join(request, None))
 }
 
 /// Takes all of these locks, or none. All must be of one client and on one server, and each lock is named once.
-pub(crate) async fn all(
-    requests: &[LockRequest],
-    wait: WaitLimit,
-    bound: &Bound,
-) -> Result<Attempted> {
-    let requests = Requests {
-        all: requests,
-        bound,
-    };
+pub(super) async fn all(requests: Requests<'_>) -> Result<Attempted> {
+    let waits = requests.bound.waits_until() > Tick::ZERO;
     // A call with a single attempt never queues.
-    let is_next = matches!(wait, WaitLimit::Never);
-    if let Some(outcome) = take_sticky(requests, is_next)? {
+    if let Some(outcome) = take_sticky(requests, !waits)? {
         return Ok(outcome);
     }
-    match wait {
-        WaitLimit::Never => once(requests).await,
-        WaitLimit::Until(_) | WaitLimit::Forever => {
-            let mut waiting = WaitLoop::new(requests);
-            waiting.run().await
-        }
+    if waits {
+        let mut waiting = WaitLoop::new(requests);
+        return waiting.run().await;
     }
+    let now = requests.core().clock.now();
+    let budget = requests.bound.call_budget(now, now);
+    let mut attempt = Attempt::new(requests);
+    Box::pin(once(&mut attempt, budget.deadline, budget)).await
 }
 
-/// Makes one attempt, without a place in a queue.
-async fn once(requests: Requests<'_>) -> Result<Attempted> {
-    let now = requests.core().clock.now();
-    let budget = requests.bound.call_budget(now);
+/// Makes one attempt, without a place in a queue. Gives the releases that come before it time until `end`.
+pub(super) async fn once(
+    attempt: &mut Attempt<'_>,
+    end: Tick,
+    budget: CallBudget,
+) -> Result<Attempted> {
+    let requests = attempt.requests();
     end_deferrals_for_readers(requests);
-    let now = requests.releases_sent(budget.deadline, now).await;
-    let mut attempt = Attempt::single(requests);
-    Box::pin(attempt.ask(None, now, 0, Lane::Command, budget)).await
+    let now = requests.core().clock.now();
+    let now = requests.releases_sent(end, now).await;
+    attempt.ask(None, now, 0, Lane::Command, budget).await
 }
 
 /// A call that waits for one lock after another, in the local queue of each and in its queue at the server.
@@ -137,20 +123,13 @@ struct WaitLoop<'a> {
     counted: Option<CountedWait<'a>>,
 }
 
-/// The result of one turn of the loop.
-enum Step {
-    /// Nothing was asked, or only the script can tell.
-    Untried,
-    Again,
-    Ended(Attempted),
-    /// Wait for this lock instead, and ask next on this lane.
-    WaitFor(usize, Lane),
-}
+/// Another turn of the loop follows, or the call has ended.
+type Step = ControlFlow<Attempted>;
 
 impl<'a> WaitLoop<'a> {
     fn new(requests: Requests<'a>) -> Self {
         Self {
-            attempt: Attempt::waiting(requests, requests.bound.deadline()),
+            attempt: Attempt::new(requests),
             place: take_place(requests, 0),
             waiter: Waiter::new(&requests.all[0]),
             at: 0,
@@ -176,15 +155,8 @@ impl<'a> WaitLoop<'a> {
             if let Err(error) = &step {
                 self.silence().note_error(error);
             }
-            match step? {
-                Step::Untried => {}
-                Step::Again => self.count_wait(),
-                Step::Ended(outcome) => return Ok(outcome),
-                Step::WaitFor(..) if self.is_over() => return Ok(self.refused()),
-                Step::WaitFor(at, lane) => {
-                    self.count_wait();
-                    self.wait_for(at, lane);
-                }
+            if let Step::Break(outcome) = step? {
+                return Ok(outcome);
             }
         }
     }
@@ -200,8 +172,8 @@ impl<'a> WaitLoop<'a> {
 
     /// Comes to the head, tries what needs no server, asks, and sleeps.
     async fn step(&mut self) -> Result<Step> {
-        if let Some(step) = self.wait_for_turn().await? {
-            return Ok(step);
+        if let Some(outcome) = self.wait_for_turn().await? {
+            return Ok(Step::Break(outcome));
         }
         let mut marks = self.waiter.marks();
         self.request().ensure_open()?;
@@ -215,18 +187,19 @@ impl<'a> WaitLoop<'a> {
             // The client may have been closed during the pause.
             self.request().ensure_open()?;
         }
-        let end = self.begin_asking(now)?;
-        let asked = self.requests().releases_sent(end, now).await;
+        let budget = self.begin_asking(now)?;
+        let asked = self.requests().releases_sent(budget.deadline, now).await;
         if has_backed_off {
             // The answer will cover the messages that have come so far.
             marks = self.waiter.marks_after_messages(marks);
         }
         // The last check: the call asks the server after this, and accepts no hand-off.
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::begin_attempt) {
-            return Ok(self.take_over(handoff)?.unwrap_or(Step::Again));
+            let outcome = self.take_over(handoff)?;
+            return Ok(outcome.map_or(Step::Continue(()), Step::Break));
         }
         // Boxed, as any part of a call that is larger than its wait for its turn: few waiters are at the head.
-        let outcome = Box::pin(self.ask(asked, end)).await?;
+        let outcome = Box::pin(self.ask(asked, budget)).await?;
         let remaining = match self.answered(outcome, has_backed_off) {
             Ok(step) => return Ok(step),
             Err(remaining) => remaining,
@@ -253,18 +226,18 @@ impl<'a> WaitLoop<'a> {
             }
         }
         match outcome {
-            Attempted::Granted(_) => Ok(Step::Ended(outcome)),
             Attempted::Refused { at, .. } if at != self.at => {
                 self.moves_in_a_row += 1;
-                Ok(Step::WaitFor(at, Lane::Push))
+                Ok(self.wait_for(at, Lane::Push))
             }
             Attempted::Refused { remaining, .. } => Err(remaining),
+            Attempted::Granted(_) | Attempted::Owned => Ok(Step::Break(outcome)),
         }
     }
 
     /// Waits behind others of this client, unless the lock queues at the server. `None` means that it is this call's
     /// turn to ask.
-    async fn wait_for_turn(&mut self) -> Result<Option<Step>> {
+    async fn wait_for_turn(&mut self) -> Result<Option<Attempted>> {
         if self.place.as_ref().is_none_or(QueuePlace::is_head) {
             return Ok(None);
         }
@@ -276,9 +249,9 @@ impl<'a> WaitLoop<'a> {
         let enter = || owned_or_joined(requests, at, Some(place));
         match turn(self.request(), place, requests.bound, enter).await? {
             Turn::Head => Ok(None),
-            Turn::Entered(outcome) => Ok(Some(Step::Ended(outcome))),
-            Turn::NotInTime => Ok(Some(Step::Ended(self.refused()))),
-            Turn::Silent(why) => Err(self.request().silent(why)),
+            Turn::Entered(outcome) => Ok(Some(outcome)),
+            Turn::Over(Over::NotInTime) => Ok(Some(self.refused())),
+            Turn::Over(Over::Silent(why)) => Err(self.request().silent(why)),
         }
     }
 
@@ -286,71 +259,69 @@ impl<'a> WaitLoop<'a> {
     /// means that the server has to be asked.
     async fn local_way_in(&mut self, marks: Marks) -> Result<Option<Step>> {
         if let Some(handoff) = self.place.as_ref().and_then(QueuePlace::take_handoff)
-            && let Some(step) = self.take_over(handoff)?
+            && let Some(outcome) = self.take_over(handoff)?
         {
-            return Ok(Some(step));
+            return Ok(Some(Step::Break(outcome)));
         }
         let place = self.place.as_ref();
         if let Some(outcome) = owned_or_joined(self.requests(), self.at, place).await? {
-            return Ok(Some(Step::Ended(outcome)));
+            return Ok(Some(Step::Break(outcome)));
         }
         if let Some(outcome) = take_sticky(self.requests(), true)? {
             self.silence().end();
-            return Ok(Some(Step::Ended(outcome)));
+            return Ok(Some(Step::Break(outcome)));
         }
         end_deferrals_for_readers(self.requests());
         let Some((held, until)) = held_here(self.requests(), self.at) else {
-            return Ok(self.wait_for_readers(marks).await);
+            let has_waited = self.wait_for_readers(marks).await;
+            return Ok(has_waited.then_some(Step::Continue(())));
         };
         let now = self.clock().now();
         self.silence().end();
         if held != self.at {
             // A place in the queue would keep others from a lock that this call cannot use yet.
             self.attempt.start_over();
-            return Ok(Some(Step::WaitFor(held, Lane::Command)));
+            return Ok(Some(self.wait_for(held, Lane::Command)));
         }
         // The end of the hold gives a hint, and so does its loss.
         let lease = self.request().core.timing.lease;
-        let Next::WaitUntil(time) =
-            next_attempt(now, self.deadline(), Some(now.until(until)), lease)
-        else {
-            return Ok(Some(Step::Ended(self.refused())));
+        let remaining = Some(now.until(until));
+        let Some(time) = next_attempt(now, self.deadline(), remaining, lease) else {
+            return Ok(Some(Step::Break(self.refused())));
         };
         self.count_wait();
         // Its call may not have taken it yet.
         self.requests().core().watch_heads(self.local());
         self.waiter.rest(marks, self.place.as_ref(), time);
         self.waiter.wait(marks, self.place.as_ref(), time).await;
-        Ok(Some(Step::Again))
+        Ok(Some(Step::Continue(())))
     }
 
-    fn take_over(&self, handoff: Handoff) -> Result<Option<Step>> {
-        let share = take_over(self.request(), handoff)?;
-        Ok(share.map(|share| {
+    fn take_over(&self, handoff: Handoff) -> Result<Option<Attempted>> {
+        let outcome = take_over(self.request(), handoff)?;
+        if outcome.is_some() {
             self.silence().end();
-            Step::Ended(Attempted::granted(share))
-        }))
+        }
+        Ok(outcome)
     }
 
-    /// Returns the time until which the call may ask.
+    /// Returns how long the call may ask.
     ///
     /// # Errors
     /// If the calls that asked before it have had no answer for as long as this call may go on.
-    fn begin_asking(&self, now: Tick) -> Result<Tick> {
+    fn begin_asking(&self, now: Tick) -> Result<CallBudget> {
         let bound = self.requests().bound;
-        let (silent_since, why) = self.silence().begin_asking(now, bound);
-        if why.is_some() {
-            return Err(self.request().silent(why));
-        }
-        Ok(bound.end_of_asking(silent_since, now))
+        let silent_since = self.silence().begin_asking(now, bound);
+        let silent_since = silent_since.map_err(|why| self.request().silent(Some(why)))?;
+        Ok(bound.call_budget(silent_since, now))
     }
 
-    /// Asks the server until `end`, behind a subscription if the waiter should subscribe. `now` was read just now.
-    async fn ask(&mut self, mut now: Tick, end: Tick) -> Result<Attempted> {
+    /// Asks the server, behind a subscription if the waiter should subscribe. `now` was read just now.
+    async fn ask(&mut self, mut now: Tick, budget: CallBudget) -> Result<Attempted> {
         if self.lane == Lane::Push && self.waiter.may_subscribe(self.deadline()) {
             let asking = self
                 .waiter
-                .subscribe_and_ask(&mut self.attempt, self.at, end);
+                .subscribe_and_ask(&mut self.attempt, self.at, budget.deadline);
             // Boxed again: it is rare and large.
             match Box::pin(asking).await {
                 Ok(outcome) => return Ok(outcome),
@@ -359,12 +330,11 @@ impl<'a> WaitLoop<'a> {
                 // other lane reports it too.
                 Err(error) => {
                     let began = std::mem::replace(&mut now, self.clock().now());
-                    self.put_off_subscription(began, now, end, error.is_io());
+                    self.put_off_subscription(began, now, budget.deadline, error.is_io());
                 }
             }
         }
         let restore = self.attempt.plain(now);
-        let budget = self.requests().bound.call_budget_until(end);
         let (at, lane) = (self.at, Lane::Command);
         self.attempt
             .ask(restore.as_ref(), now, at, lane, budget)
@@ -377,8 +347,8 @@ impl<'a> WaitLoop<'a> {
         let (now, deadline) = (self.clock().now(), self.deadline());
         self.local().seen_elsewhere(now);
         let poll_cap = self.poll_cap();
-        let Next::WaitUntil(time) = next_attempt(now, deadline, remaining, poll_cap) else {
-            return Ok(Step::Ended(self.refused()));
+        let Some(mut time) = next_attempt(now, deadline, remaining, poll_cap) else {
+            return Ok(Step::Break(self.refused()));
         };
         self.count_wait();
         self.requests().core().watch_heads(self.local());
@@ -396,13 +366,12 @@ impl<'a> WaitLoop<'a> {
             // Asks once more, behind the subscription: a release in between would be missed.
             self.lane = Lane::Push;
             let handed = self.end_following(following.take())?;
-            return Ok(handed.unwrap_or(Step::Again));
+            return Ok(handed.unwrap_or(Step::Continue(())));
         }
         (self.has_recalled, self.has_retried) = (false, false);
         self.moves_in_a_row = 0;
         self.sleeps = self.sleeps.saturating_add(1);
         let kept_place = self.keep_place(following.as_deref()).map(Box::new);
-        let mut time = time;
         loop {
             let woken = self.waiter.wait(marks, self.place.as_ref(), time).await;
             if let Some(later) = self.rest_longer(kept_place.as_deref(), following.as_deref())
@@ -423,7 +392,7 @@ impl<'a> WaitLoop<'a> {
                     if let Some(message) = self.waiter.take_grant_message(&channel)
                         && let Some(shares) = self.attempt.accept_handover(&message)
                     {
-                        return Ok(Step::Ended(Attempted::Granted(shares)));
+                        return Ok(Step::Break(Attempted::Granted(shares)));
                     }
                     self.hints_in_a_row += 1;
                     // If the hint was a release of this client, the attempt goes behind it.
@@ -440,17 +409,21 @@ impl<'a> WaitLoop<'a> {
                     self.request().ensure_open()?;
                     let place = self.place.as_ref();
                     if let Some(outcome) = owned_or_joined(self.requests(), self.at, place).await? {
-                        return Ok(Step::Ended(outcome));
+                        return Ok(Step::Break(outcome));
                     }
                     continue;
                 }
             }
-            return Ok(Step::Again);
+            return Ok(Step::Continue(()));
         }
     }
 
-    /// Joins the queue of another lock.
-    fn wait_for(&mut self, at: usize, lane: Lane) {
+    /// Joins the queue of another lock, unless the time is over.
+    fn wait_for(&mut self, at: usize, lane: Lane) -> Step {
+        if self.clock().now() >= self.deadline() {
+            return Step::Break(self.refused());
+        }
+        self.count_wait();
         // A call never waits for one place while it has another.
         self.place = None;
         self.request().queued.clear();
@@ -458,6 +431,7 @@ impl<'a> WaitLoop<'a> {
         (self.has_recalled, self.has_retried) = (false, false);
         (self.at, self.lane) = (at, lane);
         self.waiter = Waiter::new(self.request());
+        Step::Continue(())
     }
 
     fn requests(&self) -> Requests<'a> {
@@ -482,11 +456,14 @@ impl<'a> WaitLoop<'a> {
         self.requests().core().clock
     }
 
-    fn deadline(&self) -> Option<Tick> {
+    fn deadline(&self) -> Tick {
         self.requests().bound.deadline()
     }
 
     fn refused(&self) -> Attempted {
-        Attempted::refused(self.at, None)
+        Attempted::Refused {
+            at: self.at,
+            remaining: None,
+        }
     }
 }

@@ -207,14 +207,14 @@ impl<'a> Waiter<'a> {
 
     /// Whether to listen at all: not right after a failed subscription, nor if so little time is left that a slow
     /// answer would look like a dead connection.
-    pub(super) fn may_subscribe(&self, deadline: Option<Tick>) -> bool {
+    pub(super) fn may_subscribe(&self, deadline: Tick) -> bool {
         if self.request.options.polled.is_some() {
             return false;
         }
         let core = &self.request.core;
         let now = core.clock.now();
         let enough = now.after(core.timing.reply / 8);
-        self.subscription().may_subscribe(now) && deadline.is_none_or(|deadline| enough <= deadline)
+        self.subscription().may_subscribe(now) && enough <= deadline
     }
 
     /// Subscribes if it is necessary, and asks the server on the same connection, behind the subscription: a release

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::api::error::Error;
+use crate::api::error::{Error, Result};
 use crate::api::options::TOKEN_RETENTION;
 use crate::engine::clock::{Clock, Tick};
 use crate::script::{CallBudget, millis};
@@ -67,7 +67,8 @@ impl Timing {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
     start: Tick,
-    deadline: Option<Tick>,
+    /// When the call stops waiting for a lock. [`Tick::ZERO`] if it asks once, [`Tick::NEVER`] if it has no deadline.
+    waits_until: Tick,
     /// The call ends after this time without an answer.
     give_up: Duration,
     reply: Duration,
@@ -75,15 +76,10 @@ pub(crate) struct Bound {
 
 impl Bound {
     /// For a call that starts now.
-    pub(crate) fn new(
-        start: Tick,
-        deadline: Option<Tick>,
-        give_up: Duration,
-        timing: Timing,
-    ) -> Self {
+    pub(crate) fn new(start: Tick, waits_until: Tick, give_up: Duration, timing: Timing) -> Self {
         Self {
             start,
-            deadline,
+            waits_until,
             give_up,
             reply: timing.reply,
         }
@@ -93,41 +89,32 @@ impl Bound {
         self.start
     }
 
-    pub(crate) fn deadline(&self) -> Option<Tick> {
-        self.deadline
+    pub(crate) fn waits_until(&self) -> Tick {
+        self.waits_until
+    }
+
+    /// The deadline of a call that waits. A call that asks once has none.
+    pub(crate) fn deadline(&self) -> Tick {
+        match self.waits_until {
+            Tick::ZERO => Tick::NEVER,
+            deadline => deadline,
+        }
     }
 
     /// When the call ends if the last answer came at `silent_since` and no other comes.
     pub(crate) fn end(&self, silent_since: Tick) -> Tick {
         let since = silent_since.max(self.start);
         let end = since.after(self.give_up);
-        match self.deadline {
-            Some(deadline) => end.min(deadline.max(since.after(self.reply))),
-            None => end,
-        }
+        end.min(self.deadline().max(since.after(self.reply)))
     }
 
-    /// How long the waiters that ask may go unpolled before their silence counts.
-    pub(crate) fn grace(&self) -> Duration {
-        self.reply * 2
-    }
-
-    /// As [`end`](Self::end), for a waiter that asks now and found no error of an earlier waiter. The earlier ones
-    /// may have had no answer only because they were not polled, so this waiter has time for a reply of its own.
-    pub(crate) fn end_of_asking(&self, silent_since: Tick, now: Tick) -> Tick {
-        let end = self.end(silent_since);
+    /// The budget of a command that is sent `now`, if the last answer came at `silent_since`. If that time is over, the
+    /// earlier waiters may have had no answer only because they were not polled, so there is time for one reply.
+    pub(crate) fn call_budget(&self, silent_since: Tick, now: Tick) -> CallBudget {
+        let mut end = self.end(silent_since);
         if end <= now {
-            return now.after(self.reply.min(self.give_up));
+            end = now.after(self.reply.min(self.give_up));
         }
-        end
-    }
-
-    /// The budget of a command, if the last answer came at `silent_since`.
-    pub(crate) fn call_budget(&self, silent_since: Tick) -> CallBudget {
-        self.call_budget_until(self.end(silent_since))
-    }
-
-    pub(crate) fn call_budget_until(&self, end: Tick) -> CallBudget {
         CallBudget::until(end, self.reply)
     }
 }
@@ -146,13 +133,16 @@ pub(crate) enum Over {
 }
 
 impl Silence {
-    /// Notes that a waiter asks now. Returns since when there has been no answer. If that has reached the limit of
-    /// its call, also returns the error of an earlier waiter, and the call need not ask.
-    pub(crate) fn begin_asking(&self, now: Tick, bound: &Bound) -> Asking {
+    /// Notes that a waiter asks now. Returns since when there has been no answer.
+    ///
+    /// # Errors
+    /// That of an earlier waiter, if the silence has reached the limit of the call. Then it need not ask.
+    pub(crate) fn begin_asking(&self, now: Tick, bound: &Bound) -> Result<Tick> {
         let mut state = self.0.lock();
-        let (since, why) = state.get_or_insert((now, None));
-        let why = why.as_ref().filter(|_| bound.end(*since) <= now);
-        (*since, why.cloned())
+        match state.get_or_insert((now, None)) {
+            (since, Some(why)) if bound.end(*since) <= now => Err(why.clone()),
+            (since, _) => Ok(*since),
+        }
     }
 
     /// A waiter was answered, or need not ask.
@@ -177,7 +167,7 @@ impl Silence {
     pub(crate) async fn until_over(&self, clock: Clock, bound: &Bound) -> Over {
         loop {
             let now = clock.now();
-            let deadline = bound.deadline().unwrap_or(Tick::NEVER);
+            let deadline = bound.deadline();
             let state = self.0.lock().clone();
             let check_at = match state {
                 None if deadline <= now => return Over::NotInTime,
@@ -187,7 +177,8 @@ impl Silence {
                     let end = bound.end(since);
                     let reported = match why {
                         Some(_) => end,
-                        None => end.after(bound.grace()),
+                        // Those that ask may only have gone unpolled for a while.
+                        None => end.after(bound.reply * 2),
                     };
                     if reported <= now {
                         return Over::Silent(why);
@@ -216,7 +207,8 @@ mod tests {
     fn end(deadline: Option<u64>, give_up: u32, silent_since: u64) -> Tick {
         // A reply takes a second.
         let timing = Timing::of_lease(SECOND * 30);
-        let bound = Bound::new(at(100), deadline.map(at), SECOND * give_up, timing);
+        let deadline = deadline.map_or(Tick::NEVER, at);
+        let bound = Bound::new(at(100), deadline, SECOND * give_up, timing);
         bound.end(at(silent_since))
     }
 
@@ -239,7 +231,7 @@ mod tests {
     #[test]
     fn nobody_gives_up_who_is_not_to() {
         let timing = Timing::of_lease(SECOND * 30);
-        let bound = Bound::new(at(1), None, Duration::MAX, timing);
+        let bound = Bound::new(at(1), Tick::NEVER, Duration::MAX, timing);
         assert_eq!(bound.end(at(2)), Tick::NEVER);
     }
 }

@@ -122,8 +122,9 @@ impl Hold {
             Need::Nothing => None,
             Need::Renewal { lease, fenced } => {
                 let this = Arc::clone(self);
+                let now = self.core.clock.now();
                 let budget = match bound {
-                    Some(bound) => bound.call_budget(self.core.clock.now()),
+                    Some(bound) => bound.call_budget(now, now),
                     None => self.call_budget(),
                 };
                 let agreeing = async move { this.agree(lease, fenced, operation, budget).await };

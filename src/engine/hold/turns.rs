@@ -470,33 +470,24 @@ impl Turns {
 /// The server removes an expired key shortly after its last millisecond.
 const EXPIRY_SLACK: Duration = Duration::from_millis(1);
 
-/// The next step after a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// Ask again at a hint, or at this time at the latest.
-    WaitUntil(Tick),
-    /// The deadline has passed, and the refused attempt was the last.
-    GiveUp,
-}
-
-/// Plans the next attempt after a refusal.
+/// When to ask again after a refusal, unless there is a hint before. `None` if the deadline has passed, and the refused
+/// attempt was the last.
 ///
 /// `remaining` is the rest of the holder's lease, or `None` if it is unknown. `poll_cap` is the longest time without
 /// asking. There is always a timer, so progress never depends on a wake-up.
 pub(crate) fn next_attempt(
     now: Tick,
-    deadline: Option<Tick>,
+    deadline: Tick,
     remaining: Option<Duration>,
     poll_cap: Duration,
-) -> Next {
-    if deadline.is_some_and(|deadline| now >= deadline) {
-        return Next::GiveUp;
+) -> Option<Tick> {
+    if now >= deadline {
+        return None;
     }
     let rest = remaining.map_or(poll_cap, |remaining| {
         (remaining + EXPIRY_SLACK).min(poll_cap)
     });
-    let at = now.after(rest);
-    Next::WaitUntil(deadline.map_or(at, |deadline| deadline.min(at)))
+    Some(now.after(rest).min(deadline))
 }
 
 #[cfg(test)]
@@ -889,23 +880,23 @@ mod tests {
     fn the_wait_is_bounded_by_lease_cap_and_deadline() {
         let span = Duration::from_millis;
         for (remaining, deadline, expected) in [
-            (Some(span(30_000)), None, ms(2_000)),
-            (Some(span(40)), None, ms(1_041)),
-            (Some(span(0)), None, ms(1_001)),
-            (None, None, ms(2_000)),
-            (Some(span(30_000)), Some(ms(1_500)), ms(1_500)),
-            (Some(span(40)), Some(ms(9_000)), ms(1_041)),
+            (Some(span(30_000)), Tick::NEVER, ms(2_000)),
+            (Some(span(40)), Tick::NEVER, ms(1_041)),
+            (Some(span(0)), Tick::NEVER, ms(1_001)),
+            (None, Tick::NEVER, ms(2_000)),
+            (Some(span(30_000)), ms(1_500), ms(1_500)),
+            (Some(span(40)), ms(9_000), ms(1_041)),
         ] {
             assert_eq!(
                 next_attempt(ms(1_000), deadline, remaining, CAP),
-                Next::WaitUntil(expected)
+                Some(expected)
             );
         }
     }
 
     #[test]
     fn a_refusal_at_the_deadline_is_the_end() {
-        assert_eq!(next_attempt(ms(5), Some(ms(5)), None, CAP), Next::GiveUp);
-        assert_eq!(next_attempt(ms(6), Some(ms(5)), None, CAP), Next::GiveUp);
+        assert_eq!(next_attempt(ms(5), ms(5), None, CAP), None);
+        assert_eq!(next_attempt(ms(6), ms(5), None, CAP), None);
     }
 }

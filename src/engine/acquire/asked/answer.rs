@@ -53,7 +53,7 @@ impl Asked {
         match scripts.restored(asked, reply)? {
             Restored::Granted => Ok(self.granted(self.grant(asked), &[None])),
             // The script knows for how long.
-            Restored::Held => Ok(End::new(Ok(Attempted::refused(0, Some(Duration::ZERO))))),
+            Restored::Held => Ok(End::new(Ok(Attempted::not_held(0)))),
         }
     }
 
@@ -73,7 +73,10 @@ impl Asked {
                 place,
             }) => (member, remaining, place),
         };
-        let refused = Ok(Attempted::refused(member, remaining));
+        let refused = Ok(Attempted::Refused {
+            at: member,
+            remaining,
+        });
         if is_repeated && self.requests.len() > 1 {
             // The first command may have been granted and one of its locks lost since. Then the server still has the
             // others.
@@ -145,7 +148,7 @@ impl Asked {
             mode: request.mode,
             lease: request.policy.lease(),
             tokens: u32::from(request.options.fenced) * (1 + spare_tokens),
-            heartbeat: self.terms.heartbeat(self.requests(), member),
+            heartbeat: self.heartbeat(member),
             accepts_handover: self.requests().accept_handover(),
             waited: self.bound.start().until(asked),
         };

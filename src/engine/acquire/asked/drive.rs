@@ -9,7 +9,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_util::FutureExt;
 
@@ -141,7 +140,7 @@ impl Asked {
             holder: *holder,
             until: grant.sent.after(request.policy.lease()),
         });
-        let refused = || self.undone(Ok(Attempted::refused(self.terms.at, Some(Duration::ZERO))));
+        let refused = || self.undone(Ok(Attempted::not_held(self.terms.at)));
         let closing = core.closing.mark();
         if core.is_closed() {
             return self.given_back(requests.closed()).await;

@@ -14,14 +14,13 @@ use super::{Step, WaitLoop};
 use crate::api::error::Result;
 use crate::api::holder::HolderId;
 use crate::conn::Lane;
-use crate::engine::acquire::local::{handoff_request, take_over};
-use crate::engine::acquire::request::{Attempted, LockRequest};
+use crate::engine::acquire::local::handoff_request;
+use crate::engine::acquire::request::LockRequest;
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::engine::hold::followers::{Following, Handed, KeptPlace, PLACES_MAX};
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::protocol::{HolderRef, Protocol};
-use crate::engine::keys::LockName;
 use crate::script::{CallBudget, reply};
 
 /// A waiter asks by itself this often, even if its place is kept. Only an attempt renews Redisson's score of the place.
@@ -86,7 +85,7 @@ impl<'a> WaitLoop<'a> {
             following.keep_until(kept_until);
         }
         let now = self.clock().now();
-        let deadline = self.deadline().unwrap_or(Tick::NEVER);
+        let deadline = self.deadline();
         if now >= deadline || self.attempt.asked_at().after(ASKS_EVERY) <= now {
             return None;
         }
@@ -102,27 +101,18 @@ impl<'a> WaitLoop<'a> {
         &mut self,
         following: Option<Box<Following<'_>>>,
     ) -> Result<Option<Step>> {
-        let share = match following.map(|following| following.end()) {
+        let outcome = match following.map(|following| following.end()) {
             None | Some(Handed::Nothing) => return Ok(None),
-            Some(Handed::Lock { handoff, .. }) => take_over(self.request(), handoff)?,
+            Some(Handed::Lock { handoff, .. }) => self.take_over(handoff)?,
             Some(Handed::Withdrawn) => None,
         };
-        let Some(share) = share else {
+        let Some(outcome) = outcome else {
             self.attempt.start_over();
-            return Ok(Some(Step::Again));
+            return Ok(Some(Step::Continue(())));
         };
-        self.silence().end();
         self.attempt.place_used();
-        Ok(Some(Step::Ended(Attempted::granted(share))))
+        Ok(Some(Step::Break(outcome)))
     }
-}
-
-/// The lock of a queue, and whether its waiters want tokens.
-#[derive(Debug)]
-struct ServerQueue {
-    protocol: &'static dyn Protocol,
-    name: LockName,
-    fenced: bool,
 }
 
 /// Begins to send the heartbeats of this queue, if there are enough waiters and no task does so.
@@ -130,11 +120,11 @@ fn send_heartbeats(request: &LockRequest) {
     if !request.local.rare().heartbeats.begin() {
         return;
     }
-    let queue = ServerQueue {
-        protocol: request.protocol,
-        name: request.name.clone(),
-        fenced: request.options.fenced,
-    };
+    let (protocol, name, fenced) = (
+        request.protocol,
+        request.name.clone(),
+        request.options.fenced,
+    );
     let (core, local) = (
         Arc::downgrade(&request.core),
         Arc::downgrade(&request.local),
@@ -151,36 +141,39 @@ fn send_heartbeats(request: &LockRequest) {
                 return;
             };
             for places in places.chunks(PLACES_MAX) {
-                queue.send_heartbeat(&core, &local, places).await;
+                let any = HolderRef {
+                    name: &name,
+                    id: "",
+                    fenced,
+                    token_retention: core.timing.token_retention,
+                };
+                send_heartbeat(&core, &local, protocol, &any, places).await;
             }
         }
     };
     request.core.watchdog.drive_while_needed(sending.boxed());
 }
 
-impl ServerQueue {
-    async fn send_heartbeat(&self, core: &Core, local: &LocalLock, places: &[HolderId]) {
-        let any = HolderRef {
-            name: &self.name,
-            id: "",
-            fenced: self.fenced,
-            token_retention: core.timing.token_retention,
-        };
-        let (heartbeat, publish) = (core.timing.heartbeat, core.channels().publish());
-        let Some(call) = self.protocol.heartbeat(&any, heartbeat, publish, places) else {
-            return;
-        };
-        let moved = core.locals.moved.mark();
-        let budget = CallBudget::once(core.timing.reply);
-        // Without an answer, the waiters ask by themselves.
-        let Ok(answer) = core.scripts.run(Lane::Command, &call, budget).await else {
-            return;
-        };
-        if let Ok(answers) = reply::heartbeats(&answer.value, places.len()) {
-            local
-                .rare()
-                .heartbeats
-                .answered(places, &answers, answer.sent, moved);
-        }
+/// Sends one heartbeat for all these places, and notes the answers.
+async fn send_heartbeat(
+    core: &Core,
+    local: &LocalLock,
+    protocol: &dyn Protocol,
+    any: &HolderRef<'_>,
+    places: &[HolderId],
+) {
+    let (heartbeat, publish) = (core.timing.heartbeat, core.channels().publish());
+    let Some(call) = protocol.heartbeat(any, heartbeat, publish, places) else {
+        return;
+    };
+    let moved = core.locals.moved.mark();
+    let budget = CallBudget::once(core.timing.reply);
+    // Without an answer, the waiters ask by themselves.
+    let Ok(answer) = core.scripts.run(Lane::Command, &call, budget).await else {
+        return;
+    };
+    if let Ok(answers) = reply::heartbeats(&answer.value, places.len()) {
+        let heartbeats = &local.rare().heartbeats;
+        heartbeats.answered(places, &answers, answer.sent, moved);
     }
 }

@@ -12,16 +12,15 @@ impl WaitLoop<'_> {
     pub(super) async fn take_free(&mut self) -> Result<Step> {
         let (request, now) = (self.request(), self.clock().now());
         let (Some(place), Some(restore)) = (&self.place, self.attempt.plain(now)) else {
-            return Ok(Step::Untried);
+            return Ok(Step::Continue(()));
         };
         if request.options.owner.is_some() || !request.local.lock().begin_free(place.number(), now)
         {
-            return Ok(Step::Untried);
+            return Ok(Step::Continue(()));
         }
         request.ensure_open()?;
         let marks = self.waiter.marks();
-        let end = self.begin_asking(now)?;
-        let budget = self.requests().bound.call_budget_until(end);
+        let budget = self.begin_asking(now)?;
         let asking = (self.attempt).ask(Some(&restore), now, self.at, Lane::Command, budget);
         let outcome = asking.await?;
         let remaining = match self.answered(outcome, false) {

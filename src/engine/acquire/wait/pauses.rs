@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Step, WaitLoop};
+use super::WaitLoop;
 use crate::conn::Lane;
 use crate::engine::acquire::waiter::{Marks, Woken};
 use crate::engine::clock::Tick;
@@ -69,29 +69,26 @@ impl WaitLoop<'_> {
         }
     }
 
-    /// Waits a moment for the readers of this client, which would cause a refusal. `None` means that the server has to
-    /// be asked.
-    pub(super) async fn wait_for_readers(&mut self, marks: Marks) -> Option<Step> {
-        let place = self.place.as_ref()?;
-        let request = self.request();
-        if request.mode == Mode::Shared || !request.local.lock().grants.is_read(self.clock().now())
-        {
-            return None;
+    /// Waits a moment for the readers of this client, which would cause a refusal. False means that the server has to be
+    /// asked.
+    pub(super) async fn wait_for_readers(&mut self, marks: Marks) -> bool {
+        let (request, now) = (self.request(), self.clock().now());
+        if request.mode == Mode::Shared || !request.local.lock().grants.is_read(now) {
+            return false;
         }
-        let now = self.clock().now();
         if self.readers_until == Tick::ZERO {
             self.readers_until = self.half_of_rest(now).min(now.after(READERS_FOR));
         }
-        let until = self.readers_until;
-        if now >= until {
-            return None;
+        let (place, until) = (self.place.as_ref(), self.readers_until);
+        if place.is_none() || now >= until {
+            return false;
         }
         self.silence().end();
         // The release of the last reader gives a hint, and so does a loss.
-        self.waiter.rest(marks, Some(place), until);
-        self.waiter.wait(marks, Some(place), until).await;
+        self.waiter.rest(marks, place, until);
+        self.waiter.wait(marks, place, until).await;
         self.count_wait();
-        Some(Step::Again)
+        true
     }
 
     /// Decides when to subscribe again after a subscription begun at `began` failed.
@@ -131,21 +128,13 @@ impl WaitLoop<'_> {
         })
     }
 
-    /// Whether its deadline has come.
-    pub(super) fn is_over(&self) -> bool {
-        let now = self.clock().now();
-        self.deadline().is_some_and(|deadline| now >= deadline)
-    }
-
     /// The middle of the call's remaining time. The second half is for asking.
     fn half_of_rest(&self, now: Tick) -> Tick {
-        let end = self.deadline();
-        end.map_or(Tick::NEVER, |end| now.after(now.until(end) / 2))
+        now.after(now.until(self.deadline()) / 2)
     }
 
     async fn pause(&self, span: Duration) {
-        let end = self.clock().now().after(span);
-        let end = self.deadline().map_or(end, |deadline| deadline.min(end));
+        let end = self.clock().now().after(span).min(self.deadline());
         self.clock().sleep_until(end).await;
     }
 }
