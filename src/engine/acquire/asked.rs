@@ -120,7 +120,7 @@ impl Asked {
         let core = requests.core();
         core.request_begins();
         if !this.submit(plain) {
-            this.drive(None);
+            Arc::clone(&this).drive(None);
             core.request_ended();
         }
         this
@@ -283,18 +283,13 @@ impl Recipient for Asked {
             }
             *stage = Stage::Reading;
         }
+        let core = Arc::clone(self.requests().core());
         match self.read_first(outcome) {
-            Ok(end) => {
-                let core = Arc::clone(self.requests().core());
-                self.end(end);
-                // Now that what it leaves for a caller that is gone is undone, or is about to be.
-                core.request_ended();
-            }
-            Err(earlier) => {
-                self.drive(earlier);
-                self.requests().core().request_ended();
-            }
+            Ok(end) => self.end(end),
+            Err(earlier) => self.drive(earlier),
         }
+        // Now that what it leaves for a caller that is gone is undone, or is about to be.
+        core.request_ended();
     }
 }
 

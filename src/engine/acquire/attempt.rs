@@ -27,7 +27,7 @@ pub(super) struct Attempt<'a> {
     requests: Requests<'a>,
     ids: Ids,
     /// When the last command was made.
-    asked_at: Tick,
+    pub(super) asked_at: Tick,
     /// The lock in whose queue at the server the ids may have a place.
     queued_at: Option<usize>,
     /// Whether the client would undo the ids when it ends.
@@ -36,8 +36,8 @@ pub(super) struct Attempt<'a> {
     place: Option<Box<ServerPlace>>,
     /// The command that is under way.
     asked: Option<Arc<Asked>>,
-    /// Whether the last command may have been executed, and got no clear answer.
-    is_unanswered: bool,
+    /// Whether the last command may have been executed, and got no clear answer. It is undone already.
+    pub(super) is_unanswered: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -70,33 +70,16 @@ impl<'a> Attempt<'a> {
         self.holders().channel(at)
     }
 
-    /// Whether the last command may have been executed, and got no clear answer. It is undone already.
-    pub(super) fn is_unanswered(&self) -> bool {
-        self.is_unanswered
-    }
-
     /// Whether another lane would give no better answer than this error: the lock was granted, or its script began
     /// without a right that it needs. Another attempt could go on from what that has done, and hide the error.
     pub(super) fn is_final(&self, error: &Error) -> bool {
         error.is_not_replicated() || (error.is_denied() && self.is_unanswered)
     }
 
-    /// When the last command was made.
-    pub(super) fn asked_at(&self) -> Tick {
-        self.asked_at
-    }
-
     /// Undoes the attempt at the server in the background, and goes on under new holder ids.
     pub(super) fn start_over(&mut self) {
         self.leave();
         self.take_new_ids();
-    }
-
-    /// Waits until the undoing of the last command is sent. Returns the time at the end.
-    pub(super) async fn undoing_sent(&self, end: Tick) -> Tick {
-        let now = self.requests.core().clock.now();
-        // Boxed because it is rare and large.
-        Box::pin(self.requests.releases_sent(end, now)).await
     }
 
     fn take_new_ids(&mut self) {
@@ -121,18 +104,17 @@ impl<'a> Attempt<'a> {
             self.is_unanswered = end.is_undone;
             let Some(attempted) = end.attempted else {
                 // An earlier command may still arrive, and must not find its holder id in use.
-                now = self.undoing_sent(budget.deadline).await;
+                now = self.requests.core().clock.now();
+                // Boxed because it is rare and large.
+                now = Box::pin(self.requests.releases_sent(budget.deadline, now)).await;
                 continue;
             };
             match &attempted {
                 Ok(Attempted::Granted(_)) => self.place_used(),
-                Ok(Attempted::Refused { .. }) if end.is_undone => {
-                    self.undoing_sent(budget.deadline).await;
-                }
-                Ok(Attempted::Refused { at: member, .. }) => {
+                Ok(Attempted::Refused { at: member, .. }) if !end.is_undone => {
                     self.note_refusal(*member, at, end.place, end.is_repeated);
                 }
-                Ok(Attempted::Owned) | Err(_) => {}
+                _ => {}
             }
             return attempted;
         }

@@ -238,7 +238,7 @@ pub(crate) async fn attempt_once(
         let mut outcome = once(&mut attempt, end, budget).await;
         // Replicas that did not confirm, and a server that refuses, have answered.
         let is_broken = outcome.as_ref().is_err_and(Error::is_io);
-        if is_broken && attempt.is_unanswered() {
+        if is_broken && attempt.is_unanswered {
             outcome = once(&mut attempt, end, budget).await;
         }
         outcome

@@ -220,7 +220,7 @@ impl<'a> WaitLoop<'a> {
             self.local()
                 .lock()
                 .turns
-                .note_trip(self.attempt.asked_at().until(now));
+                .note_trip(self.attempt.asked_at.until(now));
             if matches!(outcome, Attempted::Granted(_)) {
                 self.local().begin_turn(now);
             }

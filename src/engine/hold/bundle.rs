@@ -58,7 +58,6 @@ struct Member {
 impl LossListener for Members {
     fn member_lost(self: Arc<Self>) {
         self.first_lost();
-        self.fall();
     }
 }
 
@@ -79,7 +78,7 @@ impl Members {
         release_all_later(self.now(), others);
     }
 
-    /// The first hold that was lost, or whose share has ended by itself.
+    /// The first hold that was lost, or whose share has ended by itself. Who finds it first releases the others.
     fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
         if self.first_lost.get().is_none() {
             let mut members = self.all.iter().enumerate();
@@ -87,10 +86,7 @@ impl Members {
                 let reason = member.share.hold.loss_of(member.share.lease)?;
                 Some((at, reason))
             })?;
-            if self.first_lost.set(lost).is_ok()
-                && self.all[lost.0].share.hold.expire_if_due().is_none()
-            {
-                // A share ended by itself, so nothing else has released the others.
+            if self.first_lost.set(lost).is_ok() {
                 self.fall();
             }
         }
@@ -101,7 +97,6 @@ impl Members {
     /// Resolves with the name and the reason when the first hold is lost.
     pub(crate) async fn lost_member(&self) -> (&str, LostReason) {
         loop {
-            // If a share ended by itself, this call releases the others.
             if let Some((hold, reason)) = self.first_lost() {
                 return (hold.name(), reason);
             }
@@ -221,9 +216,7 @@ impl Bundle {
         }
         let bundle = Self(members);
         // A hold may have been lost before it knew the group.
-        if bundle.loss().is_some() {
-            bundle.fall();
-        }
+        bundle.first_lost();
         bundle
     }
 

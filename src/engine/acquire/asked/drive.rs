@@ -50,12 +50,11 @@ impl Driver {
         let was_sent = AtomicBool::new(earlier.as_ref().is_some_and(Earlier::may_be_executed));
         let end = {
             let asking = pin!(asked.ask(&was_sent, earlier));
-            let mut asking = pin!(sent::track(&was_sent, asking));
-            let ask = |context: &mut Context<'_>| match asked.has_left(context) {
-                true => Poll::Ready(None),
-                false => asking.as_mut().poll(context).map(Some),
-            };
-            poll_fn(ask).await
+            tokio::select! {
+                biased;
+                () = poll_fn(|context| asked.poll_left(context)) => None,
+                end = sent::track(&was_sent, asking) => Some(end),
+            }
         };
         self.0 = None;
         match end {
@@ -68,7 +67,7 @@ impl Driver {
 
 impl Asked {
     /// Has the watchdog's task go on, after a send that failed so.
-    pub(super) fn drive(self: &Arc<Self>, earlier: Option<Earlier>) {
+    pub(super) fn drive(self: Arc<Self>, earlier: Option<Earlier>) {
         {
             let mut progress = self.progress.lock();
             if let Stage::Left = progress.stage {
@@ -78,19 +77,19 @@ impl Asked {
             }
             progress.stage = Stage::Driven;
         }
-        let driver = Driver(Some(Arc::clone(self)));
-        let watchdog = &self.requests().core().watchdog;
-        watchdog.begin(driver.run(earlier).boxed());
+        let core = Arc::clone(self.requests().core());
+        let driver = Driver(Some(self));
+        core.watchdog.begin(driver.run(earlier).boxed());
     }
 
     /// Whether the caller has left. If not, it wakes the driving task when it leaves.
-    fn has_left(&self, context: &Context<'_>) -> bool {
+    fn poll_left(&self, context: &Context<'_>) -> Poll<()> {
         let mut progress = self.progress.lock();
         if let Stage::Left = progress.stage {
-            return true;
+            return Poll::Ready(());
         }
         set_waker(&mut progress.driver, context);
-        false
+        Poll::Pending
     }
 
     async fn ask(self: &Arc<Self>, was_sent: &AtomicBool, earlier: Option<Earlier>) -> End {

@@ -51,9 +51,14 @@ impl<'a> WaitLoop<'a> {
     /// client.
     pub(super) fn must_subscribe(&self, following: Option<&Following<'_>>) -> bool {
         self.lane != Lane::Push
-            && !following.is_some_and(Following::is_woken)
             && self.waiter.may_subscribe(self.deadline())
-            && !self.waiter.is_listening(&self.attempt.channel(self.at))
+            && !self.is_told(following)
+    }
+
+    /// Whether something wakes the waiter when it has to ask: a message, or the one ahead.
+    fn is_told(&self, following: Option<&Following<'_>>) -> bool {
+        self.waiter.is_listening(&self.attempt.channel(self.at))
+            || following.is_some_and(Following::is_woken)
     }
 
     /// Lists this waiter, which rests now, among the waiters whose places one script keeps. Not if it has to ask to
@@ -62,9 +67,7 @@ impl<'a> WaitLoop<'a> {
         let [request] = self.requests().all else {
             return None;
         };
-        let is_told = self.waiter.is_listening(&self.attempt.channel(self.at))
-            || following.is_some_and(Following::is_woken);
-        if !is_told {
+        if !self.is_told(following) {
             return None;
         }
         let kept = self.waiter.keep_place(self.attempt.place()?)?;
@@ -86,7 +89,7 @@ impl<'a> WaitLoop<'a> {
         }
         let now = self.clock().now();
         let deadline = self.deadline();
-        if now >= deadline || self.attempt.asked_at().after(ASKS_EVERY) <= now {
+        if now >= deadline || self.attempt.asked_at.after(ASKS_EVERY) <= now {
             return None;
         }
         // It does not ask, so it does not learn of another task here that does not take the lock.
