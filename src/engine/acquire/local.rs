@@ -65,7 +65,8 @@ pub(super) async fn owned_or_joined(
     place: Option<&QueuePlace<'_>>,
 ) -> Result<Option<Attempted>> {
     // The usual case: nothing to enter or join.
-    if !requests.may_enter_or_join() {
+    let mut all = requests.all.iter();
+    if all.all(|request| request.options.owner.is_none() && request.mode == Mode::Exclusive) {
         return Ok(None);
     }
     if let Some(outcome) = owned(requests).await? {
@@ -123,7 +124,8 @@ pub(super) fn take_over(request: &LockRequest, handoff: Handoff) -> Result<Optio
 /// Takes the sticky hold if the call asks for exactly that. `None` means that the server has to be asked, and the
 /// sticky hold is no longer in the way. Unless `is_next` is set, the waiters in the local queue come first.
 pub(super) fn take_sticky(requests: Requests<'_>, is_next: bool) -> Result<Option<Attempted>> {
-    if !requests.are_any_sticky() {
+    let mut all = requests.all.iter();
+    if all.all(|request| request.local.lock().sticky.is_none()) {
         return Ok(None);
     }
     let Some(request) = requests.alone() else {

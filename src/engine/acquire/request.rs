@@ -324,18 +324,6 @@ impl<'a> Requests<'a> {
         locks.map(|request| request.core.new_holder()).collect()
     }
 
-    /// Whether this client has a sticky hold of one of the locks.
-    pub(super) fn are_any_sticky(self) -> bool {
-        let mut all = self.all.iter();
-        all.any(|request| request.local.lock().sticky.is_some())
-    }
-
-    /// Whether the client may have a hold of one of the locks that this call can enter or join.
-    pub(super) fn may_enter_or_join(self) -> bool {
-        let mut all = self.all.iter();
-        all.any(|request| request.options.owner.is_some() || request.mode == Mode::Shared)
-    }
-
     /// How long the server keeps the place that an attempt takes if `member` refuses it. The attempt was made at `asked`,
     /// for a call that waits for the lock at `at`. `None` if it takes no place: it is the last, or it would then wait
     /// behind others of this client.

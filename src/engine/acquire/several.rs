@@ -28,7 +28,8 @@ use crate::script::CallBudget;
 /// Prepares the requests of one call. If members are taken one after another, the time of `max_hold` begins when all are
 /// held. Until then no member is renewed, so its lease is twice as long.
 pub(crate) fn prepare_several(requests: &mut [LockRequest]) {
-    if are_beside(requests) {
+    // One script can name all of these locks.
+    if requests.windows(2).all(|pair| pair[0].is_beside(&pair[1])) {
         return;
     }
     for request in requests {
@@ -43,11 +44,6 @@ pub(crate) fn prepare_several(requests: &mut [LockRequest]) {
     }
 }
 
-/// Whether one script can name all of these locks.
-fn are_beside(requests: &[LockRequest]) -> bool {
-    requests.windows(2).all(|pair| pair[0].is_beside(&pair[1]))
-}
-
 /// Takes all of these locks, in the order of the requests, for a call that began at `began`. Returns `None` if they did
 /// not become free in time.
 ///
@@ -58,15 +54,15 @@ pub(crate) async fn several(
     wait: WaitLimit,
     began: Tick,
 ) -> Result<Option<Vec<Share>>> {
-    let is_together = are_beside(requests);
+    let is_in_order = requests[0].is_in_order;
     let bound = bound(requests, wait, began);
     let mut expired = ExpiredGrants::default();
     loop {
         let are_owned = requests.iter().map(is_owned);
         let are_owned: Vec<bool> = are_owned.collect::<Result<_>>()?;
-        let granted = match is_together {
-            true => together(requests, &are_owned, &bound).await?,
-            false => in_order(requests, &are_owned, wait).await?,
+        let granted = match is_in_order {
+            true => in_order(requests, &are_owned, wait).await?,
+            false => together(requests, &are_owned, &bound).await?,
         };
         let Some(granted) = granted else {
             if wait.is_over(requests[0].core.clock.now()) {
@@ -77,7 +73,7 @@ pub(crate) async fn several(
         let Some(mut shares) = join_owned(requests, &are_owned, granted, &bound).await? else {
             continue;
         };
-        if !is_together {
+        if is_in_order {
             begin_max_hold(requests, &mut shares);
         }
         if !expired.must_retry(requests.iter().zip(&shares))? {
@@ -159,33 +155,27 @@ async fn join_owned(
     bound: &Bound,
 ) -> Result<Option<Vec<Share>>> {
     // All are ready before the first is entered. A call that is not polled in between has entered no lock.
-    let mut entrances = Vec::new();
+    let mut entrances = Vec::with_capacity(requests.len());
     for (request, is_owned) in requests.iter().zip(are_owned) {
-        if *is_owned {
-            request.ensure_open()?;
-            let Some(hold) = owned_hold(request) else {
-                return Ok(None);
-            };
-            let Some(entrance) = entrance(request, &hold, bound).await? else {
-                return Ok(None);
-            };
-            entrances.push(entrance);
+        if !is_owned {
+            entrances.push(None);
+            continue;
         }
-    }
-    let (mut granted, mut entrances) = (granted.into_iter(), entrances.into_iter());
-    let mut shares = Vec::with_capacity(requests.len());
-    for is_owned in are_owned {
-        let share = if *is_owned {
-            entrances.next().map(Share::entered).transpose()?.flatten()
-        } else {
-            granted.next()
+        request.ensure_open()?;
+        let Some(hold) = owned_hold(request) else {
+            return Ok(None);
         };
-        match share {
-            Some(share) => shares.push(share),
+        match entrance(request, &hold, bound).await? {
             None => return Ok(None),
+            entrance => entrances.push(entrance),
         }
     }
-    Ok(Some(shares))
+    let mut granted = granted.into_iter();
+    let shares = entrances.into_iter().map(|entrance| match entrance {
+        Some(entrance) => Share::entered(entrance),
+        None => Ok(granted.next()),
+    });
+    shares.collect()
 }
 
 /// Limits the shares to the `max_hold` of their requests, from now on.

@@ -54,12 +54,7 @@ pub(crate) async fn one(
     let mut expired = ExpiredGrants::default();
     loop {
         is_owned(request)?;
-        // Enters or joins a hold if that needs no place in a queue.
-        let outcome = match owned_or_joined(requests, 0, None).await? {
-            Some(outcome) => outcome,
-            None => all(requests).await?,
-        };
-        match outcome.share_or_remaining() {
+        match all(requests).await?.share_or_remaining() {
             Ok(share) if expired.must_retry([(request, &share)])? => {}
             outcome => return Ok(outcome),
         }
@@ -68,6 +63,10 @@ pub(crate) async fn one(
 
 /// Takes all of these locks, or none. All must be of one client and on one server, and each lock is named once.
 pub(super) async fn all(requests: Requests<'_>) -> Result<Attempted> {
+    // To enter or join a hold, it needs no place in a queue.
+    if let Some(outcome) = owned_or_joined(requests, 0, None).await? {
+        return Ok(outcome);
+    }
     let waits = requests.bound.waits_until() > Tick::ZERO;
     // A call with a single attempt never queues.
     if let Some(outcome) = take_sticky(requests, !waits)? {

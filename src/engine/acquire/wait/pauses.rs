@@ -30,7 +30,8 @@ impl WaitLoop<'_> {
             return (end, true);
         }
         if self.must_pause() {
-            self.pause(PAUSE).await;
+            let end = now.after(PAUSE).min(self.deadline());
+            self.clock().sleep_until(end).await;
             return (self.clock().now(), false);
         }
         (now, false)
@@ -131,10 +132,5 @@ impl WaitLoop<'_> {
     /// The middle of the call's remaining time. The second half is for asking.
     fn half_of_rest(&self, now: Tick) -> Tick {
         now.after(now.until(self.deadline()) / 2)
-    }
-
-    async fn pause(&self, span: Duration) {
-        let end = self.clock().now().after(span).min(self.deadline());
-        self.clock().sleep_until(end).await;
     }
 }
