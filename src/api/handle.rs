@@ -4,8 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
+use std::slice::from_ref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use futures_util::TryFutureExt;
 
 use crate::api::error::Result;
 use crate::api::holder::{Busy, Holder};
@@ -172,8 +175,8 @@ impl Handle {
         let began = lock_call.began;
         let (request, wait) = (self.request(operation)?, wait(began));
         // Pinned here, because moving a future into another one doubles its size.
-        let call = async { Ok(acquire::one(&request, wait, began).await?.ok()) };
-        let call = pin!(call);
+        let bound = acquire::bound(from_ref(&request), wait, began);
+        let call = pin!(acquire::one(&request, &bound).map_ok(|taken| taken.ok()));
         let waited = || async {
             // In one round trip.
             let (place, busy) = tokio::join!(place_of(&request), self.refused());
@@ -214,7 +217,8 @@ impl Handle {
         let (request, lock_call) = (self.request(operation)?, self.lock_call());
         let mut remaining = Duration::ZERO;
         let tried = Box::pin(async {
-            let tried = acquire::one(&request, WaitLimit::Never, lock_call.began).await?;
+            let bound = acquire::bound(from_ref(&request), WaitLimit::Never, lock_call.began);
+            let tried = acquire::one(&request, &bound).await?;
             let note = |lease: Option<Duration>| remaining = lease.unwrap_or_default();
             Ok(tried.map_err(note).ok())
         });

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::asked::{Asked, End, Terms};
+use super::asked::{Asked, Terms};
 use super::grant::{Grant, Holders, ServerPlace};
 use super::request::{Attempted, Ids, Requests};
 use crate::api::error::{Error, Result};
@@ -100,8 +100,15 @@ impl<'a> Attempt<'a> {
         budget: CallBudget,
     ) -> Result<Attempted> {
         loop {
-            let end = self.send(plain.take(), now, at, lane, budget).await;
+            let asked = self.send(plain.take(), now, at, lane, budget);
+            let end = self.asked.insert(asked).ended().await;
+            self.asked = None;
             self.is_unanswered = end.is_undone;
+            if end.is_undone {
+                self.wake_follower();
+                self.forget();
+                self.take_new_ids();
+            }
             let Some(attempted) = end.attempted else {
                 // An earlier command may still arrive, and must not find its holder id in use.
                 now = self.requests.core().clock.now();
@@ -120,15 +127,15 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Sends one command, and waits for its end.
-    async fn send(
+    /// Sends one command.
+    fn send(
         &mut self,
         plain: Option<&Restore>,
         asked: Tick,
         at: usize,
         lane: Lane,
         budget: CallBudget,
-    ) -> End {
+    ) -> Arc<Asked> {
         self.asked_at = asked;
         let mut members = 0..self.requests.all.len();
         let may_queue = members.any(|member| self.requests.heartbeat(member, at, asked).is_some());
@@ -144,16 +151,7 @@ impl<'a> Attempt<'a> {
             spare_tokens: self.spare_tokens(),
             is_known: self.is_known,
         };
-        let asked = Asked::begin(self.holders(), plain, terms);
-        let asked = self.asked.insert(asked);
-        let end = asked.ended().await;
-        self.asked = None;
-        if end.is_undone {
-            self.wake_follower();
-            self.forget();
-            self.take_new_ids();
-        }
-        end
+        Asked::begin(self.holders(), plain, terms)
     }
 
     /// Notes the place that the attempt has at the server, now that it was refused.

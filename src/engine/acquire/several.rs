@@ -9,6 +9,7 @@
 //! like any other.
 
 use std::borrow::Cow;
+use std::slice::from_ref;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -127,12 +128,13 @@ async fn in_order(
     for request in not_owned(requests, are_owned) {
         let now = request.core.clock.now();
         let wait = held_until.map_or(wait, |until| wait.at_most(until));
+        let bound = bound(from_ref(request), wait, now);
         let share = {
             let lost = held.iter().map(|share| Box::pin(share.lost()));
             let mut lost: FuturesUnordered<_> = lost.collect();
             tokio::select! {
                 biased;
-                share = one(request, wait, now) => share?.ok(),
+                share = one(request, &bound) => share?.ok(),
                 Some(_) = lost.next() => None,
             }
         };

@@ -13,6 +13,7 @@ mod release;
 mod rw;
 
 use std::collections::BTreeSet;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -21,7 +22,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 
-use super::{WaitLimit, one};
+use super::{WaitLimit, bound, one};
 use crate::api::handle::Handle;
 use crate::api::holder::Owner;
 use crate::api::loss::LostReason;
@@ -550,7 +551,8 @@ async fn a_loss_before_the_guard_is_reported_with_the_guard() {
     let handle = Handle::new(&client, "x", &PROTOCOL, Mode::Exclusive);
     let lost_share = async || {
         let request = handle.request("lock").unwrap();
-        let taken = one(&request, WaitLimit::Never, server.clock().now()).await;
+        let bound = bound(from_ref(&request), WaitLimit::Never, server.clock().now());
+        let taken = one(&request, &bound).await;
         let share = taken.unwrap().expect("a free lock");
         share.hold().lose(LostReason::Revoked);
         share
@@ -583,7 +585,8 @@ async fn a_loss_beside_the_making_of_a_guard_is_reported_once() {
     let client = Client::over(&server, LEASE);
     let handle = Handle::new(&client, "x", &PROTOCOL, Mode::Exclusive);
     let request = handle.request("lock").unwrap();
-    let taken = one(&request, WaitLimit::Never, server.clock().now()).await;
+    let bound = bound(from_ref(&request), WaitLimit::Never, server.clock().now());
+    let taken = one(&request, &bound).await;
     let share = taken.unwrap().expect("a free lock");
     let (hold, lease) = (Arc::clone(share.hold()), share.lease());
     let made = Arc::new(MakesGuard(Mutex::new(Some(share)), Mutex::default()));

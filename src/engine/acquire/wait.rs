@@ -15,6 +15,7 @@ mod following;
 mod free;
 mod pauses;
 
+use std::future::Future;
 use std::ops::ControlFlow;
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -25,13 +26,13 @@ use super::local::{
     Turn, end_deferrals_for_readers, held_here, is_owned, owned_or_joined, take_over, take_place,
     take_sticky, turn,
 };
-use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
+use super::request::{Attempted, ExpiredGrants, LockRequest, Requests};
 use super::waiter::{Marks, Waiter, Woken};
 use crate::api::error::Result;
 use crate::conn::Lane;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hold::Share;
-use crate::engine::hold::bound::{Over, Silence};
+use crate::engine::hold::bound::{Bound, Over, Silence};
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::recall::recall_holder;
@@ -39,17 +40,15 @@ use crate::engine::hold::turns::next_attempt;
 use crate::observe::observer::CountedWait;
 use crate::script::CallBudget;
 
-/// Takes the lock for a call that began at `began`. If it did not become free in time, returns the rest of the holder's
-/// lease, as the server reported it for a call that asks once.
+/// Takes the lock. If it did not become free in time, returns the rest of the holder's lease, as the server reported it
+/// for a call that asks once.
 pub(crate) async fn one(
     request: &LockRequest,
-    wait: WaitLimit,
-    began: Tick,
+    bound: &Bound,
 ) -> Result<Result<Share, Option<Duration>>> {
-    let bound = bound(from_ref(request), wait, began);
     let requests = Requests {
         all: from_ref(request),
-        bound: &bound,
+        bound,
     };
     let mut expired = ExpiredGrants::default();
     loop {
@@ -244,9 +243,8 @@ impl<'a> WaitLoop<'a> {
         let Some(place) = &self.place else {
             return Ok(None);
         };
-        let (requests, at) = (self.requests(), self.at);
-        let enter = || owned_or_joined(requests, at, Some(place));
-        match turn(self.request(), place, requests.bound, enter).await? {
+        let bound = self.requests().bound;
+        match turn(self.request(), place, bound, || self.entered_or_joined()).await? {
             Turn::Head => Ok(None),
             Turn::Entered(outcome) => Ok(Some(outcome)),
             Turn::Over(Over::NotInTime) => Ok(Some(self.refused())),
@@ -262,8 +260,7 @@ impl<'a> WaitLoop<'a> {
         {
             return Ok(Some(Step::Break(outcome)));
         }
-        let place = self.place.as_ref();
-        if let Some(outcome) = owned_or_joined(self.requests(), self.at, place).await? {
+        if let Some(outcome) = self.entered_or_joined().await? {
             return Ok(Some(Step::Break(outcome)));
         }
         if let Some(outcome) = take_sticky(self.requests(), true)? {
@@ -294,6 +291,10 @@ impl<'a> WaitLoop<'a> {
         self.waiter.rest(marks, self.place.as_ref(), time);
         self.waiter.wait(marks, self.place.as_ref(), time).await;
         Ok(Some(Step::Continue(())))
+    }
+
+    fn entered_or_joined(&self) -> impl Future<Output = Result<Option<Attempted>>> {
+        owned_or_joined(self.requests(), self.at, self.place.as_ref())
     }
 
     fn take_over(&self, handoff: Handoff) -> Result<Option<Attempted>> {
@@ -406,8 +407,7 @@ impl<'a> WaitLoop<'a> {
                 Woken::Gained => {
                     marks = self.waiter.marks_but_messages(marks);
                     self.request().ensure_open()?;
-                    let place = self.place.as_ref();
-                    if let Some(outcome) = owned_or_joined(self.requests(), self.at, place).await? {
+                    if let Some(outcome) = self.entered_or_joined().await? {
                         return Ok(Step::Break(outcome));
                     }
                     continue;

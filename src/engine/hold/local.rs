@@ -320,11 +320,15 @@ impl LocalLock {
             if self.lock().unsent_releases == 0 || later >= limit {
                 return later;
             }
-            tokio::select! {
-                biased;
-                () = self.hint().changed_since(mark) => {}
-                () = clock.sleep_until(limit) => {}
-            }
+            // Boxed because it is rare and large.
+            Box::pin(async {
+                tokio::select! {
+                    biased;
+                    () = self.hint().changed_since(mark) => {}
+                    () = clock.sleep_until(limit) => {}
+                }
+            })
+            .await;
             later = clock.now();
         }
     }
