@@ -177,7 +177,7 @@ impl Silence {
                     let end = bound.end(since);
                     let reported = match why {
                         Some(_) => end,
-                        // Those that ask may only have gone unpolled for a while.
+                        // The waiters that ask may not have been polled for a while.
                         None => end.after(bound.reply * 2),
                     };
                     if reported <= now {

@@ -78,7 +78,7 @@ impl Members {
         release_all_later(self.now(), others);
     }
 
-    /// The first hold that was lost, or whose share has ended by itself. Who finds it first releases the others.
+    /// The first hold that was lost, or whose share has ended by itself. The first look at it releases the others.
     fn first_lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
         if self.first_lost.get().is_none() {
             let mut members = self.all.iter().enumerate();

@@ -185,7 +185,7 @@ impl Asked {
         })
     }
 
-    fn error(&self, failure: Failure) -> Error {
+    pub(super) fn error(&self, failure: Failure) -> Error {
         let member = failure.member().filter(|_| self.requests.len() > 1);
         let error = failure.into_error(self.requests().operation());
         match member.and_then(|member| self.requests.get(member)) {

@@ -140,50 +140,41 @@ impl Asked {
             until: grant.sent.after(request.policy.lease()),
         });
         let refused = || self.undone(Ok(Attempted::not_held(self.terms.at)));
-        let closing = core.closing.mark();
-        if core.is_closed() {
-            return self.given_back(requests.closed()).await;
-        }
         let confirming = core
             .replicas
             .confirm(&core.watchdog, holds.collect(), replication);
         let verdict = tokio::select! {
             biased;
-            verdict = confirming => verdict,
-            () = core.closing.changed_since(closing) => {
-                return self.given_back(requests.closed()).await;
-            }
+            verdict = core.until_closed(confirming) => verdict,
             () = core.clock.sleep_until(end) => return refused(),
         };
-        let error =
-            |kind, message| requests.of_locks(Error::new(kind, requests.operation(), message));
         let at = || core.scripts.transport.endpoint(requests.all[0].name.key());
-        match verdict {
-            Ok(Verdict::Confirmed) if core.clock.now() < end => self.granted(grant, tokens),
-            Ok(Verdict::Confirmed | Verdict::Gone) => refused(),
-            Ok(Verdict::TooFew(replicas)) => {
+        let error = match verdict {
+            Some(Ok(Verdict::Confirmed)) if core.clock.now() < end => {
+                return self.granted(grant, tokens);
+            }
+            Some(Ok(Verdict::Confirmed | Verdict::Gone)) => return refused(),
+            // Waiting for its undoing could take long, because the server may be silent.
+            Some(Err(failure)) => return self.undone(Err(self.error(failure))),
+            None => core.closed(requests.operation()),
+            Some(Ok(Verdict::TooFew(replicas))) => {
                 let Replication { count, within } = replication;
                 let message = format!(
                     "{replicas} of {count} replicas confirmed within {within:?}; the lock was \
                      released; check the replicas of {} and their links, ask for fewer, or allow more time",
                     at()
                 );
-                self.given_back(error(Kind::NotReplicated, message)).await
+                Error::new(Kind::NotReplicated, requests.operation(), message)
             }
-            Ok(Verdict::Denied(denied)) => {
+            Some(Ok(Verdict::Denied(denied))) => {
                 let message = format!(
                     "{}; waiting for replicas needs the right +wait; the lock was released",
                     describe(&denied, &at())
                 );
-                let error = error(Kind::Denied, message).caused_by(denied);
-                self.given_back(error).await
+                Error::new(Kind::Denied, requests.operation(), message).caused_by(denied)
             }
-            // Waiting for its undoing could take long, because the server may be silent.
-            Err(failure) => {
-                let error = failure.into_error(requests.operation());
-                self.undone(Err(requests.of_locks(error)))
-            }
-        }
+        };
+        self.given_back(requests.of_locks(error)).await
     }
 
     /// Releases a grant that is not handed out, and waits until the server has done so.
