@@ -83,6 +83,7 @@ pub(crate) async fn several(
     }
 }
 
+/// The locks that the owner does not hold yet.
 fn not_owned<'a>(
     requests: &'a [LockRequest],
     are_owned: &[bool],
