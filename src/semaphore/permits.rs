@@ -106,7 +106,7 @@ impl Permit {
         if core.locals.moved.mark() != moved {
             let now = core.clock.now();
             permit.doubt(now);
-            core.watchdog.shift(number, now);
+            core.watchdog.check_at(number, now);
         }
         permit
     }
@@ -118,7 +118,7 @@ impl Permit {
         let now = self.origin.core.clock.now();
         if next <= now {
             // The check was put off.
-            self.origin.core.watchdog.shift(self.number, now);
+            self.origin.core.watchdog.check_at(self.number, now);
         }
     }
 

@@ -100,22 +100,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Wakes all tasks that sleep until a deadline.
-    pub(super) fn wake_all(&self) {
-        self.all().iter().for_each(|lease| lease.wake());
-    }
-
-    /// Tells the holds that the task has ended.
-    pub(super) fn orphan_all(&self) {
-        self.all().iter().for_each(|lease| lease.orphaned());
-    }
-
-    /// Tells the holds that the client was shut down.
-    pub(super) fn close_all(&self) {
-        self.all().iter().for_each(|lease| lease.closed());
-    }
-
-    fn all(&self) -> Vec<Arc<dyn Leased>> {
+    /// Everything with a lease. The schedule is not locked afterwards.
+    pub(super) fn all(&self) -> Vec<Arc<dyn Leased>> {
         let schedule = self.schedule.lock();
         schedule.items().filter_map(Weak::upgrade).collect()
     }

@@ -84,26 +84,16 @@ impl Watchdog {
         }
     }
 
-    /// Makes `id` due at `at`, if it is still enrolled.
-    pub(crate) fn shift(&self, id: u64, at: Tick) {
-        self.look_again(id, || at);
-    }
-
-    /// Makes `id` due at `at` if that is sooner than planned, which is never wrong, and else at the time that `next` reads
-    /// while no other can shift it: an event after that of `at` may have planned it.
-    pub(crate) fn check_at(&self, id: u64, at: Tick, next: impl FnOnce() -> Tick) {
+    /// Makes `id` due at `at` if that is sooner than planned, which is never wrong, and else when its lease says: an event
+    /// after that of `at` may have planned it. Does nothing if it is no longer enrolled.
+    pub(crate) fn check_at(&self, id: u64, at: Tick) {
         let mut schedule = self.shared.schedule.lock();
         let sooner = schedule.is_later(id, at).then_some(at);
-        if schedule.shift(id, sooner.unwrap_or_else(next)) {
-            drop(schedule);
-            self.shared.sooner.notify();
-        }
-    }
-
-    /// As [`shift`](Self::shift), to a time that is read while no other can shift it.
-    pub(crate) fn look_again(&self, id: u64, at: impl FnOnce() -> Tick) {
-        let mut schedule = self.shared.schedule.lock();
-        if schedule.shift(id, at()) {
+        // Asked while no other can shift it.
+        let planned = || Some(schedule.get(id)?.upgrade()?.next_check());
+        if let Some(at) = sooner.or_else(planned)
+            && schedule.shift(id, at)
+        {
             drop(schedule);
             self.shared.sooner.notify();
         }
@@ -215,9 +205,9 @@ impl Watchdog {
         self.jobs.is_closed()
     }
 
-    /// Tells everything with a lease that the client was shut down.
-    pub(crate) fn close_all(&self) {
-        self.shared.close_all();
+    /// Everything with a lease.
+    pub(crate) fn all(&self) -> Vec<Arc<dyn Leased>> {
+        self.shared.all()
     }
 
     /// The hint that is given when a batch of renewals is under way.

@@ -77,7 +77,7 @@ pub(super) async fn run(
     while is_needed || !work.is_empty() {
         if pace.has_jumped() {
             // The timers stood still, so tasks that sleep by them would wake too late.
-            shared.wake_all();
+            shared.all().iter().for_each(|lease| lease.wake());
         }
         if work.is_empty() {
             for done in draining.drain(..) {
@@ -135,7 +135,7 @@ struct Ends(Arc<Shared>, mpsc::UnboundedReceiver<Job>);
 impl Drop for Ends {
     fn drop(&mut self) {
         self.1.close();
-        self.0.orphan_all();
+        self.0.all().iter().for_each(|lease| lease.orphaned());
     }
 }
 

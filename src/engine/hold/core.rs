@@ -413,7 +413,7 @@ impl Core {
             own.callers_gone().await;
             own.undo_all_unguarded();
             own.close_others();
-            own.watchdog.close_all();
+            own.watchdog.all().iter().for_each(|lease| lease.closed());
         };
         let until = self.clock.now().after(self.timing.reply);
         // Goes on if this future is dropped. If its end is not seen in time, the wait below fails too.

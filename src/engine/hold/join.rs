@@ -58,8 +58,7 @@ impl Hold {
 
     /// Has the watchdog check it in time, by what its state says now: other events may have followed.
     pub(super) fn look_again(&self) {
-        let at = || self.state().next_check();
-        self.core.watchdog.look_again(self.number, at);
+        self.core.watchdog.check_at(self.number, Tick::NEVER);
     }
 
     /// Waits for the answer to whether the server still has the hold, for a reader that leaves while others stay. The

@@ -247,8 +247,7 @@ impl Hold {
         if is_over {
             self.leave_lists();
         } else if let Some(at) = effects.check_at {
-            let next = || self.state().next_check();
-            self.core.watchdog.check_at(self.number, at, next);
+            self.core.watchdog.check_at(self.number, at);
         }
         if effects.wakes_waiters() || effects.release == Some(ReleaseStep::Sent) {
             self.local.wake_waiters();
