@@ -179,8 +179,8 @@ impl Client {
     }
 
     /// Announces this client at the server now, with all its holds, for operators. The announcements of
-    /// [`announce_every`](ClientBuilder::announce_every) continue as before. Without this call they begin after most of
-    /// that interval, by default 8.75 s at the earliest, and leave out younger holds.
+    /// [`announce_every`](ClientBuilder::announce_every) continue as before. Without this call they begin after that
+    /// interval, by default 10 s at the earliest, and leave out younger holds.
     ///
     /// Takes four commands in one round trip. A client that uses no lock and has no permit at this moment writes nothing,
     /// except once after it was in use: that its use is over.
@@ -491,8 +491,7 @@ impl ClientBuilder {
     ///
     /// The crate `lockset-operator` and the command `lockset` read the announcements. They add nothing to the cost of
     /// taking and releasing a lock: when one is due, the watchdog looks at the holds and writes one key,
-    /// `lockset_client:{id}`, and an entry in the index `lockset_clients`, with four commands behind its renewals. To
-    /// coincide with renewals, it may come an eighth of the interval early or late. A client that uses no lock and has no
+    /// `lockset_client:{id}`, and an entry in the index `lockset_clients`, with four commands. A client that uses no lock and has no
     /// permit at that moment writes nothing, except once after it was in use. Permits are not listed: their age is not
     /// known to operators. Both expire by themselves, and [`Client::shutdown`] removes them. If the user has no right to
     /// write them, the client stops trying.
@@ -689,8 +688,7 @@ impl ClientBuilder {
         let locals = self.locals()?;
         let transport = connect(Arc::clone(&locals) as _);
         // No announcements unless a test wants them, as they have no reader.
-        let announce_every = self.announce_every.map(announce::checked);
-        let announce_every = announce_every.transpose()?.flatten();
+        let announce_every = announce::checked(self.announce_every.unwrap_or(Duration::MAX))?;
         Ok(self.client(id, timing, clock, transport, locals, announce_every))
     }
 

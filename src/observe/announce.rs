@@ -1,8 +1,8 @@
 //! The announcement of a client at the server, for operators: its machine, process and label, its holds and its
 //! waits.
 //!
-//! Written by the task of the watchdog, right behind a batch of renewals if there is one. Holds and waits are collected
-//! when an announcement is due: acquiring a lock records nothing. Invariants: nothing here is on the way of a lock; a
+//! Written by the task of the watchdog. Holds and waits are collected when an announcement is due: acquiring a lock
+//! records nothing. Invariants: nothing here is on the way of a lock; a
 //! client that uses no lock writes nothing and connects nowhere for it; a user without the right is noticed once; no
 //! call depends on it.
 //!
@@ -256,9 +256,7 @@ async fn run(announcer: Arc<Announcer>, core: Weak<Core>, scripts: Arc<Scripts>,
     let clock = scripts.clock;
     let mut last = clock.now();
     loop {
-        if !until_renewals(&core, &scripts, last, every).await {
-            return;
-        }
+        clock.sleep_until(last.after(every)).await;
         last = clock.now();
         let Some(core) = core.upgrade().filter(|core| !core.is_closed()) else {
             return;
@@ -274,21 +272,6 @@ async fn run(announcer: Arc<Announcer>, core: Weak<Core>, scripts: Arc<Scripts>,
             _ => {}
         }
     }
-}
-
-/// Sleeps until the next announcement is due: right after renewals that are sent about then, otherwise a little
-/// later. False if the client is gone.
-async fn until_renewals(core: &Weak<Core>, scripts: &Scripts, last: Tick, every: Duration) -> bool {
-    let slack = every / 8;
-    scripts.clock.sleep_until(last.after(every - slack)).await;
-    let renewed = core.upgrade().map(|core| core.watchdog.renewals());
-    let Some(renewed) = renewed else { return false };
-    tokio::select! {
-        biased;
-        () = renewed.changed_since(renewed.mark()) => {}
-        () = scripts.clock.sleep_until(last.after(every + slack)) => {}
-    }
-    true
 }
 
 async fn write(

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 
 use super::schedule::Schedule;
 use crate::api::holder::HolderId;
@@ -84,19 +83,17 @@ pub(super) enum Job {
     Drive(Work),
     /// Drive this while a client, handle or guard is left. Its end is not awaited.
     DriveWhileNeeded(Work),
-    /// Answer when everything handed over before is done.
-    Drain(oneshot::Sender<()>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Given when a batch of renewals begins.
-    pub(super) renewals: Arc<Hint>,
     pub(super) schedule: Mutex<Schedule<Weak<dyn Leased>>>,
     /// Given when an entry is due before the task's planned wake-up.
     pub(super) sooner: Hint,
     /// The number of pieces of work that are handed over and not done.
     pub(super) pending: AtomicUsize,
+    /// Given when none is left, and when the task ends.
+    pub(super) idle: Hint,
 }
 
 impl Shared {

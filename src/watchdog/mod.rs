@@ -191,12 +191,14 @@ impl Watchdog {
         let _ = self.jobs.send(Job::DriveWhileNeeded(work));
     }
 
-    /// Waits until the work handed over so far is done.
+    /// Waits until no work that was handed over is left, or the task has ended, and its work with it.
     pub(crate) async fn drain(&self) {
-        let (done, wait) = oneshot::channel();
-        if self.jobs.send(Job::Drain(done)).is_ok() {
-            // An error means that the task has ended, and its work with it.
-            let _ = wait.await;
+        loop {
+            let mark = self.shared.idle.mark();
+            if self.pending() == 0 || self.is_gone() {
+                return;
+            }
+            self.shared.idle.changed_since(mark).await;
         }
     }
 
@@ -208,11 +210,6 @@ impl Watchdog {
     /// Everything with a lease.
     pub(crate) fn all(&self) -> Vec<Arc<dyn Leased>> {
         self.shared.all()
-    }
-
-    /// The hint that is given when a batch of renewals is under way.
-    pub(crate) fn renewals(&self) -> Arc<Hint> {
-        Arc::clone(&self.shared.renewals)
     }
 
     /// The number of enrolled holds.

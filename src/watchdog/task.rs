@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::batches::{self, Batch, Renewal, Servers};
 use super::leased::{Job, Leased, Shared, Work};
@@ -35,8 +35,8 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// The effect of a renewal on one hold.
 #[derive(Clone, Copy, Debug)]
 enum PassOutcome {
-    /// The lease counts from `sent`, when the renewal was sent.
-    Renewed { sent: Tick },
+    /// The lease counts from when the renewal was sent.
+    Renewed,
     /// The server no longer has the hold.
     NotHeld,
     /// There was no answer, or no answer about this hold.
@@ -47,7 +47,7 @@ enum PassOutcome {
 struct Completed {
     /// Shared by all scripts of the batch. When the last of them is done, the server has room again.
     server: Arc<u64>,
-    /// When the script was sent.
+    /// When the script was sent first.
     sent: Tick,
     renewals: Vec<(Renewal, PassOutcome)>,
     /// Why some of the renewals have no answer.
@@ -69,8 +69,6 @@ pub(super) async fn run(
     let mut calls: FuturesUnordered<BoxFuture<'static, Completed>> = FuturesUnordered::new();
     let mut servers = Servers::default();
     let mut outages = Outages::default();
-    // Each is answered when all earlier work is done.
-    let mut draining: Vec<oneshot::Sender<()>> = Vec::new();
     let mut is_needed = true;
     let mut pace = Pace::of(clock);
     let mut publishing = pin!(scripts.observed.keep_publishing(clock));
@@ -78,12 +76,6 @@ pub(super) async fn run(
         if pace.has_jumped() {
             // The timers stood still, so tasks that sleep by them would wake too late.
             shared.all().iter().for_each(|lease| lease.wake());
-        }
-        if work.is_empty() {
-            for done in draining.drain(..) {
-                // The caller may no longer wait.
-                let _ = done.send(());
-            }
         }
         let mark = shared.sooner.mark();
         let now = clock.now();
@@ -103,11 +95,7 @@ pub(super) async fn run(
                 shared.doubt_all(clock.now());
             }
             () = clock.sleep_until(next.min(now.after(LOOK_MAX))), if next != Tick::NEVER => {
-                let batches = batches::take_due(&shared, &scripts, &mut servers, reply_max);
-                if !batches.is_empty() {
-                    shared.renewals.notify();
-                }
-                for batch in batches {
+                for batch in batches::take_due(&shared, &scripts, &mut servers, reply_max) {
                     // Polled first in the loop, so all of them are sent before it waits again.
                     calls.extend(start(&scripts, batch));
                 }
@@ -117,12 +105,13 @@ pub(super) async fn run(
             job = ends.1.recv(), if is_needed => match job {
                 Some(Job::Drive(job)) => work.push(job),
                 Some(Job::DriveWhileNeeded(job)) => while_needed.push(job),
-                Some(Job::Drain(done)) => draining.push(done),
                 // No client, handle or guard is left.
                 None => is_needed = false,
             },
             Some(()) = work.next(), if !work.is_empty() => {
-                shared.pending.fetch_sub(1, Ordering::Relaxed);
+                if shared.pending.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    shared.idle.notify();
+                }
             }
             Some(()) = while_needed.next(), if is_needed && !while_needed.is_empty() => {}
         }
@@ -136,6 +125,7 @@ impl Drop for Ends {
     fn drop(&mut self) {
         self.1.close();
         self.0.all().iter().for_each(|lease| lease.orphaned());
+        self.0.idle.notify();
     }
 }
 
@@ -212,7 +202,7 @@ async fn ask(
     let budget = CallBudget::once(reply_wait);
     let answer = scripts.run(Lane::Renewal, &call, budget).await?;
     let outcome = |held| match held {
-        true => PassOutcome::Renewed { sent: answer.sent },
+        true => PassOutcome::Renewed,
         false => PassOutcome::NotHeld,
     };
     Ok(match reply::renewed(&answer.value, holds.len()) {
@@ -240,7 +230,7 @@ fn apply(
         }
         // If the entry is missing, the hold was withdrawn or has expired in the meantime.
         match (hold.upgrade(), outcome) {
-            (Some(hold), PassOutcome::Renewed { sent }) => {
+            (Some(hold), PassOutcome::Renewed) => {
                 let (left, lease) = (now.until(hold.deadline()), request.lease);
                 observed.note(Fact::Renewed { left, lease });
                 hold.renewed(sent, lease);
@@ -301,11 +291,16 @@ struct Outages {
 struct Outage {
     /// When the first renewal without success was sent, since all holds were renewed or over.
     since: Tick,
-    /// When the leases of all holds that fail have ended.
-    until: Tick,
     report_after: Tick,
     /// The holds that fail, each with the end of its lease.
     holds: HashMap<u64, (Tick, Weak<dyn Leased>)>,
+}
+
+impl Outage {
+    /// Whether the leases of all holds that fail have ended then.
+    fn is_over(&self, now: Tick) -> bool {
+        self.holds.values().all(|(end, _)| *end <= now)
+    }
 }
 
 impl Outages {
@@ -313,25 +308,22 @@ impl Outages {
     fn failed(&mut self, server: u64, id: u64, hold: &Arc<dyn Leased>, sent: Tick) {
         let outage = self.failing.entry(server).or_insert_with(|| Outage {
             since: sent,
-            until: Tick::ZERO,
             report_after: Tick::ZERO,
             holds: HashMap::new(),
         });
-        if outage.holds.is_empty() || outage.until <= sent {
-            (outage.since, outage.until) = (sent, Tick::ZERO);
+        if outage.is_over(sent) {
+            outage.since = sent;
             outage.holds.clear();
         }
-        let deadline = hold.deadline();
-        outage.until = outage.until.max(deadline);
-        outage.holds.insert(id, (deadline, Arc::downgrade(hold)));
+        let failing = (hold.deadline(), Arc::downgrade(hold));
+        outage.holds.insert(id, failing);
     }
 
     /// Records that this hold does not fail any longer: it was renewed, perhaps at another server, or it is over.
     fn ended(&mut self, id: u64, now: Tick) {
         self.failing.retain(|_, outage| {
             outage.holds.remove(&id);
-            let are_over = outage.holds.is_empty() || outage.until <= now;
-            !are_over || now < outage.report_after
+            !outage.is_over(now) || now < outage.report_after
         });
     }
 
