@@ -1,9 +1,7 @@
 //! Groups of locks, a label of metrics: few values, even if a program has many names of locks.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
-
-use parking_lot::RwLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// The most groups in a process. Later ones are counted together.
 const GROUPS_MAX: usize = 64;
@@ -14,10 +12,7 @@ const GROUPS: usize = GROUPS_MAX + 2;
 /// The name of the rest.
 const OTHER_NAME: &str = "other";
 
-static NAMES: RwLock<Names> = RwLock::new(Names {
-    given: Vec::new(),
-    is_told: false,
-});
+static NAMES: Names = Names::new();
 
 /// A group of locks: an index in the table of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,10 +25,7 @@ impl Group {
     /// Returns the group of this name. The flag is true once in the life of the process: for the first name over the
     /// limit.
     pub(crate) fn named(name: &str) -> (Self, bool) {
-        if let Some(group) = NAMES.read().find(name) {
-            return (group, false);
-        }
-        NAMES.write().find_or_add(name)
+        NAMES.group(name)
     }
 
     fn index(self) -> usize {
@@ -45,7 +37,10 @@ impl Group {
         match self {
             Self::NONE => "",
             Self::OTHER => OTHER_NAME,
-            named => NAMES.read().given[named.index() - 1],
+            named => NAMES.given[named.index() - 1]
+                .get()
+                .copied()
+                .unwrap_or_default(),
         }
     }
 
@@ -95,35 +90,34 @@ impl GroupCell {
     }
 }
 
-/// The names given so far. They stay for the life of the process.
+/// The names given so far, in their order. They stay for the life of the process.
 #[derive(Debug)]
 struct Names {
-    given: Vec<&'static str>,
-    is_told: bool,
+    given: [OnceLock<&'static str>; GROUPS_MAX],
+    is_told: AtomicBool,
 }
 
 impl Names {
-    /// Finds the group of this name. Returns the rest once there are too many and this was reported.
-    fn find(&self, name: &str) -> Option<Group> {
-        let at = self.given.iter().position(|given| *given == name);
-        match (name, at) {
-            ("", _) => Some(Group::NONE),
-            (OTHER_NAME, _) => Some(Group::OTHER),
-            (_, Some(at)) => Some(Group(u8::try_from(at + 1).expect("they are few"))),
-            (_, None) => self.is_told.then_some(Group::OTHER),
+    const fn new() -> Self {
+        Self {
+            given: [const { OnceLock::new() }; GROUPS_MAX],
+            is_told: AtomicBool::new(false),
         }
     }
 
-    fn find_or_add(&mut self, name: &str) -> (Group, bool) {
-        if let Some(group) = self.find(name) {
-            return (group, false);
+    /// The group of this name, which is the first free one for a new name.
+    fn group(&self, name: &str) -> (Group, bool) {
+        match name {
+            "" => return (Group::NONE, false),
+            OTHER_NAME => return (Group::OTHER, false),
+            _ => {}
         }
-        if self.given.len() == GROUPS_MAX {
-            self.is_told = true;
-            return (Group::OTHER, true);
+        let mut named = (1..).map(Group).zip(&self.given);
+        let new = || &*name.to_owned().leak();
+        match named.find(|(_, given)| *given.get_or_init(new) == name) {
+            Some((group, _)) => (group, false),
+            None => (Group::OTHER, !self.is_told.swap(true, Ordering::Relaxed)),
         }
-        self.given.push(name.to_owned().leak());
-        (self.find(name).expect("it was added"), false)
     }
 }
 
@@ -133,25 +127,21 @@ mod tests {
 
     #[test]
     fn a_name_keeps_its_place_and_there_are_few() {
-        let mut names = Names {
-            given: Vec::new(),
-            is_told: false,
-        };
+        let names = Names::new();
         let mut groups = Vec::new();
         for at in 0..GROUPS_MAX {
-            let (group, is_told) = names.find_or_add(&format!("g{at}"));
+            let (group, is_told) = names.group(&format!("g{at}"));
             assert!(!is_told && !groups.contains(&group), "{at}: {group:?}");
             assert!((1..=GROUPS_MAX).contains(&group.index()));
             groups.push(group);
         }
-        assert_eq!(names.find_or_add("g7"), (groups[7], false));
-        assert_eq!(names.find_or_add("g64"), (Group::OTHER, true), "told once");
+        assert_eq!(names.group("g7"), (groups[7], false));
+        assert_eq!(names.group("g64"), (Group::OTHER, true), "told once");
         for name in ["g64", "g65", "other"] {
-            assert_eq!(names.find_or_add(name), (Group::OTHER, false), "{name}");
+            assert_eq!(names.group(name), (Group::OTHER, false), "{name}");
         }
-        assert_eq!(names.find_or_add("g63"), (groups[63], false));
-        assert_eq!(names.find_or_add(""), (Group::NONE, false));
-        assert_eq!(names.given.len(), GROUPS_MAX);
+        assert_eq!(names.group("g63"), (groups[63], false));
+        assert_eq!(names.group(""), (Group::NONE, false));
     }
 
     #[test]
