@@ -77,7 +77,7 @@ impl<'a> LockCall<'a> {
             let long = self.options.long_wait.unwrap_or(LONG_WAIT);
             let mut due = self.began.after(long);
             loop {
-                let wait = core.observed().waits.enter(lock, self.began, due);
+                let wait = core.observed().list_wait(lock, self.began, due);
                 wait.until_long().await;
                 let (longest, next) = wait.take_report(core.clock.now());
                 if let Some(began) = longest {

@@ -69,14 +69,6 @@ impl<'a> Fact<'a> {
     pub(crate) fn event(event: Event<'a>) -> Self {
         Self::Event(event, Group::NONE)
     }
-
-    /// Returns the event to tell, if the fact is one.
-    pub(crate) fn into_event(self) -> Option<Event<'a>> {
-        match self {
-            Self::Event(event, _) => Some(event),
-            _ => None,
-        }
-    }
 }
 
 /// Whether a renewal left less than a third of its lease.
@@ -294,8 +286,8 @@ impl RoundTrips {
 /// One round trip of a lane is timed in this time, because reading the clock costs more than all other counts.
 const TIMED_EVERY: Duration = Duration::from_millis(1);
 
-/// The longest time from a count until the recorder of metrics has it, while the runtime runs. Calls look for a
-/// recorder at most this often, too.
+/// The longest time from a count until the recorder of metrics has it, and from the moment when a wait is long until its
+/// call is woken, while the runtime runs. Calls look for a recorder at most this often, too.
 pub(crate) const PUBLISHED_EVERY: Duration = Duration::from_millis(250);
 
 /// No renewal leaves more of its lease than this.

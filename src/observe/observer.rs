@@ -20,7 +20,7 @@ use crate::observe::events::Event;
 use crate::observe::group::Group;
 #[cfg(feature = "metrics")]
 use crate::observe::meter::Meter;
-use crate::observe::waits::LongWaits;
+use crate::observe::waits::{LongWaits, WaitToken};
 
 /// The most events that wait for a slow observer. Later ones are dropped, and counted.
 const EVENTS_MAX: usize = 1024;
@@ -68,10 +68,10 @@ pub(crate) struct Observed {
     pub(crate) counts: Counts,
     #[cfg(feature = "metrics")]
     meter: Meter,
-    /// Notified when there is something to publish.
+    /// Notified when there is something to publish, or a call to watch.
     counted: Notify,
     /// Waiting calls, if long waits are reported.
-    pub(crate) waits: Arc<LongWaits>,
+    pub(super) waits: LongWaits,
     /// The channel to the observer's thread, if there is one.
     events: Option<SyncSender<Event<'static>>>,
 }
@@ -109,7 +109,7 @@ impl Observed {
         self.counts.note(&fact);
         #[cfg(feature = "metrics")]
         self.meter.note(&fact, &self.counted);
-        if let Some(event) = fact.into_event() {
+        if let Fact::Event(event, _) = fact {
             self.tell(event);
         }
     }
@@ -158,18 +158,22 @@ impl Observed {
         self.meter.publish(&self.counts);
     }
 
+    /// Lists a call for the lock with this hash that began then and has to wait. It is woken once it is due.
+    pub(crate) fn list_wait(&self, lock: u64, began: Tick, due: Tick) -> WaitToken<'_> {
+        let wait = self.waits.enter(lock, began, due);
+        self.counted.notify_one();
+        wait
+    }
+
     /// Publishes a while after each first count, and wakes calls that wait for long, for ever.
     pub(crate) async fn keep_publishing(&self, clock: Clock) -> Infallible {
-        let publishing = async {
-            loop {
+        loop {
+            if self.waits.is_empty() {
                 self.counted.notified().await;
-                clock.sleep_until(clock.now().after(PUBLISHED_EVERY)).await;
-                self.publish();
             }
-        };
-        tokio::select! {
-            never = publishing => never,
-            never = self.waits.watch(clock) => never,
+            clock.sleep_until(clock.now().after(PUBLISHED_EVERY)).await;
+            self.publish();
+            self.waits.wake_due(clock.now());
         }
     }
 }

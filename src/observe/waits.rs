@@ -1,20 +1,18 @@
 //! Waiting calls and their beginnings: one timer for all of them, as most end long before it fires.
 //!
-//! Invariants: a call is listed from its first wait until it ends or is dropped; the client's background task watches
-//! the listed calls; in [`REPORT_EVERY`], the waits for one lock are reported at most once, and those for
-//! [`REPORTED_MAX`] locks at most. Each report is a question to a server that may be away.
+//! Invariants: a call is listed from its first wait until it ends or is dropped; the client's background task looks at
+//! the listed calls every [`PUBLISHED_EVERY`](super::counts::PUBLISHED_EVERY); in [`REPORT_EVERY`], the waits for one
+//! lock are reported at most once, and those for [`REPORTED_MAX`] locks at most. Each report is a question to a server
+//! that may be away.
 
 use std::collections::{BTreeMap, HashMap};
-use std::convert::Infallible;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
-use crate::engine::clock::{Clock, Tick};
+use crate::engine::clock::Tick;
 use crate::engine::hint::set_waker;
 
 /// The shortest time between two reports about one lock.
@@ -23,22 +21,13 @@ const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// The most locks that are reported in that time.
 const REPORTED_MAX: usize = 64;
 
-/// Calls that come due within this time are handled together.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
 #[derive(Debug, Default)]
-pub(crate) struct LongWaits {
-    state: Mutex<State>,
-    /// Wakes the watch for a call that is due before all others.
-    sooner: Notify,
-}
+pub(crate) struct LongWaits(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     calls: BTreeMap<CallKey, Call>,
     last_call: u64,
-    /// When the watch looks next, if there is a call to watch for.
-    watched_until: Option<Tick>,
     /// The locks that were reported, and when they may be reported again.
     report_after: HashMap<LockHash, Tick>,
 }
@@ -62,55 +51,28 @@ struct Call {
 impl LongWaits {
     /// Lists a call for this lock that began then and has to wait.
     #[must_use]
-    pub(crate) fn enter(self: &Arc<Self>, lock: LockHash, began: Tick, due: Tick) -> WaitToken {
+    pub(super) fn enter(&self, lock: LockHash, began: Tick, due: Tick) -> WaitToken<'_> {
         let call = Call {
             began,
             due,
             is_told: false,
             waker: None,
         };
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         state.last_call += 1;
         let key = (lock, state.last_call);
         state.calls.insert(key, call);
-        let is_sooner = state.watched_until.is_none_or(|until| due < until);
-        if is_sooner {
-            state.watched_until = Some(due);
-        }
-        drop(state);
-        if is_sooner {
-            self.sooner.notify_one();
-        }
-        let waits = Arc::clone(self);
-        WaitToken { waits, key }
+        WaitToken { waits: self, key }
     }
 
-    /// Wakes calls once they have waited for long, for ever.
-    pub(crate) async fn watch(&self, clock: Clock) -> Infallible {
-        loop {
-            let Some(due) = self.next_due() else {
-                self.sooner.notified().await;
-                continue;
-            };
-            let pause = clock.now().after(LOOK_EVERY);
-            tokio::select! {
-                () = clock.sleep_until(due.max(pause)) => self.wake_due(clock.now()),
-                () = self.sooner.notified() => {}
-            }
-        }
+    /// Whether no call is listed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().calls.is_empty()
     }
 
-    /// Returns the next time to wake a call, if there is a call to watch for.
-    fn next_due(&self) -> Option<Tick> {
-        let mut state = self.state.lock();
-        let untold = state.calls.values().filter(|call| !call.is_told);
-        let due = untold.map(|call| call.due).min();
-        state.watched_until = due;
-        due
-    }
-
-    fn wake_due(&self, now: Tick) {
-        let mut state = self.state.lock();
+    /// Wakes the calls that have waited for long.
+    pub(super) fn wake_due(&self, now: Tick) {
+        let mut state = self.0.lock();
         let calls = state.calls.values_mut();
         let mut due: Vec<Waker> = Vec::new();
         for call in calls.filter(|call| !call.is_told && call.due <= now) {
@@ -124,16 +86,16 @@ impl LongWaits {
 
 /// A waiting call, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct WaitToken {
-    waits: Arc<LongWaits>,
+pub(crate) struct WaitToken<'a> {
+    waits: &'a LongWaits,
     key: CallKey,
 }
 
-impl WaitToken {
+impl WaitToken<'_> {
     /// Resolves when it is due.
     pub(crate) async fn until_long(&self) {
         poll_fn(|context| {
-            let mut state = self.waits.state.lock();
+            let mut state = self.waits.0.lock();
             match state.calls.get_mut(&self.key) {
                 Some(call) if call.is_told => Poll::Ready(()),
                 Some(call) => {
@@ -149,7 +111,7 @@ impl WaitToken {
     /// Takes the report about the lock if it is due. Returns the beginning of the longest wait for it, if this call
     /// has to report, and when the lock may be reported again.
     pub(crate) fn take_report(&self, now: Tick) -> (Option<Tick>, Tick) {
-        let mut state = self.waits.state.lock();
+        let mut state = self.waits.0.lock();
         let (next, (lock, _)) = (now.after(REPORT_EVERY), self.key);
         if let Some(again) = state.report_after.get(&lock).filter(|again| **again > now) {
             return (None, *again);
@@ -164,9 +126,9 @@ impl WaitToken {
     }
 }
 
-impl Drop for WaitToken {
+impl Drop for WaitToken<'_> {
     fn drop(&mut self) {
-        let call = self.waits.state.lock().calls.remove(&self.key);
+        let call = self.waits.0.lock().calls.remove(&self.key);
         // Its waker may be the last reference to a task.
         drop(call);
     }
@@ -176,65 +138,65 @@ impl Drop for WaitToken {
 mod tests {
     use super::*;
     use crate::api::options::LONG_WAIT;
+    use crate::engine::clock::Clock;
+    use crate::observe::counts::PUBLISHED_EVERY;
+    use crate::observe::observer::Observed;
     use futures_util::FutureExt;
 
     /// Waits until the wait is long, and returns how long it was.
-    async fn wait_long(waits: &Arc<LongWaits>, clock: Clock) -> Duration {
+    async fn wait_long(observed: &Observed, clock: Clock) -> Duration {
         let began = clock.now();
-        let entered = waits.enter(0, began, began.after(LONG_WAIT));
+        let entered = observed.list_wait(0, began, began.after(LONG_WAIT));
         entered.until_long().await;
         began.until(clock.now())
     }
 
     /// Runs `calls` beside the watch.
-    async fn watched<T>(waits: &LongWaits, clock: Clock, calls: impl Future<Output = T>) -> T {
+    async fn watched<T>(observed: &Observed, clock: Clock, calls: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
-            never = waits.watch(clock) => match never {},
+            never = observed.keep_publishing(clock) => match never {},
             ended = calls => ended,
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn all_who_wait_for_long_are_woken_by_one_watch() {
-        let (clock, waits) = (Clock::of_runtime(), Arc::<LongWaits>::default());
+        let (clock, observed) = (Clock::of_runtime(), Observed::default());
         let later = async {
             clock.sleep_until(clock.now().after(LONG_WAIT / 2)).await;
-            wait_long(&waits, clock).await
+            wait_long(&observed, clock).await
         };
-        let calls = async { tokio::join!(wait_long(&waits, clock), later) };
-        let (first, later) = watched(&waits, clock, calls).await;
+        let calls = async { tokio::join!(wait_long(&observed, clock), later) };
+        let (first, later) = watched(&observed, clock, calls).await;
         for waited in [first, later] {
             assert!(
-                waited >= LONG_WAIT && waited < LONG_WAIT + LOOK_EVERY * 2,
+                waited >= LONG_WAIT && waited < LONG_WAIT + PUBLISHED_EVERY * 2,
                 "{waited:?}"
             );
         }
-        assert!(waits.next_due().is_none() && waits.state.lock().calls.is_empty());
+        assert!(observed.waits.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_rests_when_nobody_is_left_and_the_next_call_wakes_it() {
-        let (clock, waits) = (Clock::of_runtime(), Arc::<LongWaits>::default());
+        let (clock, observed) = (Clock::of_runtime(), Observed::default());
         let calls = async {
             let due = clock.now().after(LONG_WAIT);
-            let short = waits.enter(0, clock.now(), due);
+            let short = observed.list_wait(0, clock.now(), due);
             assert!(short.until_long().now_or_never().is_none());
             drop(short);
             clock.sleep_until(clock.now().after(LONG_WAIT * 2)).await;
-            {
-                let state = waits.state.lock();
-                assert!(state.watched_until.is_none() && state.calls.is_empty());
-            }
-            wait_long(&waits, clock).await
+            assert!(observed.waits.is_empty());
+            wait_long(&observed, clock).await
         };
-        let waited = watched(&waits, clock, calls).await;
-        assert!(waited < LONG_WAIT + LOOK_EVERY * 2, "{waited:?}");
+        let waited = watched(&observed, clock, calls).await;
+        assert!(waited < LONG_WAIT + PUBLISHED_EVERY * 2, "{waited:?}");
     }
 
     #[test]
     fn the_waits_for_one_lock_are_reported_once_in_a_while() {
-        let waits = Arc::<LongWaits>::default();
+        let waits = LongWaits::default();
         let at = |seconds| Tick::ZERO.after(Duration::from_secs(seconds));
         let enter = |lock, began| waits.enter(lock, at(began), at(began + 1));
         let calls = [enter(7, 2), enter(7, 1), enter(8, 5)];
@@ -248,10 +210,10 @@ mod tests {
         let [first, second, _] = calls;
         drop(second);
         assert_eq!(first.take_report(at(16)), (Some(at(2)), at(26)));
-        assert_eq!(waits.state.lock().report_after.len(), 2);
+        assert_eq!(waits.0.lock().report_after.len(), 2);
         assert_eq!(first.take_report(at(99)), (Some(at(2)), at(109)));
         assert_eq!(
-            waits.state.lock().report_after.len(),
+            waits.0.lock().report_after.len(),
             1,
             "old ones are forgotten"
         );
@@ -259,7 +221,7 @@ mod tests {
 
     #[test]
     fn few_locks_are_reported_when_very_many_are_waited_for() {
-        let waits = Arc::<LongWaits>::default();
+        let waits = LongWaits::default();
         let at = |seconds| Tick::ZERO.after(Duration::from_secs(seconds));
         let calls: Vec<_> = (0..1_000)
             .map(|lock| waits.enter(lock, at(1), at(2)))
@@ -269,20 +231,20 @@ mod tests {
                 .iter()
                 .filter(|call| call.take_report(at(now)).0.is_some());
             assert_eq!(told.count(), most, "after {now} s");
-            assert_eq!(waits.state.lock().report_after.len(), REPORTED_MAX);
+            assert_eq!(waits.0.lock().report_after.len(), REPORTED_MAX);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_is_due_before_the_others_is_woken_in_time() {
-        let (clock, waits) = (Clock::of_runtime(), Arc::<LongWaits>::default());
+        let (clock, observed) = (Clock::of_runtime(), Observed::default());
         let began = clock.now();
-        let _patient = waits.enter(0, began, began.after(LONG_WAIT * 60));
+        let _patient = observed.list_wait(0, began, began.after(LONG_WAIT * 60));
         let late = async {
             tokio::task::yield_now().await;
-            wait_long(&waits, clock).await
+            wait_long(&observed, clock).await
         };
-        let waited = watched(&waits, clock, late).await;
-        assert!(waited < LONG_WAIT + LOOK_EVERY * 2, "{waited:?}");
+        let waited = watched(&observed, clock, late).await;
+        assert!(waited < LONG_WAIT + PUBLISHED_EVERY * 2, "{waited:?}");
     }
 }
