@@ -30,9 +30,6 @@ use crate::semaphore::Semaphore;
 /// The operation that errors of questions name.
 const ASKING: &str = "survey";
 
-/// The pause between two attempts at a server that does not answer.
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
-
 /// The least time for one reply, even if leases are short.
 const REPLY_MIN: Duration = Duration::from_secs(1);
 
@@ -122,7 +119,7 @@ impl Servers {
             self.sent.fetch_add(1, Ordering::Relaxed);
             core.timing.reply.max(REPLY_MIN)
         };
-        let answer = core.scripts.ask(route, command, limit, RETRY_PAUSE, until);
+        let answer = core.scripts.ask(route, command, limit, until);
         answer.await.map_err(|failure| failure.into_error(ASKING))
     }
 }

@@ -12,9 +12,6 @@ use crate::conn::command;
 
 const OPERATION: &str = "ping";
 
-/// The pause between two attempts at a server that does not answer.
-const RETRY_PAUSE: Duration = Duration::from_millis(20);
-
 impl Client {
     /// Asks the server for a sign of life, for health checks; in a cluster every primary at once. Returns the time that
     /// the slowest answer took.
@@ -56,7 +53,7 @@ impl Client {
         let probe = command(&["EVAL", "return 1", "0"]);
         let limit = || core.clock.now().until(end).min(core.timing.reply);
         let scripts = &core.scripts;
-        let ask = |route| scripts.ask(route, &probe, limit, RETRY_PAUSE, end);
+        let ask = |route| scripts.ask(route, &probe, limit, end);
         let answers = routes.iter().map(String::as_str).map(ask);
         let answers = try_join_all(answers).await;
         answers.map_err(|failure| failure.into_error(OPERATION))?;

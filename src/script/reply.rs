@@ -64,11 +64,6 @@ pub(crate) struct Inspected {
 }
 
 pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
-    let elsewhere = |remaining, place| Acquired::Elsewhere {
-        member: 0,
-        remaining: span(remaining),
-        place,
-    };
     match value {
         Value::Nil => Ok(held(None)),
         Value::Int(remaining @ PTTL_MIN..) => Ok(elsewhere(*remaining, None)),
@@ -88,6 +83,15 @@ pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
             _ => Err(unreadable(value)),
         },
         other => Ok(held(Some(token(other)?))),
+    }
+}
+
+/// Another holder has the only lock, for this many ms.
+fn elsewhere(remaining: i64, place: Option<Queued>) -> Acquired {
+    Acquired::Elsewhere {
+        member: 0,
+        remaining: span(remaining),
+        place,
     }
 }
 
@@ -133,22 +137,15 @@ pub(crate) fn released(value: &Value) -> Result<Released, Error> {
     }
 }
 
-/// The result of a `RESTORE`.
-#[derive(Debug)]
-pub(crate) enum Restored {
-    Granted,
-    /// There is a lock, or another key.
-    Held,
-}
-
 /// Reads the end of a `RESTORE`. After a failure, the script has to be asked.
-pub(crate) fn restored(end: Result<Value, Fault>) -> Result<Restored, Fault> {
+pub(crate) fn restored(end: Result<Value, Fault>) -> Result<Acquired, Fault> {
     match end {
-        Ok(Value::Okay) => Ok(Restored::Granted),
+        Ok(Value::Okay) => Ok(held(None)),
         Ok(_) => Err(Fault::Unknown(
             "a reply to RESTORE that no server sends".into(),
         )),
-        Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => Ok(Restored::Held),
+        // There is a lock, or another key. The script knows for how long.
+        Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => Ok(elsewhere(0, None)),
         Err(fault) => Err(fault),
     }
 }
@@ -488,8 +485,8 @@ mod tests {
         let queued = Value::SimpleString("QUEUED".to_owned());
         let said = |line| Err(Fault::Answered(error(line)));
         let is = |end| match restored(end) {
-            Ok(Restored::Granted) => "granted",
-            Ok(Restored::Held) => "held",
+            Ok(Acquired::Held { .. }) => "granted",
+            Ok(Acquired::Elsewhere { .. }) => "held",
             Err(fault) if Executed::after(&fault) == Executed::No => "not executed",
             Err(_) => "maybe executed",
         };

@@ -120,6 +120,9 @@ pub(crate) struct Scripts {
 pub(crate) const RETRY_PAUSE_FIRST: Duration = Duration::from_millis(5);
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
+/// The pause between two attempts of a plain question.
+const ASK_PAUSE: Duration = Duration::from_millis(20);
+
 impl Scripts {
     pub(crate) fn new(
         transport: Arc<dyn Transport>,
@@ -165,14 +168,13 @@ impl Scripts {
         let mut first_sent = earlier.as_ref().and_then(Earlier::first_sent);
         let mut last = earlier.map(|earlier| earlier.fault);
         let mut pause = RETRY_PAUSE_FIRST;
-        loop {
+        let fault = loop {
             let reply = budget.reply_timeout.min(sent.until(budget.deadline));
             if reply.is_zero() {
-                let fault = last.unwrap_or_else(too_late);
-                return Err(self.failed(call, Failure::new(executed(first_sent), fault)));
+                let too_late = || Reason::timed_out("no time was left to ask".to_owned());
+                break last.unwrap_or_else(|| Fault::Unsent(too_late()));
             }
-            let end = sent.after(reply);
-            let fault = match self.once(call, lane, reply, end).await {
+            let fault = match self.once(call, lane, sent.after(reply)).await {
                 Ok(value) => {
                     self.observed.answered(lane as usize, sent, self.clock);
                     return Ok(Answer {
@@ -190,7 +192,7 @@ impl Scripts {
             }
             let answer = fault.answer();
             if answer.is_some_and(|error| !budget.retries_on(lane, error)) {
-                return Err(self.failed(call, Failure::new(executed(first_sent), fault)));
+                break fault;
             }
             let now = self.clock.now();
             // The server took this long for its last error. Without time for another reply, that error is more useful
@@ -211,12 +213,14 @@ impl Scripts {
             let jittered = pause.mul_f64(fastrand::f64());
             pause = RETRY_PAUSE_MAX.min(pause * 2);
             if budget.retry == Retry::Never || now.after(jittered + needed) >= budget.deadline {
-                return Err(self.failed(call, Failure::new(executed(first_sent), fault)));
+                break fault;
             }
             last = Some(fault);
             tokio::time::sleep(jittered).await;
             sent = self.clock.now();
-        }
+        };
+        let executed = Executed::maybe_if(first_sent.is_some());
+        Err(self.failed(call, Failure::new(executed, fault)))
     }
 
     /// Sends a plain command on the lane of callers until the server answers, or until `end`. Before each attempt,
@@ -226,7 +230,6 @@ impl Scripts {
         route: &str,
         command: &Cmd,
         limit: impl Fn() -> Duration,
-        pause: Duration,
         end: Tick,
     ) -> Result<Value, Failure> {
         let transport = &self.transport;
@@ -236,7 +239,7 @@ impl Scripts {
                 Ok(value) => return Ok(value),
                 Err(fault) => fault,
             };
-            let again = self.clock.now().after(pause);
+            let again = self.clock.now().after(ASK_PAUSE);
             if fault.answer().is_some() || again >= end {
                 return Err(Failure::from(fault).at_endpoint(transport.endpoint(route)));
             }
@@ -303,45 +306,20 @@ impl Scripts {
         }
     }
 
-    /// Sends the plain commands of a release. Sends the script of other calls, and where plain commands find nothing.
-    /// It has time until `end`, which is `reply` from now.
-    async fn once(
-        &self,
-        call: &Call,
-        lane: Lane,
-        reply: Duration,
-        end: Tick,
-    ) -> Result<Value, Fault> {
-        let Some(plain) = self.plain_release(call) else {
-            return self.by_script(call, lane, reply, end).await;
-        };
+    /// Sends the plain commands of a release. Sends the script of other calls, and where plain commands find nothing: by
+    /// its SHA, or by its text if the server does not know the SHA. It has time until `end`.
+    async fn once(&self, call: &Call, lane: Lane, end: Tick) -> Result<Value, Fault> {
         let (transport, route) = (&self.transport, &*call.route);
-        let replies = transport.exchange(lane, route, &plain, reply).await?;
-        match native::released(&replies).map_err(Fault::Answered)? {
-            Some(value) => Ok(value),
-            // Boxed because it is large and seldom polled.
-            None => {
-                let left = self.clock.now().until(end);
-                Box::pin(self.by_script(call, lane, left, end)).await
+        let left = || self.clock.now().until(end);
+        if let Some(plain) = self.plain_release(call) {
+            let replies = transport.exchange(lane, route, &plain, left()).await?;
+            if let Some(value) = native::released(&replies).map_err(Fault::Answered)? {
+                return Ok(value);
             }
         }
-    }
-
-    /// Runs the script by its SHA, or by its text if the server does not know the SHA.
-    async fn by_script(
-        &self,
-        call: &Call,
-        lane: Lane,
-        reply: Duration,
-        end: Tick,
-    ) -> Result<Value, Fault> {
-        let route = &*call.route;
-        let by_sha = self.transport.send(lane, route, call.by_sha(), reply);
-        match by_sha.await {
+        match transport.send(lane, route, call.by_sha(), left()).await {
             Err(Fault::Answered(error)) if error.code() == Some("NOSCRIPT") => {
-                let by_text = call.by_text();
-                let left = self.clock.now().until(end);
-                self.transport.send(lane, route, &by_text, left).await
+                transport.send(lane, route, &call.by_text(), left()).await
             }
             other => other,
         }
@@ -350,14 +328,6 @@ impl Scripts {
 
 fn current_runtime() -> Option<runtime::Id> {
     Handle::try_current().ok().map(|runtime| runtime.id())
-}
-
-fn too_late() -> Fault {
-    Fault::Unsent(Reason::timed_out("no time was left to ask".to_owned()))
-}
-
-fn executed(first_sent: Option<Tick>) -> Executed {
-    Executed::maybe_if(first_sent.is_some())
 }
 
 /// Drives `work`, and calls `then` after its first poll. Its first command has been queued for sending at that point.

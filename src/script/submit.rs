@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::call::Call;
 use super::failure::{Earlier, Executed, Failure};
 use super::native::{self, Release};
-use super::reply::{self, Released, Restored};
+use super::reply::{self, Acquired, Released};
 use super::run::{CallBudget, Scripts};
 use crate::conn::error_reply::code;
 use crate::conn::{Fault, Lane, Reason, Recipient, Replies};
@@ -79,7 +79,7 @@ impl Scripts {
         &self,
         sent: Tick,
         reply: Result<Value, Fault>,
-    ) -> Result<Restored, Option<Earlier>> {
+    ) -> Result<Acquired, Option<Earlier>> {
         if let Err(Fault::Answered(error)) = &reply {
             self.native.refused(error);
         }

@@ -14,7 +14,7 @@ use crate::engine::acquire::request::{Attempted, LockRequest};
 use crate::engine::clock::Tick;
 use crate::engine::hold::handoff::GrantedCall;
 use crate::engine::hold::protocol::AcquireTerms;
-use crate::script::reply::{self, Acquired, Queued, Restored};
+use crate::script::reply::{self, Acquired, Queued};
 use crate::script::{Call, Earlier, Executed, Failure, catalog, millis};
 
 impl End {
@@ -50,11 +50,8 @@ impl Asked {
                 Err(Err(failure)) => Ok(self.failed(failure)),
             };
         }
-        match scripts.restored(asked, reply)? {
-            Restored::Granted => Ok(self.granted(self.grant(asked), &[None])),
-            // The script knows for how long.
-            Restored::Held => Ok(End::new(Ok(Attempted::not_held(0)))),
-        }
+        let read = Ok(scripts.restored(asked, reply)?);
+        Ok(self.read(asked, read, false))
     }
 
     /// The end of a command with this answer.
