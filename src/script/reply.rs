@@ -106,10 +106,9 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<Acquired, Erro
         let tokens = Few::from_elem(None, locks);
         return Ok(Acquired::Held { tokens });
     }
-    let items = array(value)?;
-    match int(first(items))? {
-        0 if items.len() == locks + 1 => {
-            let tokens = items[1..].iter().map(|item| match text(item) {
+    match array(value)? {
+        [Value::Int(0), tokens @ ..] if tokens.len() == locks => {
+            let tokens = tokens.iter().map(|item| match text(item) {
                 Some("") => Ok(None),
                 _ => token(item).map(Some),
             });
@@ -117,14 +116,17 @@ pub(crate) fn acquired_all(value: &Value, locks: usize) -> Result<Acquired, Erro
                 tokens: tokens.collect::<Result<_, _>>()?,
             })
         }
-        member => match usize::try_from(member) {
-            Ok(member) if (1..=locks).contains(&member) => Ok(Acquired::Elsewhere {
-                member: member - 1,
-                remaining: span(int(items.get(1).unwrap_or(&Value::Nil))?),
+        [Value::Int(number @ 1..), Value::Int(remaining), ..] => {
+            let member = usize::try_from(number - 1).ok();
+            let member = member.filter(|member| *member < locks);
+            let member = member.ok_or_else(|| unreadable(value))?;
+            Ok(Acquired::Elsewhere {
+                member,
+                remaining: span(*remaining),
                 place: None,
-            }),
-            _ => Err(unreadable(value)),
-        },
+            })
+        }
+        _ => Err(unreadable(value)),
     }
 }
 
@@ -208,7 +210,10 @@ pub(crate) fn permitted(value: &Value) -> Result<Permitted, Error> {
 
 /// The number of named permits that were taken and are now released.
 pub(crate) fn permits_released(value: &Value) -> Result<u64, Error> {
-    natural(first(array(value)?))
+    match array(value)? {
+        [count, ..] => natural(count),
+        [] => Err(unreadable(value)),
+    }
 }
 
 /// The number of free permits, and the taken ones with the rest of their leases; `None` if the number of permits has
@@ -217,8 +222,10 @@ pub(crate) fn permits(value: &Value) -> Result<Option<(i64, Vec<Holder>)>, Error
     if *value == Value::Int(-1) {
         return Ok(None);
     }
-    let items = array(value)?;
-    let taken = items.get(1..).unwrap_or_default().chunks(2).map(|permit| {
+    let [Value::Int(free), taken @ ..] = array(value)? else {
+        return Err(unreadable(value));
+    };
+    let taken = taken.chunks(2).map(|permit| {
         let [Value::BulkString(id), Value::Int(remaining)] = permit else {
             return Err(unreadable(value));
         };
@@ -228,7 +235,7 @@ pub(crate) fn permits(value: &Value) -> Result<Option<(i64, Vec<Holder>)>, Error
             remaining: span(*remaining).unwrap_or(Duration::MAX),
         })
     });
-    Ok(Some((int(first(items))?, taken.collect::<Result<_, _>>()?)))
+    Ok(Some((*free, taken.collect::<Result<_, _>>()?)))
 }
 
 /// The bytes of a permit id of Redisson.
@@ -428,10 +435,6 @@ fn array(value: &Value) -> Result<&[Value], Error> {
         Value::Array(items) => Ok(items),
         other => Err(unreadable(other)),
     }
-}
-
-fn first(items: &[Value]) -> &Value {
-    items.first().unwrap_or(&Value::Nil)
 }
 
 /// The items of a list of this length.
