@@ -248,6 +248,9 @@ impl Drop for GuardTimer {
     }
 }
 
+/// The fields of the span of a guard: its name, its holder id and its token.
+type HoldFields<'a> = (&'a str, &'a str, Option<FencingToken>);
+
 /// The time that a guard holds a lock, as a span of `tracing`. It follows from the span of its call.
 #[derive(Debug, Default)]
 pub(crate) struct HoldSpan {
@@ -259,14 +262,10 @@ pub(crate) struct HoldSpan {
 impl HoldSpan {
     #[inline]
     #[cfg_attr(not(feature = "tracing"), expect(unused_variables))]
-    pub(crate) fn begin<'a>(
-        name: impl FnOnce() -> &'a str,
-        holder: impl FnOnce() -> &'a str,
-        token: impl FnOnce() -> Option<FencingToken>,
-    ) -> Self {
+    pub(crate) fn begin<'a>(of: impl FnOnce() -> HoldFields<'a>) -> Self {
         #[cfg(feature = "tracing")]
         if has_spans() {
-            let _span = hold_span(name(), holder(), token());
+            let _span = hold_span(of());
             return Self { _span };
         }
         Self::default()
@@ -276,7 +275,7 @@ impl HoldSpan {
 /// Begins the span of a guard, if it is wanted. It follows from the span of its call.
 #[cfg(feature = "tracing")]
 #[cold]
-fn hold_span(name: &str, holder: &str, token: Option<FencingToken>) -> Option<Box<Span>> {
+fn hold_span((name, holder, token): HoldFields<'_>) -> Option<Box<Span>> {
     let span = debug_span!(
         target: "lockset", parent: None, "lockset.hold",
         lockset.name = name, lockset.holder = holder,

@@ -32,11 +32,8 @@ pub struct SemaphoreGuard {
 impl SemaphoreGuard {
     pub(super) fn new(held: Held, expires_alone: bool) -> Self {
         let first = held.permits().0.first();
-        let span = HoldSpan::begin(
-            || held.semaphore.name(),
-            || first.map_or("", |permit| &*permit.id),
-            || None,
-        );
+        let holder = || first.map_or("", |permit| &*permit.id);
+        let span = HoldSpan::begin(|| (held.semaphore.name(), holder(), None));
         Self {
             held: Box::new(held),
             expires_alone,

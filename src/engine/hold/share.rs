@@ -124,7 +124,7 @@ impl Share {
     /// Begins the `tracing` span of the guard. Call it without any mutex held, because a subscriber may call the
     /// guard's methods.
     fn begin_span(&mut self) {
-        self.span = HoldSpan::begin(|| self.name(), || self.holder_id(), || self.fencing_token());
+        self.span = HoldSpan::begin(|| (self.name(), self.holder_id(), self.fencing_token()));
     }
 
     fn make_guard(&mut self, sticky: Duration) {
