@@ -4,7 +4,7 @@
 //! only while batches are under way to it, so one of them is sure to end. A silent server has as few batches as a
 //! quick one. The hold that has been due longest is renewed first.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -49,74 +49,66 @@ pub(super) struct Batch {
 
 /// The batches under way to each server, and the holds that wait for room there.
 #[derive(Debug, Default)]
-pub(super) struct Servers {
-    under_way: HashMap<u64, UnderWay>,
-    /// Each with the time since when it is due. Until there is room, the schedule has it at its deadline.
-    waiting: BTreeMap<u64, BTreeSet<(Tick, u64)>>,
-}
+pub(super) struct Servers(BTreeMap<u64, Server>);
 
 #[derive(Debug, Default)]
-struct UnderWay {
+struct Server {
+    /// The batches under way.
     batches: usize,
     /// Whether the last batch to end had its answers, and they took long.
     is_slow: bool,
     /// How long the answers to a batch took that had all of them last.
     answers_in: Duration,
+    /// Each with the time since when it is due. Until there is room, the schedule has it at its deadline.
+    waiting: BTreeSet<(Tick, u64)>,
+}
+
+impl Server {
+    /// How many more batches may be under way.
+    fn room(&self) -> usize {
+        let most = if self.is_slow {
+            BATCHES_SLOW_MAX
+        } else {
+            BATCHES_MAX
+        };
+        most.saturating_sub(self.batches)
+    }
 }
 
 impl Servers {
-    /// How many more batches may be under way to this server.
-    fn room(&self, server: u64) -> usize {
-        self.under_way
-            .get(&server)
-            .map_or(BATCHES_MAX, |under_way| {
-                let most = if under_way.is_slow {
-                    BATCHES_SLOW_MAX
-                } else {
-                    BATCHES_MAX
-                };
-                most.saturating_sub(under_way.batches)
-            })
-    }
-
-    /// How long a reply may take: longer than usual if the last ones took nearly as long.
-    fn reply_max(&self, server: u64, usual: Duration) -> Duration {
-        let under_way = self.under_way.get(&server);
-        under_way.map_or(usual, |under_way| usual.max(under_way.answers_in * 2))
-    }
-
     /// Whether a hold waits for a server that has room.
     pub(super) fn may_go_on(&self) -> bool {
-        self.waiting.keys().any(|server| self.room(*server) > 0)
+        let mut servers = self.0.values();
+        servers.any(|server| !server.waiting.is_empty() && server.room() > 0)
     }
 
     /// A batch has ended, with all its answers after this time, or without some of them.
-    pub(super) fn end(&mut self, server: u64, answered_in: Option<Duration>) {
-        if let Some(under_way) = self.under_way.get_mut(&server) {
-            under_way.batches -= 1;
-            under_way.is_slow = answered_in.is_some_and(|time| time > SLOW_AFTER);
-            under_way.answers_in = answered_in.unwrap_or(under_way.answers_in);
-            if under_way.batches == 0 && under_way.answers_in <= SLOW_AFTER {
-                self.under_way.remove(&server);
+    pub(super) fn end(&mut self, id: u64, answered_in: Option<Duration>) {
+        if let Some(server) = self.0.get_mut(&id) {
+            server.batches -= 1;
+            server.is_slow = answered_in.is_some_and(|time| time > SLOW_AFTER);
+            server.answers_in = answered_in.unwrap_or(server.answers_in);
+            let is_busy = server.batches > 0 || !server.waiting.is_empty();
+            if !is_busy && server.answers_in <= SLOW_AFTER {
+                self.0.remove(&id);
             }
         }
     }
 
     /// Makes waiting holds due again where there is room. Some may have ended or changed.
     fn go_on(&mut self, schedule: &mut Schedule<Weak<dyn Leased>>) {
-        let servers: Vec<u64> = self.waiting.keys().copied().collect();
-        for server in servers {
-            let mut room = self.room(server) * BATCH_HOLDS_MAX;
-            let waiting = self.waiting.entry(server).or_default();
+        for server in self.0.values_mut() {
+            let mut room = server.room() * BATCH_HOLDS_MAX;
             while room > 0
-                && let Some((since, id)) = waiting.pop_first()
+                && let Some((since, id)) = server.waiting.pop_first()
             {
                 room -= usize::from(schedule.bring_forward(id, since));
             }
-            if waiting.is_empty() {
-                self.waiting.remove(&server);
-            }
         }
+    }
+
+    fn of(&mut self, id: u64) -> &mut Server {
+        self.0.entry(id).or_default()
     }
 }
 
@@ -179,7 +171,8 @@ impl Batching<'_> {
                 wait,
             } => {
                 let server = self.scripts.transport.server(&request.key);
-                let reply_max = self.servers.reply_max(server, self.reply_max);
+                // Longer than usual if the last replies took nearly as long.
+                let reply_max = self.reply_max.max(self.servers.of(server).answers_in * 2);
                 // Rounded up by a quarter at most, so that holds with about the same wait share a batch.
                 let wait =
                     Tick::ZERO.until(Tick::ZERO.after(wait + wait / 4).rounded_down(wait / 4));
@@ -191,7 +184,7 @@ impl Batching<'_> {
                         request,
                     }),
                     None => {
-                        let waiting = self.servers.waiting.entry(server).or_default();
+                        let waiting = &mut self.servers.of(server).waiting;
                         waiting.insert((entry.since, entry.id));
                     }
                 }
@@ -214,10 +207,10 @@ impl Batching<'_> {
         if let Some(at) = self.batches.iter().position(is_open) {
             return self.batches.get_mut(at);
         }
-        if self.servers.room(server) == 0 {
+        if self.servers.of(server).room() == 0 {
             return None;
         }
-        self.servers.under_way.entry(server).or_default().batches += 1;
+        self.servers.of(server).batches += 1;
         self.batches.push(Batch {
             server,
             wait,

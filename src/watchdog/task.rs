@@ -443,6 +443,19 @@ mod tests {
         assert_eq!(reported(&mut outages, at(3_600)), report);
     }
 
+    /// Of two holds, one was renewed and the lease of the other has ended.
+    #[test]
+    fn an_outage_ends_with_the_leases_of_the_holds_that_still_fail() {
+        let mut outages = Outages::default();
+        let holds: Vec<Arc<dyn Leased>> =
+            [100, 30, 90].map(|end| Arc::new(Ends(at(end))) as _).into();
+        outages.failed(1, 0, &holds[0], at(5));
+        outages.failed(1, 1, &holds[1], at(5));
+        outages.ended(0, at(10));
+        outages.failed(1, 2, &holds[2], at(40));
+        assert_eq!(reported(&mut outages, at(40)), Some((1, at(40), at(90))));
+    }
+
     /// The new server renews what the old one did not.
     #[test]
     fn nothing_is_kept_of_a_server_that_another_took_over_from() {
