@@ -102,13 +102,4 @@ impl Shared {
         let schedule = self.schedule.lock();
         schedule.items().filter_map(Weak::upgrade).collect()
     }
-
-    /// Makes every hold due now.
-    pub(super) fn doubt_all(&self, now: Tick) {
-        let mut schedule = self.schedule.lock();
-        for lease in schedule.items().filter_map(Weak::upgrade) {
-            lease.doubt(now);
-        }
-        schedule.make_all_due(now);
-    }
 }

@@ -79,7 +79,11 @@ pub(super) async fn run(
         }
         let mark = shared.sooner.mark();
         let now = clock.now();
-        let next = next_wake(&shared, &servers, now);
+        let next = if servers.may_go_on() {
+            now
+        } else {
+            shared.schedule.lock().plan_wake(now)
+        };
         tokio::select! {
             biased;
             Some(completed) = calls.next(), if !calls.is_empty() => {
@@ -92,7 +96,9 @@ pub(super) async fn run(
             () = shared.sooner.changed_since(mark) => {}
             () = moved.changed_since(doubted) => {
                 doubted = moved.mark();
-                shared.doubt_all(clock.now());
+                let now = clock.now();
+                shared.all().iter().for_each(|lease| lease.doubt(now));
+                shared.schedule.lock().make_all_due(now);
             }
             () = clock.sleep_until(next.min(now.after(LOOK_MAX))), if next != Tick::NEVER => {
                 for batch in batches::take_due(&shared, &scripts, &mut servers, reply_max) {
@@ -126,15 +132,6 @@ impl Drop for Ends {
         self.1.close();
         self.0.all().iter().for_each(|lease| lease.orphaned());
         self.0.idle.notify();
-    }
-}
-
-/// When the task wakes next: at once if a hold waits for a server that has room again.
-fn next_wake(shared: &Shared, servers: &Servers, now: Tick) -> Tick {
-    if servers.may_go_on() {
-        now
-    } else {
-        shared.schedule.lock().plan_wake(now)
     }
 }
 
