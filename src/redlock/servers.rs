@@ -176,19 +176,18 @@ impl Servers {
 
     /// Whether a server may have forgotten a vote whose lease this process has not seen.
     pub(super) fn may_have_forgotten(&self, at: usize) -> bool {
-        let was_started_recently = |process: Process| self.uptime(&process) < RECENT_START;
-        self.longest_lease.is_some() && self.process(at).is_none_or(was_started_recently)
+        let uptime = self.uptime(at);
+        self.longest_lease.is_some() && uptime.is_none_or(|uptime| uptime < RECENT_START)
     }
 
     /// Returns the reason if a server's last answer does not count.
     pub(super) fn disqualified(&self, at: usize) -> Option<VoteOutcome> {
-        let Some(process) = self.process(at) else {
+        if self.process(at).is_none() {
             // A single server that forgets nothing needs no more checks.
             let is_known = self.clients.len() == 1 && self.longest_lease.is_none();
             return (!is_known).then_some(VoteOutcome::UnknownUptime);
-        };
-        self.duplicate(at)
-            .or_else(|| self.too_young_process(&process))
+        }
+        self.duplicate(at).or_else(|| self.too_young(at))
     }
 
     /// Returns the reason if a server is one of those before it.
@@ -211,34 +210,22 @@ impl Servers {
     /// Whether a server has replicas, one of which may take over at its address and lack a vote. Asks once in each of
     /// its runs, for at most `limit`. Never asks servers that are declared persistent.
     pub(super) async fn has_replicas(&self, at: usize, limit: Duration) -> bool {
-        if self.longest_lease.is_none() {
-            return false;
-        }
-        let before = self.process(at);
-        let is_known = |process: &Process| {
-            let alone = self.without_replicas[at].lock();
-            alone.as_ref() == Some(&process.run_id)
-        };
-        if before.as_ref().is_some_and(is_known) {
+        let run = self.process(at).map(|process| process.run_id);
+        let is_known = run.is_some() && *self.without_replicas[at].lock() == run;
+        if is_known || self.longest_lease.is_none() {
             return false;
         }
         let has_replicas = has_replicas(&self.clients[at], limit).await;
-        if has_replicas == Some(false)
-            && let Some(process) = self.process(at)
-            && before.is_none_or(|before| before.is_same_run(&process))
-        {
-            *self.without_replicas[at].lock() = Some(process.run_id);
+        if has_replicas == Some(false) {
+            // If another run has answered, that one is asked again.
+            *self.without_replicas[at].lock() = run;
         }
         has_replicas == Some(true)
     }
 
     /// Returns the reason not to ask a server, if it is known to have started too recently.
     pub(super) fn too_young(&self, at: usize) -> Option<VoteOutcome> {
-        self.too_young_process(&self.process(at)?)
-    }
-
-    fn too_young_process(&self, process: &Process) -> Option<VoteOutcome> {
-        let uptime = self.uptime(process);
+        let uptime = self.uptime(at)?;
         let mut remaining = self.min_uptime()?.saturating_sub(uptime);
         if uptime < RECENT_START {
             let unknown_until = self.seen.lock().unknown_until;
@@ -247,8 +234,9 @@ impl Servers {
         (!remaining.is_zero()).then_some(VoteOutcome::TooYoung { uptime, remaining })
     }
 
-    fn uptime(&self, process: &Process) -> Duration {
-        process.up_since.until(self.now())
+    fn uptime(&self, at: usize) -> Option<Duration> {
+        let process = self.process(at)?;
+        Some(process.up_since.until(self.now()))
     }
 
     fn now(&self) -> Tick {
@@ -401,20 +389,12 @@ impl Servers {
 
 /// Asks a server that is down until it answers. Keeps neither the Redlock nor its clients alive.
 async fn probe(servers: Weak<Servers>, at: usize) {
-    while let Some(this) = servers.upgrade() {
-        let client = this.clients[at].clone();
-        drop(this);
-        let core = client.core();
-        let closing = core.closing.mark();
-        let is_up = core.is_closed()
-            || tokio::select! {
-                biased;
-                () = core.closing.changed_since(closing) => true,
-                // An answer that refuses is reported to calls that ask.
-                answer = client.is_served() => !answer.is_err_and(|error| error.is_io()),
-            };
+    let client = |servers: Arc<Servers>| servers.clients[at].clone();
+    while let Some(client) = servers.upgrade().map(client) {
+        let answer = client.core().until_closed(client.is_served()).await;
         drop(client);
-        if is_up {
+        // An answer that refuses is reported to calls that ask, and so is a closed client.
+        if !matches!(answer, Some(Err(error)) if error.is_io()) {
             if let Some(this) = servers.upgrade() {
                 this.mark_up(at);
             }
