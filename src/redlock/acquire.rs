@@ -9,7 +9,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::guard::{QuorumShare, reenter};
@@ -18,15 +17,16 @@ use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::{Backoff, Tally};
 use crate::api::error::{Error, Result};
 use crate::api::holder::Owner;
-use crate::engine::acquire::{
-    self, LockRequest, Marks, Subscriber, Turn, WaitLimit, Waiter, Woken,
-};
+use crate::engine::acquire::{self, LockRequest, Marks, Turn, WaitLimit, Waiter, Woken};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::counts::Mode;
-use crate::engine::hint::Hint;
+use crate::engine::hint::{Hint, Mark};
+use crate::engine::hold::SharedHold;
 use crate::engine::hold::bound::{Bound, Over};
 use crate::engine::hold::local::{LocalLock, QueuePlace};
+use crate::engine::hold::recall::recall_holder;
 use crate::engine::hold::reenter::LeaseSource;
+use crate::engine::listen::{Listener, POLLS_BETWEEN_TRIES};
 
 /// The head pauses for at least this long, unless it is notified.
 const WAIT_MIN: Duration = Duration::from_millis(1);
@@ -80,11 +80,16 @@ impl Acquisition {
         let refused = Hint::default();
         // Taken here, because the rounds are polled first.
         let unrefused = refused.mark();
-        let subscribers: Vec<_> = self.request.requests.iter().map(Subscriber::new).collect();
+        let members = self.request.requests.iter();
+        let listeners: Vec<_> = members
+            .map(|request| (request, listener(request)))
+            .collect();
         let listening = async {
             // A call for a free lock does not subscribe.
             refused.changed_since(unrefused).await;
-            join_all(subscribers.iter().map(|each| each.listen(&notified))).await;
+            let all = listeners.iter();
+            join_all(all.map(|(request, each)| listen(request, each, &notified))).await;
+            std::future::pending().await
         };
         let head = Head {
             place: &place,
@@ -98,7 +103,7 @@ impl Acquisition {
         tokio::select! {
             biased;
             share = self.run_rounds(head) => share,
-            () = listening.then(|()| std::future::pending()) => Ok(None),
+            never = listening => never,
         }
     }
 
@@ -129,8 +134,8 @@ impl Acquisition {
             if let Some(share) = enter().await? {
                 return Ok(Some(share));
             }
-            let step = match self.local.deadline() {
-                Some(until) => self.wait_for_own(&head, marks, until).await,
+            let step = match self.local.hold() {
+                Some(hold) => self.wait_for_own(&head, marks, &hold).await,
                 None => self.run_round(&mut head, marks).await?,
             };
             if let Step::Break(share) = step {
@@ -139,17 +144,16 @@ impl Acquisition {
         }
     }
 
-    /// Waits while this process holds the lock `until` then. The end and the loss of that hold give a hint.
-    async fn wait_for_own(&self, head: &Head<'_>, marks: Marks, until: Tick) -> Step {
+    /// Waits while this process has this hold. Its end and its loss give a hint.
+    async fn wait_for_own(&self, head: &Head<'_>, marks: Marks, hold: &QuorumHold) -> Step {
         self.lock().silence().end();
         let now = self.clock().now();
         let deadline = head.deadline();
         if now >= deadline {
             return Step::Break(None);
         }
-        let until = until.max(now.after(WAIT_MIN)).min(deadline);
-        head.waiter.rest(marks, Some(head.place), until);
-        head.waiter.wait(marks, None, until).await;
+        let until = hold.deadline().max(now.after(WAIT_MIN)).min(deadline);
+        head.sleep(marks, head.notified.mark(), until).await;
         Step::Continue(())
     }
 
@@ -212,20 +216,15 @@ impl Acquisition {
             let until = self.members().map(|member| member.back_off_end(now));
             let mut until: Vec<Tick> = until.map(|until| until.unwrap_or(now)).collect();
             until.sort_unstable();
-            let until = until[self.request.quorum - 1].min(limit);
+            let until = until[self.request.quorum() - 1].min(limit);
             if until <= now {
                 return false;
             }
             head.refused.notify();
-            head.waiter.rest(marks, Some(head.place), until);
-            tokio::select! {
-                biased;
-                () = head.notified.changed_since(mark) => {}
-                woken = head.waiter.wait(marks, None, until) => match woken {
-                    Woken::Gained => return true,
-                    Woken::Timer => return false,
-                    Woken::Hint | Woken::HandedOff => {}
-                }
+            match head.sleep(marks, mark, until).await {
+                Woken::Gained => return true,
+                Woken::Timer => return false,
+                Woken::Hint | Woken::HandedOff => {}
             }
             marks = head.waiter.marks_after_messages(marks);
             now = self.clock().now();
@@ -261,17 +260,11 @@ impl Acquisition {
             pause = pause.polled(most.min(request.core.timing.poll_cap), remaining);
         }
         head.pauses = head.pauses.saturating_add(1);
-        let until = now.after(pause.most);
-        head.waiter.rest(marks, Some(head.place), until);
+        let [least, most] = [pause.least, pause.most].map(|span| now.after(span).min(deadline));
         let mark = head.notified.mark();
-        clock
-            .sleep_until(now.after(pause.least).min(deadline))
-            .await;
-        tokio::select! {
-            biased;
-            () = head.notified.changed_since(mark) => {}
-            _ = head.waiter.wait(marks, None, until.min(deadline)) => {}
-        }
+        head.waiter.rest(marks, Some(head.place), most);
+        clock.sleep_until(least).await;
+        head.sleep(marks, mark, most).await;
     }
 
     /// Makes the hold of a majority's grant.
@@ -284,10 +277,9 @@ impl Acquisition {
 
     /// Adds a share for the owner of this call, if it holds the lock.
     async fn reenter_own(&self, bound: &Bound) -> Result<Option<QuorumShare>> {
-        let Some(owner) = &self.queue_request.options.owner else {
-            return Ok(None);
-        };
-        let Some(hold) = self.local.of_owner(owner) else {
+        let owner = self.queue_request.options.owner.as_ref();
+        let is_own = |hold: &Arc<QuorumHold>| owner == Some(&hold.owner);
+        let Some(hold) = self.local.hold().filter(is_own) else {
             return Ok(None);
         };
         let entry = LeaseSource::Asked(self.request.first().policy);
@@ -314,6 +306,41 @@ impl Acquisition {
 impl Head<'_> {
     fn deadline(&self) -> Tick {
         self.bound.deadline()
+    }
+
+    /// Stays away until a server gives a message after `message`, until an event here after `marks`, or until then.
+    async fn sleep(&self, marks: Marks, message: Mark, until: Tick) -> Woken {
+        self.waiter.rest(marks, Some(self.place), until);
+        tokio::select! {
+            biased;
+            () = self.notified.changed_since(message) => Woken::Hint,
+            woken = self.waiter.wait(marks, None, until) => woken,
+        }
+    }
+}
+
+fn listener(request: &LockRequest) -> Listener {
+    Listener::beside(&request.core, &request.local, &request.name)
+}
+
+/// Gives `notified` each time the lock may have become free at this server. A polled call is given only what its client
+/// learns. Ends with the client.
+async fn listen(request: &LockRequest, listener: &Listener, notified: &Hint) {
+    let LockRequest {
+        core, local, name, ..
+    } = request;
+    let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
+    while !core.is_closed() {
+        let mark = listener.mark();
+        recall_holder(core, local, name.key());
+        if request.options.polled.is_none() {
+            // The end of that is a hint: a message sent before the subscription began was missed.
+            listener.subscribe();
+        }
+        listener.wait(mark, core.clock.now().after(pause)).await;
+        if listener.mark() != mark {
+            notified.notify();
+        }
     }
 }
 

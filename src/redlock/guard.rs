@@ -120,8 +120,8 @@ impl QuorumShare {
     }
 
     pub(super) fn loss_view(&self) -> Loss {
-        let share = || ShareView(Arc::clone(&self.hold), self.lease());
-        self.view.view(|| Arc::new(share()))
+        let share = || Arc::new(ShareView(Arc::clone(&self.hold), self.lease())) as _;
+        self.view.view(share)
     }
 
     /// The lock, if it is lost.
@@ -179,7 +179,7 @@ impl QuorumShare {
         let loss = self.loss();
         let shares = self.end().unwrap_or_default();
         let hold = &self.hold;
-        let enough = hold.request.quorum.min(shares.len());
+        let enough = hold.request.quorum().min(shares.len());
         let mut releases: FuturesUnordered<_> = shares.into_iter().map(Share::release).collect();
         let work = async {
             let (mut done, mut first) = (0, None);
@@ -241,7 +241,7 @@ impl QuorumHold {
         let message = format!(
             "{reason} on too many servers: fewer than {} still hold the lock; what was done under it \
              may have overlapped with another holder",
-            self.request.quorum
+            self.request.quorum()
         );
         Error::new(Kind::NotHeld, operation, message).of_lock(self.request.first().name.as_str())
     }
@@ -258,17 +258,12 @@ pub(super) async fn reenter(
     entry: LeaseSource,
     bound: &Bound,
 ) -> Result<Option<QuorumShare>> {
-    // The servers of the hold, in its order: the caller's Redlock may name them in another one.
-    let request = &QuorumRequest {
-        quorum: hold.request.quorum,
-        servers: Arc::clone(&hold.request.servers),
-        ..request.clone()
-    };
+    let first = request.first();
     // A hold has one token.
-    let fenced = request.first().options.fenced && hold.token().is_none();
-    let mut tally = Tally::new(hold.request.requests.len());
+    let fenced = first.options.fenced && hold.token().is_none();
+    let mut tally = Tally::new(request.requests.len());
     let entrances = entrances(request, hold, entry, fenced, bound, &mut tally).await;
-    let is_enough = entrances.len() >= request.quorum;
+    let is_enough = entrances.len() >= request.quorum();
     let mut shares = Vec::new();
     if is_enough && (!fenced || fence(request, hold, &entrances, &mut tally).await) {
         // Enters when all are ready, so that a call that is left alone before has entered no member.
@@ -278,9 +273,9 @@ pub(super) async fn reenter(
             shares.extend(share.map(|share| (server, share)));
         }
     }
-    if shares.len() >= request.quorum {
+    if shares.len() >= request.quorum() {
         let kept_until = match entry {
-            LeaseSource::Asked(_) => request.first().kept_until(),
+            LeaseSource::Asked(_) => first.kept_until(),
             LeaseSource::Like(_) => Tick::ZERO,
         };
         let guard = hold.add_guard(shares, kept_until);
@@ -290,7 +285,9 @@ pub(super) async fn reenter(
         // The servers' answers about a hold that has ended in the meantime are not errors.
         return Ok(None);
     }
-    Err(request.error(&tally))
+    // In the order of the hold: the caller's Redlock may name the servers in another one.
+    let servers = &hold.request.servers;
+    Err(servers.error(first.operation, &first.name, &tally))
 }
 
 /// Gets one more share ready at each server, until a majority has it or no majority is possible.
@@ -316,8 +313,8 @@ async fn entrances(
     });
     let mut pending: FuturesUnordered<_> = entering.collect();
     let mut entrances = Vec::new();
-    while entrances.len() < request.quorum
-        && entrances.len() + pending.len() >= request.quorum
+    while entrances.len() < request.quorum()
+        && entrances.len() + pending.len() >= request.quorum()
         && let Some((server, entrance)) = pending.next().await
     {
         let entrance = tally.record_vote(server, entrance);

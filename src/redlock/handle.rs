@@ -85,7 +85,6 @@ impl QuorumHandle {
             .unwrap_or_default();
         Ok(QuorumRequest {
             requests,
-            quorum: self.servers.quorum(),
             vote_timeout: vote_timeout(policy.lease()).min(give_up),
             servers: Arc::clone(&self.servers),
         })
@@ -168,12 +167,9 @@ impl QuorumHandle {
             );
             seen.extend(answer.map(|holder| (at, holder)));
             // The answers of the other servers may disqualify one.
-            seen.retain(|(at, holder)| {
-                let unfit = match holder {
-                    Some(_) => self.servers.duplicate(*at),
-                    None => self.servers.disqualified(*at),
-                };
-                unfit.map(|reason| tally.record(*at, reason)).is_none()
+            tally.retain(&mut seen, |at, holder| match holder {
+                Some(_) => self.servers.duplicate(at),
+                None => self.servers.disqualified(at),
             });
             let held = seen.iter().filter(|(_, holder)| holder.is_some()).count();
             if held >= quorum {

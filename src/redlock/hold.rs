@@ -41,9 +41,8 @@ pub(super) struct QuorumHold {
 /// that are taken out, which releases them.
 #[derive(Debug)]
 struct QuorumState {
-    loss: Option<LostReason>,
-    /// Once it is lost: the deadline that its members had.
-    held_until: Tick,
+    /// Why it is lost, and the deadline that its members had.
+    lost: Option<(LostReason, Tick)>,
     token: Option<FencingToken>,
     /// How often a server has joined.
     joins: u64,
@@ -64,20 +63,19 @@ pub(super) struct Guard {
     kept_until: Tick,
 }
 
-/// What this process has of a lock: the queue of its tasks, and their holds.
+/// What this process has of a lock: the queue of its tasks, and their hold.
 #[derive(Debug)]
 pub(super) struct QuorumLocal {
     /// One for each client, by address. The tasks wait in the first one whose client is open.
     queues: Vec<(Arc<Core>, Arc<LocalLock>)>,
-    holds: Mutex<Vec<Weak<QuorumHold>>>,
+    /// The last one that was granted. An older one that was not released may be lost without knowing that yet.
+    last: Mutex<Weak<QuorumHold>>,
 }
 
 impl QuorumLocal {
     pub(super) fn new(queues: Vec<(Arc<Core>, Arc<LocalLock>)>) -> Self {
-        Self {
-            queues,
-            holds: Mutex::default(),
-        }
+        let last = Mutex::default();
+        Self { queues, last }
     }
 
     /// The queue for calls that begin now, and its client.
@@ -86,21 +84,10 @@ impl QuorumLocal {
         self.queues.iter().find(open).unwrap_or(&self.queues[0])
     }
 
-    /// The hold of this owner.
-    pub(super) fn of_owner(&self, owner: &Owner) -> Option<Arc<QuorumHold>> {
-        self.live().find(|hold| hold.owner == *owner)
-    }
-
-    /// The latest local deadline of any of the holds.
-    pub(super) fn deadline(&self) -> Option<Tick> {
-        self.live().map(|hold| hold.deadline()).max()
-    }
-
-    fn live(&self) -> impl Iterator<Item = Arc<QuorumHold>> {
-        let all = self.holds.lock();
-        let all: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
-        // Asked without the mutex, because a hold that ends removes itself.
-        all.into_iter().filter(|hold| hold.is_held())
+    /// The hold, if there is one.
+    pub(super) fn hold(&self) -> Option<Arc<QuorumHold>> {
+        let last = self.last.lock().upgrade();
+        last.filter(|hold| hold.is_held())
     }
 }
 
@@ -112,24 +99,24 @@ impl QuorumHold {
         local: &Arc<QuorumLocal>,
         grant: QuorumGrant,
     ) -> (Arc<Self>, Guard) {
-        let guard = Guard::of(&grant.shares, request.quorum, request.first().kept_until());
+        let guard = Guard::of(
+            &grant.shares,
+            request.quorum(),
+            request.first().kept_until(),
+        );
         let holder = (grant.shares.first()).map(|(_, share)| share.holder_id().into());
         let mut shares: Vec<_> = request.requests.iter().map(|_| Vec::new()).collect();
         for (server, share) in grant.shares {
             shares[server].push(share.guarded(Tick::ZERO, Duration::ZERO));
         }
-        let missing = (0..shares.len()).filter(|server| shares[*server].is_empty());
-        let missing: Vec<usize> = missing.collect();
         let state = QuorumState {
-            loss: None,
-            held_until: Tick::ZERO,
+            lost: None,
             token: grant.token,
             joins: 0,
             guards: vec![guard],
             kept_until: Tick::ZERO,
             shares,
         };
-        let members = state.members();
         let this = Arc::new(Self {
             request,
             owner,
@@ -138,20 +125,21 @@ impl QuorumHold {
             state: Mutex::new(state),
             changed: Hint::default(),
         });
-        // Before it can be lost, as that takes it out.
-        local.holds.lock().push(Arc::downgrade(&this));
+        *local.last.lock() = Arc::downgrade(&this);
         local.queue().1.wake_waiters_of(&this.owner);
-        for (_, member) in members {
+        for (_, member) in this.members() {
             member.add_loss_listener(this.as_loss_listener());
         }
         // A hold may have been lost before it was a member.
         this.check_members();
         let mut pending: HashMap<_, _> = grant.pending.into_iter().collect();
-        for server in missing {
+        for (server, request) in this.request.requests.iter().enumerate() {
             // A vote has timers of the runtime of this call, and another runtime than the client's may end.
-            let is_here = this.request.requests[server].core.scripts.is_here();
-            let vote = pending.remove(&server).filter(|_| is_here);
-            this.win(server, vote, None);
+            let vote = pending.remove(&server);
+            let vote = vote.filter(|_| request.core.scripts.is_here());
+            if this.is_missing(server) {
+                this.win(server, vote, None);
+            }
         }
         (this, guard)
     }
@@ -197,7 +185,7 @@ impl QuorumHold {
         let ends = members.iter().map(|(_, member)| member.deadline());
         let mut ends: Vec<Tick> = ends.collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
-        let end = ends.get(self.request.quorum - 1);
+        let end = ends.get(self.request.quorum() - 1);
         end.copied().unwrap_or(Tick::ZERO)
     }
 
@@ -207,25 +195,20 @@ impl QuorumHold {
             let (members, joins) = {
                 let state = self.state.lock();
                 if !state.is_held() {
-                    return state.loss;
+                    return state.lost.map(|(reason, _)| reason);
                 }
                 (state.members(), state.joins)
             };
-            // If several are lost by now, any of their reasons. If they were lost one after another, the reason of
-            // the last: only members of closed clients stay here when they are lost.
-            let mut reason = None;
             let held_until = self.end_of(&members);
-            let mut live = Vec::with_capacity(members.len());
-            for (server, member) in members {
-                match member.expire_if_due() {
-                    Some(LostReason::Closed) if reason.is_some() => {}
-                    Some(why) => reason = Some(why),
-                    None => live.push((server, member)),
-                }
-            }
-            if live.len() >= self.request.quorum {
+            let (lost, live): (Vec<_>, Vec<_>) =
+                (members.into_iter()).partition(|(_, member)| member.expire_if_due().is_some());
+            if live.len() >= self.request.quorum() {
                 return None;
             }
+            // If several are lost by now, any of their reasons. If they were lost one after another, the reason of
+            // the last: only members of closed clients stay here when they are lost.
+            let reasons = (lost.iter()).filter_map(|(_, member)| member.expire_if_due());
+            let reason = reasons.max_by_key(|reason| *reason != LostReason::Closed);
             let reason = reason.unwrap_or(LostReason::Expired);
             self.lose(reason, held_until, &live, joins);
         }
@@ -239,7 +222,7 @@ impl QuorumHold {
             if !state.is_held() || state.joins != joins {
                 return;
             }
-            (state.loss, state.held_until) = (Some(reason), held_until);
+            state.lost = Some((reason, held_until));
             let live = live.iter();
             live.map(|(server, member)| state.take_shares(*server, member))
                 .collect()
@@ -251,8 +234,6 @@ impl QuorumHold {
 
     fn notify_ended(&self) {
         self.changed.notify();
-        let is_other = |hold: &Weak<Self>| hold.as_ptr() != std::ptr::from_ref(self);
-        self.local.holds.lock().retain(is_other);
         // Tasks may still wait in that of a client which is closed.
         let queues = self.local.queues.iter();
         queues.for_each(|(_, queue)| queue.wake_waiters());
@@ -305,19 +286,14 @@ impl QuorumHold {
         if self.loss().is_some() {
             return false;
         }
-        let mut share = share.guarded(Tick::ZERO, Duration::ZERO);
+        let share = share.guarded(Tick::ZERO, Duration::ZERO);
         {
             let mut state = self.state.lock();
             if !state.is_missing(server) || state.token.is_some_and(|token| raised != Some(token)) {
                 return false;
             }
-            // For as long as the guards need it.
-            if let Some(lease) = state.lease()
-                && (lease.is_renewed() || share.lease().is_renewed())
-            {
-                share.set_lease(lease);
-            }
             state.shares[server].push(share);
+            state.set_leases();
             state.joins += 1;
         }
         // It may have been lost before it counted.
@@ -334,23 +310,21 @@ impl QuorumHold {
         if self.loss().is_some() {
             return None;
         }
-        let guard = Guard::of(&shares, self.request.quorum, kept_until);
-        // Dropped without the mutex.
-        let mut unfit = Vec::new();
+        let guard = Guard::of(&shares, self.request.quorum(), kept_until);
         let mut state = self.state.lock();
         if !state.is_held() {
             return None;
         }
         state.guards.push(guard);
-        for (server, share) in shares {
-            if state.is_member(server, share.hold()) {
-                state.shares[server].push(share);
-            } else {
-                unfit.push(share);
-            }
+        let fits = |(server, share): &(usize, Share)| state.is_member(*server, share.hold());
+        let (fit, unfit): (Vec<_>, Vec<_>) = shares.into_iter().partition(fits);
+        for (server, share) in fit {
+            state.shares[server].push(share);
         }
         state.set_leases();
+        // Shares are dropped without the mutex.
         drop(state);
+        drop(unfit);
         // It may be renewed from now on.
         self.changed.notify();
         Some(guard)
@@ -370,7 +344,7 @@ impl QuorumHold {
         let mut unneeded: Vec<Share> = surplus.filter_map(Vec::pop).collect();
         state.set_leases();
         state.kept_until = state.kept_until.max(guard.kept_until);
-        if state.loss.is_none() {
+        if state.lost.is_none() {
             for share in &mut unneeded {
                 share.keep_until(state.kept_until);
             }
@@ -381,7 +355,7 @@ impl QuorumHold {
     /// Notes that the releases of a removed guard's shares are on their way.
     pub(super) fn releases_sent(&self) {
         let state = self.state.lock();
-        let is_released = state.loss.is_none() && state.guards.is_empty();
+        let is_released = state.lost.is_none() && state.guards.is_empty();
         drop(state);
         if is_released {
             self.notify_ended();
@@ -400,7 +374,7 @@ impl QuorumHold {
             let members = state.members().into_iter();
             let (fenced, others): (Vec<_>, Vec<_>) =
                 members.partition(|(server, _)| servers.contains(server));
-            if fenced.len() < self.request.quorum {
+            if fenced.len() < self.request.quorum() {
                 return false;
             }
             state.token = Some(token);
@@ -432,11 +406,9 @@ impl SharedHold for QuorumHold {
 
     /// Until when at least a majority holds, or did.
     fn deadline(&self) -> Tick {
-        let held_until = {
-            let state = self.state.lock();
-            state.loss.map(|_| state.held_until)
-        };
-        held_until.unwrap_or_else(|| self.end_of(&self.live_members()))
+        let lost = self.state.lock().lost;
+        let held_until = || self.end_of(&self.live_members());
+        lost.map_or_else(held_until, |(_, held_until)| held_until)
     }
 
     fn changed(&self) -> &Hint {
@@ -464,7 +436,7 @@ impl Guard {
 
 impl QuorumState {
     fn is_held(&self) -> bool {
-        self.loss.is_none() && !self.guards.is_empty()
+        self.lost.is_none() && !self.guards.is_empty()
     }
 
     /// The holds that count, by server.
@@ -577,7 +549,6 @@ mod tests {
         let servers = Servers::of(vec![client.clone()], Duration::ZERO, true).unwrap();
         let request = QuorumRequest {
             requests: requests.into(),
-            quorum: 2,
             vote_timeout: MS * 1_000,
             servers: Arc::new(servers),
         };
@@ -636,7 +607,6 @@ mod tests {
         let servers = Servers::of(clients.to_vec(), Duration::ZERO, true).unwrap();
         let request = QuorumRequest {
             requests,
-            quorum: 2,
             vote_timeout: MS * 1_000,
             servers: Arc::new(servers),
         };

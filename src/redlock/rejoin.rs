@@ -48,7 +48,7 @@ impl QuorumHold {
     fn is_certain(&self) -> bool {
         let members = self.members();
         let certain = members.iter().filter(|(_, member)| member.is_certain());
-        certain.count() >= self.request.quorum
+        certain.count() >= self.request.quorum()
     }
 
     /// The longest pause: about a third to a half of a lease.

@@ -10,22 +10,20 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, join_all, select_all};
 
 use super::servers::Servers;
-use super::tally::{Tally, VoteOutcome};
+use super::tally::{Tally, VoteOutcome, quorum};
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::engine::acquire::{self, LockRequest};
 use crate::engine::clock::Clock;
 use crate::engine::hold::{Hold, Share};
 
-/// A majority counts only if at least this part of its lease is left when all votes are in.
+/// A grant counts only if at least this part of its lease is left when all votes are in.
 const USEFUL_PART: u32 = 8;
 
 /// One call's requests to the servers. They differ only in their clients.
 #[derive(Clone, Debug)]
 pub(super) struct QuorumRequest {
     pub(super) requests: Arc<[LockRequest]>,
-    /// The number of votes that is a majority.
-    pub(super) quorum: usize,
     /// The time that a server has to answer.
     pub(super) vote_timeout: Duration,
     pub(super) servers: Arc<Servers>,
@@ -55,6 +53,11 @@ impl QuorumRequest {
         self.first().core.clock
     }
 
+    /// The number of votes that is a majority.
+    pub(super) fn quorum(&self) -> usize {
+        quorum(self.requests.len())
+    }
+
     /// Makes the error that says why there is no majority.
     pub(super) fn error(&self, tally: &Tally) -> Error {
         let first = self.first();
@@ -66,14 +69,8 @@ impl QuorumRequest {
         let mut tally = Tally::new(self.requests.len());
         let (mut shares, pending) = self.collect_votes(&mut tally).await;
         // The answers of the other servers may disqualify one.
-        shares.retain(|(server, _)| match self.servers.disqualified(*server) {
-            Some(reason) => {
-                tally.record(*server, reason);
-                false
-            }
-            None => true,
-        });
-        if shares.len() < self.quorum {
+        tally.retain(&mut shares, |server, _| self.servers.disqualified(server));
+        if shares.len() < self.quorum() {
             return Err(tally);
         }
         // The largest token is the token of all. A later majority includes one of these servers, and its token there is
@@ -85,7 +82,13 @@ impl QuorumRequest {
             let raised = self.raise_tokens(token, holds, &mut tally).await;
             shares.retain(|(server, _)| raised.contains(server));
         }
-        if shares.len() < self.quorum || !self.is_useful(&shares, &mut tally) {
+        let lease = self.first().policy.lease();
+        let useful_until = self.clock().now().after(lease / USEFUL_PART);
+        let is_late = |share: &Share| share.is_lost() || share.deadline() <= useful_until;
+        tally.retain(&mut shares, |_, share| {
+            is_late(share).then_some(VoteOutcome::GrantedTooLate(lease))
+        });
+        if shares.len() < self.quorum() {
             return Err(tally);
         }
         Ok(QuorumGrant {
@@ -135,7 +138,7 @@ impl QuorumRequest {
         let certain = shares
             .iter()
             .filter(|(server, _)| !may_have_forgotten(*server));
-        certain.count() < self.quorum
+        certain.count() < self.quorum()
     }
 
     /// Asks one server.
@@ -171,21 +174,6 @@ impl QuorumRequest {
     async fn has_unconfirmed_replicas(&self, server: usize) -> bool {
         let is_confirmed = self.requests[server].options.replication.is_some();
         !is_confirmed && self.servers.has_replicas(server, self.vote_timeout).await
-    }
-
-    /// Whether a majority of the shares lasts long enough to be used. Records the others.
-    fn is_useful(&self, shares: &[(usize, Share)], tally: &mut Tally) -> bool {
-        let lease = self.first().policy.lease();
-        let end = self.clock().now().after(lease / USEFUL_PART);
-        let mut useful = 0;
-        for (server, share) in shares {
-            if share.is_lost() || share.deadline() <= end {
-                tally.record(*server, VoteOutcome::GrantedTooLate(lease));
-            } else {
-                useful += 1;
-            }
-        }
-        useful >= self.quorum
     }
 
     /// Raises the counters at the servers of these holds to at least `token`. Returns the servers where that is known to

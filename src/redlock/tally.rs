@@ -154,16 +154,24 @@ impl Tally {
         server: usize,
         vote: Result<T, VoteOutcome>,
     ) -> Option<T> {
-        match vote {
-            Ok(granted) => {
-                self.record(server, VoteOutcome::Granted);
-                Some(granted)
-            }
-            Err(outcome) => {
-                self.record(server, outcome);
-                None
-            }
-        }
+        let (granted, outcome) = match vote {
+            Ok(granted) => (Some(granted), VoteOutcome::Granted),
+            Err(outcome) => (None, outcome),
+        };
+        self.record(server, outcome);
+        granted
+    }
+
+    /// Keeps the votes for which there is no reason against them, and records the others.
+    pub(super) fn retain<T>(
+        &mut self,
+        votes: &mut Vec<(usize, T)>,
+        unfit: impl Fn(usize, &T) -> Option<VoteOutcome>,
+    ) {
+        votes.retain(|(server, vote)| {
+            let unfit = unfit(*server, vote);
+            unfit.map(|reason| self.record(*server, reason)).is_none()
+        });
     }
 
     /// Whether too few servers can vote, for any call.
@@ -293,10 +301,8 @@ impl Pause {
 
 /// The range after `last`, if that was not the first.
 fn next_range(last: &mut Option<Duration>, round: Duration) -> Duration {
-    let range = match *last {
-        None => (round * PAUSE_FIRST_ROUNDS).max(PAUSE_FIRST_MIN),
-        Some(range) => range * 2,
-    };
+    let first = (round * PAUSE_FIRST_ROUNDS).max(PAUSE_FIRST_MIN);
+    let range = last.map_or(first, |last| last * 2);
     *last.insert(range.min(PAUSE_MAX))
 }
 

@@ -1,9 +1,8 @@
-//! A waiter for one lock and its subscription, and a listener that waits elsewhere.
+//! A waiter for one lock and its subscription.
 //!
 //! All waiters of a client share one subscription. Where the lock queues at the server, each waiter has its own. The
-//! subscription is made when the head of the queue was refused, and ended when the last waiter has left. A
-//! [`Subscriber`] is for a caller that asks several servers at once and so waits at none of them. It shares the
-//! subscription of the waiters for this lock at this server. Messages and gaps are hints. Silence proves nothing.
+//! subscription is made when the head of the queue was refused, and ended when the last waiter has left. Messages and
+//! gaps are hints. Silence proves nothing.
 //!
 //! Invariant: a subscription is recorded before it is sent. When the last listener leaves, the watchdog task ends it,
 //! even if the call that subscribed was dropped.
@@ -32,11 +31,8 @@ use crate::engine::hold::followers::{Follower, Handed, KeptPlace};
 use crate::engine::hold::handoff::HandoffRequest;
 use crate::engine::hold::local::QueuePlace;
 use crate::engine::hold::protocol::Queue;
-use crate::engine::hold::recall::recall_holder;
 use crate::engine::hold::subscription::{GrantMessage, Heard, Subscription, SubscriptionState};
-use crate::engine::listen::{
-    LINGER, Listener, POLLS_BETWEEN_TRIES, end_later, subscribe, unsubscribe,
-};
+use crate::engine::listen::{LINGER, end_later, subscribe, unsubscribe};
 use crate::script::CallBudget;
 
 /// For how many reply times a waiter with a place at the server asks on a connection that has fallen silent. After that
@@ -301,43 +297,6 @@ impl Drop for Waiter<'_> {
         }
         if core.is_closed() {
             core.locals.waiter_left.notify();
-        }
-    }
-}
-
-/// Listens to a lock for a call that waits elsewhere.
-pub(crate) struct Subscriber<'a> {
-    request: &'a LockRequest,
-    listener: Listener,
-}
-
-impl<'a> Subscriber<'a> {
-    pub(crate) fn new(request: &'a LockRequest) -> Self {
-        let listener = Listener::beside(&request.core, &request.local, &request.name);
-        Self { request, listener }
-    }
-
-    /// Gives `released` each time the lock may have become free, unless the request is polled. Never ends.
-    pub(crate) async fn listen(&self, released: &Hint) {
-        let LockRequest {
-            core, local, name, ..
-        } = self.request;
-        let is_polled = self.request.options.polled.is_some();
-        loop {
-            let mark = self.listener.mark();
-            if !core.is_closed() {
-                recall_holder(core, local, name.key());
-            }
-            if !is_polled {
-                // The end of that is a hint: a message sent before the subscription began was missed.
-                self.listener.subscribe();
-            }
-            let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
-            tokio::select! {
-                biased;
-                () = local.hint().changed_since(mark) => released.notify(),
-                () = core.clock.sleep_until(core.clock.now().after(pause)) => {}
-            }
         }
     }
 }
