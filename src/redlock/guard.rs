@@ -222,16 +222,18 @@ impl Drop for QuorumShare {
 impl QuorumShare {
     /// One more share, with the lease of this one.
     pub(super) async fn reenter(&self) -> Result<Self> {
+        const OPERATION: &str = "reenter";
         let (hold, request) = (&self.hold, &self.hold.request);
         if let Some(reason) = self.loss() {
-            return Err(hold.not_held("reenter", reason));
+            return Err(hold.not_held(OPERATION, reason));
         }
         let entry = LeaseSource::Like(self.lease());
         let bound = acquire::bound(&request.requests, WaitLimit::Forever, request.clock().now());
-        let share = reenter(request, hold, entry, &bound).await?;
+        let entered = reenter(request, hold, entry, &bound).await;
+        let share = entered.map_err(|error| error.during(OPERATION))?;
         share.ok_or_else(|| {
             let reason = hold.loss().unwrap_or(LostReason::Revoked);
-            hold.not_held("reenter", reason)
+            hold.not_held(OPERATION, reason)
         })
     }
 }
@@ -405,6 +407,22 @@ mod tests {
         let broken = ["a:1 ", "b:2 ", "c:3 "].map(of);
         assert_eq!(broken, [false, true, true], "{error}");
         drop(guard);
+    }
+
+    /// Another call had acquired the lock.
+    #[tokio::test(start_paused = true)]
+    async fn the_error_of_a_reentry_by_a_guard_names_that_call() {
+        let clients = clients(|_, sent| match sent.words[1] == RENEW.sha() {
+            true => Answer::Error("ERR broken"),
+            false => Answer::Value(granted()),
+        });
+        let guard = redlock(clients).lock("x").lock().await.unwrap();
+        // It needs a renewal.
+        tokio::time::sleep(SECOND * 20).await;
+        let error = guard.reenter().await.map(drop).unwrap_err();
+        assert!(error.is_quorum(), "{error}");
+        let named = error.to_string();
+        assert!(named.starts_with("lock \"x\": reenter: "), "{named}");
     }
 
     /// Two Redlocks of this process have one server in common, and a lock of one name.
