@@ -76,8 +76,6 @@ impl QuorumHandle {
             member.asking(options.into(), operation)
         });
         let requests: Arc<[_]> = requests.collect::<Result<_>>()?;
-        self.check_longest_lease(policy.lease())
-            .map_err(|error| error.during(operation).of_lock(name))?;
         let give_up = requests
             .iter()
             .map(LockRequest::give_up)
@@ -101,7 +99,9 @@ impl QuorumHandle {
 
     fn policy(&self) -> Result<LeasePolicy> {
         let leases = self.members.iter().map(|member| member.core().timing.lease);
-        self.options.policy(leases.min().unwrap_or_default())
+        let policy = self.options.policy(leases.min().unwrap_or_default())?;
+        self.check_longest_lease(policy.lease())?;
+        Ok(policy)
     }
 
     /// Refuses a lease above the longest one: after a restart, other processes know only the longest lease.

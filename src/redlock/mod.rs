@@ -401,15 +401,11 @@ impl RedlockLock {
 
     fn acquisition(&self, operation: &'static str) -> Result<Acquisition> {
         let request = self.0.request(operation)?;
-        let keys = request.requests.iter().map(|member| member.name.key());
-        let place = self.0.servers.place_of(keys.map(AsRef::as_ref));
+        let keys = request.requests.iter().map(|member| &**member.name.key());
+        let place = self.0.servers.place_of(keys);
         let in_order = &self.0.servers.in_order;
-        let mut queue_request = request.requests[in_order[0]].clone();
-        Arc::make_mut(&mut queue_request.options)
-            .owner
-            .clone_from(&self.0.options.owner);
-        let shared = &queue_request.core.shared;
-        let local = shared.get_or_insert(KIND.name(), &place, || {
+        let first = &request.requests[in_order[0]];
+        let local = first.core.shared.get_or_insert(KIND.name(), &place, || {
             let queues = in_order.iter().map(|at| {
                 let LockRequest { core, name, .. } = &request.requests[*at];
                 let locals = &core.locals;
@@ -419,7 +415,12 @@ impl RedlockLock {
             Arc::new(QuorumLocal::new(queues.collect()))
         });
         let (core, lock) = local.queue();
-        (queue_request.core, queue_request.local) = (Arc::clone(core), Arc::clone(lock));
+        let queue_request = LockRequest {
+            core: Arc::clone(core),
+            local: Arc::clone(lock),
+            options: Arc::new(self.0.options.clone()),
+            ..first.clone()
+        };
         Ok(Acquisition {
             request,
             local,

@@ -33,10 +33,12 @@ impl QuorumHold {
     ) {
         let hold = Arc::clone(self);
         let work = async move {
+            let core = &hold.request.requests[server].core;
+            let is_over = hold.until(|hold| !hold.is_missing(server));
             tokio::select! {
                 biased;
-                // An attempt under way is dropped then, which undoes it.
-                () = hold.over_for(server) => {}
+                // The server is no longer wanted. An attempt under way is dropped then, which undoes it.
+                _ = core.until_closed(is_over) => {}
                 () = hold.ask_until_joined(server, vote, first) => {}
             }
         };
@@ -75,7 +77,8 @@ impl QuorumHold {
         {
             return;
         }
-        self.wait_until_renewed().await;
+        // A new grant would outlast a fixed lease.
+        self.until(Self::is_renewed).await;
         let clock = self.request.clock();
         let in_doubt_until = clock.now().after(self.longest_pause());
         let mut pause = first.unwrap_or_else(|| FIRST_PAUSE.mul_f64(0.5 + 0.5 * fastrand::f64()));
@@ -104,30 +107,14 @@ impl QuorumHold {
         }
     }
 
-    /// Resolves when a guard wants the hold for longer than a fixed lease, which a new grant would outlast.
-    async fn wait_until_renewed(&self) {
+    /// Resolves when this is true of the hold.
+    async fn until(&self, is_true: impl Fn(&Self) -> bool) {
         loop {
             let mark = self.changed.mark();
-            if self.is_renewed() {
+            if is_true(self) {
                 return;
             }
             self.changed.changed_since(mark).await;
-        }
-    }
-
-    /// Resolves when the server is no longer wanted.
-    async fn over_for(&self, server: usize) {
-        let core = &self.request.requests[server].core;
-        loop {
-            let marks = (self.changed.mark(), core.closing.mark());
-            if core.is_closed() || !self.is_missing(server) {
-                return;
-            }
-            tokio::select! {
-                biased;
-                () = self.changed.changed_since(marks.0) => {}
-                () = core.closing.changed_since(marks.1) => {}
-            }
         }
     }
 
