@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::sync::Notify;
 
 use super::guard::{QuorumShare, reenter};
 use super::hold::{QuorumHold, QuorumLocal};
@@ -55,7 +56,7 @@ struct Head<'a> {
     /// Given by messages of the servers.
     notified: &'a Hint,
     /// Given when the head is refused, so that the call subscribes.
-    refused: &'a Hint,
+    refused: &'a Notify,
     backoff: Backoff,
     /// How often it has paused.
     pauses: u32,
@@ -77,18 +78,15 @@ impl Acquisition {
         self.lock().note_wanted();
         let waiter = Waiter::new(&self.queue_request);
         let notified = Hint::default();
-        let refused = Hint::default();
-        // Taken here, because the rounds are polled first.
-        let unrefused = refused.mark();
-        let members = self.request.requests.iter();
-        let listeners: Vec<_> = members
-            .map(|request| (request, listener(request)))
-            .collect();
+        let refused = Notify::new();
+        let members = || self.request.requests.iter();
+        let beside = |each: &LockRequest| Listener::beside(&each.core, &each.local, &each.name);
+        let listeners: Vec<_> = members().map(beside).collect();
         let listening = async {
             // A call for a free lock does not subscribe.
-            refused.changed_since(unrefused).await;
-            let all = listeners.iter();
-            join_all(all.map(|(request, each)| listen(request, each, &notified))).await;
+            refused.notified().await;
+            let all = members().zip(&listeners);
+            join_all(all.map(|(request, listener)| listen(request, listener, &notified))).await;
             std::future::pending().await
         };
         let head = Head {
@@ -134,27 +132,21 @@ impl Acquisition {
             if let Some(share) = enter().await? {
                 return Ok(Some(share));
             }
-            let step = match self.local.hold() {
-                Some(hold) => self.wait_for_own(&head, marks, &hold).await,
-                None => self.run_round(&mut head, marks).await?,
+            let Some(until) = self.local.hold().map(|hold| hold.deadline()) else {
+                if let Step::Break(share) = self.run_round(&mut head, marks).await? {
+                    return Ok(share);
+                }
+                continue;
             };
-            if let Step::Break(share) = step {
-                return Ok(share);
+            self.lock().silence().end();
+            let now = self.clock().now();
+            if now >= head.deadline() {
+                return Ok(None);
             }
+            // The end of that hold gives a hint, and so does its loss.
+            let until = until.max(now.after(WAIT_MIN)).min(head.deadline());
+            head.sleep(marks, head.notified.mark(), until).await;
         }
-    }
-
-    /// Waits while this process has this hold. Its end and its loss give a hint.
-    async fn wait_for_own(&self, head: &Head<'_>, marks: Marks, hold: &QuorumHold) -> Step {
-        self.lock().silence().end();
-        let now = self.clock().now();
-        let deadline = head.deadline();
-        if now >= deadline {
-            return Step::Break(None);
-        }
-        let until = hold.deadline().max(now.after(WAIT_MIN)).min(deadline);
-        head.sleep(marks, head.notified.mark(), until).await;
-        Step::Continue(())
     }
 
     /// One round of the head, and the pause after it.
@@ -188,7 +180,7 @@ impl Acquisition {
             silence.note_error(&error);
             return Err(error);
         }
-        head.refused.notify();
+        head.refused.notify_one();
         self.pause(head, marks, began.until(now), &tally).await;
         Ok(Step::Continue(()))
     }
@@ -220,7 +212,7 @@ impl Acquisition {
             if until <= now {
                 return false;
             }
-            head.refused.notify();
+            head.refused.notify_one();
             match head.sleep(marks, mark, until).await {
                 Woken::Gained => return true,
                 Woken::Timer => return false,
@@ -251,14 +243,13 @@ impl Acquisition {
         let (now, deadline) = (clock.now(), head.deadline());
         let chances = [fastrand::f64(), fastrand::f64()];
         let remaining = tally.remaining();
-        let mut pause = head
-            .backoff
-            .pause(round, tally.has_votes(), remaining, chances);
         let request = self.request.first();
-        if let Some(polled) = request.options.polled {
-            let most = polled.pause(head.pauses, fastrand::f64());
-            pause = pause.polled(most.min(request.core.timing.poll_cap), remaining);
-        }
+        let polled = request.options.polled.map(|polled| {
+            let pause = polled.pause(head.pauses, fastrand::f64());
+            pause.min(request.core.timing.poll_cap)
+        });
+        let has_votes = tally.has_votes();
+        let pause = (head.backoff).pause(round, has_votes, remaining, chances, polled);
         head.pauses = head.pauses.saturating_add(1);
         let [least, most] = [pause.least, pause.most].map(|span| now.after(span).min(deadline));
         let mark = head.notified.mark();
@@ -317,10 +308,6 @@ impl Head<'_> {
             woken = self.waiter.wait(marks, None, until) => woken,
         }
     }
-}
-
-fn listener(request: &LockRequest) -> Listener {
-    Listener::beside(&request.core, &request.local, &request.name)
 }
 
 /// Gives `notified` each time the lock may have become free at this server. A polled call is given only what its client

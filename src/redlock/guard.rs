@@ -264,15 +264,22 @@ pub(super) async fn reenter(
     // A hold has one token.
     let fenced = first.options.fenced && hold.token().is_none();
     let mut tally = Tally::new(request.requests.len());
-    let entrances = entrances(request, hold, entry, fenced, bound, &mut tally).await;
-    let is_enough = entrances.len() >= request.quorum();
+    let mut entrances = entrances(request, hold, entry, fenced, bound, &mut tally).await;
+    if fenced && entrances.len() >= request.quorum() {
+        let token = request
+            .fence(&mut entrances, Entrance::token, Entrance::hold, &mut tally)
+            .await;
+        if token.is_some_and(|token| !hold.fence(token, &entrances)) {
+            entrances.clear();
+        }
+    }
     let mut shares = Vec::new();
-    if is_enough && (!fenced || fence(request, hold, &entrances, &mut tally).await) {
+    if entrances.len() >= request.quorum() {
         // Enters when all are ready, so that a call that is left alone before has entered no member.
         for (server, entrance) in entrances {
-            let share = tally.record_vote(server, entered(Share::entered(entrance)));
+            let share = entered(Share::entered(entrance));
             let share = share.map(|share| share.guarded(Tick::ZERO, Duration::ZERO));
-            shares.extend(share.map(|share| (server, share)));
+            shares.extend(tally.record_vote(server, share));
         }
     }
     if shares.len() >= request.quorum() {
@@ -319,8 +326,7 @@ async fn entrances(
         && entrances.len() + pending.len() >= request.quorum()
         && let Some((server, entrance)) = pending.next().await
     {
-        let entrance = tally.record_vote(server, entrance);
-        entrances.extend(entrance.map(|entrance| (server, entrance)));
+        entrances.extend(tally.record_vote(server, entrance));
     }
     entrances
 }
@@ -331,25 +337,6 @@ fn entered<T>(entered: Result<Option<T>>) -> Result<T, VoteOutcome> {
         Ok(entered) => entered.ok_or(VoteOutcome::HeldElsewhere(None)),
         Err(error) => Err(VoteOutcome::Failed(error)),
     }
-}
-
-/// Gives a hold without a token the largest token that came with these, once a majority of the counters has reached
-/// it. Returns false if no majority does.
-async fn fence(
-    request: &QuorumRequest,
-    hold: &Arc<QuorumHold>,
-    entrances: &[(usize, Entrance)],
-    tally: &mut Tally,
-) -> bool {
-    let tokens = entrances.iter();
-    let tokens = tokens.filter_map(|(_, entrance)| entrance.token());
-    let Some(token) = tokens.max() else {
-        return true;
-    };
-    let holds = entrances.iter();
-    let holds = holds.map(|(server, entrance)| (*server, entrance.hold()));
-    let raised = request.raise_tokens(token, holds, tally).await;
-    hold.fence(token, &raised)
 }
 
 #[cfg(test)]

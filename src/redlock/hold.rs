@@ -39,7 +39,7 @@ pub(super) struct QuorumHold {
 
 /// The guards of a hold, and its shares at the servers. Nothing here waits or asks a server. The caller drops the shares
 /// that are taken out, which releases them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct QuorumState {
     /// Why it is lost, and the deadline that its members had.
     lost: Option<(LostReason, Tick)>,
@@ -110,12 +110,10 @@ impl QuorumHold {
             shares[server].push(share.guarded(Tick::ZERO, Duration::ZERO));
         }
         let state = QuorumState {
-            lost: None,
             token: grant.token,
-            joins: 0,
             guards: vec![guard],
-            kept_until: Tick::ZERO,
             shares,
+            ..QuorumState::default()
         };
         let this = Arc::new(Self {
             request,
@@ -125,10 +123,11 @@ impl QuorumHold {
             state: Mutex::new(state),
             changed: Hint::default(),
         });
-        *local.last.lock() = Arc::downgrade(&this);
+        let weak: Weak<Self> = Arc::downgrade(&this);
+        local.last.lock().clone_from(&weak);
         local.queue().1.wake_waiters_of(&this.owner);
         for (_, member) in this.members() {
-            member.add_loss_listener(this.as_loss_listener());
+            member.add_loss_listener(weak.clone());
         }
         // A hold may have been lost before it was a member.
         this.check_members();
@@ -142,11 +141,6 @@ impl QuorumHold {
             }
         }
         (this, guard)
-    }
-
-    fn as_loss_listener(self: &Arc<Self>) -> Weak<dyn LossListener> {
-        let group: Arc<dyn LossListener> = Arc::clone(self) as _;
-        Arc::downgrade(&group)
     }
 
     pub(super) fn token(&self) -> Option<FencingToken> {
@@ -189,7 +183,8 @@ impl QuorumHold {
         end.copied().unwrap_or(Tick::ZERO)
     }
 
-    /// Why it is lost, if it is. The clock decides, regardless of what any task has noticed.
+    /// Why it is lost, if it is. The clock decides, regardless of what any task has noticed. The first who sees the loss
+    /// releases the shares of the members that are left.
     pub(super) fn loss(&self) -> Option<LostReason> {
         loop {
             let (members, joins) = {
@@ -210,26 +205,20 @@ impl QuorumHold {
             let reasons = (lost.iter()).filter_map(|(_, member)| member.expire_if_due());
             let reason = reasons.max_by_key(|reason| *reason != LostReason::Closed);
             let reason = reason.unwrap_or(LostReason::Expired);
-            self.lose(reason, held_until, &live, joins);
-        }
-    }
-
-    /// Releases the shares of the `live` members, unless a server has joined since. The holds that other servers may
-    /// have are left until the guard is gone, and the work under it with it.
-    fn lose(&self, reason: LostReason, held_until: Tick, live: &[(usize, Arc<Hold>)], joins: u64) {
-        let given_back: Vec<_> = {
             let mut state = self.state.lock();
             if !state.is_held() || state.joins != joins {
-                return;
+                continue;
             }
             state.lost = Some((reason, held_until));
+            // The holds that other servers may have are left until the guard is gone, and the work under it with it.
             let live = live.iter();
-            live.map(|(server, member)| state.take_shares(*server, member))
-                .collect()
-        };
-        // Released first, so that later requests of this client go behind it.
-        drop(given_back);
-        self.notify_ended();
+            let given_back = live.map(|(server, member)| state.take_shares(*server, member));
+            let given_back: Vec<_> = given_back.collect();
+            drop(state);
+            // Released first, so that later requests of this client go behind it.
+            drop(given_back);
+            self.notify_ended();
+        }
     }
 
     fn notify_ended(&self) {
@@ -281,7 +270,8 @@ impl QuorumHold {
         share: Share,
         raised: Option<FencingToken>,
     ) -> bool {
-        share.hold().add_loss_listener(self.as_loss_listener());
+        let weak: Weak<Self> = Arc::downgrade(self);
+        share.hold().add_loss_listener(weak);
         // After its grant and before it counts: check that the others were enough until now.
         if self.loss().is_some() {
             return false;
@@ -364,7 +354,7 @@ impl QuorumHold {
 
     /// Gives the hold a token that the counters of these servers have reached. Only these servers count from now on.
     /// False if they are too few. A hold that has a token keeps it.
-    pub(super) fn fence(self: &Arc<Self>, token: FencingToken, servers: &[usize]) -> bool {
+    pub(super) fn fence<T>(self: &Arc<Self>, token: FencingToken, servers: &[(usize, T)]) -> bool {
         let others = {
             let mut state = self.state.lock();
             if state.token.is_some() {
@@ -373,7 +363,7 @@ impl QuorumHold {
             }
             let members = state.members().into_iter();
             let (fenced, others): (Vec<_>, Vec<_>) =
-                members.partition(|(server, _)| servers.contains(server));
+                members.partition(|(server, _)| servers.iter().any(|(at, _)| at == server));
             if fenced.len() < self.request.quorum() {
                 return false;
             }
@@ -422,15 +412,12 @@ impl SharedHold for QuorumHold {
 }
 
 impl Guard {
-    /// A guard with these shares. A majority of them lasts at least as long as its lease.
+    /// A guard with these shares of a majority. So many last at least as long as its lease.
     fn of(shares: &[(usize, Share)], quorum: usize, kept_until: Tick) -> Self {
         let mut leases: Vec<ShareLease> = shares.iter().map(|(_, share)| share.lease()).collect();
         leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.end()));
-        let lease = leases.get(quorum - 1).copied();
-        Self {
-            lease: lease.unwrap_or(ShareLease::Until(Tick::ZERO)),
-            kept_until,
-        }
+        let lease = leases[quorum - 1];
+        Self { lease, kept_until }
     }
 }
 

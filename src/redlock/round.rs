@@ -73,15 +73,9 @@ impl QuorumRequest {
         if shares.len() < self.quorum() {
             return Err(tally);
         }
-        // The largest token is the token of all. A later majority includes one of these servers, and its token there is
-        // larger.
-        let tokens = shares.iter().filter_map(|(_, share)| share.fencing_token());
-        let token = tokens.max();
-        if let Some(token) = token {
-            let holds = shares.iter().map(|(server, share)| (*server, share.hold()));
-            let raised = self.raise_tokens(token, holds, &mut tally).await;
-            shares.retain(|(server, _)| raised.contains(server));
-        }
+        let token = self
+            .fence(&mut shares, Share::fencing_token, Share::hold, &mut tally)
+            .await;
         let lease = self.first().policy.lease();
         let useful_until = self.clock().now().after(lease / USEFUL_PART);
         let is_late = |share: &Share| share.is_lost() || share.deadline() <= useful_until;
@@ -100,21 +94,17 @@ impl QuorumRequest {
 
     /// Returns the grants until the outcome is decided, and the votes that are still under way.
     async fn collect_votes(&self, tally: &mut Tally) -> (Vec<(usize, Share)>, Pending) {
-        let servers = 0..self.requests.len();
-        for server in servers.clone() {
+        let mut pending = Pending::new();
+        for server in 0..self.requests.len() {
             self.servers.check_silence(server, self.vote_timeout);
+            if self.servers.is_down(server) {
+                tally.record(server, VoteOutcome::Down);
+            } else {
+                let request = self.clone();
+                let vote = async move { request.ask(server).await };
+                pending.push((server, vote.boxed()));
+            }
         }
-        let may_skip = self.servers.is_majority_up(None);
-        let (skipped, asked): (Vec<_>, Vec<_>) =
-            servers.partition(|server| may_skip && self.servers.is_down(*server));
-        for server in skipped {
-            tally.record(server, VoteOutcome::Down);
-        }
-        let vote = |server: usize| {
-            let request = self.clone();
-            (server, async move { request.ask(server).await }.boxed())
-        };
-        let mut pending: Pending = asked.into_iter().map(vote).collect();
         let mut shares = Vec::new();
         // All votes together say whether a failed round is contended or an error, unless the votes for others decide
         // it.
@@ -126,7 +116,7 @@ impl QuorumRequest {
             let votes = pending.iter_mut().map(|(_, vote)| vote);
             let (vote, at, _) = select_all(votes).await;
             let (server, _) = pending.swap_remove(at);
-            shares.extend(tally.record_vote(server, vote).map(|share| (server, share)));
+            shares.extend(tally.record_vote(server, vote));
         }
         (shares, pending)
     }
@@ -176,24 +166,26 @@ impl QuorumRequest {
         !is_confirmed && self.servers.has_replicas(server, self.vote_timeout).await
     }
 
-    /// Raises the counters at the servers of these holds to at least `token`. Returns the servers where that is known to
-    /// have happened while they were held, and records the others.
-    pub(super) async fn raise_tokens<'a>(
+    /// Raises the counters of these servers to the largest of their tokens, and returns it: it is the token of all. A
+    /// later majority includes one of these servers, and its token there is larger. Keeps the grants whose counter is
+    /// known to have been raised while they were held, and records the others. `None` if there is no token.
+    pub(super) async fn fence<T>(
         &self,
-        token: FencingToken,
-        holds: impl Iterator<Item = (usize, &'a Arc<Hold>)>,
+        granted: &mut Vec<(usize, T)>,
+        token_of: impl Fn(&T) -> Option<FencingToken>,
+        hold_of: impl Fn(&T) -> &Arc<Hold>,
         tally: &mut Tally,
-    ) -> Vec<usize> {
-        let raising =
-            holds.map(async |(server, hold)| (server, self.raise_token(hold, token).await));
-        let mut servers = Vec::new();
-        for (server, raised) in join_all(raising).await {
-            match raised {
-                Ok(()) => servers.push(server),
-                Err(why) => tally.record(server, VoteOutcome::Unfenced(why)),
-            }
-        }
-        servers
+    ) -> Option<FencingToken> {
+        let token = granted
+            .iter()
+            .filter_map(|(_, grant)| token_of(grant))
+            .max()?;
+        let raising = (granted.iter()).map(|(_, grant)| self.raise_token(hold_of(grant), token));
+        let mut raised = join_all(raising).await.into_iter();
+        tally.retain(granted, |_, _| {
+            raised.next()?.err().map(VoteOutcome::Unfenced)
+        });
+        Some(token)
     }
 
     /// Raises the counter of one server to at least `token`.

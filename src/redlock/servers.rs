@@ -29,8 +29,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -63,8 +62,8 @@ pub(super) struct Servers {
     pub(super) longest_lease: Option<Duration>,
     /// Leases that were seen in the way.
     seen: Mutex<Sightings>,
-    /// By server: the run of it that has reported that it has no replicas.
-    without_replicas: Box<[Mutex<Option<Arc<str>>>]>,
+    /// Those that are down: so few that the others can make a majority.
+    down: Mutex<BTreeSet<usize>>,
     /// By server.
     health: Box<[Health]>,
 }
@@ -92,7 +91,7 @@ impl Servers {
         let longest = leases.max().unwrap_or_default().max(longest_lease);
         check_lease(longest).map_err(|error| error.during(NEW))?;
         let servers = Self {
-            without_replicas: clients.iter().map(|_| Mutex::default()).collect(),
+            down: Mutex::default(),
             health: clients.iter().map(|_| Health::default()).collect(),
             clients: clients.into(),
             in_order,
@@ -211,14 +210,14 @@ impl Servers {
     /// its runs, for at most `limit`. Never asks servers that are declared persistent.
     pub(super) async fn has_replicas(&self, at: usize, limit: Duration) -> bool {
         let run = self.process(at).map(|process| process.run_id);
-        let is_known = run.is_some() && *self.without_replicas[at].lock() == run;
+        let is_known = run.is_some() && *self.health[at].without_replicas.lock() == run;
         if is_known || self.longest_lease.is_none() {
             return false;
         }
         let has_replicas = has_replicas(&self.clients[at], limit).await;
         if has_replicas == Some(false) {
             // If another run has answered, that one is asked again.
-            *self.without_replicas[at].lock() = run;
+            *self.health[at].without_replicas.lock() = run;
         }
         has_replicas == Some(true)
     }
@@ -308,10 +307,11 @@ fn without_database(address: &str) -> &str {
 /// A server that is down is asked again after a random time of up to this, and once it is up each hold asks after one.
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// Whether a server is down.
+/// What is known of a server.
 #[derive(Debug, Default)]
 struct Health {
-    is_down: AtomicBool,
+    /// The run of it that has reported that it has no replicas.
+    without_replicas: Mutex<Option<Arc<str>>>,
     /// When the first request since its last reply was sent.
     asked: Mutex<Option<Tick>>,
     /// Given when it is up again.
@@ -320,13 +320,7 @@ struct Health {
 
 impl Servers {
     pub(super) fn is_down(&self, at: usize) -> bool {
-        self.health[at].is_down.load(Ordering::Acquire)
-    }
-
-    /// Whether the servers that are not down can make a majority, `without` one of them.
-    pub(super) fn is_majority_up(&self, without: Option<usize>) -> bool {
-        let others = (0..self.clients.len()).filter(|at| Some(*at) != without);
-        others.filter(|at| !self.is_down(*at)).count() >= self.quorum()
+        self.down.lock().contains(&at)
     }
 
     /// Notes that a server is about to be asked.
@@ -350,18 +344,20 @@ impl Servers {
 
     /// Marks a server down, unless the others are no majority.
     pub(super) fn mark_down(self: &Arc<Self>, at: usize) {
-        let is_majority = self.is_majority_up(Some(at));
-        if !is_majority || self.health[at].is_down.swap(true, Ordering::AcqRel) {
-            return;
+        let mut down = self.down.lock();
+        let is_majority = self.clients.len() - down.len() > self.quorum();
+        let is_new = is_majority && down.insert(at);
+        drop(down);
+        if is_new {
+            let watchdog = &self.clients[at].core().watchdog;
+            watchdog.drive(probe(Arc::downgrade(self), at).boxed());
         }
-        let watchdog = &self.clients[at].core().watchdog;
-        watchdog.drive(probe(Arc::downgrade(self), at).boxed());
     }
 
     pub(super) fn mark_up(&self, at: usize) {
         let health = &self.health[at];
         *health.asked.lock() = None;
-        if health.is_down.swap(false, Ordering::AcqRel) {
+        if self.down.lock().remove(&at) {
             health.up.notify();
         }
     }
@@ -417,16 +413,10 @@ const AGAIN_MAX: Duration = Duration::from_secs(600);
 /// each power of two.
 #[derive(Debug, Default)]
 struct Sightings {
-    /// By the magnitude of the lease.
-    leases: BTreeMap<Option<u32>, Sighting>,
+    /// By the magnitude of the lease: the longest one, and until when it counts.
+    leases: BTreeMap<Option<u32>, (Duration, Tick)>,
     /// When all holds are over whose whole lease is not known.
     unknown_until: Tick,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Sighting {
-    lease: Duration,
-    counts_until: Tick,
 }
 
 impl Sightings {
@@ -439,22 +429,18 @@ impl Sightings {
         }
         // Clocks differ by up to a hundredth.
         let again = remaining.min(AGAIN_MAX).max(remaining / 100);
-        let seen = Sighting {
-            lease: remaining,
-            counts_until: now.after(remaining.saturating_add(again)),
-        };
+        let until = now.after(remaining.saturating_add(again));
         let size = remaining.as_nanos().checked_ilog2();
-        let known = self.leases.entry(size).or_insert(seen);
-        *known = Sighting {
-            lease: known.lease.max(seen.lease),
-            counts_until: known.counts_until.max(seen.counts_until),
-        };
+        let (lease, counts_until) = self.leases.entry(size).or_default();
+        *lease = remaining.max(*lease);
+        *counts_until = until.max(*counts_until);
     }
 
     /// Returns the longest lease that counts.
     fn longest(&mut self, now: Tick) -> Duration {
-        self.leases.retain(|_, seen| now < seen.counts_until);
-        let leases = self.leases.values().map(|seen| seen.lease);
+        self.leases
+            .retain(|_, (_, counts_until)| now < *counts_until);
+        let leases = self.leases.values().map(|(lease, _)| *lease);
         leases.max().unwrap_or_default()
     }
 }

@@ -77,13 +77,17 @@ impl VoteOutcome {
         }
     }
 
+    /// The error, if the server gave no vote because of one.
+    fn failure(&self) -> Option<&Error> {
+        match self {
+            Self::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
     /// Whether the server is silent or cannot be reached.
     pub(super) fn is_unreachable(&self) -> bool {
-        match self {
-            Self::NoAnswer(_) => true,
-            Self::Failed(error) => error.is_io(),
-            _ => false,
-        }
+        matches!(self, Self::NoAnswer(_)) || self.failure().is_some_and(Error::is_io)
     }
 }
 
@@ -148,14 +152,14 @@ impl Tally {
         self.0[server] = outcome;
     }
 
-    /// Records a vote, and returns what the server has granted.
+    /// Records a vote, and returns what the server has granted, if it has.
     pub(super) fn record_vote<T>(
         &mut self,
         server: usize,
         vote: Result<T, VoteOutcome>,
-    ) -> Option<T> {
+    ) -> Option<(usize, T)> {
         let (granted, outcome) = match vote {
-            Ok(granted) => (Some(granted), VoteOutcome::Granted),
+            Ok(granted) => (Some((server, granted)), VoteOutcome::Granted),
             Err(outcome) => (None, outcome),
         };
         self.record(server, outcome);
@@ -166,7 +170,7 @@ impl Tally {
     pub(super) fn retain<T>(
         &mut self,
         votes: &mut Vec<(usize, T)>,
-        unfit: impl Fn(usize, &T) -> Option<VoteOutcome>,
+        mut unfit: impl FnMut(usize, &T) -> Option<VoteOutcome>,
     ) {
         votes.retain(|(server, vote)| {
             let unfit = unfit(*server, vote);
@@ -223,14 +227,14 @@ impl Tally {
         operation: &'static str,
         addresses: impl Iterator<Item = &'a str>,
     ) -> Error {
-        let closed = |outcome: &VoteOutcome| match outcome {
-            VoteOutcome::Failed(error) => error.is_closed().then(|| error.clone()),
-            _ => None,
+        let failures = || self.0.iter().filter_map(VoteOutcome::failure);
+        let is_of_majority = |is_it: fn(&Error) -> bool| {
+            self.excludes_majority(|outcome| outcome.failure().is_some_and(is_it))
         };
-        if self.excludes_majority(|outcome| closed(outcome).is_some())
-            && let Some(error) = self.0.iter().find_map(closed)
+        if is_of_majority(Error::is_closed)
+            && let Some(error) = failures().find(|error| error.is_closed())
         {
-            return error.during(operation);
+            return error.clone().during(operation);
         }
         let agreed = (self.0.iter())
             .filter(|outcome| matches!(outcome, VoteOutcome::Granted | VoteOutcome::Reachable));
@@ -249,16 +253,10 @@ impl Tally {
         let error = Error::new(Kind::Quorum, operation, message);
         let error = error.lasting(self.lacks_voters_for_good());
         // `is_wrong_type` of the error has to be true of a majority.
-        let wrong_type = |outcome: &VoteOutcome| matches!(outcome, VoteOutcome::Failed(error) if error.is_wrong_type());
-        let is_wrong_type = self.excludes_majority(wrong_type);
-        let cause = self.0.iter().find_map(|outcome| match outcome {
-            VoteOutcome::Failed(cause) if cause.is_wrong_type() == is_wrong_type => {
-                Some(cause.clone())
-            }
-            _ => None,
-        });
+        let is_wrong_type = is_of_majority(Error::is_wrong_type);
+        let cause = failures().find(|cause| cause.is_wrong_type() == is_wrong_type);
         match cause {
-            Some(cause) => error.caused_by(cause),
+            Some(cause) => error.caused_by(cause.clone()),
             None => error,
         }
     }
@@ -288,17 +286,6 @@ pub(super) struct Pause {
     pub(super) most: Duration,
 }
 
-impl Pause {
-    /// The pause of a call that no message reaches. It lasts `most`, or until the shortest lease in the way is over.
-    pub(super) fn polled(self, most: Duration, remaining: Option<Duration>) -> Self {
-        let end = remaining.map_or(most, |remaining| remaining + EXPIRY_SLACK);
-        Self {
-            most: most.min(end).max(self.least),
-            ..self
-        }
-    }
-}
-
 /// The range after `last`, if that was not the first.
 fn next_range(last: &mut Option<Duration>, round: Duration) -> Duration {
     let first = (round * PAUSE_FIRST_ROUNDS).max(PAUSE_FIRST_MIN);
@@ -308,21 +295,24 @@ fn next_range(last: &mut Option<Duration>, round: Duration) -> Duration {
 
 impl Backoff {
     /// Returns the pause after a round that took `round`. `has_votes` says whether servers voted for this call.
-    /// `remaining` is the shortest lease in the way; the pause does not outlast it. `chances` are from 0 to 1.
+    /// `remaining` is the shortest lease in the way; the pause does not outlast it. `chances` are from 0 to 1. A call that
+    /// no message reaches pauses for as long as `polled`.
     pub(super) fn pause(
         &mut self,
         round: Duration,
         has_votes: bool,
         remaining: Option<Duration>,
         chances: [f64; 2],
+        polled: Option<Duration>,
     ) -> Pause {
         if !has_votes {
             self.least = None;
         }
         let [least, most] = chances;
         let least = next_range(&mut self.least, round).mul_f64(least);
-        let most = next_range(&mut self.most, round).mul_f64(most).max(least);
-        let end = remaining.map_or(PAUSE_MAX, |remaining| remaining + EXPIRY_SLACK);
+        let most = next_range(&mut self.most, round).mul_f64(most);
+        let most = polled.unwrap_or(most).max(least);
+        let end = remaining.map_or(Duration::MAX, |remaining| remaining + EXPIRY_SLACK);
         Pause {
             least: least.min(end),
             most: most.min(end),
@@ -518,11 +508,11 @@ mod tests {
     fn the_range_starts_at_a_few_rounds_and_doubles_up_to_a_bound() {
         let ms = Duration::from_millis;
         let mut backoff = Backoff::default();
-        let mut most = |chances| backoff.pause(ms(10), false, None, chances).most;
+        let mut most = |chances| backoff.pause(ms(10), false, None, chances, None).most;
         let pauses: Vec<_> = (0..6).map(|_| most(ALWAYS)).collect();
         assert_eq!(pauses, [30, 60, 120, 200, 200, 200].map(ms));
         assert_eq!(most([0.0, 0.25]), ms(50));
-        let shortest = Backoff::default().pause(ms(0), false, None, ALWAYS);
+        let shortest = Backoff::default().pause(ms(0), false, None, ALWAYS, None);
         assert_eq!(shortest.most, PAUSE_FIRST_MIN);
     }
 
@@ -530,7 +520,7 @@ mod tests {
     fn after_split_votes_no_message_counts_for_longer() {
         let ms = Duration::from_millis;
         let mut backoff = Backoff::default();
-        let least = |has_votes| backoff.pause(ms(10), has_votes, None, ALWAYS).least;
+        let least = |has_votes| backoff.pause(ms(10), has_votes, None, ALWAYS, None).least;
         let pauses = [false, true, true, true, true, false, true].map(least);
         assert_eq!(pauses, [30, 60, 120, 200, 200, 30, 60].map(ms));
     }
@@ -538,7 +528,7 @@ mod tests {
     #[test]
     fn the_end_of_a_lease_is_not_slept_through() {
         let ms = Duration::from_millis;
-        let pause = Backoff::default().pause(ms(10), true, Some(ms(4)), ALWAYS);
+        let pause = Backoff::default().pause(ms(10), true, Some(ms(4)), ALWAYS, None);
         assert_eq!((pause.least, pause.most), (ms(5), ms(5)));
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of the servers that have a vote, and of the leases that count.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::redlock::Redlock;
