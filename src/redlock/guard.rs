@@ -94,9 +94,10 @@ impl QuorumShare {
     }
 
     pub(super) fn holder_ids(&self) -> Vec<String> {
-        let live = self.hold.live_members();
-        let live = live.iter().map(|(_, member)| member.holder_id());
-        live.map(str::to_owned).collect()
+        let members = self.hold.members();
+        let live = (members.iter()).filter(|(_, member)| member.expire_if_due().is_none());
+        live.map(|(_, member)| member.holder_id().to_owned())
+            .collect()
     }
 
     pub(super) fn hold_count(&self) -> u32 {

@@ -100,22 +100,19 @@ impl QuorumHandle {
     fn policy(&self) -> Result<LeasePolicy> {
         let leases = self.members.iter().map(|member| member.core().timing.lease);
         let policy = self.options.policy(leases.min().unwrap_or_default())?;
-        self.check_longest_lease(policy.lease())?;
-        Ok(policy)
-    }
-
-    /// Refuses a lease above the longest one: after a restart, other processes know only the longest lease.
-    fn check_longest_lease(&self, lease: Duration) -> Result<()> {
-        let longest = self.servers.longest_lease;
-        let Some(longest) = longest.filter(|longest| lease > *longest) else {
-            return Ok(());
-        };
-        let message = format!(
-            "a lease of {lease:?} is longer than the {longest:?} after which a restarted server \
-             votes again; set RedlockBuilder::longest_lease to the longest lease in \
-             use"
-        );
-        Err(Error::invalid("lock", message))
+        let lease = policy.lease();
+        match self.servers.longest_lease {
+            // After a restart, other processes know only the longest lease.
+            Some(longest) if lease > longest => {
+                let message = format!(
+                    "a lease of {lease:?} is longer than the {longest:?} after which a restarted \
+                     server votes again; set RedlockBuilder::longest_lease to the longest lease in \
+                     use"
+                );
+                Err(Error::invalid("lock", message))
+            }
+            _ => Ok(policy),
+        }
     }
 
     pub(super) fn given_name(&self) -> &str {

@@ -167,13 +167,6 @@ impl QuorumHold {
         self.state.lock().is_missing(server)
     }
 
-    /// The members that are not lost.
-    pub(super) fn live_members(&self) -> Vec<(usize, Arc<Hold>)> {
-        let mut members = self.members();
-        members.retain(|(_, member)| member.expire_if_due().is_none());
-        members
-    }
-
     /// Until when a majority of all servers is among these members.
     fn end_of(&self, members: &[(usize, Arc<Hold>)]) -> Tick {
         let ends = members.iter().map(|(_, member)| member.deadline());
@@ -397,7 +390,8 @@ impl SharedHold for QuorumHold {
     /// Until when at least a majority holds, or did.
     fn deadline(&self) -> Tick {
         let lost = self.state.lock().lost;
-        let held_until = || self.end_of(&self.live_members());
+        // The deadline of a lost member has passed.
+        let held_until = || self.end_of(&self.members());
         lost.map_or_else(held_until, |(_, held_until)| held_until)
     }
 

@@ -62,7 +62,7 @@ pub(super) struct Servers {
     pub(super) longest_lease: Option<Duration>,
     /// Leases that were seen in the way.
     seen: Mutex<Sightings>,
-    /// Those that are down: so few that the others can make a majority.
+    /// The servers that are down. The others can always make a majority.
     down: Mutex<BTreeSet<usize>>,
     /// By server.
     health: Box<[Health]>,
@@ -182,7 +182,7 @@ impl Servers {
     /// Returns the reason if a server's last answer does not count.
     pub(super) fn disqualified(&self, at: usize) -> Option<VoteOutcome> {
         if self.process(at).is_none() {
-            // A single server that forgets nothing needs no more checks.
+            // A single server that keeps every write is not checked further.
             let is_known = self.clients.len() == 1 && self.longest_lease.is_none();
             return (!is_known).then_some(VoteOutcome::UnknownUptime);
         }
@@ -206,7 +206,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Whether a server has replicas, one of which may take over at its address and lack a vote. Asks once in each of
+    /// Whether a server has replicas. One of them may take over at its address and lack a vote. Asks once in each of
     /// its runs, for at most `limit`. Never asks servers that are declared persistent.
     pub(super) async fn has_replicas(&self, at: usize, limit: Duration) -> bool {
         let run = self.process(at).map(|process| process.run_id);
@@ -307,7 +307,7 @@ fn without_database(address: &str) -> &str {
 /// A server that is down is asked again after a random time of up to this, and once it is up each hold asks after one.
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// What is known of a server.
+/// The state of one server.
 #[derive(Debug, Default)]
 struct Health {
     /// The run of it that has reported that it has no replicas.

@@ -166,7 +166,7 @@ impl Tally {
         granted
     }
 
-    /// Keeps the votes for which there is no reason against them, and records the others.
+    /// Keeps the votes that `unfit` has nothing against, and records its reasons against the others.
     pub(super) fn retain<T>(
         &mut self,
         votes: &mut Vec<(usize, T)>,
