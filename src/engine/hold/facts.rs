@@ -63,8 +63,7 @@ impl LocalLock {
     pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
         let state = self.lock();
         let live = state.grants.live();
-        live.filter_map(|(slot, _)| known(state.grants[slot].hold()?))
-            .collect()
+        live.filter_map(|grant| known(grant.hold()?)).collect()
     }
 }
 

@@ -1,8 +1,7 @@
 //! The grants that one client has of one lock: the state of each hold, and which of them are live.
 //!
-//! Invariants: a hold keeps its slot for as long as anything refers to it, so a slot is never used for two. The list
-//! of live grants is in the order of the grants, and says what is known of each without a look at its state: a lock
-//! may have thousands of readers in one client.
+//! Invariants: a hold keeps its slot for as long as anything refers to it, so a slot is never used for two. Of the
+//! readers only those are looked at closely whose state may matter: a lock may have thousands of them in one client.
 
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
@@ -37,34 +36,23 @@ impl Slot {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
-pub(crate) struct Grants {
-    all: Slab<Grant>,
-    live: Few<Live>,
-    /// How many have calls that have no guard yet.
-    untaken: usize,
-}
+pub(crate) struct Grants(Slab<Grant>);
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Grant {
     pub(super) state: HoldState,
     hold: Weak<dyn LocalHold>,
+    has: Has,
     /// The call that it was granted to, until that has a guard.
     call: Option<Weak<dyn GrantedCall>>,
     /// When the granted request was sent.
     pub(super) requested: Tick,
 }
 
-/// A grant that has not ended.
-#[derive(Debug)]
-#[cfg_attr(test, derive(Clone, Hash))]
-struct Live {
-    slot: Slot,
-    has: Has,
-}
-
+/// What is known of a grant without a look at its state.
 #[derive(Debug, PartialEq)]
 #[cfg_attr(test, derive(Clone, Hash))]
 enum Has {
@@ -84,43 +72,41 @@ impl Has {
     }
 }
 
-/// How a new grant excludes an older one.
-pub(super) enum Contradicted {
-    /// The other one ended before this one began.
-    Older(Slot),
-    /// This one ended before the other one began.
-    Newer,
-}
-
-impl Default for Grants {
-    fn default() -> Self {
-        Self {
-            all: Slab::new(),
-            live: Few::new(),
-            untaken: 0,
-        }
-    }
+/// The grants that a grant and others exclude.
+#[derive(Default)]
+pub(super) struct Contradicted {
+    /// These ended before it began.
+    pub(super) older: Few<Slot>,
+    /// It ended before another one began.
+    pub(super) is_older: bool,
+    /// Whether the server has to be asked which of them it has.
+    pub(super) is_in_doubt: bool,
 }
 
 impl Index<Slot> for Grants {
     type Output = Grant;
 
     fn index(&self, slot: Slot) -> &Grant {
-        &self.all[slot.key()]
+        &self.0[slot.key()]
     }
 }
 
 impl IndexMut<Slot> for Grants {
     fn index_mut(&mut self, slot: Slot) -> &mut Grant {
-        &mut self.all[slot.key()]
+        &mut self.0[slot.key()]
     }
 }
 
 impl Grant {
     pub(super) fn new(state: HoldState, hold: Weak<dyn LocalHold>, new: &NewHold) -> Self {
+        let has = match new.mode {
+            Mode::Exclusive => Has::Writer,
+            Mode::Shared => Has::Reader(new.owner.clone()),
+        };
         Self {
             state,
             hold,
+            has,
             call: new.call.clone(),
             requested: new.sent,
         }
@@ -132,55 +118,34 @@ impl Grant {
 }
 
 impl Grants {
-    /// Adds a grant in this mode.
-    pub(super) fn add(&mut self, grant: Grant, mode: Mode) -> Slot {
-        let has = match mode {
-            Mode::Exclusive => Has::Writer,
-            Mode::Shared => Has::Reader(grant.state.owner().clone()),
-        };
-        if self.all.capacity() == 0 {
+    pub(super) fn add(&mut self, grant: Grant) -> Slot {
+        if self.0.capacity() == 0 {
             // Most locks have one.
-            self.all.reserve_exact(1);
+            self.0.reserve_exact(1);
         }
-        self.untaken += usize::from(grant.call.is_some());
-        let slot = Slot::new(self.all.insert(grant));
-        self.live.push(Live { slot, has });
-        slot
-    }
-
-    /// Takes a grant that has ended off the list. True if no other is left.
-    pub(super) fn retire(&mut self, slot: Slot) -> bool {
-        self.taken(slot);
-        self.live.retain(|live| live.slot != slot);
-        self.live.is_empty()
+        Slot::new(self.0.insert(grant))
     }
 
     /// Its call has a guard, or the grant has ended.
     pub(super) fn taken(&mut self, slot: Slot) {
-        let call = self[slot].call.take();
-        self.untaken -= usize::from(call.is_some());
+        self[slot].call = None;
     }
 
     /// Whether some have calls that have no guard yet.
     pub(super) fn are_any_untaken(&self) -> bool {
-        self.untaken > 0
+        self.0.iter().any(|(_, grant)| grant.call.is_some())
     }
 
     /// The calls that may not have taken what they were granted.
     pub(super) fn untaken(&self) -> Vec<Arc<dyn GrantedCall>> {
-        let live = self.live.iter().filter(|_| self.untaken > 0);
-        let calls = live.filter_map(|live| self[live.slot].call.as_ref()?.upgrade());
-        calls.collect()
+        let calls = self.0.iter().filter_map(|(_, grant)| grant.call.as_ref());
+        calls.filter_map(Weak::upgrade).collect()
     }
 
     /// Removes a grant. Nothing refers to it now.
     pub(super) fn remove(&mut self, slot: Slot) -> Grant {
-        if self[slot].state.is_held() {
-            // Otherwise it was taken off the list when it ended.
-            self.retire(slot);
-        }
-        let grant = self.all.remove(slot.key());
-        if self.all.is_empty() && self.all.capacity() > KEPT_MAX {
+        let grant = self.0.remove(slot.key());
+        if self.0.is_empty() && self.0.capacity() > KEPT_MAX {
             // Frees the memory that a peak needed.
             *self = Self::default();
         }
@@ -189,82 +154,82 @@ impl Grants {
 
     /// Notes that another reader joins this one.
     pub(super) fn joined(&mut self, slot: Slot) {
-        // Readers join the latest grant.
-        let mut latest_first = self.live.iter_mut().rev();
-        if let Some(joined) = latest_first.find(|live| live.slot == slot)
-            && joined.has != Has::Writer
-        {
-            joined.has = Has::Readers;
+        if let has @ Has::Reader(_) = &mut self[slot].has {
+            *has = Has::Readers;
         }
     }
 
     /// Whether none is live.
     pub(super) fn is_empty(&self) -> bool {
-        self.live.is_empty()
+        self.live().next().is_none()
     }
 
     /// Whether any is live, or ended and still referred to.
     pub(super) fn are_any_kept(&self) -> bool {
-        !self.all.is_empty()
+        !self.0.is_empty()
     }
 
     /// A valid grant of `owner`. An exclusive one if there is one.
-    pub(super) fn of_owner(&self, owner: &Owner, now: Tick) -> Option<Slot> {
-        let theirs = self.those(|has| has.may_be_of(owner));
-        let theirs = theirs
-            .filter(|(_, state)| state.is_taken() && state.is_valid(now) && state.is_of(owner));
-        let found = theirs.max_by_key(|(_, state)| state.is_exclusive())?;
-        Some(found.0)
+    pub(super) fn of_owner(&self, owner: &Owner, now: Tick) -> Option<&Grant> {
+        let theirs = self
+            .those(|has| has.may_be_of(owner))
+            .map(|(_, grant)| grant);
+        let theirs = theirs.filter(|Grant { state, .. }| {
+            state.is_taken() && state.is_valid(now) && state.is_of(owner)
+        });
+        theirs.max_by_key(|grant| grant.state.is_exclusive())
     }
 
     /// The latest local deadline of the valid exclusive grants.
     pub(crate) fn exclusive_until(&self, now: Tick) -> Option<Tick> {
-        let valid = self.writers().filter(|(_, state)| state.is_valid(now));
-        let exclusive = valid.filter(|(_, state)| state.is_exclusive());
-        exclusive.map(|(_, state)| state.deadline()).max()
+        let states = self.writers().map(|grant| &grant.state);
+        let exclusive = states.filter(|state| state.is_valid(now) && state.is_exclusive());
+        exclusive.map(HoldState::deadline).max()
     }
 
     /// Whether a valid grant excludes only writers.
     pub(crate) fn is_read(&self, now: Tick) -> bool {
-        let mut all = self.those(|_| true);
-        all.any(|(_, state)| state.is_valid(now) && !state.is_exclusive())
+        let mut states = self.live().map(|grant| &grant.state);
+        states.any(|state| state.is_valid(now) && !state.is_exclusive())
     }
 
-    /// The grants that were made to writers.
-    pub(super) fn writers(&self) -> impl Iterator<Item = (Slot, &HoldState)> {
+    /// The live grants that were made to writers.
+    pub(super) fn writers(&self) -> impl Iterator<Item = &Grant> {
         self.those(|has| *has == Has::Writer)
+            .map(|(_, grant)| grant)
     }
 
-    pub(super) fn live(&self) -> impl Iterator<Item = (Slot, &HoldState)> {
-        self.those(|_| true)
+    /// The grants that have not ended.
+    pub(super) fn live(&self) -> impl Iterator<Item = &Grant> {
+        self.those(|_| true).map(|(_, grant)| grant)
     }
 
     /// The grants that exclude this one, in this mode. The one that was requested later was granted later, but the
     /// answers may arrive in either order. If either was handed over, the order is unknown: the one that was just
-    /// learned of counts, provided that the server agrees. The flag says whether the server has to be asked.
-    pub(super) fn contradicted(&self, this: Slot, mode: Mode) -> (Few<Contradicted>, bool) {
+    /// learned of counts, provided that the server agrees.
+    pub(super) fn contradicted(&self, this: Slot, mode: Mode) -> Contradicted {
         let new = &self[this];
         let others = self.those(|has| mode == Mode::Exclusive || *has == Has::Writer);
-        let others = others.filter(|(slot, state)| {
-            *slot != this && (mode == Mode::Exclusive || state.is_exclusive())
+        let others = others.filter(|(slot, grant)| {
+            *slot != this && (mode == Mode::Exclusive || grant.state.is_exclusive())
         });
-        let (mut contradicted, mut is_in_doubt) = (Few::new(), false);
-        for (slot, _) in others {
-            let other = &self[slot];
+        let mut contradicted = Contradicted::default();
+        for (slot, other) in others {
             let is_known = !new.state.is_handover() && !other.state.is_handover();
-            is_in_doubt |= !is_known;
-            contradicted.push(if !is_known || other.requested <= new.requested {
-                Contradicted::Older(slot)
+            contradicted.is_in_doubt |= !is_known;
+            if is_known && other.requested > new.requested {
+                contradicted.is_older = true;
             } else {
-                Contradicted::Newer
-            });
+                contradicted.older.push(slot);
+            }
         }
-        (contradicted, is_in_doubt)
+        contradicted
     }
 
-    fn those(&self, which: impl Fn(&Has) -> bool) -> impl Iterator<Item = (Slot, &HoldState)> {
-        let those = self.live.iter().filter(move |live| which(&live.has));
-        those.map(|live| (live.slot, &self[live.slot].state))
+    fn those(&self, which: impl Fn(&Has) -> bool) -> impl Iterator<Item = (Slot, &Grant)> {
+        let those = (self.0.iter()).filter(move |(_, grant)| which(&grant.has));
+        let live = those.filter(|(_, grant)| grant.state.is_held());
+        live.map(|(key, grant)| (Slot::new(key), grant))
     }
 }
 
@@ -285,10 +250,9 @@ mod tests {
 
     impl Hash for Grants {
         fn hash<H: Hasher>(&self, hasher: &mut H) {
-            for (key, grant) in &self.all {
-                (key, &grant.state, grant.requested).hash(hasher);
+            for (key, grant) in &self.0 {
+                (key, &grant.state, &grant.has, grant.requested).hash(hasher);
             }
-            self.live.hash(hasher);
         }
     }
 
@@ -316,7 +280,7 @@ mod tests {
                 sent: at(nth),
                 ..new_hold(LEASE, mode)
             };
-            (grants.add(grant_of(at(nth), &new), mode), new.owner)
+            (grants.add(grant_of(at(nth), &new)), new.owner)
         };
         (0..count).map(add_one).collect()
     }
@@ -328,6 +292,19 @@ mod tests {
             let state = &mut grants[*slot].state;
             state.apply(at(0), Event::GuardMade { sticky });
         }
+    }
+
+    fn end(grants: &mut Grants, slot: Slot) {
+        let revoked = Event::Lost(LostReason::Revoked);
+        grants[slot].state.apply(at(1), revoked);
+    }
+
+    fn has(grants: &Grants, owner: &Owner, now: Tick) -> bool {
+        grants.of_owner(owner, now).is_some()
+    }
+
+    fn count(contradicted: &Contradicted) -> usize {
+        contradicted.older.len() + usize::from(contradicted.is_older)
     }
 
     fn seen(grants: &Grants, owner: &Owner) -> usize {
@@ -342,19 +319,16 @@ mod tests {
         assert_eq!(seen(&grants, &Owner::new()), 0);
         assert_eq!(grants.exclusive_until(at(20)), None);
         assert_eq!(grants.writers().count(), 0);
-        assert!(grants.contradicted(readers[0].0, Mode::Shared).0.is_empty());
+        let among_readers = grants.contradicted(readers[0].0, Mode::Shared);
+        assert_eq!(count(&among_readers), 0);
         assert_eq!(seen(&grants, &readers[5].1), 1);
-        assert_eq!(
-            grants.of_owner(&readers[5].1, at(20)),
-            None,
-            "not taken yet"
-        );
+        assert!(!has(&grants, &readers[5].1, at(20)), "not taken yet");
         taken(&mut grants, &readers);
-        assert_eq!(grants.of_owner(&readers[5].1, at(20)), Some(readers[5].0));
+        assert!(has(&grants, &readers[5].1, at(20)));
         // A hold that others have joined may be of any owner.
         grants.joined(readers[1].0);
         assert_eq!(seen(&grants, &Owner::new()), 1);
-        assert_eq!(grants.of_owner(&Owner::new(), at(20)), None);
+        assert!(!has(&grants, &Owner::new(), at(20)));
         assert!(grants.is_read(at(20)) && !grants.is_read(at(60)));
     }
 
@@ -366,17 +340,14 @@ mod tests {
         let (writer, owner) = &writers[0];
         grants.joined(*writer);
         assert!(grants.exclusive_until(at(1)).is_some());
-        assert_eq!(grants.of_owner(owner, at(1)), Some(*writer));
+        assert!(has(&grants, owner, at(1)));
         let readers = add(&mut grants, 2, Mode::Shared);
-        let ended = |this: Slot, mode| grants.contradicted(this, mode).0.len();
+        let ended = |this: Slot, mode| count(&grants.contradicted(this, mode));
         assert_eq!(ended(readers[0].0, Mode::Exclusive), 2, "all but itself");
         assert_eq!(ended(readers[0].0, Mode::Shared), 1, "the writer");
         // A grant that has ended contradicts nothing.
-        grants[*writer]
-            .state
-            .apply(at(1), Event::Lost(LostReason::Revoked));
-        grants.retire(*writer);
-        assert!(grants.contradicted(readers[0].0, Mode::Shared).0.is_empty());
+        end(&mut grants, *writer);
+        assert_eq!(count(&grants.contradicted(readers[0].0, Mode::Shared)), 0);
         assert_eq!(grants.live().count(), 2);
     }
 
@@ -392,10 +363,11 @@ mod tests {
                 handover: is_handover.then_some(Duration::from_secs(3)),
                 ..new_hold(LEASE, Mode::Exclusive)
             };
-            let second = grants.add(grant_of(at(5), &new), Mode::Exclusive);
-            let (contradicted, is_in_doubt) = grants.contradicted(second, Mode::Exclusive);
-            let ended = matches!(contradicted[..], [Contradicted::Older(slot)] if slot == first.0);
-            assert_eq!((ended, is_in_doubt), (is_older, is_handover), "{sent}");
+            let second = grants.add(grant_of(at(5), &new));
+            let contradicted = grants.contradicted(second, Mode::Exclusive);
+            assert_eq!(contradicted.older.contains(&first.0), is_older, "{sent}");
+            assert_eq!(contradicted.is_older, !is_older, "{sent}");
+            assert_eq!(contradicted.is_in_doubt, is_handover, "{sent}");
         }
     }
 
@@ -403,18 +375,17 @@ mod tests {
     fn a_slot_is_used_again_only_when_nothing_refers_to_it() {
         let mut grants = Grants::default();
         let all = add(&mut grants, 9, Mode::Shared);
-        assert!(!grants.retire(all[0].0));
-        assert_ne!(add(&mut grants, 1, Mode::Shared)[0].0, all[0].0);
+        end(&mut grants, all[0].0);
+        let other = add(&mut grants, 1, Mode::Shared)[0].0;
+        assert_ne!(other, all[0].0);
         grants.remove(all[0].0);
         let again = add(&mut grants, 1, Mode::Shared)[0].0;
         assert_eq!(again, all[0].0);
-        for (slot, _) in grants
-            .live()
-            .map(|(slot, _)| (slot, ()))
-            .collect::<Vec<_>>()
-        {
+        for slot in all.iter().skip(1).map(|(slot, _)| *slot).chain([again]) {
+            assert!(!grants.is_empty());
             grants.remove(slot);
         }
-        assert!(grants.is_empty() && grants.all.capacity() == 0);
+        grants.remove(other);
+        assert!(grants.is_empty() && grants.0.capacity() == 0);
     }
 }

@@ -146,10 +146,8 @@ pub(crate) fn end_deferrals(local: &LocalLock) -> bool {
     let deferred: Vec<Arc<Hold>> = {
         let state = local.lock();
         let writers = state.grants.writers();
-        let deferred = writers.filter(|(_, hold)| hold.is_downgrade_deferred());
-        deferred
-            .filter_map(|(slot, _)| known(state.grants[slot].hold()?))
-            .collect()
+        let deferred = writers.filter(|grant| grant.state.is_downgrade_deferred());
+        deferred.filter_map(|grant| known(grant.hold()?)).collect()
     };
     deferred.iter().filter(|hold| hold.end_deferral()).count() > 0
 }

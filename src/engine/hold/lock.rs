@@ -16,7 +16,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::event::{Effects, Event, NewHold, NextOwner, ReleaseStep};
-use super::grants::{Contradicted, Grant, Grants, Slot};
+use super::grants::{Grant, Grants, Slot};
 use super::handoff::{Handoff, HandoffRequest, LocalHold, ReaderClass};
 use super::locked::Wakes;
 use super::queue::Queue;
@@ -40,7 +40,7 @@ thread_local! {
     static SPARES: RefCell<Vec<Box<LocalQueue>>> = const { RefCell::new(Vec::new()) };
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct LockState {
     /// `None` while no task waits: most locks have no place for most of the time.
@@ -106,21 +106,6 @@ pub(super) struct Contradictions {
     pub(super) is_in_doubt: bool,
 }
 
-impl Default for LockState {
-    fn default() -> Self {
-        Self {
-            queue: None,
-            next_place: 0,
-            turns: Turns::default(),
-            grants: Grants::default(),
-            joinable: None,
-            sticky: None,
-            unsent_releases: 0,
-            recall_after: Tick::ZERO,
-        }
-    }
-}
-
 impl Wakes for LockState {
     #[inline]
     fn woken(&mut self) -> Option<&mut Vec<Waker>> {
@@ -165,7 +150,7 @@ impl LockState {
         hold: Weak<dyn LocalHold>,
     ) -> (Slot, ShareLease) {
         let (state, lease) = HoldState::new(now, new);
-        let slot = self.grants.add(Grant::new(state, hold, new), new.mode);
+        let slot = self.grants.add(Grant::new(state, hold, new));
         if new.is_joinable {
             self.joinable = Some(slot);
         }
@@ -180,30 +165,20 @@ impl LockState {
         now: Tick,
         seen: Seen,
     ) -> Contradictions {
-        let (contradicted, is_in_doubt) = self.grants.contradicted(slot, mode);
+        let contradicted = self.grants.contradicted(slot, mode);
+        let revoked = || Event::Lost(LostReason::Revoked);
         let mut contradictions = Contradictions {
             ended: Few::new(),
             own: Effects::default(),
-            is_in_doubt,
+            is_in_doubt: contradicted.is_in_doubt,
         };
-        for other in contradicted {
-            let revoked = Event::Lost(LostReason::Revoked);
-            match other {
-                Contradicted::Older(other) => {
-                    let effects = self.apply(other, now, revoked, seen);
-                    let hold = self.grants[other].hold();
-                    contradictions
-                        .ended
-                        .extend(hold.map(|hold| (hold, effects)));
-                }
-                Contradicted::Newer => {
-                    let effects = self.apply(slot, now, revoked, seen);
-                    // It is lost once, however many were requested later.
-                    if effects != Effects::default() {
-                        contradictions.own = effects;
-                    }
-                }
-            }
+        for other in contradicted.older {
+            let effects = self.apply(other, now, revoked(), seen);
+            let hold = self.grants[other].hold();
+            (contradictions.ended).extend(hold.map(|hold| (hold, effects)));
+        }
+        if contradicted.is_older {
+            contradictions.own = self.apply(slot, now, revoked(), seen);
         }
         contradictions
     }
@@ -234,8 +209,8 @@ impl LockState {
         }
         if effects.ended.is_some() {
             self.joinable.take_if(|joinable| *joinable == slot);
-            let is_last = self.grants.retire(slot);
-            if is_last && seen.waiters == 0 {
+            self.grants.taken(slot);
+            if seen.waiters == 0 && self.grants.is_empty() {
                 self.turns.nobody_waits_here();
             }
         }
@@ -292,29 +267,18 @@ impl LockState {
         is_passed.then_some(Passed::On(owner))
     }
 
-    /// Hands a share to a task that came while the hold was without a guard. Its span is the bound for the sake of
-    /// others.
+    /// Hands a share to the waiter that stands directly behind the hold in the queue at the server, at this place, or
+    /// to a task that came while the hold was without a guard: then its span is the bound for the sake of others.
     pub(super) fn hand_to(
         &mut self,
         now: Tick,
         passing: &Passing,
         request: &HandoffRequest,
+        place: Option<HolderId>,
     ) -> Option<Handoff> {
         let grant = &mut self.grants[passing.slot];
-        hand_off(grant, now, passing, request, None, |_| true)
-    }
-
-    /// Hands a share to the waiter that stands directly behind the hold in the queue at the server.
-    pub(super) fn hand_to_follower(
-        &mut self,
-        now: Tick,
-        passing: &Passing,
-        request: &HandoffRequest,
-        place: HolderId,
-    ) -> Option<Handoff> {
-        let grant = &mut self.grants[passing.slot];
-        let may_go_on = |state: &mut HoldState| state.try_spend_pass(now);
-        hand_off(grant, now, passing, request, Some(place), may_go_on)
+        let may_go_on = |state: &mut HoldState| place.is_none() || state.try_spend_pass(now);
+        hand_off(grant, now, passing, request, place, may_go_on)
     }
 
     /// A share, for a new owner, of the hold that readers of this client have, and the time of joining.

@@ -96,8 +96,7 @@ impl LocalLock {
     /// A valid hold of `owner`. An exclusive one if there is one.
     pub(crate) fn hold_of(&self, owner: &Owner, now: Tick) -> Option<Arc<Hold>> {
         let state = self.lock();
-        let slot = state.grants.of_owner(owner, now)?;
-        known(state.grants[slot].hold()?)
+        known(state.grants.of_owner(owner, now)?.hold()?)
     }
 }
 

@@ -66,7 +66,7 @@ impl Hold {
         let is_passed = followers.hand_off(&ahead, now, |request, place| {
             owner = request.options.owner.clone();
             let mut state = self.local.lock();
-            state.hand_to_follower(now, passing, request, place)
+            state.hand_to(now, passing, request, Some(place))
         });
         if let Some(owner) = owner.filter(|_| is_passed) {
             self.local.wake_waiters_of(&owner);
@@ -159,7 +159,7 @@ impl Handoff {
         let hold: Arc<Hold> = known(self.take()?)?;
         let now = hold.core.clock.now();
         let passing = hold.passing(self.mode, self.lease);
-        let next = hold.local.lock().hand_to(now, &passing, request);
+        let next = hold.local.lock().hand_to(now, &passing, request, None);
         let Some(next) = next else {
             RawShare::new(hold, self.owner.clone(), self.mode, self.lease).release_later(now);
             return None;
