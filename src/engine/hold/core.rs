@@ -20,7 +20,8 @@ use parking_lot::Mutex;
 use super::bound::Timing;
 use super::handoff::Handoff;
 use super::local::{LocalLock, Locals};
-use super::undo::{AllUnguarded, Kept, PendingRelease, Undo, UndoQueues, Unguarded};
+use super::protocol::HolderRef;
+use super::undo::{Kept, PendingRelease, Undo, UndoQueues, Unguarded};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
 use crate::conn::{Channels, Lane};
@@ -39,15 +40,10 @@ pub(crate) trait AtClose: Send + Sync {
 }
 
 /// Keeps an entry among what is closed with the client, until dropped.
+#[derive(Debug)]
 pub(crate) struct ClosedWith {
     core: Arc<Core>,
     number: u64,
-}
-
-impl fmt::Debug for ClosedWith {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClosedWith").finish_non_exhaustive()
-    }
 }
 
 impl Drop for ClosedWith {
@@ -66,7 +62,8 @@ pub(crate) struct Core {
     /// State that the handles of one synchroniser share.
     pub(crate) shared: Shared,
     undo_queues: Arc<UndoQueues>,
-    unguarded: AllUnguarded,
+    /// What a server may have and no guard holds, by the number in its holder id.
+    unguarded: Mutex<BTreeMap<u64, Unguarded>>,
     /// The entries that withdraw something when the client is closed, oldest first.
     at_close: Mutex<BTreeMap<u64, Weak<dyn AtClose>>>,
     /// How many requests are under way that take or release locks, and of which the watchdog task does not know.
@@ -111,7 +108,7 @@ impl Core {
             locals,
             shared: Shared::default(),
             undo_queues: Arc::default(),
-            unguarded: AllUnguarded::default(),
+            unguarded: Mutex::default(),
             at_close: Mutex::default(),
             requests: AtomicUsize::new(0),
             id: id.into(),
@@ -179,12 +176,13 @@ impl Core {
 
     /// Notes what the server may have without a guard.
     pub(crate) fn add_unguarded(&self, unguarded: Unguarded) {
-        self.unguarded.insert(unguarded);
+        let number = unguarded.number;
+        self.unguarded.lock().insert(number, unguarded);
     }
 
     /// A hold was made of it, or nothing is left of it, or its undoing is queued.
     pub(crate) fn remove_unguarded(&self, number: u64) {
-        self.unguarded.remove(number);
+        self.unguarded.lock().remove(&number);
         if self.is_closed() {
             self.locals.waiter_left.notify();
         }
@@ -221,8 +219,14 @@ impl Core {
 
     /// The call that releases what the server has of an entry.
     pub(super) fn release_call(&self, unguarded: &Unguarded) -> Call {
-        let publish = self.channels().publish();
-        unguarded.release(&self.id, publish, self.timing.token_retention)
+        let holder = HolderRef {
+            name: &unguarded.name,
+            id: &HolderId::new(&self.id, unguarded.number),
+            fenced: unguarded.fenced,
+            token_retention: self.timing.token_retention,
+        };
+        let (protocol, publish) = (unguarded.protocol, self.channels().publish());
+        protocol.release_places(&holder, publish, &unguarded.places)
     }
 
     /// Has `entry` closed with the client. Nothing is left by an entry that asks only after this whether the client is
@@ -247,7 +251,9 @@ impl Core {
 
     /// Undoes what is left by futures that are no longer polled.
     fn undo_all_unguarded(&self) {
-        for unguarded in self.unguarded.take() {
+        let all = std::mem::take(&mut *self.unguarded.lock());
+        // Oldest first.
+        for unguarded in all.into_values() {
             // An attempt uses one of the two lanes, and its undoing must not overtake it.
             for lane in [Lane::Command, Lane::Push] {
                 self.undo_unguarded(&unguarded, lane);
@@ -379,7 +385,7 @@ impl Core {
             loop {
                 let mark = self.locals.waiter_left.mark();
                 let waits = |local: &Arc<LocalLock>| local.waiters() > 0;
-                let is_any_left = !self.unguarded.is_empty()
+                let is_any_left = !self.unguarded.lock().is_empty()
                     || self.steps.load(Ordering::SeqCst) > 0
                     || self.locals.all().iter().any(waits);
                 if !is_any_left {

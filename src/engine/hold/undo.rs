@@ -26,10 +26,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 
 use super::local::LocalLock;
-use super::protocol::{HolderRef, Protocol};
+use super::protocol::Protocol;
 use crate::api::error::{Error, Kind};
 use crate::api::holder::HolderId;
 use crate::conn::{LATE_ARRIVAL_MAX, Lane};
@@ -41,14 +40,7 @@ use crate::observe::events::Event;
 use crate::script::{Call, CallBudget, Scripts, on_first_poll};
 use crate::watchdog::Watchdog;
 
-/// An empty table keeps room for this many entries.
-const KEPT_MAX: usize = 64;
-
-/// The entries, by the number in the holder id.
-#[derive(Debug, Default)]
-pub(super) struct AllUnguarded(Mutex<FxHashMap<u64, Unguarded>>);
-
-/// One holder.
+/// What the server may have without a guard, under one holder id.
 #[derive(Clone, Debug)]
 pub(crate) struct Unguarded {
     pub(crate) protocol: &'static dyn Protocol,
@@ -59,46 +51,6 @@ pub(crate) struct Unguarded {
     /// Used places that end with it.
     pub(crate) places: Vec<HolderId>,
     pub(crate) lease: Duration,
-}
-
-impl Unguarded {
-    /// Releases the hold or place that the server has for it.
-    pub(super) fn release(&self, client: &str, publish: &str, token_retention: u64) -> Call {
-        let holder = HolderRef {
-            name: &self.name,
-            id: &HolderId::new(client, self.number),
-            fenced: self.fenced,
-            token_retention,
-        };
-        self.protocol.release_places(&holder, publish, &self.places)
-    }
-}
-
-impl AllUnguarded {
-    pub(super) fn insert(&self, unguarded: Unguarded) {
-        self.0.lock().insert(unguarded.number, unguarded);
-    }
-
-    pub(super) fn remove(&self, number: u64) {
-        let mut all = self.0.lock();
-        all.remove(&number);
-        if all.is_empty() && all.capacity() > 2 * KEPT_MAX {
-            // Frees the memory that a peak needed.
-            all.shrink_to(KEPT_MAX);
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
-    }
-
-    /// Takes all entries, oldest first. They are undone in this order.
-    pub(super) fn take(&self) -> impl Iterator<Item = Unguarded> {
-        let all = std::mem::take(&mut *self.0.lock());
-        let mut all: Vec<_> = all.into_iter().collect();
-        all.sort_unstable_by_key(|(number, _)| *number);
-        all.into_iter().map(|(_, unguarded)| unguarded)
-    }
 }
 
 /// Where nothing can rule out a late command, an abandoned attempt is cancelled this often, spread over its lease, but
