@@ -16,7 +16,7 @@ use super::local::{LocalLock, Locals};
 use super::shell::Hold;
 use crate::conn::error_reply::is_temporary;
 use crate::conn::{Channels, Fault, Lane};
-use crate::engine::clock::{Clock, Tick};
+use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::keys::RECALL_CHANNEL;
 use crate::script::{Call, CallBudget, Scripts, catalog, reply};
@@ -30,18 +30,19 @@ impl Hold {
         if !self.core.locals.recalls.begin() {
             return;
         }
-        let listener = Listener {
-            core: Arc::downgrade(&self.core),
-            scripts: Arc::clone(&self.core.scripts),
-            locals: Arc::clone(&self.core.locals),
-            channel: format!("{RECALL_CHANNEL}{}", self.core.id()),
-            route: Arc::clone(self.name.key()),
-            reply: self.core.timing.reply,
-            since: None,
-            retry_at: Tick::ZERO,
-        };
-        let listening = listener.run(self.core.clock);
-        self.core.watchdog.drive_while_needed(listening.boxed());
+        let core = &self.core;
+        let (route, channel) = (self.name.key(), format!("{RECALL_CHANNEL}{}", core.id()));
+        // In a cluster any node will do.
+        let place = (Arc::clone(route), channel);
+        let (client, locals) = (Arc::downgrade(core), Arc::clone(&core.locals));
+        let listening = listen(
+            client,
+            locals,
+            Arc::clone(&core.scripts),
+            place,
+            core.timing.reply,
+        );
+        core.watchdog.drive_while_needed(listening.boxed());
     }
 
     /// A waiter elsewhere wants this hold.
@@ -68,69 +69,54 @@ impl Hold {
     }
 }
 
-/// Maintains the subscription across reconnections. Does not keep the client alive.
-struct Listener {
-    core: Weak<Core>,
-    scripts: Arc<Scripts>,
+/// Notifies the holds of a client that are recalled until it is closed. Does not keep the client alive. Subscribes again
+/// after each gap.
+async fn listen(
+    client: Weak<Core>,
     locals: Arc<Locals>,
-    channel: String,
-    /// Any key: in a cluster any node will do.
-    route: Arc<str>,
+    scripts: Arc<Scripts>,
+    (route, channel): (Arc<str>, String),
     reply: Duration,
-    /// See [`SubscriptionState`](super::subscription::SubscriptionState).
-    since: Option<u64>,
-    retry_at: Tick,
-}
-
-impl Listener {
-    async fn run(mut self, clock: Clock) {
-        loop {
-            let mark = self.locals.recalls.changed.mark();
-            if !self.carry_out() {
-                return self
-                    .send(Channels::Plain.unsubscribe())
-                    .await
-                    .map_or((), drop);
-            }
-            let gaps = self.locals.gaps();
-            if self.since != Some(gaps) && clock.now() >= self.retry_at {
-                match self.send(Channels::Plain.subscribe()).await {
-                    Ok(_) => self.since = Some(gaps),
-                    Err(Fault::Answered(no)) if !is_temporary(&no) => {
-                        self.retry_at = clock.now().after(REFUSED_FOR);
-                    }
-                    Err(_) => self.retry_at = clock.now().after(self.reply),
-                }
-            }
-            let retry_at = match self.since {
-                Some(since) if since == self.locals.gaps() => Tick::NEVER,
-                _ => self.retry_at,
-            };
-            tokio::select! {
-                () = self.locals.recalls.changed.changed_since(mark) => {}
-                () = clock.sleep_until(retry_at), if retry_at != Tick::NEVER => {}
-            }
-        }
-    }
-
-    /// Notifies the holds that were recalled. False once the client is closed.
-    fn carry_out(&self) -> bool {
-        let Some(core) = self.core.upgrade() else {
-            return false;
-        };
-        for number in self.locals.recalls.take() {
-            core.watchdog.recall(number);
-        }
-        !core.is_closed()
-    }
-
-    async fn send(&self, verb: &str) -> Result<redis::Value, Fault> {
+) {
+    let clock = scripts.clock;
+    let send = async |verb: &str| {
         let mut command = redis::cmd(verb);
-        command.arg(&self.channel);
-        let transport = &self.scripts.transport;
-        transport
-            .send(Lane::Push, &self.route, &command, self.reply)
-            .await
+        command.arg(&channel);
+        let transport = &scripts.transport;
+        transport.send(Lane::Push, &route, &command, reply).await
+    };
+    // How many gaps came before the subscription, and when to try again without one.
+    let (mut since, mut retry_at) = (None, Tick::ZERO);
+    loop {
+        let mark = locals.recalls.changed.mark();
+        let is_open = client.upgrade().is_some_and(|core| {
+            for number in locals.recalls.take() {
+                core.watchdog.recall(number);
+            }
+            !core.is_closed()
+        });
+        if !is_open {
+            // Without an answer the connection ends, and the subscription with it.
+            let _ = send(Channels::Plain.unsubscribe()).await;
+            return;
+        }
+        let gaps = locals.gaps();
+        if since != Some(gaps) && clock.now() >= retry_at {
+            let pause = match send(Channels::Plain.subscribe()).await {
+                Ok(_) => {
+                    since = Some(gaps);
+                    Duration::ZERO
+                }
+                Err(Fault::Answered(no)) if !is_temporary(&no) => REFUSED_FOR,
+                Err(_) => reply,
+            };
+            retry_at = clock.now().after(pause);
+        }
+        let is_subscribed = since == Some(locals.gaps());
+        tokio::select! {
+            () = locals.recalls.changed.changed_since(mark) => {}
+            () = clock.sleep_until(retry_at), if !is_subscribed => {}
+        }
     }
 }
 
