@@ -66,11 +66,6 @@ impl HandoffBudget {
         self.since.map_or(Duration::ZERO, |since| since.until(now))
     }
 
-    /// As [`spent_for`](Self::spent_for), but limited to a plausible length of a turn, to leave out a long hold.
-    pub(super) fn time_of_turn(&self, now: Tick, trip: Duration) -> Duration {
-        self.spent_for(now).min(time_max(trip) * 2)
-    }
-
     fn is_late(&mut self, now: Tick, trip: Duration) -> bool {
         let since = *self.since.get_or_insert(now);
         since.until(now) > time_max(trip)
@@ -296,7 +291,7 @@ impl Turns {
         let could_ask = |released: Released| released.at.until(now) > self.time_to_ask();
         if self.known.released.is_some_and(could_ask) {
             // Others could ask since the last release, so this turn is not in a row with it.
-            self.reset_handoffs();
+            self.budget = HandoffBudget::WHOLE;
         }
         let most = self.handoffs_max();
         self.budget.spend_turn(now, self.known.trip, most) && self.known.others > 0
@@ -383,7 +378,8 @@ impl Turns {
     /// Backs off after the turn that spent this budget.
     fn back_off(&mut self, budget: &HandoffBudget, now: Tick) {
         let own = budget.spent_for(now).min(OWN_TIME_MAX);
-        let own_turn = budget.time_of_turn(now, self.known.trip);
+        // Limited to a plausible length of a turn, to leave out a long hold.
+        let own_turn = own.min(time_max(self.known.trip) * 2);
         let others = self.others_at(now);
         if others == 0 {
             return;
@@ -441,13 +437,14 @@ impl Turns {
     /// If no client listens either, the next turn is not in a row with the last one.
     pub(super) fn nobody_waits_here(&mut self) {
         if self.known.others == 0 {
-            self.reset_handoffs();
+            self.budget = HandoffBudget::WHOLE;
         }
     }
 
     /// The server says that others have it: they had their turn, unless they are readers.
     pub(crate) fn seen_elsewhere(&mut self, among_readers: bool) {
-        self.reset_handoffs();
+        // The next turn is not in a row with the last one.
+        self.budget = HandoffBudget::WHOLE;
         if !among_readers {
             self.have_come();
         }
@@ -459,11 +456,6 @@ impl Turns {
         if known.absent.count >= known.others {
             known.absent = Absent::NONE;
         }
-    }
-
-    /// The next turn is not in a row with the last one.
-    fn reset_handoffs(&mut self) {
-        self.budget = HandoffBudget::WHOLE;
     }
 }
 
