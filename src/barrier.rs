@@ -133,7 +133,7 @@ impl Barrier {
         let place = Arc::new(Place::new(self, name));
         let _closed_with = self.site.core().close_with(Arc::downgrade(&place));
         let arrive = || place.arrive(operation, deadline);
-        let channel = LockName::barrier_channel;
+        let channel = LockName::barrier_key;
         let over = self.site.wait(operation, channel, deadline, arrive).await?;
         let over = match over {
             Some(over) => over,
@@ -267,7 +267,7 @@ impl Place {
             .arg(millis(self.barrier.lease()))
             .arg(self.name.barrier_over_prefix())
             .arg(millis(site.call_kept()))
-            .arg(site.told(self.name.barrier_channel()))
+            .arg(site.told(self.name.barrier_key()))
             .arg(u8::from(has_come))
             .arg(if has_come { vec![] } else { self.gone() });
         let arrived = site.ask(operation, &call, until, read).await?;
@@ -291,7 +291,7 @@ impl Place {
             .arg(u8::from(self.breaks.load(Ordering::Relaxed)))
             .arg(self.name.barrier_over_prefix())
             .arg(millis(site.call_kept()))
-            .arg(site.told(self.name.barrier_channel()))
+            .arg(site.told(self.name.barrier_key()))
     }
 
     /// Leaves in the background, unless that was done or the round is over.

@@ -302,7 +302,7 @@ impl Observer {
     /// Waits for the next change. Fails with an error that stays.
     async fn change(&mut self) -> Result<Result<Option<Leader>>> {
         const OPERATION: &str = "observe";
-        let (site, channel) = (&self.election.lock.0, LockName::leader_channel);
+        let (site, channel) = (&self.election.lock.0, LockName::leader_key);
         if self.listener.is_none() && site.options.polled.is_none() {
             let listener = site.listener(OPERATION, channel)?;
             listener.subscribe();
@@ -348,7 +348,7 @@ impl Said {
             .arg(version)
             .arg(&*value)
             .arg(millis(self.kept))
-            .arg(site.told(name.leader_channel()));
+            .arg(site.told(name.leader_key()));
         let asked = site.ask(operation, &call, deadline, Answer::flag);
         asked.await
     }
@@ -358,7 +358,7 @@ impl Said {
         Call::new(&catalog::LEADER_RESIGN, name.key(), &[&*name.leader_key()])
             .arg(&*self.id)
             .arg(self.token.get())
-            .arg(self.site.told(name.leader_channel()))
+            .arg(self.site.told(name.leader_key()))
     }
 }
 

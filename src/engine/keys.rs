@@ -4,6 +4,7 @@
 //! the name holds a `{` of its own. Invariant: all keys of one lock hash to one cluster slot; a name that would break
 //! this under Redisson's rule is refused.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use crate::api::error::{Error, Result};
@@ -131,12 +132,7 @@ impl LockName {
 
     /// The lease of one read hold of a holder; the first has number 1.
     pub fn read_lease_key(&self, holder: &str, number: u32) -> String {
-        let key = self.key();
-        if key.contains('{') {
-            format!("{key}:{holder}:rwlock_timeout:{number}")
-        } else {
-            format!("{{{key}}}:{holder}:rwlock_timeout:{number}")
-        }
+        self.tagged("", format_args!(":{holder}:rwlock_timeout:{number}"))
     }
 
     /// The channel of a latch. Redisson puts braces around every name.
@@ -166,12 +162,7 @@ impl LockName {
 
     /// The permits of a semaphore that have been taken.
     pub fn semaphore_timeouts_key(&self) -> String {
-        let key = self.key();
-        if key.contains('{') {
-            format!("{key}:timeout")
-        } else {
-            format!("{{{key}}}:timeout")
-        }
+        self.tagged("", ":timeout")
     }
 
     /// The waiters of a fair semaphore.
@@ -194,17 +185,13 @@ impl LockName {
         self.own_helper_of("lockset_sem_call", call)
     }
 
-    /// The last value of the leader of an election.
+    /// The last value of the leader of an election, and the channel that notifies its observers.
     pub fn leader_key(&self) -> String {
         self.own_helper("lockset_leader")
     }
 
-    /// The channel that notifies the observers of an election.
-    pub(crate) fn leader_channel(&self) -> String {
-        self.leader_key()
-    }
-
-    /// The number of parties of a barrier; exists while a party waits.
+    /// The number of parties of a barrier; exists while a party waits. The channel that notifies parties of the end of a
+    /// round has the same name.
     pub(crate) fn barrier_key(&self) -> String {
         self.own_helper("lockset_barrier")
     }
@@ -219,11 +206,6 @@ impl LockName {
         format!("{}:", self.own_helper("lockset_barrier_over"))
     }
 
-    /// The channel that notifies parties of the end of a round.
-    pub(crate) fn barrier_channel(&self) -> String {
-        self.barrier_key()
-    }
-
     /// A key for each id. It includes the length of the id, because names and ids may contain colons.
     fn own_helper_of(&self, prefix: &str, id: &str) -> String {
         format!("{}:{id}:{}", self.own_helper(prefix), id.len())
@@ -231,20 +213,22 @@ impl LockName {
 
     /// A key that Redisson does not have. A second colon keeps the keys of `{x}` apart from the keys of `x`.
     fn own_helper(&self, prefix: &str) -> String {
-        let key = self.key();
-        if key.contains('{') {
-            format!("{prefix}::{key}")
-        } else {
-            format!("{prefix}:{{{key}}}")
-        }
+        let is_tagged = self.key().contains('{');
+        let colons = if is_tagged { "::" } else { ":" };
+        self.tagged(format_args!("{prefix}{colons}"), "")
     }
 
     fn helper(&self, prefix: &str) -> String {
+        self.tagged(format_args!("{prefix}:"), "")
+    }
+
+    /// A text with the key in it, in braces unless it has some: what the braces enclose decides on the slot.
+    fn tagged(&self, before: impl Display, after: impl Display) -> String {
         let key = self.key();
         if key.contains('{') {
-            format!("{prefix}:{key}")
+            format!("{before}{key}{after}")
         } else {
-            format!("{prefix}:{{{key}}}")
+            format!("{before}{{{key}}}{after}")
         }
     }
 }
