@@ -409,7 +409,7 @@ impl RedlockLock {
             let queues = in_order.iter().map(|at| {
                 let LockRequest { core, name, .. } = &request.requests[*at];
                 let locals = &core.locals;
-                let lock = locals.get_or_insert_at(KIND.name(), &place, name.key());
+                let lock = locals.get_or_insert(KIND.name(), &place, name.key());
                 (Arc::clone(core), lock)
             });
             Arc::new(QuorumLocal::new(queues.collect()))

@@ -532,7 +532,7 @@ async fn a_call_that_goes_on_after_a_shutdown_sends_nothing() {
     let lock = client.lock("x");
     // It waits for a release of this client that is not sent.
     let locals = &client.core().locals;
-    let local = locals.get_or_insert("reentrant", &"x".into());
+    let local = locals.get_or_insert("reentrant", &"x".into(), &"x".into());
     local.begin_release();
     let mut call = Box::pin(lock.try_lock());
     assert!((&mut call).now_or_never().is_none());

@@ -12,6 +12,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use redis::Cmd;
+use rustc_hash::FxHashSet;
 
 use super::bound::Silence;
 use super::followers::{Followers, Heartbeats};
@@ -99,17 +100,9 @@ impl Locals {
         }
     }
 
-    /// The state of the lock with this key, made if there is none.
+    /// The state of the lock with this key, made if there is none. The place is the key, except for a kind of which locks
+    /// at several places have the same key.
     pub(crate) fn get_or_insert(
-        self: &Arc<Self>,
-        kind: &'static str,
-        key: &Arc<str>,
-    ) -> Arc<LocalLock> {
-        self.get_or_insert_at(kind, key, key)
-    }
-
-    /// As [`get_or_insert`](Self::get_or_insert), for a kind of which locks at several places have the same key.
-    pub(crate) fn get_or_insert_at(
         self: &Arc<Self>,
         kind: &'static str,
         place: &Arc<str>,
@@ -162,13 +155,11 @@ impl Locals {
 
     /// The number of waiters, in local queues and at the server.
     pub(crate) fn waiters(&self) -> usize {
-        let locks = self.all();
-        let mut subscriptions: Vec<_> = locks.iter().map(|lock| &lock.subscription).collect();
+        let (locks, mut counted) = (self.all(), FxHashSet::default());
         // Locks with one channel count together.
-        subscriptions.sort_unstable_by_key(|subscription| Arc::as_ptr(subscription));
-        subscriptions.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let waiters = subscriptions.iter().map(|shared| shared.waiters());
-        waiters.sum()
+        let subscriptions = locks.iter().map(|lock| &lock.subscription);
+        let each = subscriptions.filter(|shared| counted.insert(Arc::as_ptr(shared)));
+        each.map(|shared| shared.waiters()).sum()
     }
 
     pub(crate) fn gaps(&self) -> u64 {

@@ -552,7 +552,7 @@ async fn held(client: &Client) -> (Arc<LocalLock>, ReentrantGuard) {
     let guard = client.lock("x").lock().await.unwrap();
     let key: Arc<str> = "x".into();
     let locals = &client.core().locals;
-    (locals.get_or_insert("reentrant", &key), guard)
+    (locals.get_or_insert("reentrant", &key, &key), guard)
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,7 +51,7 @@ async fn an_owner_does_not_enter_what_was_handed_off_to_another() {
     let owner = Owner::new();
     let guard = client.lock("x").owner(&owner).lock().await.unwrap();
     let key: Arc<str> = "x".into();
-    let local = client.core().locals.get_or_insert("reentrant", &key);
+    let local = client.core().locals.get_or_insert("reentrant", &key, &key);
     let next = waiter(client.lock("x")).await;
     let hold = local
         .hold_of(&owner, client.core().clock.now())
