@@ -20,11 +20,11 @@ use crate::api::error::{Error, Result};
 use crate::api::holder::Owner;
 use crate::engine::acquire::{self, LockRequest, Marks, Turn, WaitLimit, Waiter, Woken};
 use crate::engine::clock::{Clock, Tick};
-use crate::engine::counts::Mode;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::SharedHold;
 use crate::engine::hold::bound::{Bound, Over};
 use crate::engine::hold::local::{LocalLock, QueuePlace};
+use crate::engine::hold::queue::Wants;
 use crate::engine::hold::recall::recall_holder;
 use crate::engine::hold::reenter::LeaseSource;
 use crate::engine::listen::{Listener, POLLS_BETWEEN_TRIES};
@@ -73,7 +73,7 @@ impl Acquisition {
         if let WaitLimit::Never = wait {
             return self.run_single_round().await;
         }
-        let place = QueuePlace::take(self.lock(), Mode::Exclusive, None);
+        let place = QueuePlace::take(self.lock(), Wants::Alone(None));
         self.queue_request.queued.note(place.number());
         self.lock().note_wanted();
         let waiter = Waiter::new(&self.queue_request);

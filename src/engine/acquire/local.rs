@@ -20,6 +20,7 @@ use crate::engine::hold::handoff::{Handoff, HandoffRequest};
 use crate::engine::hold::join::end_deferrals;
 use crate::engine::hold::local::QueuePlace;
 use crate::engine::hold::protocol::Queue;
+use crate::engine::hold::queue::Wants;
 use crate::engine::hold::reenter::{Entrance, LeaseSource, Reentry};
 use crate::engine::hold::{Hold, Share};
 
@@ -193,15 +194,15 @@ pub(super) fn take_place<'a>(requests: Requests<'a>, at: usize) -> Option<QueueP
     if request.protocol.queue() == Queue::Server {
         return None;
     }
-    let local = &request.local;
-    let place = if let Some(terms) = request.joins_on() {
-        QueuePlace::take_joining(local, terms)
-    } else {
-        let handoff = requests.alone().map(handoff_request);
-        QueuePlace::take(local, request.mode, handoff)
-    };
+    let place = QueuePlace::take(
+        &request.local,
+        match request.mode {
+            Mode::Exclusive => Wants::Alone(requests.alone().map(handoff_request)),
+            Mode::Shared => Wants::Together(request.joins_on()),
+        },
+    );
     request.queued.note(place.number());
-    local.note_wanted();
+    request.local.note_wanted();
     Some(place)
 }
 

@@ -19,7 +19,8 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 
-use self::places::{Cohorts, Entry, Places, Stage, Wants};
+pub(crate) use self::places::Wants;
+use self::places::{Entry, Places, Stage};
 use super::locked::Wakes;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -28,8 +29,8 @@ use crate::engine::hint::Mark;
 /// At most this many waiters that may hold a lock together stand at the head together.
 const HEADS_MAX: u32 = 64;
 
-/// See [`places::MISSED_MAX`].
-pub(super) const MISSED_MAX: u32 = places::MISSED_MAX;
+/// A head that was missing at this many checks in a row is passed over.
+pub(super) const MISSED_MAX: u32 = 2;
 
 /// Counting the waiters before a place ends at this number.
 const PLACE_MAX: usize = 1000;
@@ -51,8 +52,9 @@ pub(crate) struct Queue<R, T, J = ()> {
     alone: Option<u64>,
     /// The first entry of `places` that wants the lock alone.
     first_alone: Option<u64>,
-    /// The waiters that would share the hold of a leader at the head.
-    cohorts: Cohorts<J>,
+    /// The leader of each cohort and its terms, in the order of their arrival. Its followers are the entries with these
+    /// terms before `next` that are not at the head.
+    leaders: Vec<(J, u64)>,
     /// Whether a task watches the head for the waiters behind it.
     is_watched: bool,
     is_closed: bool,
@@ -88,7 +90,7 @@ impl<R, T, J> Queue<R, T, J> {
         heads: 0,
         alone: None,
         first_alone: None,
-        cohorts: Cohorts::EMPTY,
+        leaders: Vec::new(),
         is_watched: false,
         is_closed: false,
         woken: Vec::new(),
@@ -123,22 +125,9 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
         (self.end, self.next) = (end, end);
     }
 
-    /// Takes the last place. With a request, another task may hand its hold off to a waiter that wants the lock alone.
-    /// Returns the number of the place.
-    pub(super) fn push(&mut self, mode: Mode, request: Option<R>) -> u64 {
-        self.add(match mode {
-            Mode::Exclusive => Wants::Alone(request),
-            Mode::Shared => Wants::Together(None),
-        })
-    }
-
-    /// Takes the last place, for a waiter that would share another's hold on these terms. It follows a leader with
-    /// the same terms, and comes to the head after the leader.
-    pub(super) fn push_joining(&mut self, terms: J) -> u64 {
-        self.add(Wants::Together(Some(terms)))
-    }
-
-    fn add(&mut self, wants: Wants<R, J>) -> u64 {
+    /// Takes the last place, and returns its number. A waiter that would share another's hold follows a leader with the
+    /// same terms, and comes to the head after the leader.
+    pub(super) fn push(&mut self, wants: Wants<R, J>) -> u64 {
         let number = self.end;
         self.end += 1;
         let entry = Entry {
@@ -162,8 +151,7 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
             && let Wants::Alone(Some(request)) = &head.wants
             && let Some(handoff) = offer(request)
         {
-            head.stage = Stage::Handed(handoff);
-            self.woken.extend(head.waiting.take());
+            self.woken.extend(head.hand(handoff));
             return true;
         }
         false
@@ -176,32 +164,28 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
         let mut is_any = false;
         let Self {
             places,
-            cohorts,
+            leaders,
             heads,
             woken,
+            next,
             ..
         } = self;
-        for cohort in cohorts.all() {
-            let leader = places
-                .get_mut(cohort.leader)
-                .filter(|leader| leader.is_free());
+        for (terms, leader) in leaders {
+            let leader = places.get_mut(*leader).filter(|leader| leader.is_free());
             if let Some(leader) = leader {
-                let Some(handoff) = offer(&cohort.terms) else {
+                let Some(handoff) = offer(terms) else {
                     continue;
                 };
-                leader.stage = Stage::Handed(handoff);
-                woken.extend(leader.waiting.take());
+                woken.extend(leader.hand(handoff));
                 is_any = true;
             }
-            while let Some(next) = cohort.followers.first().copied()
-                && let Some(follower) = places.get_mut(next)
-                && let Some(handoff) = offer(&cohort.terms)
-            {
-                cohort.followers.pop_first();
-                follower.stage = Stage::Handed(handoff);
+            for (_, follower) in followers(places, *next, *terms) {
+                let Some(handoff) = offer(terms) else {
+                    break;
+                };
                 follower.is_head = true;
                 *heads += 1;
-                woken.extend(follower.waiting.take());
+                woken.extend(follower.hand(handoff));
                 is_any = true;
             }
             if is_any {
@@ -297,14 +281,12 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
                 return;
             }
             let terms = entry.wants.terms().copied();
-            let follows = terms.is_some_and(|terms| self.cohorts.follow(terms, number));
-            if !follows {
+            let follows = |(of, _): &(J, u64)| terms == Some(*of);
+            if !self.leaders.iter().any(follows) {
                 if self.heads >= HEADS_MAX {
                     return;
                 }
-                if let Some(terms) = terms {
-                    self.cohorts.begin(terms, number);
-                }
+                self.leaders.extend(terms.map(|terms| (terms, number)));
                 self.woken.extend(entry.waiting.take());
                 entry.is_head = true;
                 self.heads += 1;
@@ -373,16 +355,17 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
             self.heads -= 1;
             self.alone = None;
         }
-        if let Some(next) = entry
-            .wants
-            .terms()
-            .copied()
-            .and_then(|terms| self.cohorts.leave(terms, number))
-            && let Some(next) = self.places.get_mut(next)
-        {
-            self.woken.extend(next.waiting.take());
-            next.is_head = true;
-            self.heads += 1;
+        let mut leaders = self.leaders.iter();
+        if let Some(at) = leaders.position(|(_, leader)| *leader == number) {
+            let (terms, _) = self.leaders[at];
+            if let Some((next, follower)) = followers(&mut self.places, self.next, terms).next() {
+                self.woken.extend(follower.waiting.take());
+                follower.is_head = true;
+                self.heads += 1;
+                self.leaders[at].1 = next;
+            } else {
+                self.leaders.remove(at);
+            }
         }
         if self.first_alone == Some(number) {
             let mut behind = self.places.from(number);
@@ -394,16 +377,20 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
     }
 }
 
+/// The waiters before `next` that follow a leader with these terms.
+fn followers<R, T, J: PartialEq>(
+    places: &mut Places<Entry<R, T, J>>,
+    next: u64,
+    terms: J,
+) -> impl Iterator<Item = (u64, &mut Entry<R, T, J>)> {
+    let before = places.from(0).take_while(move |(number, _)| *number < next);
+    before.filter(move |(_, entry)| !entry.is_head && entry.wants.terms() == Some(&terms))
+}
+
 impl<'a, L: Queued> Place<'a, L> {
     /// See [`Queue::push`].
-    pub(crate) fn take(lock: &'a L, mode: Mode, request: Option<L::Request>) -> Self {
-        let number = lock.with_queue(|queue| queue.push(mode, request));
-        Self { lock, number }
-    }
-
-    /// See [`Queue::push_joining`].
-    pub(crate) fn take_joining(lock: &'a L, terms: L::Terms) -> Self {
-        let number = lock.with_queue(|queue| queue.push_joining(terms));
+    pub(crate) fn take(lock: &'a L, wants: Wants<L::Request, L::Terms>) -> Self {
+        let number = lock.with_queue(|queue| queue.push(wants));
         Self { lock, number }
     }
 

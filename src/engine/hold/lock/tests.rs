@@ -17,6 +17,7 @@ use stateright::{Checker, Expectation, Model, Property};
 use super::*;
 use crate::api::options::{LeasePolicy, Options};
 use crate::engine::hold::event::{Answered, Entered, NextStep, Phase, ServerChange, Tokens};
+use crate::engine::hold::queue::Wants;
 use crate::engine::hold::state::tests::new_hold;
 
 const LEASE: Duration = Duration::from_secs(6);
@@ -538,8 +539,8 @@ impl Explored {
             Tried::Wait | Tried::WaitToRead => {
                 (world.places.len() < self.limits.places).then_some(())?;
                 let place = world.lock.with_queue(|queue| match what {
-                    Tried::Wait => queue.push(Mode::Exclusive, Some(self.request())),
-                    _ => queue.push_joining(JOINING),
+                    Tried::Wait => queue.push(Wants::Alone(Some(self.request()))),
+                    _ => queue.push(Wants::Together(Some(JOINING))),
                 });
                 world.places.push(PlaceNumber(place));
             }

@@ -1,13 +1,12 @@
-//! The places of a queue by number, in order, and the waiters among them that would share one hold.
+//! The places of a queue by number, in order, and the waiters at them.
 //!
-//! Invariants: nothing is kept of a place that was left. A single place needs no allocation. Waiters that would share
-//! one hold are a cohort: its leader stands at the head and asks the server, the others follow it. A cohort has one
-//! leader. Waiters with other terms are in other cohorts. No waiter is in two.
+//! Invariants: nothing is kept of a place that was left. A single place needs no allocation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem;
 use std::task::{Context, Waker};
 
+use super::MISSED_MAX;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Mark, set_waker};
 
@@ -85,9 +84,6 @@ impl<E> Places<E> {
     }
 }
 
-/// A head that was missing at this many checks in a row is passed over.
-pub(super) const MISSED_MAX: u32 = 2;
-
 /// A waiter at its place.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
@@ -105,6 +101,12 @@ impl<R, T, J> Entry<R, T, J> {
     /// Whether it may be handed something.
     pub(super) fn is_free(&self) -> bool {
         matches!(self.stage, Stage::Next | Stage::Resting(..))
+    }
+
+    /// Hands it this. Returns the waker of its task.
+    pub(super) fn hand(&mut self, handoff: T) -> Option<Waker> {
+        self.stage = Stage::Handed(handoff);
+        self.waiting.take()
     }
 
     /// Takes out what it was handed.
@@ -137,7 +139,7 @@ impl<R, T, J> Entry<R, T, J> {
 /// How a waiter wants the lock.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, Hash))]
-pub(super) enum Wants<R, J> {
+pub(crate) enum Wants<R, J> {
     /// Alone. With a request, it may be handed a hold.
     Alone(Option<R>),
     /// Together with others. With terms, it would share another waiter's hold on these.
@@ -172,66 +174,6 @@ pub(super) enum Stage<T> {
     Handed(T),
 }
 
-#[derive(Debug)]
-#[cfg_attr(test, derive(Clone))]
-pub(super) struct Cohort<J> {
-    pub(super) terms: J,
-    /// The numbers of their places.
-    pub(super) leader: u64,
-    pub(super) followers: BTreeSet<u64>,
-}
-
-#[derive(Debug)]
-#[cfg_attr(test, derive(Clone))]
-pub(super) struct Cohorts<J>(Vec<Cohort<J>>);
-
-impl<J> Cohorts<J> {
-    pub(super) const EMPTY: Self = Self(Vec::new());
-}
-
-impl<J: Copy + PartialEq> Cohorts<J> {
-    /// All cohorts, in order of the arrival of their leaders.
-    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Cohort<J>> {
-        self.0.iter_mut()
-    }
-
-    /// Follows the leader with these terms. False if there is none.
-    pub(super) fn follow(&mut self, terms: J, number: u64) -> bool {
-        let cohort = self.0.iter_mut().find(|cohort| cohort.terms == terms);
-        cohort
-            .map(|cohort| cohort.followers.insert(number))
-            .is_some()
-    }
-
-    /// Begins a cohort with a leader at the head.
-    pub(super) fn begin(&mut self, terms: J, leader: u64) {
-        let followers = BTreeSet::new();
-        self.0.push(Cohort {
-            terms,
-            leader,
-            followers,
-        });
-    }
-
-    /// Leaves the cohort. Returns the new leader if the old one left and another waiter succeeds it.
-    pub(super) fn leave(&mut self, terms: J, number: u64) -> Option<u64> {
-        let at = self.0.iter().position(|cohort| cohort.terms == terms)?;
-        let cohort = &mut self.0[at];
-        if cohort.leader != number {
-            cohort.followers.remove(&number);
-            return None;
-        }
-        match cohort.followers.pop_first() {
-            Some(next) => cohort.leader = next,
-            None => {
-                self.0.remove(at);
-                return None;
-            }
-        }
-        Some(self.0[at].leader)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,12 +183,6 @@ mod tests {
         pub(in super::super) fn iter(&self) -> impl Iterator<Item = (&u64, &E)> {
             let only = self.only.iter().map(|(number, entry)| (number, entry));
             only.chain(self.all.iter().map(|(number, entry)| (number, &**entry)))
-        }
-    }
-
-    impl<J> Cohorts<J> {
-        pub(in super::super) fn iter(&self) -> impl Iterator<Item = &Cohort<J>> {
-            self.0.iter()
         }
     }
 

@@ -47,11 +47,15 @@ impl<R, T, J: Copy + PartialEq> LocalQueue<R, T, J> {
     }
 
     fn push(&self, mode: Mode, request: Option<R>) -> Place<'_, Self> {
-        Place::take(self, mode, request)
+        let wants = match mode {
+            Mode::Exclusive => Wants::Alone(request),
+            Mode::Shared => Wants::Together(None),
+        };
+        Place::take(self, wants)
     }
 
     fn push_joining(&self, terms: J) -> Place<'_, Self> {
-        Place::take_joining(self, terms)
+        Place::take(self, Wants::Together(Some(terms)))
     }
 }
 
@@ -76,8 +80,8 @@ impl<R: Hash, T: Hash, J: Hash> Hash for super::Queue<R, T, J> {
         }
         let alone = self.alone.or(self.first_alone).map(back);
         (back(self.next), self.heads, alone).hash(hasher);
-        for cohort in self.cohorts.iter() {
-            (&cohort.terms, back(cohort.leader), cohort.followers.len()).hash(hasher);
+        for (terms, leader) in &self.leaders {
+            (terms, back(*leader)).hash(hasher);
         }
     }
 }
@@ -566,7 +570,7 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
         policy: LeasePolicy::Renewed(LEASE),
     };
     let mut places: Vec<_> = (0..4)
-        .map(|_| local::QueuePlace::take(&local, Mode::Exclusive, Some(request.clone())))
+        .map(|_| local::QueuePlace::take(&local, Wants::Alone(Some(request.clone()))))
         .collect();
     drop(guard);
     let has = |place: &local::QueuePlace<'_>| place.handed_off().now_or_never().is_some();
