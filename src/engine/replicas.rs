@@ -147,29 +147,24 @@ struct Request {
 
 /// Confirms all requests. When they were queued, all were known to be at one server.
 async fn run(scripts: &Scripts, reply: Duration, requests: Vec<Request>) {
-    let answers = ask(scripts, reply, &requests).await;
     let mut elsewhere: BTreeMap<u16, Vec<Request>> = BTreeMap::new();
+    let answers = ask(scripts, reply, &requests).await;
     for (request, answer) in requests.into_iter().zip(answers) {
-        match answer {
-            Err(failure) if failure.is_elsewhere() => {
-                let slot = scripts.transport.slot(&request.holds[0].key);
-                elsewhere.entry(slot).or_default().push(request);
-            }
-            answer => report(request, answer),
+        if answer.as_ref().is_err_and(Failure::is_elsewhere) {
+            let slot = scripts.transport.slot(&request.holds[0].key);
+            elsewhere.entry(slot).or_default().push(request);
+        } else {
+            // Here and below, the caller may be gone.
+            let _ = request.outcome.send(answer);
         }
     }
     // Each slot that has moved, or is about to move, is followed on its own.
     for requests in elsewhere.into_values() {
         let answers = ask(scripts, reply, &requests).await;
         for (request, answer) in requests.into_iter().zip(answers) {
-            report(request, answer);
+            let _ = request.outcome.send(answer);
         }
     }
-}
-
-fn report(request: Request, outcome: ConfirmOutcome) {
-    // The caller may be gone.
-    let _ = request.outcome.send(outcome);
 }
 
 /// Runs one wait, and returns an answer for each request.

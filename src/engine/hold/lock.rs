@@ -45,8 +45,6 @@ thread_local! {
 pub(crate) struct LockState {
     /// `None` while no task waits: most locks have no place for most of the time.
     queue: Option<Box<LocalQueue>>,
-    /// The number of the next place, if there is no queue.
-    next_place: u64,
     pub(crate) turns: Turns,
     pub(crate) grants: Grants,
     /// The grant that the next readers may join: the latest, because it stays open for longest.
@@ -108,7 +106,7 @@ pub(super) struct Contradictions {
 
 impl Wakes for LockState {
     #[inline]
-    fn woken(&mut self) -> Option<&mut Vec<Waker>> {
+    fn woken(&mut self) -> Option<&mut Few<Waker>> {
         self.queue.as_mut()?.woken()
     }
 }
@@ -125,13 +123,10 @@ impl LockState {
             // There are none while the thread ends.
             let spare = SPARES.try_with(|spares| spares.borrow_mut().pop());
             let spare = spare.ok().flatten();
-            let mut queue = spare.unwrap_or_else(|| Box::new(LocalQueue::EMPTY));
-            queue.begin_at(self.next_place);
-            queue
+            spare.unwrap_or_else(|| Box::new(LocalQueue::EMPTY))
         });
         let done = work(queue);
         if let Some(idle) = self.queue.take_if(|queue| queue.is_idle()) {
-            self.next_place = idle.end();
             let _are_there = SPARES.try_with(|spares| {
                 let mut spares = spares.borrow_mut();
                 if spares.len() < SPARES_MAX {

@@ -9,13 +9,12 @@ use std::task::Waker;
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Room for this many tasks is kept.
-const KEPT_MAX: usize = 4;
+use crate::engine::Few;
 
 /// A state that collects the tasks to wake.
 pub(crate) trait Wakes {
     /// `None` if there are none.
-    fn woken(&mut self) -> Option<&mut Vec<Waker>>;
+    fn woken(&mut self) -> Option<&mut Few<Waker>>;
 }
 
 pub(crate) struct Locked<'a, S: Wakes>(MutexGuard<'a, S>);
@@ -28,14 +27,8 @@ impl<'a, S: Wakes> Locked<'a, S> {
 
     #[cold]
     fn wake(&mut self) {
-        let mut woken = self.0.woken().map(mem::take).unwrap_or_default();
-        MutexGuard::unlocked(&mut self.0, || woken.drain(..).for_each(Waker::wake));
-        if woken.capacity() <= KEPT_MAX
-            && let Some(kept) = self.0.woken()
-        {
-            // The next one needs no allocation. There is none now: each access wakes those that it collects.
-            *kept = woken;
-        }
+        let woken = self.0.woken().map(mem::take).unwrap_or_default();
+        MutexGuard::unlocked(&mut self.0, || woken.into_iter().for_each(Waker::wake));
     }
 }
 

@@ -17,11 +17,13 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 pub(crate) use self::places::Wants;
 use self::places::{Entry, Places, Stage};
 use super::locked::Wakes;
+use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hint::Mark;
@@ -35,6 +37,9 @@ pub(super) const MISSED_MAX: u32 = 2;
 /// Counting the waiters before a place ends at this number.
 const PLACE_MAX: usize = 1000;
 
+/// The number of the next place in any queue, so that a queue need not be kept for its numbers.
+static NEXT_PLACE: AtomicU64 = AtomicU64::new(0);
+
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Queue<R, T, J = ()> {
@@ -43,8 +48,6 @@ pub(crate) struct Queue<R, T, J = ()> {
     places: Places<Entry<R, T, J>>,
     /// Waiters that were passed over and have not come since.
     absent: BTreeMap<u64, Entry<R, T, J>>,
-    /// The number of the next place.
-    end: u64,
     /// Entries of `places` with a lower number are at the head, or follow a leader there.
     next: u64,
     /// How many are at the head. `alone` is the number of the head that wants the lock alone, if there is one.
@@ -59,7 +62,7 @@ pub(crate) struct Queue<R, T, J = ()> {
     is_watched: bool,
     is_closed: bool,
     /// Tasks to wake once the mutex of the queue is free.
-    woken: Vec<Waker>,
+    woken: Few<Waker>,
 }
 
 /// A lock that keeps its queue under a mutex.
@@ -85,7 +88,6 @@ impl<R, T, J> Queue<R, T, J> {
     pub(super) const EMPTY: Self = Self {
         places: Places::EMPTY,
         absent: BTreeMap::new(),
-        end: 0,
         next: 0,
         heads: 0,
         alone: None,
@@ -93,13 +95,13 @@ impl<R, T, J> Queue<R, T, J> {
         leaders: Vec::new(),
         is_watched: false,
         is_closed: false,
-        woken: Vec::new(),
+        woken: Few::new_const(),
     };
 }
 
 impl<R, T, J> Wakes for Queue<R, T, J> {
     #[inline]
-    fn woken(&mut self) -> Option<&mut Vec<Waker>> {
+    fn woken(&mut self) -> Option<&mut Few<Waker>> {
         Some(&mut self.woken)
     }
 }
@@ -110,26 +112,16 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
         self.places.len()
     }
 
-    /// Whether nothing of it is needed but the number of the next place.
+    /// Whether nothing of it is needed: any lock may have it next.
     pub(super) fn is_idle(&self) -> bool {
         let is_empty = self.places.len() == 0 && self.absent.is_empty() && self.woken.is_empty();
         is_empty && !self.is_watched && !self.is_closed
     }
 
-    pub(super) fn end(&self) -> u64 {
-        self.end
-    }
-
-    /// An idle queue becomes that of a lock whose next place has this number.
-    pub(super) fn begin_at(&mut self, end: u64) {
-        (self.end, self.next) = (end, end);
-    }
-
     /// Takes the last place, and returns its number. A waiter that would share another's hold follows a leader with the
     /// same terms, and comes to the head after the leader.
     pub(super) fn push(&mut self, wants: Wants<R, J>) -> u64 {
-        let number = self.end;
-        self.end += 1;
+        let number = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
         let entry = Entry {
             wants,
             is_head: false,

@@ -51,15 +51,10 @@ struct Listening {
     /// The last grant. Boxed: most subscriptions never have one.
     grant: Mutex<Option<Box<ReceivedGrant>>>,
     state: Mutex<SubscriptionState>,
-    /// After a failed subscription, no other is tried before this time.
-    retry_after: AtomicU64,
 }
 
-#[derive(Debug)]
-struct ReceivedGrant {
-    channel: Box<str>,
-    grant: GrantMessage,
-}
+/// A grant, and the channel that it came on.
+type ReceivedGrant = (Box<str>, GrantMessage);
 
 /// The work that subscribes on behalf of all listeners, until dropped.
 #[derive(Debug)]
@@ -78,6 +73,8 @@ pub(crate) struct SubscriptionState {
     /// The channel that was requested. Requested again after its end, it is another one.
     pub(crate) channel: Option<Arc<str>>,
     pub(crate) heard: Heard,
+    /// After a failed subscription, no other is tried before this time.
+    retry_after: Tick,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,7 +104,7 @@ impl Subscription {
         }
         if let Some(grant) = GrantMessage::parse(message) {
             let channel = channel.into();
-            *self.listening().grant.lock() = Some(Box::new(ReceivedGrant { channel, grant }));
+            *self.listening().grant.lock() = Some(Box::new((channel, grant)));
         }
         if message == READERS_LEFT && channel.starts_with(RW_CHANNEL) {
             self.note_read();
@@ -132,8 +129,8 @@ impl Subscription {
 
     /// Takes the last grant, if it came on this channel.
     pub(crate) fn take_grant_message(&self, channel: &str) -> Option<GrantMessage> {
-        let received = self.listening.get()?.grant.lock().take()?;
-        (*received.channel == *channel).then_some(received.grant)
+        let (of, grant) = *self.listening.get()?.grant.lock().take()?;
+        (*of == *channel).then_some(grant)
     }
 
     pub(crate) fn waiters(&self) -> usize {
@@ -201,13 +198,11 @@ impl Subscription {
     }
 
     pub(crate) fn retry_after(&self, at: Tick) {
-        self.listening()
-            .retry_after
-            .store(at.nanos(), Ordering::Relaxed);
+        self.state().retry_after = at;
     }
 
     pub(crate) fn may_subscribe(&self, now: Tick) -> bool {
-        now.nanos() >= self.listening().retry_after.load(Ordering::Relaxed)
+        now >= self.state().retry_after
     }
 }
 

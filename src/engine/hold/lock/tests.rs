@@ -117,7 +117,6 @@ impl Hash for LockState {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let Self {
             queue,
-            next_place: _,
             turns,
             grants,
             joinable,

@@ -73,15 +73,16 @@ fn generous() -> Arc<Scripted> {
 
 impl<R: Hash, T: Hash, J: Hash> Hash for super::Queue<R, T, J> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        // Counted back from the next place: how many there were before makes no difference.
-        let back = |number: u64| self.end.saturating_sub(number);
-        for (number, entry) in self.places.iter().chain(&self.absent) {
-            (back(*number), entry).hash(hasher);
+        // Only the order of the numbers makes a difference.
+        let all = || self.places.iter().chain(&self.absent);
+        let rank = |number: u64| all().filter(|(other, _)| **other < number).count();
+        for (number, entry) in all() {
+            (rank(*number), entry).hash(hasher);
         }
-        let alone = self.alone.or(self.first_alone).map(back);
-        (back(self.next), self.heads, alone).hash(hasher);
+        let alone = self.alone.or(self.first_alone).map(rank);
+        (rank(self.next), self.heads, alone).hash(hasher);
         for (terms, leader) in &self.leaders {
-            (terms, back(*leader)).hash(hasher);
+            (terms, rank(*leader)).hash(hasher);
         }
     }
 }
@@ -336,6 +337,26 @@ fn who_leaves_a_cohort_is_followed_by_the_next() {
     // It does not come for its value, which goes to others, if any wait.
     let _writer = queue.push(Mode::Exclusive, Some(()));
     assert_eq!((look(), look()), (Some(vec![]), Some(vec![1])));
+}
+
+/// It was passed over, and is next once those at the head have gone.
+#[test]
+fn who_comes_back_and_wants_it_alone_is_before_those_who_follow() {
+    let queue = LocalQueue::<(), u32, char>::default();
+    let writer = queue.push(Mode::Exclusive, None);
+    let readers = [(); 3].map(|()| queue.push_joining('a'));
+    for _ in 0..MISSED_MAX {
+        let mark = Hint::default().mark();
+        queue.lock().pass_over_missing(false, mark, Tick::ZERO);
+    }
+    assert!(readers[0].is_head() && !writer.is_head());
+    assert!(queue.lock().hand_to_cohort(offers('a', 9)));
+    assert_eq!(handed(&readers), [Some(1), None, None]);
+    let [first, second, third] = readers;
+    drop(first);
+    assert!(writer.is_head() && !second.is_head());
+    drop(writer);
+    assert!(second.is_head() && !third.is_head());
 }
 
 #[test]
