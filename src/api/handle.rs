@@ -106,7 +106,11 @@ impl Handle {
     /// The client's state of the lock. The handle keeps it, so that repeated calls do not make it again.
     fn local(&self, name: &LockName) -> &Arc<LocalLock> {
         let kind = self.protocol.kind();
-        let local = || self.core().locals.get_or_insert(kind, name.key(), name.key());
+        let local = || {
+            self.core()
+                .locals
+                .get_or_insert(kind, name.key(), name.key())
+        };
         self.local.get_or_init(local)
     }
 

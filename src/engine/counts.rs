@@ -8,37 +8,33 @@ pub(crate) enum Mode {
     Shared,
 }
 
-/// The hold counts of one owner in each mode.
+/// The hold counts of one owner, by mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Counts {
-    pub(crate) exclusive: u32,
-    pub(crate) shared: u32,
-}
+pub(crate) struct Counts([u32; 2]);
 
 impl Counts {
-    pub(crate) const NONE: Self = Self {
-        exclusive: 0,
-        shared: 0,
-    };
-
     /// One hold in this mode.
     pub(crate) fn one(mode: Mode) -> Self {
-        Self::NONE.raised(mode)
+        let mut counts = Self::default();
+        counts.raise(mode);
+        counts
     }
 
     pub(crate) fn of(self, mode: Mode) -> u32 {
-        match mode {
-            Mode::Exclusive => self.exclusive,
-            Mode::Shared => self.shared,
-        }
+        self.0[mode as usize]
     }
 
-    pub(crate) fn raised(self, mode: Mode) -> Self {
-        self.with(mode, self.of(mode) + 1)
+    /// In all modes.
+    pub(crate) fn total(self) -> u32 {
+        self.0.iter().sum()
     }
 
-    pub(crate) fn lowered(self, mode: Mode) -> Self {
-        self.with(mode, self.of(mode) - 1)
+    pub(crate) fn raise(&mut self, mode: Mode) {
+        self.0[mode as usize] += 1;
+    }
+
+    pub(crate) fn lower(&mut self, mode: Mode) {
+        self.0[mode as usize] -= 1;
     }
 
     /// The strongest mode of them, if there are any.
@@ -48,19 +44,6 @@ impl Counts {
     }
 
     pub(crate) fn is_none(self) -> bool {
-        self == Self::NONE
-    }
-
-    pub(crate) fn with(self, mode: Mode, count: u32) -> Self {
-        match mode {
-            Mode::Exclusive => Self {
-                exclusive: count,
-                ..self
-            },
-            Mode::Shared => Self {
-                shared: count,
-                ..self
-            },
-        }
+        self.total() == 0
     }
 }

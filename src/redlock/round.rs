@@ -15,7 +15,7 @@ use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
 use crate::engine::acquire::{self, LockRequest};
 use crate::engine::clock::Clock;
-use crate::engine::hold::{Hold, Share};
+use crate::engine::hold::{Hold, Share, SharedHold};
 
 /// A grant counts only if at least this part of its lease is left when all votes are in.
 const USEFUL_PART: u32 = 8;

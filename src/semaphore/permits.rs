@@ -104,9 +104,8 @@ impl Permit {
         core.watchdog.enrol(number, permit.next_check(), entry);
         // The server that granted it may not be the one that answers now.
         if core.locals.moved.mark() != moved {
-            let now = core.clock.now();
-            permit.doubt(now);
-            core.watchdog.check_at(number, now);
+            permit.doubt(core.clock.now());
+            core.watchdog.look_again(number);
         }
         permit
     }
@@ -115,10 +114,10 @@ impl Permit {
     fn claim(&self, group: Group) {
         let next = self.next_check();
         self.state.lock().claimed_by = Some(group);
-        let now = self.origin.core.clock.now();
-        if next <= now {
+        let core = &self.origin.core;
+        if next <= core.clock.now() {
             // The check was put off.
-            self.origin.core.watchdog.check_at(self.number, now);
+            core.watchdog.look_again(self.number);
         }
     }
 

@@ -84,17 +84,16 @@ impl Watchdog {
         }
     }
 
-    /// Makes `id` due at `at` if that is sooner than planned, which is never wrong, and else when its lease says: an event
-    /// after that of `at` may have planned it. Does nothing if it is no longer enrolled.
-    pub(crate) fn check_at(&self, id: u64, at: Tick) {
+    /// Makes `id` due when its lease says so now, if it is still enrolled.
+    pub(crate) fn look_again(&self, id: u64) {
         let mut schedule = self.shared.schedule.lock();
-        let sooner = schedule.is_later(id, at).then_some(at);
+        let Some(lease) = schedule.get(id).and_then(Weak::upgrade) else {
+            return;
+        };
         // Asked while no other can shift it.
-        let planned = || Some(schedule.get(id)?.upgrade()?.next_check());
-        if let Some(at) = sooner.or_else(planned)
-            && schedule.shift(id, at)
-        {
-            drop(schedule);
+        let is_sooner = schedule.shift(id, lease.next_check());
+        drop(schedule);
+        if is_sooner {
             self.shared.sooner.notify();
         }
     }

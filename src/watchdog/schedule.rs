@@ -62,16 +62,11 @@ impl<T> Schedule<T> {
     /// Moves an entry to an earlier time, if it is still there and due later. Returns whether it was. Called by the
     /// driver, which plans its next wake-up afterwards.
     pub(crate) fn bring_forward(&mut self, id: u64, at: Tick) -> bool {
-        let is_later = self.is_later(id, at);
+        let is_later = self.times.get(&id).is_some_and(|planned| at < *planned);
         if is_later {
             let _needs_no_waking = self.shift(id, at);
         }
         is_later
-    }
-
-    /// Whether an entry is there and due later than this.
-    pub(crate) fn is_later(&self, id: u64, at: Tick) -> bool {
-        self.times.get(&id).is_some_and(|planned| at < *planned)
     }
 
     pub(crate) fn remove(&mut self, id: u64) -> Option<T> {

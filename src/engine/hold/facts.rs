@@ -1,4 +1,4 @@
-//! What a hold notes of itself, and why an operator took one away. The reason is left at the server for the holder,
+//! The facts that a hold notes of itself, and the reason for which an operator took one away. The reason is left at the server for the holder,
 //! next to the record of its client.
 //!
 //! Invariants: the reason is written before the hold is taken away, and read after the loss was noted. No task

@@ -53,7 +53,7 @@ pub(crate) struct Follower {
     pub(crate) handed: Handed,
 }
 
-/// What a follower was handed.
+/// The lock that a follower was handed, if any.
 #[derive(Debug, Default)]
 pub(crate) enum Handed {
     #[default]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use slab::Slab;
 
-use super::event::NewHold;
+use super::effects::NewHold;
 use super::handoff::{GrantedCall, LocalHold};
 use super::state::HoldState;
 use crate::api::holder::Owner;
@@ -242,7 +242,6 @@ mod tests {
     use crate::api::loss::LostReason;
     use crate::api::options::LeasePolicy;
     use crate::engine::hold::ShareLease;
-    use crate::engine::hold::event::Event;
     use crate::engine::hold::state::tests::new_hold;
 
     const LEASE: LeasePolicy = LeasePolicy::Renewed(Duration::from_secs(30));
@@ -290,13 +289,12 @@ mod tests {
         let sticky = Duration::ZERO;
         for (slot, _) in all {
             let state = &mut grants[*slot].state;
-            state.apply(at(0), Event::GuardMade { sticky });
+            state.make_guard(at(0), sticky);
         }
     }
 
     fn end(grants: &mut Grants, slot: Slot) {
-        let revoked = Event::Lost(LostReason::Revoked);
-        grants[slot].state.apply(at(1), revoked);
+        grants[slot].state.lose(at(1), LostReason::Revoked);
     }
 
     fn has(grants: &Grants, owner: &Owner, now: Tick) -> bool {

@@ -13,15 +13,15 @@
 use std::sync::Arc;
 
 use super::core::Core;
-use super::event::Event;
 use super::handoff::{ReaderClass, known};
 use super::local::LocalLock;
-use super::settling::downgrade_later;
+use super::settling::settle_later;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
+use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::observe::group::Group;
@@ -51,14 +51,13 @@ impl RawShare {
 impl Hold {
     /// Has the watchdog ask the server whether it still has the hold.
     pub(crate) fn verify(&self) {
-        let now = self.core.clock.now();
-        self.apply_at(now, Event::Doubted);
+        self.state().doubt(self.core.clock.now());
         self.look_again();
     }
 
     /// Has the watchdog check it in time, by what its state says now: other events may have followed.
     pub(super) fn look_again(&self) {
-        self.core.watchdog.check_at(self.number, Tick::NEVER);
+        self.core.watchdog.look_again(self.number);
     }
 
     /// Waits for the answer to whether the server still has the hold, for a reader that leaves while others stay. The
@@ -111,8 +110,8 @@ impl Hold {
         let is_deferred = state.is_downgrade_deferred();
         if is_deferred {
             let now = self.core.clock.now();
-            self.apply_to(state, now, Event::DowngradeDue);
-            downgrade_later(Arc::clone(self), now);
+            self.change_locked(state, now, |state, _| state.end_deferral());
+            settle_later(Few::from_buf([Arc::clone(self)]), now);
         }
         is_deferred
     }
@@ -137,7 +136,9 @@ impl RawShare {
             // Only a read share may be left at the server.
             hold.end_deferral();
         }
-        hold.apply(Event::ShareForgotten { owner, mode, lease });
+        hold.change(hold.core.clock, |state, _| {
+            state.forget_share(&owner, mode, lease)
+        });
     }
 }
 

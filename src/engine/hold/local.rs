@@ -263,7 +263,6 @@ impl LocalLock {
         Seen {
             ends: self.subscription.ends(),
             waiters: self.waiters(),
-            is_listening: self.subscription.is_subscribed(),
         }
     }
 

@@ -2,7 +2,7 @@
 //! value, without a clock, a server or a mutex of its own.
 //!
 //! A share that ends goes to the next task of this client where that is possible, or stays with the client, or ends at
-//! the server as well. Invariants: the state of a hold is changed by its events alone. A hand-off changes nothing at
+//! the server as well. Invariants: a hold changes by the methods of its state alone. A hand-off changes nothing at
 //! the server, never uses a token twice, and stays within the turn of this client, for the sake of others. A hold
 //! passes on only while nothing changes it. No reader joins a hold that is being released, and no owner writes under a
 //! hold that readers took over. A hold stays with its client only if no task of it waits at that moment.
@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::event::{Effects, Event, NewHold, NextOwner, ReleaseStep};
+use super::effects::{Effects, NewHold, NextOwner, ReleaseStep};
 use super::grants::{Grant, Grants, Slot};
 use super::handoff::{Handoff, HandoffRequest, LocalHold, ReaderClass};
 use super::locked::Wakes;
@@ -64,8 +64,6 @@ pub(super) struct Seen {
     pub(super) ends: u64,
     /// How many tasks of this client wait for the lock, here and at the server.
     pub(super) waiters: usize,
-    /// Whether the client listens to the lock.
-    pub(super) is_listening: bool,
 }
 
 /// A share that may pass to another task.
@@ -161,37 +159,33 @@ impl LockState {
         seen: Seen,
     ) -> Contradictions {
         let contradicted = self.grants.contradicted(slot, mode);
-        let revoked = || Event::Lost(LostReason::Revoked);
+        let revoke = |state: &mut HoldState, now| state.lose(now, LostReason::Revoked);
         let mut contradictions = Contradictions {
             ended: Few::new(),
             own: Effects::default(),
             is_in_doubt: contradicted.is_in_doubt,
         };
         for other in contradicted.older {
-            let effects = self.apply(other, now, revoked(), seen);
+            let effects = self.change(other, now, seen, revoke);
             let hold = self.grants[other].hold();
             (contradictions.ended).extend(hold.map(|hold| (hold, effects)));
         }
         if contradicted.is_older {
-            contradictions.own = self.apply(slot, now, revoked(), seen);
+            contradictions.own = self.change(slot, now, seen, revoke);
         }
         contradictions
     }
 
-    /// Applies an event to a hold. Its effects that concern the lock are carried out.
+    /// Changes a hold. The effects that concern the lock are carried out.
     #[inline]
-    pub(super) fn apply(&mut self, slot: Slot, now: impl Now, event: Event, seen: Seen) -> Effects {
-        if let Event::Answered(answered) = &event
-            && let Some(receivers) = answered.receivers
-        {
-            let own = u64::from(seen.is_listening);
-            self.turns.note_others(receivers.saturating_sub(own));
-        }
-        let is_taken = matches!(event, Event::GuardMade { .. });
-        let effects = self.grants[slot].state.apply(now, event);
-        if is_taken {
-            self.grants.taken(slot);
-        }
+    pub(super) fn change<N: Now>(
+        &mut self,
+        slot: Slot,
+        now: N,
+        seen: Seen,
+        change: impl FnOnce(&mut HoldState, N) -> Effects,
+    ) -> Effects {
+        let effects = change(&mut self.grants[slot].state, now);
         match effects.release {
             Some(ReleaseStep::Decided(mode)) => {
                 self.unsent_releases += 1;
@@ -332,7 +326,7 @@ impl LockState {
                 place: None,
                 reads_until: Some(until),
             };
-            state.apply(now, Event::HandedOff(next));
+            state.hand_off(next);
             is_passed = true;
             Some(Handoff::new(hold, first, Mode::Shared, passing.lease))
         });
@@ -352,12 +346,7 @@ impl LockState {
         let hold = grant.hold()?;
         let state = &mut grant.state;
         let (end, after) = state.can_be_left(now, passing.lease)?;
-        let left = Event::LeftToClient {
-            before: passing.lease,
-            after,
-            end,
-        };
-        state.apply(now, left);
+        state.leave_to_client(passing.lease, after, end);
         let owner = state.owner().clone();
         let share = Handoff::new(hold, owner, passing.mode, after);
         let before = self.sticky.replace(Box::new(share));
@@ -393,8 +382,7 @@ fn hand_off(
         place,
         reads_until: None,
     };
-    let effects = grant.state.apply(now, Event::HandedOff(next));
-    debug_assert_eq!(effects, Effects::default());
+    grant.state.hand_off(next);
     Some(Handoff::new(hold, owner, Mode::Exclusive, after))
 }
 
@@ -414,12 +402,7 @@ fn enter_beside(
     }
     let hold = grant.hold()?;
     let owner = Owner::new();
-    let joined = Event::Joined {
-        owner: owner.clone(),
-        lease: terms.lease,
-        is_claimed,
-    };
-    let effects = grant.state.apply(now, joined);
+    let effects = grant.state.join(owner.clone(), terms.lease, is_claimed);
     grants.joined(slot);
     Some((hold, owner, effects))
 }

@@ -96,8 +96,8 @@ impl<H: SharedHold> Losable for ShareView<H> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::Event;
     use super::super::share_lease::ShareLease;
+    use super::super::state::HoldState;
     use super::*;
     use crate::api::holder::Owner;
     use crate::client::Client;
@@ -121,14 +121,9 @@ mod tests {
         let hold = local.holds().pop().unwrap();
         let now = hold.core.clock.now();
         let lease = ShareLease::Renewed(SECOND * 30);
-        let planned = Event::ShareLeaseChanged {
-            before: lease,
-            after: lease,
-        };
-        let effects = hold
-            .local
-            .lock()
-            .apply(hold.slot, now, planned, hold.local.seen());
+        let planned = |state: &mut HoldState, _| state.change_share_lease(lease, lease);
+        let seen = hold.local.seen();
+        let effects = hold.local.lock().change(hold.slot, now, seen, planned);
         hold.verify();
         hold.carry_out(effects);
         tokio::time::sleep(SECOND).await;

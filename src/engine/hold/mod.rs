@@ -9,7 +9,8 @@
 //! lock.rs         pure: one lock in one client: who has it, who gets it next
 //!   grants.rs       pure: the holds of one lock; queue.rs, queue/places.rs: the local queue; a head that is not polled
 //!                   is passed over; turns.rs: turns between clients
-//! state.rs        pure: the state of a hold: held -> released or lost; event.rs: its events
+//! state.rs        pure: the state of a hold: held -> released or lost; effects.rs: what a change
+//!                   needs, and its effects
 //!   counts.rs       pure: its shares, here and at the server; readers.rs: readers that have it together
 //!   lease.rs        pure: its local deadline, when to renew it, and how long the server may have it
 //!   passing.rs      pure: who has it, and who may have it next
@@ -32,7 +33,7 @@
 pub(crate) mod bound;
 pub(crate) mod bundle;
 pub(crate) mod core;
-mod event;
+mod effects;
 pub(crate) mod facts;
 pub(crate) mod followers;
 mod grants;
@@ -58,7 +59,7 @@ mod transfer;
 pub(crate) mod turns;
 pub(crate) mod undo;
 
-pub(crate) use event::{NewHold, Tokens};
+pub(crate) use effects::{NewHold, Tokens};
 pub(crate) use loss::{LossListener, ShareView, SharedHold};
 pub(crate) use share::Share;
 pub(crate) use share_lease::{ShareLease, local_deadline};

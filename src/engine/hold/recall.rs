@@ -11,7 +11,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::core::Core;
-use super::event::Event;
 use super::local::{LocalLock, Locals};
 use super::shell::Hold;
 use crate::conn::error_reply::is_temporary;
@@ -47,7 +46,7 @@ impl Hold {
 
     /// A waiter elsewhere wants this hold.
     pub(super) fn recall(self: &Arc<Self>) {
-        self.apply(Event::Recalled);
+        self.state().recall();
         self.end_deferral();
         if !self.state().has_guard() {
             self.end_stay();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bound::Bound;
-use super::event::{Entered, Event};
+use super::effects::{Agreed, Entered};
 use super::handoff::known;
 use super::local::LocalLock;
 use super::share_lease::{ShareLease, lease_until};
@@ -23,6 +23,7 @@ use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::observe::counts::GrantedBy;
 use crate::script::{Answer, Call, CallBudget, catalog, millis, reply};
+use crate::watchdog::Leased;
 
 /// How long one more share lasts.
 #[derive(Clone, Copy, Debug)]
@@ -52,15 +53,6 @@ impl LeaseSource {
     }
 }
 
-/// A lease that the server gave before a re-entry.
-#[derive(Debug)]
-struct Agreed {
-    /// When the lease was requested.
-    sent: Tick,
-    lease: Duration,
-    token: Option<FencingToken>,
-}
-
 /// The share that an owner asks for.
 #[derive(Debug)]
 pub(crate) struct Reentry {
@@ -80,7 +72,7 @@ pub(crate) struct Entrance {
     agreed: Option<Agreed>,
 }
 
-/// What a re-entry needs first.
+/// The first need of a re-entry.
 enum Need {
     Nothing,
     /// The hold is lost or over, or has another owner.
@@ -202,7 +194,7 @@ impl Hold {
         }
         let before = self.state().server_end();
         let until = budget.deadline.min(before);
-        self.apply(Event::LeaseSent { lease, until });
+        self.state().lease_sent(until, lease);
         // A renewal, because an acquire that arrived late would take a free lock.
         let key = self.name.key();
         let call = Call::new(self.protocol.renewal(), key, &[key])
@@ -210,11 +202,11 @@ impl Hold {
             .arg(millis(lease));
         let answer = self.ask(&call, operation, budget).await?;
         if reply::renewed(&answer.value, 1)? != [true] {
-            self.apply(Event::Lost(LostReason::Revoked));
+            self.lose(LostReason::Revoked);
             return Ok(None);
         }
         if !answer.repeated {
-            self.apply(Event::LeaseAnswered { before });
+            self.state().lease_answered(self.core.clock.now(), before);
         }
         Ok(Some(answer))
     }
@@ -232,7 +224,7 @@ impl Hold {
         let answer = self.ask(&call, operation, budget).await?;
         let token = reply::taken_token(&answer.value)?;
         if token.is_none() {
-            self.apply(Event::Lost(LostReason::Revoked));
+            self.lose(LostReason::Revoked);
         }
         Ok(token)
     }
@@ -248,9 +240,8 @@ impl Hold {
         let call = Call::new(&catalog::RAISE_TOKEN, key, &[&self.name.token_key()]);
         let call = call.arg(token.get()).arg(self.core.timing.token_retention);
         let budget = self.call_budget();
-        let raised = self.core.scripts.run(Lane::Command, &call, budget).await;
-        raised.map_err(|failure| failure.into_error(operation).of_lock(self.name()))?;
-        self.apply(Event::TokenRaised(token));
+        self.ask(&call, operation, budget).await?;
+        self.state().raise_token(token);
         Ok(())
     }
 
@@ -276,7 +267,7 @@ impl Hold {
 impl Entrance {
     /// The token that the share will have.
     pub(crate) fn token(&self) -> Option<FencingToken> {
-        let agreed = self.agreed.as_ref().and_then(|agreed| agreed.token);
+        let agreed = self.agreed.and_then(|agreed| agreed.token);
         agreed.or_else(|| self.hold.token_of(&self.reentry.owner))
     }
 
@@ -299,22 +290,15 @@ impl Entrance {
             Need::Renewal { .. } if agreed.is_none() => return Ok(None),
             Need::Nothing | Need::Renewal { .. } => {}
         }
-        let granted = agreed.as_ref().map(|agreed| (agreed.sent, agreed.lease));
-        let sent = granted.map_or(now, |(sent, _)| sent);
+        let sent = agreed.map_or(now, |agreed| agreed.sent);
         let (mode, lease) = (reentry.mode, reentry.entry.share_lease(sent, now));
-        let entered = Event::Entered(Entered {
+        let entered = Entered {
             owner: reentry.owner.clone(),
             mode,
             share: lease,
-            granted,
-            token: agreed
-                .and_then(|agreed| agreed.token)
-                // The hold may have a token by now.
-                .filter(|_| state.token_of(&reentry.owner).is_none()),
-        });
-        if !hold.apply_to(state, now, entered).is_accepted {
-            return Ok(None);
-        }
+            agreed,
+        };
+        hold.change_locked(state, now, |state, now| state.add_share(now, entered));
         hold.note_grant(mode, GrantedBy::Reentry);
         Ok(Some(RawShare::new(hold, reentry.owner, mode, lease)))
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::event::ServerChange;
+use super::effects::ServerChange;
 use super::loss::SharedHold;
 use super::share_lease::ShareLease;
 use super::shell::Hold;
@@ -43,12 +43,6 @@ impl Drop for Operation<'_> {
 }
 
 impl Hold {
-    /// Begins an operation. `None` while another is under way.
-    fn begin_operation(&self) -> Option<Operation<'_>> {
-        let is_begun = self.state().begin_change();
-        is_begun.then(|| Operation(self))
-    }
-
     /// Begins a release, if the server has to be asked for that. False if not, or while another operation is under way.
     pub(super) fn begin_release(&self, now: Tick) -> bool {
         let mut state = self.state();
@@ -69,8 +63,8 @@ impl Hold {
     ) -> Result<Operation<'_>> {
         loop {
             let mark = self.changed.mark();
-            if let Some(begun) = self.begin_operation() {
-                return Ok(begun);
+            if self.state().begin_change() {
+                return Ok(Operation(self));
             }
             tokio::select! {
                 biased;
@@ -131,9 +125,9 @@ impl Hold {
             self.kept_number.store(number, Ordering::Relaxed);
         }
         let kept_as = HolderId::new(self.core.id(), number);
-        let publish = self.core.channels().publish();
         let id = self.holder();
         let holder = self.holder_ref(&id);
-        self.protocol.keep(&holder, &kept_as, remaining, publish)
+        self.protocol
+            .keep(&holder, &kept_as, remaining, self.publish())
     }
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::core::Core;
-use super::event::{Answered, Event, ServerChange};
+use super::effects::{Answered, ServerChange};
 use super::facts::ask_why;
 use super::handoff::known;
 use super::loss::SharedHold;
 use super::settling::{Settling, settle_later};
 use super::shell::{Hold, RawShare};
+use super::state::HoldState;
 use crate::api::error::Result;
 use crate::api::loss::LostReason;
-use crate::conn::Lane;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -37,7 +37,8 @@ impl RawShare {
             return Err(hold.not_held(DOWNGRADE, reason));
         }
         let state = hold.state_at(now);
-        if let Some(reason) = hold.apply_to(state, now, Event::ShareDowngraded).refused {
+        let effects = hold.change_locked(state, now, HoldState::downgrade_share);
+        if let Some(reason) = effects.refused {
             let error = hold.not_held(DOWNGRADE, reason);
             hold.clean_up(reason);
             return Err(error);
@@ -97,18 +98,17 @@ impl Hold {
     pub(super) fn end_at_server(&self, reason: LostReason) {
         let now = self.core.clock.now();
         let state = self.state();
-        let is_kept = state.kept_for(now).is_some();
-        let this = is_kept.then(|| state.lock.grants[self.slot].hold());
-        let outlasts = || state.has_ended_by_itself() && state.is_left_over(now);
-        let ends_now = reason == LostReason::MaxHold || outlasts();
-        let is_released = !is_kept && ends_now && !state.is_forgotten();
-        let unguarded = is_released.then(|| self.unguarded(&state));
-        drop(state);
-        if let Some(this) = this.flatten().and_then(known) {
-            settle_later(Few::from_buf([this]), now);
+        if state.kept_for(now).is_some() {
+            let this = state.lock.grants[self.slot].hold();
+            drop(state);
+            if let Some(this) = this.and_then(known) {
+                settle_later(Few::from_buf([this]), now);
+            }
+            return;
         }
-        if let Some(unguarded) = unguarded {
-            self.core.undo_unguarded(&unguarded, Lane::Command);
+        let outlasts = || state.has_ended_by_itself() && state.is_left_over(now);
+        if (reason == LostReason::MaxHold || outlasts()) && !state.is_forgotten() {
+            self.undo(state);
         }
     }
 
@@ -121,18 +121,23 @@ impl Hold {
         first_sent: Tick,
         is_repeated: bool,
     ) -> Option<LostReason> {
-        let receivers = match (released, asked) {
-            (Released::NotHeld, _) | (_, ServerChange::Keep(_)) => None,
-            (Released::Done { receivers }, _) => Some(receivers),
-        };
         let answered = Answered {
             mode: asked.mode(),
             is_found: released != Released::NotHeld,
-            receivers,
             first_sent,
             is_repeated,
         };
-        let missing = self.apply(Event::Answered(answered)).missing;
+        let mut state = self.state();
+        if let Released::Done { receivers } = released
+            && !matches!(asked, ServerChange::Keep(_))
+        {
+            let own = u64::from(self.local.subscription.is_subscribed());
+            let turns = &mut state.lock.turns;
+            turns.note_others(receivers.saturating_sub(own));
+        }
+        let answered = |state: &mut HoldState, now| state.answered(now, answered);
+        let effects = self.change_locked(state, self.core.clock, answered);
+        let missing = effects.missing;
         // Its loss was never reported, and only this caller will learn of it.
         if missing == Some(LostReason::Revoked) && self.state().loss().is_none() {
             ask_why(&self.core, self.name(), self.holder_id());
@@ -240,10 +245,10 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
                 first_lost = ended
                     .map(|reason| (Arc::clone(&hold), reason))
                     .or(first_lost);
-                if effects.is_in_doubt {
-                    in_doubt.push(hold);
-                } else if !effects.is_local {
+                if !effects.is_local {
                     to_settle.push(hold);
+                } else if hold.state().is_doubted() {
+                    in_doubt.push(hold);
                 }
             }
             Some(reason) => {
@@ -262,12 +267,6 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
 
 /// Groups holds that one script can release, in order.
 fn by_server(holds: Few<Arc<Hold>>) -> Few<Few<Arc<Hold>>> {
-    // Nearly always one group.
-    if let Some((first, others)) = holds.split_first()
-        && others.iter().all(|other| first.is_beside(other))
-    {
-        return Few::from_buf([holds]);
-    }
     let mut servers: Few<Few<Arc<Hold>>> = Few::new();
     for hold in holds {
         match servers.iter_mut().find(|holds| holds[0].is_beside(&hold)) {

@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::event::{Event, ServerChange};
+use super::effects::ServerChange;
 use super::facts::note_release_failed;
 use super::release::release_all_call;
 use super::shell::Hold;
@@ -25,6 +25,7 @@ use crate::api::loss::LostReason;
 use crate::conn::{Fault, Lane, Recipient, Replies};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
+use crate::engine::counts::Mode;
 use crate::engine::hint::Arrival;
 use crate::script::reply::{self, Released};
 use crate::script::{Call, CallBudget, Executed, Failure, on_first_poll};
@@ -45,14 +46,16 @@ pub(super) struct Settling {
     end: Arrival<Result<()>>,
 }
 
-/// Has the watchdog task ask for a downgrade.
-pub(super) fn downgrade_later(hold: Arc<Hold>, now: Tick) {
-    Settling::new(Few::from_buf([hold]), RELEASE, now, false).drive();
-}
-
 /// Settles in the background, from now on.
 pub(super) fn settle_later(holds: Few<Arc<Hold>>, now: Tick) {
     Settling::new(holds, RELEASE, now, false).start();
+}
+
+impl Hold {
+    /// The request after which the server has the hold in this mode, or not at all, is sent.
+    fn change_sent(&self, mode: Option<Mode>) {
+        self.change(self.core.clock, |state, _| state.change_sent(mode));
+    }
 }
 
 impl Settling {
@@ -62,16 +65,12 @@ impl Settling {
         now: Tick,
         is_awaited: bool,
     ) -> Arc<Self> {
-        let (give_up, mut end) = {
-            let first = holds[0].state();
-            (first.give_up(), first.server_end())
-        };
         // When nothing is left of them at the server, in any case.
-        for hold in &holds[1..] {
-            end = end.max(hold.state().server_end());
-        }
+        let ends = holds.iter().map(|hold| hold.state().server_end());
+        let end = ends.max();
+        let give_up = holds[0].state().give_up();
         Arc::new(Self {
-            until: now.after(give_up).min(end),
+            until: now.after(give_up).min(end.unwrap_or(now)),
             holds,
             operation,
             began: now,
@@ -113,9 +112,10 @@ impl Settling {
         if is_short && self.is_awaited() {
             return false;
         }
-        let begun = self.holds.iter();
-        let begun = begun.take_while(|hold| hold.begin_release(self.began));
-        let begun = begun.count();
+        let holds = self.holds.iter();
+        let begun = holds
+            .take_while(|hold| hold.begin_release(self.began))
+            .count();
         let is_sent = begun == self.holds.len() && self.send();
         if !is_sent {
             self.end_operations(begun);
@@ -136,7 +136,7 @@ impl Settling {
             return false;
         }
         for hold in &self.holds {
-            hold.apply(Event::ChangeSent(None));
+            hold.change_sent(None);
         }
         true
     }
@@ -188,7 +188,7 @@ impl Settling {
         let Ok(each) = released else {
             let is_in_doubt = released.is_err_and(|failure| failure.executed == Executed::Maybe);
             for hold in holds.iter().filter(|_| is_in_doubt) {
-                hold.apply(Event::MayBeReleased { sent });
+                hold.state().may_be_released(sent);
             }
             return false;
         };
@@ -199,9 +199,7 @@ impl Settling {
                 Ok(released) => {
                     lost.push(hold.settled(ServerChange::Release, released, sent, false));
                 }
-                Err(Executed::Maybe) => {
-                    hold.apply(Event::MayBeReleased { sent });
-                }
+                Err(Executed::Maybe) => hold.state().may_be_released(sent),
                 Err(Executed::No) => {}
             }
         }
@@ -295,7 +293,7 @@ async fn settle_at_last(hold: &Arc<Hold>) {
         }
     }
     let target = hold.state().target();
-    hold.apply(Event::ChangeSent(target));
+    hold.change_sent(target);
     if settled.is_err() {
         hold.leave_places();
     }
@@ -323,12 +321,10 @@ async fn settle(
             window.deadline = budget.deadline.min(sent.after(budget.reply_timeout));
         }
         let run = pin!(core.scripts.run_behind(None, sent, lane, &call, window));
-        let on_its_way = || {
-            hold.apply(Event::ChangeSent(change.mode()));
-        };
+        let on_its_way = || hold.change_sent(change.mode());
         let in_doubt = || {
             if change.mode().is_none() {
-                hold.apply(Event::MayBeReleased { sent });
+                hold.state().may_be_released(sent);
             }
         };
         let failure = match on_first_poll(run, on_its_way).await {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::Core;
-use super::event::{Event, NewHold};
+use super::effects::NewHold;
 use super::handoff::{Handoff, ReaderClass, known};
 use super::local::LocalLock;
 use super::loss::{ShareView, SharedHold};
@@ -16,6 +16,7 @@ use super::protocol::Protocol;
 use super::reenter::{Entrance, LeaseSource, Reentry};
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
+use super::state::HoldState;
 use crate::api::error::Result;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
@@ -36,8 +37,6 @@ pub(crate) struct Share {
     timer: Option<HoldTimer>,
     /// When this client learned that it has the share; zero if that was not noted.
     since: Tick,
-    /// Whether it is the first share of a hold that others may enter when it has a guard.
-    is_first: bool,
 }
 
 impl Share {
@@ -50,9 +49,8 @@ impl Share {
         new: NewHold,
     ) -> Self {
         let now = core.clock.now();
-        let mut share = Self::of(Hold::granted(core, local, protocol, name, new, now));
-        share.is_first = true;
-        share.noted_at(now)
+        let raw = Hold::granted(core, local, protocol, name, new, now);
+        Self::of(raw, now)
     }
 
     /// A share of a hold that another task of this client has handed off.
@@ -60,7 +58,7 @@ impl Share {
         let hold = known(handoff.take()?)?;
         let owner = handoff.owner.clone();
         let raw = RawShare::new(hold, owner, handoff.mode, handoff.lease);
-        Some(Self::of(raw))
+        Some(Self::of(raw, Tick::ZERO))
     }
 
     /// A share, for a new owner, of a hold that readers of this client have. `None` if no hold can be joined.
@@ -71,30 +69,24 @@ impl Share {
         group: Group,
     ) -> Option<Self> {
         let (raw, now) = RawShare::joined(core, local, terms, group)?;
-        Some(Self::of(raw).noted_at(now))
+        Some(Self::of(raw, now))
     }
 
     /// One more share of a hold that is ready for it. Returns `None` if the hold has changed since.
     pub(crate) fn entered(entrance: Entrance) -> Result<Option<Self>> {
-        Ok(entrance.enter()?.map(Self::of))
+        let entered = entrance.enter()?;
+        Ok(entered.map(|raw| Self::of(raw, Tick::ZERO)))
     }
 
-    /// Wraps a share that the hold counts already.
-    fn of(raw: RawShare) -> Self {
+    /// Wraps a share that the hold counts already. `since` is when this client learned of it, or zero.
+    fn of(raw: RawShare, since: Tick) -> Self {
         Self {
             raw: Some(raw),
             view: LossCell::default(),
             span: HoldSpan::default(),
             timer: None,
-            since: Tick::ZERO,
-            is_first: false,
+            since,
         }
-    }
-
-    /// Notes when this client learned of the share.
-    fn noted_at(mut self, now: Tick) -> Self {
-        self.since = now;
-        self
     }
 
     /// When this client learned of the share, if that was noted.
@@ -105,12 +97,27 @@ impl Share {
     /// Gives the share to a guard. If the guard releases it before `kept_until`, the hold is left at the server until
     /// then. If the guard releases it later, the hold may stay with this client for up to `sticky`.
     pub(crate) fn guarded(mut self, kept_until: Tick, sticky: Duration) -> Self {
-        if !sticky.is_zero() {
-            self.hold().listen_for_recalls();
-        }
         self.keep_until(kept_until);
-        self.make_guard(sticky);
-        self.begin_span();
+        let RawShare {
+            hold, owner, mode, ..
+        } = self.raw();
+        if !sticky.is_zero() {
+            hold.listen_for_recalls();
+        }
+        let mut state = hold.state();
+        let is_first = !state.is_taken();
+        state.lock.grants.taken(hold.slot);
+        let made = |state: &mut HoldState, now| state.make_guard(now, sticky);
+        let lost = hold.change_locked(state, hold.core.clock, made).refused;
+        if is_first {
+            if let Some(reason) = lost {
+                // Nobody had it then.
+                hold.note_loss(reason);
+            }
+            hold.open_to_others(owner, *mode);
+        }
+        // Without any mutex held, because a subscriber may call the guard's methods.
+        self.span = HoldSpan::begin(|| (self.name(), self.holder_id(), self.fencing_token()));
         self
     }
 
@@ -118,26 +125,6 @@ impl Share {
     pub(crate) fn keep_until(&mut self, kept_until: Tick) {
         if let Some(raw) = &mut self.raw {
             raw.kept_until = kept_until;
-        }
-    }
-
-    /// Begins the `tracing` span of the guard. Call it without any mutex held, because a subscriber may call the
-    /// guard's methods.
-    fn begin_span(&mut self) {
-        self.span = HoldSpan::begin(|| (self.name(), self.holder_id(), self.fencing_token()));
-    }
-
-    fn make_guard(&mut self, sticky: Duration) {
-        let lost = self.hold().apply(Event::GuardMade { sticky }).refused;
-        if std::mem::take(&mut self.is_first) {
-            let RawShare {
-                hold, owner, mode, ..
-            } = self.raw();
-            if let Some(reason) = lost {
-                // Nobody had it then.
-                hold.note_loss(reason);
-            }
-            hold.open_to_others(owner, *mode);
         }
     }
 
@@ -193,7 +180,9 @@ impl Share {
     pub(crate) fn set_lease(&mut self, after: ShareLease) {
         if let Some(raw) = &mut self.raw {
             let before = std::mem::replace(&mut raw.lease, after);
-            raw.hold.apply(Event::ShareLeaseChanged { before, after });
+            raw.hold.change(raw.hold.core.clock, |state, _| {
+                state.change_share_lease(before, after)
+            });
         }
     }
 
@@ -247,7 +236,7 @@ impl Share {
         let (hold, lease) = (Arc::clone(&raw.hold), raw.lease);
         let raw = raw.begin_downgrade();
         let raw = raw.inspect_err(|_| view.end(|| hold.loss_of(lease)))?;
-        let mut share = Self::of(raw);
+        let mut share = Self::of(raw, Tick::ZERO);
         share.view = view;
         hold.settle_downgrade().await?;
         Ok(share)
@@ -331,7 +320,8 @@ impl Share {
     /// Takes a handed-off share. False if it is lost by now.
     pub(crate) fn accept_handoff(&mut self) -> bool {
         let (hold, now) = (self.hold(), self.hold().core.clock.now());
-        hold.apply_at(now, Event::HandoffAccepted(self.raw().mode));
+        let mode = self.raw().mode;
+        hold.change(now, |state, now| state.accept_handoff(now, mode));
         let is_held = hold.loss_at(now).is_none() && self.lease().loss_at(now).is_none();
         self.since = now;
         is_held

@@ -1,7 +1,7 @@
 //! One hold at the server and what belongs to it: the shell around its [`HoldState`], which the lock keeps.
 //!
-//! It locks the state of the lock, applies an event, and carries out the effects. The guards of one owner on one lock
-//! share a hold. Invariants: only events change the state. Effects are carried out without the mutex. A hold keeps its
+//! It locks the state of the lock, changes it, and carries out the effects. The guards of one owner on one lock
+//! share a hold. Invariants: a method of the state makes each change. Effects are carried out without the mutex. A hold keeps its
 //! place in the state of its lock for as long as anything refers to it.
 
 use std::ops::{Deref, DerefMut};
@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::core::Core;
-use super::event::{Effects, Event, NewHold, NextStep, ReleaseStep};
+use super::effects::{Effects, NewHold, NextStep, ReleaseStep};
 use super::grants::Slot;
 use super::handoff::{LocalHold, known};
 use super::local::LocalLock;
@@ -81,7 +81,7 @@ impl LocalHold for Hold {
         let now = self.core.clock.now();
         if mode == Mode::Shared {
             // Take it first, so that it no longer counts as unclaimed.
-            self.apply_at(now, Event::HandoffAccepted(mode));
+            self.change(now, |state, now| state.accept_handoff(now, mode));
         }
         RawShare::new(self, owner, mode, lease).release_later(now);
     }
@@ -208,28 +208,28 @@ impl Hold {
         self.wake_follower();
     }
 
-    /// Applies an event to the state, and carries out the effects.
-    pub(super) fn apply(&self, event: Event) -> Effects {
-        self.apply_at(self.core.clock, event)
-    }
-
-    /// As [`apply`](Self::apply), at this time.
+    /// Changes the state, and carries out the effects.
     #[inline]
-    pub(super) fn apply_at(&self, now: impl Now, event: Event) -> Effects {
+    pub(super) fn change<N: Now>(
+        &self,
+        now: N,
+        change: impl FnOnce(&mut HoldState, N) -> Effects,
+    ) -> Effects {
         // A clock is read under the mutex: the previous user of the state may have read a later time.
-        self.apply_to(self.state(), now, event)
+        self.change_locked(self.state(), now, change)
     }
 
-    /// As [`apply_at`](Self::apply_at), for a state that the caller has locked already.
+    /// As [`change`](Self::change), for a state that the caller has locked already.
     #[inline]
-    pub(super) fn apply_to(
+    pub(super) fn change_locked<N: Now>(
         &self,
         mut state: LockedHold<'_>,
-        now: impl Now,
-        event: Event,
+        now: N,
+        change: impl FnOnce(&mut HoldState, N) -> Effects,
     ) -> Effects {
         // From here on, requests of this client go behind a release that is decided on.
-        let effects = state.lock.apply(self.slot, now, event, self.local.seen());
+        let seen = self.local.seen();
+        let effects = state.lock.change(self.slot, now, seen, change);
         drop(state);
         self.carry_out(effects);
         effects
@@ -246,8 +246,8 @@ impl Hold {
         let is_over = effects.ended.is_some();
         if is_over {
             self.leave_lists();
-        } else if let Some(at) = effects.check_at {
-            self.core.watchdog.check_at(self.number, at);
+        } else if effects.looks_again {
+            self.look_again();
         }
         if effects.wakes_waiters() || effects.release == Some(ReleaseStep::Sent) {
             self.local.wake_waiters();
@@ -268,7 +268,7 @@ impl Hold {
         }
     }
 
-    /// Locks the state, to read it or to decide on an event.
+    /// Locks the state, to read it, or for a change without effects.
     #[inline]
     pub(super) fn state(&self) -> LockedHold<'_> {
         LockedHold {
@@ -283,7 +283,7 @@ impl Hold {
         if !state.is_held() || state.is_valid(now) {
             return state;
         }
-        self.apply_to(state, now, Event::ClockRead);
+        self.change_locked(state, now, HoldState::expire_if_due);
         self.state()
     }
 
@@ -304,10 +304,6 @@ impl Hold {
         self.state().token()
     }
 
-    pub(crate) fn deadline(&self) -> Tick {
-        self.state().deadline()
-    }
-
     /// The key of the lock.
     pub(crate) fn key(&self) -> &str {
         self.name.key()
@@ -316,10 +312,6 @@ impl Hold {
     /// Whether it excludes all other holders.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.state().is_exclusive()
-    }
-
-    pub(crate) fn is_held(&self) -> bool {
-        self.expire_if_due().is_none() && self.state().is_held()
     }
 
     /// Whether it is held, and no question to the server about it is unanswered.
@@ -377,15 +369,18 @@ impl Hold {
     /// Ends its renewals. If no guard has it, it is released, unless it is left for the time that a guard asked for.
     pub(super) fn close(&self) {
         let now = self.core.clock.now();
-        self.apply_to(self.state_at(now), now, Event::Lost(LostReason::Closed));
-        let unguarded = {
-            let state = self.state();
-            let is_released = !state.has_guard() && state.kept_for(now).is_none();
-            is_released.then(|| self.unguarded(&state))
-        };
-        if let Some(unguarded) = unguarded {
-            self.core.undo_unguarded(&unguarded, Lane::Command);
+        self.change(now, |state, now| state.lose(now, LostReason::Closed));
+        let state = self.state();
+        if !state.has_guard() && state.kept_for(now).is_none() {
+            self.undo(state);
         }
+    }
+
+    /// Ends it at the server in the background, with its used places.
+    pub(super) fn undo(&self, state: LockedHold<'_>) {
+        let unguarded = self.unguarded(&state);
+        drop(state);
+        self.core.undo_unguarded(&unguarded, Lane::Command);
     }
 
     /// This hold, with its holder id.
@@ -405,11 +400,11 @@ impl SharedHold for Hold {
     }
 
     fn is_held(&self) -> bool {
-        Self::is_held(self)
+        self.state_at(self.core.clock.now()).is_held()
     }
 
     fn deadline(&self) -> Tick {
-        Self::deadline(self)
+        self.state().deadline()
     }
 
     fn changed(&self) -> &Hint {
@@ -417,17 +412,13 @@ impl SharedHold for Hold {
     }
 
     fn loss_at(&self, now: Tick) -> Option<LostReason> {
-        let state = self.state();
-        if !state.is_held() {
-            return state.loss();
-        }
-        self.apply_to(state, now, Event::ClockRead).lost()
+        self.state_at(now).loss()
     }
 }
 
 impl Leased for Hold {
     fn doubt(&self, now: Tick) {
-        self.apply_at(now, Event::Doubted);
+        self.state().doubt(now);
     }
 
     fn wake(&self) {
@@ -435,7 +426,7 @@ impl Leased for Hold {
     }
 
     fn due(self: Arc<Self>, now: Tick) -> Due {
-        if self.state().is_downgrade_due(now) {
+        if self.state().downgrade_due() <= now {
             self.end_deferral();
         }
         self.end_stay_if_due(now);
@@ -451,7 +442,7 @@ impl Leased for Hold {
                 // The deadline counts even while a renewal is on its way.
                 let others = state.downgrade_due().min(state.stays_until());
                 let deadline = state.deadline().min(others);
-                self.apply_to(state, now, Event::LeaseSent { lease, until: now });
+                state.lease_sent(now, lease);
                 Due::Renew {
                     request: RenewalRequest {
                         script: self.protocol.renewal(),
@@ -471,11 +462,13 @@ impl Leased for Hold {
     }
 
     fn renewed(&self, sent: Tick, lease: Duration) {
-        self.apply(Event::Renewed { sent, lease });
+        self.change(self.core.clock, |state, now| {
+            state.renewed(now.tick(), sent, lease)
+        });
     }
 
     fn deadline(&self) -> Tick {
-        Hold::deadline(self)
+        self.state().deadline()
     }
 
     fn next_check(&self) -> Tick {
@@ -483,7 +476,7 @@ impl Leased for Hold {
     }
 
     fn lose(&self, reason: LostReason) {
-        self.apply(Event::Lost(reason));
+        self.change(self.core.clock, |state, now| state.lose(now.tick(), reason));
     }
 
     fn wanted(self: Arc<Self>) {

@@ -1,6 +1,6 @@
 //! The state of one hold: a plain value, without locks, clocks or servers.
 //!
-//! [`HoldState::apply`] takes an event and returns what its shell has to do. Invariants: a hold goes from held to
+//! A method that changes it returns what its shell has to do. Invariants: a hold goes from held to
 //! released, forgotten or lost, once, and never back. Only a hold that is certain and consists of one exclusive share is
 //! handed off, or left to its client.
 
@@ -13,12 +13,10 @@ pub(super) mod tests;
 
 use std::time::Duration;
 
-use self::counts::{Claim, HoldCounts, Stage};
+use self::counts::{HoldCounts, Stage};
 use self::lease::{Extras, HoldLease};
 use self::readers::Readers;
-use super::event::{
-    Answered, Effects, Entered, Event, NewHold, NextStep, Phase, ServerChange, Tokens,
-};
+use super::effects::{Answered, Effects, Entered, NewHold, NextStep, Phase, ServerChange, Tokens};
 use super::share_lease::ShareLease;
 use super::turns::HANDOFFS_MAX;
 use crate::api::fencing::FencingToken;
@@ -44,7 +42,9 @@ pub(super) struct HoldState {
     lease: HoldLease,
     /// A call about it ends after this time without an answer.
     give_up: Duration,
-    claim: Claim,
+    stage: Stage,
+    /// Whether the watchdog does not check the hold before its deadline, because it was unclaimed at the last check.
+    is_check_put_off: bool,
     /// The time that released guards asked for: if its last share ends earlier, it is left at the server until then.
     /// [`Tick::ZERO`] if no guard asked, or if it must not be left.
     kept_until: Tick,
@@ -70,7 +70,8 @@ impl HoldState {
             counts: HoldCounts::granted(new.mode),
             lease,
             give_up: new.give_up,
-            claim: Claim::granted(),
+            stage: Stage::Granted,
+            is_check_put_off: false,
             kept_until: Tick::ZERO,
             readers,
             extras: Extras::granted(new),
@@ -78,80 +79,26 @@ impl HoldState {
         (state, share)
     }
 
-    /// Applies an event, and returns the effects to carry out. Reads the clock only for events that need the time.
-    pub(super) fn apply(&mut self, now: impl Now, event: Event) -> Effects {
-        let mut effects = Effects::default();
-        match event {
-            Event::ClockRead => return self.expire_if_due(now.tick()),
-            Event::Lost(LostReason::Expired) => return self.expire(now.tick()),
-            // Nobody took it away before its deadline, as far as this client knows.
-            Event::Lost(LostReason::Revoked) if now.tick() >= self.lease.deadline => {
-                return self.expire(now.tick());
-            }
-            // The server still has it, and has to keep it for a released guard.
-            Event::Lost(LostReason::Closed) => {
-                return self.lose(now.tick(), LostReason::Closed, self.kept_until);
-            }
-            Event::Lost(reason) => return self.lose(now.tick(), reason, Tick::ZERO),
-            Event::GuardMade { sticky } => {
-                effects.check_at = self.make_guard(now, sticky);
-                effects.refused = self.loss();
-            }
-            Event::LeftToClient { before, after, end } => {
-                effects.check_at = Some(self.leave_to_client(before, after, end));
-            }
-            Event::StayOver => self.claim.stage = Stage::Claimed,
-            Event::Recalled => self.extras.change().sticky.recall(),
-            Event::Joined {
-                owner,
-                lease,
-                is_claimed,
-            } => {
-                effects.check_at = self.join(owner, lease, is_claimed);
-            }
-            Event::DowngradeDue => return self.end_deferral(),
-            Event::ShareReleased {
-                owner,
-                mode,
-                lease,
-                kept_until,
-            } => {
-                self.ask_to_keep(kept_until);
-                return self.end_share(now, mode, Some((&owner, lease)));
-            }
-            Event::ShareDowngraded => return self.end_share(now, Mode::Exclusive, None),
-            Event::ShareForgotten { owner, mode, lease } => {
-                return self.forget_share(&owner, mode, lease);
-            }
-            Event::ShareLeaseChanged { before, after } => {
-                self.lease.replace(before, after);
-                self.put_off_check();
-                return Effects::check(self.next_check());
-            }
-            Event::ChangeSent(mode) => effects.release = self.counts.sent(mode),
-            Event::Answered(answered) => return self.answered(now, answered),
-            Event::MayBeReleased { sent } => {
-                self.counts.maybe_released.get_or_insert(sent);
-            }
-            Event::Doubted => self.lease.doubted_since = Some(now.tick()),
-            Event::Renewed { sent, lease } => return self.renewed(now.tick(), sent, lease),
-            Event::Entered(entered) => return self.add_share(now.tick(), entered),
-            Event::LeaseSent { lease, until } => self.lease.note_sent(until, lease),
-            Event::LeaseAnswered { before } => self.lease.note_answered(now.tick(), before),
-            Event::HandedOff(next) => effects.check_at = self.change_owner(next),
-            Event::HandoffAccepted(mode) => {
-                effects.check_at = self.accept_handoff(now.tick(), mode)
-            }
-            Event::TokenRaised(token) => self.raise_token(token),
-        }
-        effects
-    }
-
-    fn expire_if_due(&mut self, now: Tick) -> Effects {
+    /// It is lost if its deadline has come.
+    pub(super) fn expire_if_due(&mut self, now: Tick) -> Effects {
         if now < self.lease.deadline {
             return Effects::default();
         }
         self.expire(now)
+    }
+
+    /// It is lost for this reason, unless its deadline came before that.
+    pub(super) fn lose(&mut self, now: Tick, reason: LostReason) -> Effects {
+        if now >= self.lease.deadline {
+            // Nobody took it away before, as far as this client knows.
+            return self.expire(now);
+        }
+        let kept_until = match reason {
+            // The server still has it, and has to keep it for a released guard.
+            LostReason::Closed => self.kept_until,
+            _ => Tick::ZERO,
+        };
+        self.end_lost(now, reason, kept_until)
     }
 
     /// Its deadline has passed: no renewal was answered in time, or its shares ended by themselves. In the second
@@ -159,12 +106,12 @@ impl HoldState {
     fn expire(&mut self, now: Tick) -> Effects {
         // By now its shares may have ended as well.
         match self.lease.shares.loss_at(self.lease.deadline) {
-            Some(reason) => self.lose(now, reason, self.kept_after(now)),
-            None => self.lose(now, LostReason::Expired, Tick::ZERO),
+            Some(reason) => self.end_lost(now, reason, self.kept_after(now)),
+            None => self.end_lost(now, LostReason::Expired, Tick::ZERO),
         }
     }
 
-    fn lose(&mut self, now: Tick, reason: LostReason, kept_until: Tick) -> Effects {
+    fn end_lost(&mut self, now: Tick, reason: LostReason, kept_until: Tick) -> Effects {
         if self.phase != Phase::Held {
             return Effects::default();
         }
@@ -191,6 +138,24 @@ impl HoldState {
         Some(self.phase)
     }
 
+    /// A guard of this owner releases its share, and asks to keep the hold at the server until `kept_until`.
+    pub(super) fn release_share(
+        &mut self,
+        now: impl Now,
+        owner: &Owner,
+        mode: Mode,
+        lease: ShareLease,
+        kept_until: Tick,
+    ) -> Effects {
+        self.ask_to_keep(kept_until);
+        self.end_share(now, mode, Some((owner, lease)))
+    }
+
+    /// A guard turns its exclusive share into a shared one.
+    pub(super) fn downgrade_share(&mut self, now: Tick) -> Effects {
+        self.end_share(now, Mode::Exclusive, None)
+    }
+
     /// Ends a share. If `ends` is `None`, turns an exclusive share into a shared share.
     fn end_share(
         &mut self,
@@ -199,7 +164,7 @@ impl HoldState {
         ends: Option<(&Owner, ShareLease)>,
     ) -> Effects {
         let before = self.target();
-        self.counts.alive = self.counts.alive.lowered(mode);
+        self.counts.alive.lower(mode);
         if self.counts.alive.is_none() && self.kept_until != Tick::ZERO {
             self.counts.last = mode;
         }
@@ -214,7 +179,7 @@ impl HoldState {
             return effects;
         }
         if ends.is_none() {
-            self.counts.alive = self.counts.alive.raised(Mode::Shared);
+            self.counts.alive.raise(Mode::Shared);
         }
         effects.ended = self.end_without_shares();
         if effects.ended == Some(Phase::Forgotten) {
@@ -225,7 +190,6 @@ impl HoldState {
             effects.release = self.counts.decide_release(before);
         } else {
             effects.is_local = true;
-            effects.is_in_doubt = self.is_doubted();
         }
         if effects.ended.is_some() {
             if self.kept_until != Tick::ZERO {
@@ -236,13 +200,14 @@ impl HoldState {
             if !self.lease.shares.has(lease) {
                 // It may have been renewed for the sake of this share.
                 self.put_off_check();
-                effects.check_at = Some(self.next_check());
+                effects.looks_again = true;
             }
         }
         effects
     }
 
-    fn forget_share(&mut self, owner: &Owner, mode: Mode, lease: ShareLease) -> Effects {
+    /// A guard forgets its share.
+    pub(super) fn forget_share(&mut self, owner: &Owner, mode: Mode, lease: ShareLease) -> Effects {
         if mode == Mode::Shared {
             self.readers.close();
             self.readers.leave(owner);
@@ -253,6 +218,13 @@ impl HoldState {
             ended: self.end_without_shares(),
             ..Effects::default()
         }
+    }
+
+    /// A share has another lease from now on.
+    pub(super) fn change_share_lease(&mut self, before: ShareLease, after: ShareLease) -> Effects {
+        self.lease.replace(before, after);
+        self.put_off_check();
+        Effects::look_again(true)
     }
 
     /// The change at the server that its shares need.
@@ -275,15 +247,29 @@ impl HoldState {
         }
     }
 
+    /// The request after which the server has the hold in this mode, or not at all, is sent.
+    pub(super) fn change_sent(&mut self, mode: Option<Mode>) -> Effects {
+        Effects {
+            release: self.counts.sent(mode),
+            ..Effects::default()
+        }
+    }
+
+    /// A request that was sent then and has no answer may have released it.
+    pub(super) fn may_be_released(&mut self, sent: Tick) {
+        self.counts.maybe_released.get_or_insert(sent);
+    }
+
+    /// The server has answered a request that changes the hold.
+    ///
     /// A hold that the server did not have was lost before. But an earlier request to end it, if it was sent in time and
     /// has no answer, has ended it as far as anyone can tell: a holder id is used for one hold only.
-    fn answered(&mut self, now: impl Now, answered: Answered) -> Effects {
+    pub(super) fn answered(&mut self, now: impl Now, answered: Answered) -> Effects {
         let Answered {
             mode,
             is_found,
             mut first_sent,
             mut is_repeated,
-            ..
         } = answered;
         let ends = mode.is_none();
         if ends && let Some(sent) = self.counts.maybe_released {
@@ -304,40 +290,57 @@ impl HoldState {
             }
             Some(_) if ends => Effects::default(),
             Some(LostReason::Expired) => self.expire(now.tick()),
-            Some(reason) => self.lose(now.tick(), reason, Tick::ZERO),
+            Some(reason) => self.end_lost(now.tick(), reason, Tick::ZERO),
         };
         // It may have been lost before for another reason.
         let missing = missing.map(|reason| self.loss().unwrap_or(reason));
         Effects { missing, ..lost }
     }
 
-    fn add_share(&mut self, now: Tick, entered: Entered) -> Effects {
-        if let Some((sent, lease)) = entered.granted
-            && !self.extend(now, sent, lease)
-        {
-            return Effects::default();
+    /// Its owner has one more share. The hold is valid at this time.
+    pub(super) fn add_share(&mut self, now: Tick, entered: Entered) -> Effects {
+        let mut token = None;
+        if let Some(agreed) = entered.agreed {
+            self.extend(now, agreed.sent, agreed.lease);
+            // It may have got one by now.
+            let has_one = self.token_of(&entered.owner).is_some();
+            token = agreed.token.filter(|_| !has_one);
         }
-        self.counts.alive = self.counts.alive.raised(entered.mode);
-        self.claim.begin();
-        self.readers.enter(&entered.owner, entered.token);
-        if let Some(token) = entered.token {
+        self.counts.alive.raise(entered.mode);
+        self.claim();
+        self.readers.enter(&entered.owner, token);
+        if let Some(token) = token {
             self.raise_token(token);
         }
         self.lease.add(entered.share);
-        Effects {
-            is_accepted: true,
-            check_at: Some(self.next_check()),
-            ..Effects::default()
-        }
+        Effects::look_again(true)
     }
 
-    fn raise_token(&mut self, token: FencingToken) {
+    /// The server's counter of tokens was raised to this one.
+    pub(super) fn raise_token(&mut self, token: FencingToken) {
         self.extras.change().tokens = Tokens::granted(Some(token), 0);
     }
 
-    fn renewed(&mut self, now: Tick, sent: Tick, lease: Duration) -> Effects {
+    /// The server may have lost it.
+    pub(super) fn doubt(&mut self, now: Tick) {
+        self.lease.doubted_since = Some(now);
+    }
+
+    /// A request for this lease is about to be sent. It is executed by `until` or never.
+    pub(super) fn lease_sent(&mut self, until: Tick, lease: Duration) {
+        self.lease.note_sent(until, lease);
+    }
+
+    /// The request for another lease was answered, and was sent once. `before` is until when the server had the hold at
+    /// most, before that request.
+    pub(super) fn lease_answered(&mut self, now: Tick, before: Tick) {
+        self.lease.note_answered(now, before);
+    }
+
+    /// The server confirmed a renewal.
+    pub(super) fn renewed(&mut self, now: Tick, sent: Tick, lease: Duration) -> Effects {
         let wakes_guards = self.extend(now, sent, lease);
-        self.claim.is_check_put_off = self.is_unclaimed();
+        self.is_check_put_off = self.is_unclaimed();
         self.lease.doubted_since.take_if(|since| *since <= sent);
         // The share that needed this renewal may have ended since it was sent.
         self.lease.keep_to_shares();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
-use super::event::{Effects, Event};
+use super::effects::Effects;
 use super::handoff::{Handoff, HandoffRequest, known};
 use super::lock::{Passed, Passing};
 use super::protocol::Queue;
@@ -16,7 +16,6 @@ use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use super::state::HoldState;
 use crate::api::holder::HolderId;
-use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 
@@ -82,9 +81,9 @@ impl Hold {
 
     /// Has used places removed once the server answers again. Unlike a hold, they do not end with a lease.
     pub(super) fn leave_places(&self) {
-        let unguarded = self.unguarded(&self.state());
-        if !unguarded.places.is_empty() {
-            self.core.undo_unguarded(&unguarded, Lane::Command);
+        let state = self.state();
+        if !state.places().is_empty() {
+            self.undo(state);
         }
     }
 
@@ -98,9 +97,10 @@ impl Hold {
 
     /// Ends its stay if that is due. The watchdog calls this when it checks the hold.
     pub(super) fn end_stay_if_due(self: &Arc<Self>, now: Tick) {
-        let state = self.state();
+        let mut state = self.state();
         if state.stays_until() <= now {
-            self.apply_to(state, now, Event::StayOver);
+            state.end_stay();
+            drop(state);
             let this = Arc::clone(self);
             let ending = async move {
                 let stays = &mut this.local.lock().sticky;
@@ -141,13 +141,9 @@ impl RawShare {
             hold.passed(passed);
             return (hold, None);
         }
-        let released = Event::ShareReleased {
-            owner,
-            mode,
-            lease,
-            kept_until,
-        };
-        let effects = hold.apply_to(state, now, released);
+        let effects = hold.change_locked(state, now, |state, now| {
+            state.release_share(now, &owner, mode, lease, kept_until)
+        });
         (hold, Some(effects))
     }
 }

@@ -16,7 +16,7 @@ use stateright::{Checker, Expectation, Model, Property};
 
 use super::*;
 use crate::api::options::{LeasePolicy, Options};
-use crate::engine::hold::event::{Answered, Entered, NextStep, Phase, ServerChange, Tokens};
+use crate::engine::hold::effects::{Answered, Entered, NextStep, Phase, ServerChange, Tokens};
 use crate::engine::hold::queue::Wants;
 use crate::engine::hold::state::tests::new_hold;
 
@@ -214,7 +214,6 @@ impl Held {
 const NOBODY: Seen = Seen {
     ends: 0,
     waiters: 1,
-    is_listening: false,
 };
 
 impl World {
@@ -226,8 +225,17 @@ impl World {
         self.state(at).is_valid(self.now)
     }
 
-    fn apply(&mut self, at: usize, event: Event) -> Effects {
-        let effects = self.lock.apply(self.held[at].slot, self.now, event, NOBODY);
+    fn state_mut(&mut self, at: usize) -> &mut HoldState {
+        &mut self.lock.grants[self.held[at].slot].state
+    }
+
+    fn change(
+        &mut self,
+        at: usize,
+        change: impl FnOnce(&mut HoldState, Tick) -> Effects,
+    ) -> Effects {
+        let slot = self.held[at].slot;
+        let effects = self.lock.change(slot, self.now, NOBODY, change);
         self.carry_out(at, effects);
         effects
     }
@@ -249,7 +257,9 @@ impl World {
 
     /// The server says that it does not have the hold. Returns whether a false loss is reported.
     fn is_revoked_falsely(&mut self, at: usize) -> bool {
-        let lost = self.apply(at, Event::Lost(LostReason::Revoked)).lost();
+        let lost = self
+            .change(at, |state, now| state.lose(now, LostReason::Revoked))
+            .lost();
         lost == Some(LostReason::Revoked) && !self.held[at].is_evicted
     }
 
@@ -273,7 +283,7 @@ impl World {
             kept_until,
         } = guard;
         if self.state(at).is_held() && !self.is_valid(at) {
-            self.apply(at, Event::ClockRead);
+            self.change(at, HoldState::expire_if_due);
         }
         let passing = self.passing(at, mode, lease);
         if self.now >= kept_until {
@@ -286,25 +296,27 @@ impl World {
                 Some(Passed::On(_) | Passed::ToReaders) => return,
             }
         }
-        let released = Event::ShareReleased {
-            owner,
-            mode,
-            lease,
-            kept_until,
-        };
-        let effects = self.apply(at, released);
+        let effects = self.change(at, |state, now| {
+            state.release_share(now, &owner, mode, lease, kept_until)
+        });
         let must_settle = match effects.refused {
             Some(_) => self.state(at).counts().is_none(),
-            None => !effects.is_local && !effects.is_in_doubt,
+            None => !effects.is_local,
         };
         self.held[at].settling += u8::from(must_settle);
+    }
+
+    /// As `Share::make_guard` does.
+    fn make_guard(&mut self, at: usize, sticky: Duration) {
+        self.lock.grants.taken(self.held[at].slot);
+        self.change(at, |state, now| state.make_guard(now, sticky));
     }
 
     /// Releases a share that no task has taken.
     fn give_back(&mut self, mut handoff: Handoff) {
         let (at, guard) = taken(&mut handoff, Tick::ZERO);
         if guard.mode == Mode::Shared {
-            self.apply(at, Event::HandoffAccepted(guard.mode));
+            self.change(at, |state, now| state.accept_handoff(now, guard.mode));
         }
         self.end(at, guard);
     }
@@ -317,7 +329,7 @@ impl World {
 
     fn end_deferral(&mut self, at: usize) {
         if self.state(at).is_downgrade_deferred() {
-            self.apply(at, Event::DowngradeDue);
+            self.change(at, |state, _| state.end_deferral());
             self.held[at].settling += 1;
         }
     }
@@ -480,7 +492,7 @@ impl Explored {
         (!std::mem::replace(&mut held.is_known, true) && !held.guards.is_empty()).then_some(())?;
         let (slot, mode) = (held.slot, held.guards[0].mode);
         let sticky = self.limits.sticky;
-        world.apply(at, Event::GuardMade { sticky });
+        world.make_guard(at, sticky);
         if mode == Mode::Shared {
             world.lock.admit_waiting(world.now, slot);
         }
@@ -491,9 +503,9 @@ impl Explored {
     fn take_over(&self, world: &mut World, mut handoff: Handoff) {
         let kept_until = self.kept_until(world.now, handoff.mode);
         let (at, guard) = taken(&mut handoff, kept_until);
-        world.apply(at, Event::HandoffAccepted(guard.mode));
+        world.change(at, |state, now| state.accept_handoff(now, guard.mode));
         let sticky = self.limits.sticky;
-        world.apply(at, Event::GuardMade { sticky });
+        world.make_guard(at, sticky);
         world.held[at].guards.push(guard);
     }
 
@@ -523,10 +535,9 @@ impl Explored {
                     owner: owner.clone(),
                     mode,
                     share: lease,
-                    granted: None,
-                    token: None,
+                    agreed: None,
                 };
-                world.apply(at, Event::Entered(entered));
+                world.change(at, |state, now| state.add_share(now, entered));
                 let kept_until = self.kept_until(now, mode);
                 world.held[at].guards.push(Guard {
                     owner,
@@ -546,9 +557,13 @@ impl Explored {
             Tried::Downgrade => {
                 (mode == Mode::Exclusive).then_some(())?;
                 if world.state(at).is_held() && !world.is_valid(at) {
-                    world.apply(at, Event::ClockRead);
+                    world.change(at, HoldState::expire_if_due);
                 }
-                if world.apply(at, Event::ShareDowngraded).refused.is_some() {
+                if world
+                    .change(at, HoldState::downgrade_share)
+                    .refused
+                    .is_some()
+                {
                     world.held[at].guards.remove(guard);
                     let must_settle = world.state(at).counts().is_none();
                     world.held[at].settling += u8::from(must_settle);
@@ -562,7 +577,7 @@ impl Explored {
                 if mode == Mode::Shared {
                     world.end_deferral(at);
                 }
-                world.apply(at, Event::ShareForgotten { owner, mode, lease });
+                world.change(at, |state, _| state.forget_share(&owner, mode, lease));
             }
             Tried::Join => {
                 let (hold, owner, _, effects) = world.lock.join(now, &JOINING)?;
@@ -573,7 +588,7 @@ impl Explored {
                 world.held[at].guards.push(guard);
             }
             Tried::Recall => {
-                world.apply(at, Event::Recalled);
+                world.state_mut(at).recall();
                 world.end_deferral(at);
                 world.end_stay();
             }
@@ -590,11 +605,12 @@ impl Explored {
         let answered = Answered {
             mode: change.what.mode(),
             is_found,
-            receivers: None,
             first_sent: change.sent,
             is_repeated: change.is_repeated,
         };
-        let missing = world.apply(at, Event::Answered(answered)).missing;
+        let missing = world
+            .change(at, |state, now| state.answered(now, answered))
+            .missing;
         world.end_operation(at);
         // A request that is executed after the end of the lease finds nothing, either.
         let is_false = missing == Some(LostReason::Revoked)
@@ -616,7 +632,7 @@ impl Explored {
         let renewal = held.renewal.take_if(|renewal| renewal.found.is_some())?;
         if renewal.found == Some(true) {
             let (sent, lease) = (renewal.sent, renewal.what);
-            world.apply(at, Event::Renewed { sent, lease });
+            world.change(at, |state, now| state.renewed(now, sent, lease));
         } else {
             let is_false = world.is_revoked_falsely(at);
             world.break_promise(FALSE_LOSS, is_false);
@@ -630,11 +646,11 @@ impl Explored {
         world.server.retain(|one| now < one.end);
         for at in 0..world.held.len() {
             let state = world.state(at);
-            if state.is_downgrade_due(now) {
+            if state.downgrade_due() <= now {
                 world.end_deferral(at);
             }
             if world.state(at).stays_until() <= now {
-                world.apply(at, Event::StayOver);
+                world.state_mut(at).end_stay();
                 world.end_stay();
             }
         }
@@ -716,9 +732,9 @@ impl Explored {
             }
             Step::Doubt(at) => {
                 world.doubts -= 1;
-                world.apply(at, Event::Doubted);
+                world.state_mut(at).doubt(now);
             }
-            Step::ClockRead(at) => _ = world.apply(at, Event::ClockRead),
+            Step::ClockRead(at) => _ = world.change(at, HoldState::expire_if_due),
             Step::Come(place) => {
                 let number = world.places.get(place)?.0;
                 let handoff = world.lock.with_queue(|queue| queue.taken(number))?;
@@ -763,7 +779,7 @@ impl Explored {
                 } else {
                     let slot = world.held[at].slot;
                     assert!(world.lock.grants[slot].state.begin_change());
-                    world.apply(at, Event::ChangeSent(what.mode()));
+                    world.change(at, |state, _| state.change_sent(what.mode()));
                     world.held[at].change = Some(Request {
                         what,
                         sent: now,
@@ -791,7 +807,7 @@ impl Explored {
                     let (sent, mode) = (change.sent, change.what.mode());
                     held.change = None;
                     if mode.is_none() {
-                        world.apply(at, Event::MayBeReleased { sent });
+                        world.state_mut(at).may_be_released(sent);
                     }
                     world.end_operation(at);
                 }
@@ -800,7 +816,7 @@ impl Explored {
                 let NextStep::Renew { lease, .. } = world.state(at).next_step(now) else {
                     return None;
                 };
-                world.apply(at, Event::LeaseSent { lease, until: now });
+                world.state_mut(at).lease_sent(now, lease);
                 world.held[at].renewal = Some(Request {
                     what: lease,
                     sent: now,
@@ -1093,7 +1109,7 @@ fn a_hold_that_goes_from_task_to_task() {
         ..WRITER
     };
     explore(
-        110_302,
+        84_624,
         Limits {
             guards: 1,
             steps: 2,

@@ -7,7 +7,7 @@
 
 use crate::engine::clock::Tick;
 use crate::engine::counts::{Counts, Mode};
-use crate::engine::hold::event::ReleaseStep;
+use crate::engine::hold::effects::ReleaseStep;
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct HoldCounts {
@@ -68,14 +68,14 @@ impl HoldCounts {
 
     /// Whether there is only one share, and the server is known to count it as a writer.
     pub(super) fn is_one_writer(&self) -> bool {
-        self.alive.exclusive + self.alive.shared == 1
+        self.alive.total() == 1
             && self.forgotten.is_none()
             && self.target() == Some(Mode::Exclusive)
             && self.is_settled()
             && !self.is_release_unsent
     }
 
-    /// Its only share is that of a writer from now on, or of a reader until that time. The server goes on to count a
+    /// Its only share is a writer's from now on, or a reader's until that time. The server goes on to count a
     /// writer.
     pub(super) fn pass_on(&mut self, reads_until: Option<Tick>) {
         self.alive = Counts::one(match reads_until {
@@ -86,7 +86,7 @@ impl HoldCounts {
     }
 
     pub(super) fn forget(&mut self, mode: Mode) {
-        self.alive = self.alive.lowered(mode);
+        self.alive.lower(mode);
         self.forgotten = self.forgotten.into_iter().chain([mode]).min();
     }
 
@@ -105,14 +105,7 @@ impl HoldCounts {
     }
 }
 
-/// The task that has a hold, and whether the watchdog takes it into account.
-#[derive(Clone, Debug, Hash)]
-pub(super) struct Claim {
-    pub(super) stage: Stage,
-    /// Whether the watchdog does not check the hold before its deadline, because it was unclaimed at the last check.
-    pub(super) is_check_put_off: bool,
-}
-
+/// The task that has a hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
     /// It was granted to a call that has no guard yet. As [`Unclaimed`](Self::Unclaimed), and no other enters it.
@@ -128,31 +121,8 @@ pub(super) enum Stage {
     Guarded,
 }
 
-impl Claim {
-    /// The claim of a call that was granted the hold.
-    pub(super) fn granted() -> Self {
-        Self {
-            stage: Stage::Granted,
-            is_check_put_off: false,
-        }
-    }
-
-    /// The claim of a task that the hold was handed off to.
-    pub(super) fn handed_off(is_check_put_off: bool) -> Self {
-        Self {
-            stage: Stage::Unclaimed,
-            is_check_put_off,
-        }
-    }
-
+impl Stage {
     pub(super) fn is_pending(&self) -> bool {
-        matches!(self.stage, Stage::Granted | Stage::Unclaimed)
-    }
-
-    /// A task has taken the hold.
-    pub(super) fn begin(&mut self) {
-        if self.is_pending() {
-            self.stage = Stage::Claimed;
-        }
+        matches!(self, Self::Granted | Self::Unclaimed)
     }
 }

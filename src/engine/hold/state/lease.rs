@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::api::holder::HolderId;
 use crate::api::options::Replication;
 use crate::engine::clock::Tick;
-use crate::engine::hold::event::{NewHold, NextStep, Tokens};
+use crate::engine::hold::effects::{NewHold, NextStep, Tokens};
 use crate::engine::hold::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
 use crate::engine::hold::turns::HandoffBudget;
 use crate::engine::{Seldom, Usual};
@@ -167,17 +167,15 @@ impl HoldLease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StickySpan {
     /// The longest span that its guards ask for; zero if they ask for none.
-    asked: Duration,
-    /// The end of the span; `None` until it begins.
-    end: Option<Tick>,
-    is_recalled: bool,
+    pub(super) asked: Duration,
+    /// The end of the span: [`Tick::NEVER`] until it begins, [`Tick::ZERO`] after a recall.
+    pub(super) end: Tick,
 }
 
 impl StickySpan {
     pub(super) const NONE: Self = Self {
         asked: Duration::ZERO,
-        end: None,
-        is_recalled: false,
+        end: Tick::NEVER,
     };
 
     /// Notes the span that a guard asks for.
@@ -187,39 +185,22 @@ impl StickySpan {
 
     /// When to release the hold if its last guard goes now. `None` means at once.
     pub(super) fn end_from(&self, now: Tick) -> Option<Tick> {
-        if self.is_recalled || self.asked.is_zero() {
-            return None;
-        }
-        let asked = now.after(self.asked);
-        let end = self.end.map_or(asked, |end| end.min(asked));
+        let end = self.end.min(now.after(self.asked));
         (now < end).then_some(end)
     }
 
     /// Begins the span, because the last guard has gone. The next guard has to ask again.
     pub(super) fn begin(&mut self, end: Tick) {
-        self.end = Some(end);
+        self.end = end;
         self.asked = Duration::ZERO;
-    }
-
-    /// Passes the hold to another task, whose guard has to ask again.
-    pub(super) fn pass_on(&mut self) {
-        self.asked = Duration::ZERO;
-    }
-
-    pub(super) fn end(&self) -> Tick {
-        self.end.unwrap_or(Tick::NEVER)
-    }
-
-    pub(super) fn is_asked(&self) -> bool {
-        !self.asked.is_zero()
     }
 
     pub(super) fn recall(&mut self) {
-        self.is_recalled = true;
+        self.end = Tick::ZERO;
     }
 
     pub(super) fn is_recalled(&self) -> bool {
-        self.is_recalled
+        self.end == Tick::ZERO
     }
 }
 
@@ -279,7 +260,7 @@ mod tests {
         assert_eq!(span.end_from(at(1)), None);
         span.ask(Duration::ZERO);
         assert_eq!(span.end_from(at(1)), None);
-        assert!(!span.is_asked());
+        assert!(span.asked.is_zero());
     }
 
     #[test]
@@ -287,10 +268,10 @@ mod tests {
         let mut span = asked(7);
         span.ask(Duration::from_millis(5));
         assert_eq!(span.end_from(at(1)), Some(at(8)));
-        assert!(span.is_asked());
-        span.pass_on();
+        assert!(!span.asked.is_zero());
+        span.asked = Duration::ZERO;
         assert_eq!(span.end_from(at(1)), None);
-        assert!(!span.is_asked());
+        assert!(span.asked.is_zero());
     }
 
     #[test]
@@ -313,7 +294,7 @@ mod tests {
         assert!(span.is_recalled());
         span.ask(Duration::from_secs(9));
         assert_eq!(span.end_from(at(1)), None);
-        span.pass_on();
+        span.asked = Duration::ZERO;
         assert!(
             span.is_recalled(),
             "the waiter also wants it from the next task"

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::HoldState;
-use super::counts::{Claim, Stage};
+use super::counts::Stage;
 use super::readers::Readers;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
@@ -12,7 +12,7 @@ use crate::api::loss::LostReason;
 use crate::api::options::LeasePolicy;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::Mode;
-use crate::engine::hold::event::{Effects, NextOwner, Phase};
+use crate::engine::hold::effects::{Effects, NextOwner, Phase};
 use crate::engine::hold::share_lease::ShareLease;
 
 impl HoldState {
@@ -58,42 +58,52 @@ impl HoldState {
             && now >= self.kept_until
     }
 
-    /// Detaches the hold from its owner until a task takes it. It is renewed while it waits. Returns when the
-    /// watchdog has to check it.
-    pub(super) fn leave_to_client(
+    /// Its only guard has gone, and it stays with its client until `end`: it has no owner until a task takes it, and
+    /// is renewed while it waits.
+    pub(in crate::engine::hold) fn leave_to_client(
         &mut self,
         before: ShareLease,
         after: ShareLease,
         end: Tick,
-    ) -> Tick {
+    ) {
         self.extras.change().sticky.begin(end);
         self.owner = Owner::new();
-        self.claim.stage = Stage::Left;
+        self.stage = Stage::Left;
         self.lease.replace(before, after);
-        self.next_check()
+    }
+
+    /// The time that it stays with its client is over.
+    pub(in crate::engine::hold) fn end_stay(&mut self) {
+        self.stage = Stage::Claimed;
+    }
+
+    /// A waiter elsewhere wants it.
+    pub(in crate::engine::hold) fn recall(&mut self) {
+        self.extras.change().sticky.recall();
     }
 
     /// Until when it stays with its client without a guard. `Tick::NEVER` if it does not.
     pub(in crate::engine::hold) fn stays_until(&self) -> Tick {
-        match self.claim.stage {
-            Stage::Left => self.extras.sticky.end(),
+        match self.stage {
+            Stage::Left => self.extras.sticky.end,
             _ => Tick::NEVER,
         }
     }
 
     /// Another task of this client has it now. A reader may take over a write hold: the server hears of the downgrade later.
-    /// Returns when the watchdog has to check the hold, if that has changed.
-    pub(super) fn change_owner(&mut self, next: NextOwner) -> Option<Tick> {
+    pub(in crate::engine::hold) fn hand_off(&mut self, next: NextOwner) {
         if let Some(extras) = self.extras.if_changed() {
-            extras.sticky.pass_on();
+            // The next guard has to ask again.
+            extras.sticky.asked = Duration::ZERO;
             extras.tokens.pass_on(next.fenced);
         }
         if let Some(place) = next.place {
             self.extras.change().places.push(place);
         }
         self.lease.replace(next.before, next.after);
+        self.stage = Stage::Unclaimed;
         // The watchdog might not check it before the end that it had.
-        self.claim = Claim::handed_off(next.before != next.after);
+        self.is_check_put_off = next.before != next.after;
         self.give_up = next.give_up;
         self.owner = next.owner;
         self.counts.pass_on(next.reads_until);
@@ -101,66 +111,71 @@ impl HoldState {
             Some(until) => Readers::after_writer(self.owner.clone(), until),
             None => Readers::default(),
         };
-        next.reads_until.map(|_| self.next_check())
     }
 
-    /// Its owner has a guard. Returns when the watchdog has to check the hold, if it has put that off.
-    pub(super) fn make_guard(&mut self, now: impl Now, sticky: Duration) -> Option<Tick> {
+    /// A guard has it. When the guard is gone, the hold may stay with its client for up to `sticky`.
+    pub(in crate::engine::hold) fn make_guard(
+        &mut self,
+        now: impl Now,
+        sticky: Duration,
+    ) -> Effects {
         if !sticky.is_zero() {
             self.extras.change().sticky.ask(sticky);
         }
         if !self.is_taken() && self.readers.are_open() {
             self.readers.opened(now.tick());
         }
-        let check_at = self.claim();
-        self.claim.stage = Stage::Guarded;
-        check_at
+        self.stage = Stage::Guarded;
+        Effects {
+            refused: self.loss(),
+            ..Effects::look_again(self.claim())
+        }
     }
 
-    /// The next task has taken the hold. Returns when the watchdog has to check it, if that has changed.
-    pub(super) fn accept_handoff(&mut self, now: Tick, mode: Mode) -> Option<Tick> {
+    /// The next task has taken the hold, or a reader the share that it was handed.
+    pub(in crate::engine::hold) fn accept_handoff(&mut self, now: Tick, mode: Mode) -> Effects {
         match mode {
             Mode::Exclusive => {}
             Mode::Shared => self.readers.claim(),
         }
-        let sooner = self.claim();
-        let due = || Some(self.next_check()).filter(|check| *check <= now);
-        sooner.or_else(due).map(|check| check.max(now))
+        Effects::look_again(self.claim() || self.next_check() <= now)
     }
 
-    /// A task has taken it. When the watchdog has to check it, if it has put that off.
-    pub(super) fn claim(&mut self) -> Option<Tick> {
-        self.claim.begin();
-        let was_put_off = std::mem::take(&mut self.claim.is_check_put_off);
-        was_put_off.then(|| self.next_check())
+    /// A task has taken it. Returns whether the watchdog has put its check off.
+    pub(super) fn claim(&mut self) -> bool {
+        if self.stage.is_pending() {
+            self.stage = Stage::Claimed;
+        }
+        std::mem::take(&mut self.is_check_put_off)
     }
 
     /// The watchdog checks it at its deadline, unless it is claimed before.
     pub(in crate::engine::hold) fn put_off_check(&mut self) {
-        self.claim.is_check_put_off |= self.is_unclaimed();
+        self.is_check_put_off |= self.is_unclaimed();
     }
 
     pub(in crate::engine::hold) fn has_guard(&self) -> bool {
-        self.claim.stage == Stage::Guarded && !self.are_readers_unclaimed()
+        self.stage == Stage::Guarded && !self.are_readers_unclaimed()
     }
 
     /// Whether it belongs to tasks that have not taken it yet.
     pub(super) fn is_unclaimed(&self) -> bool {
-        self.claim.is_pending() || self.are_readers_unclaimed()
+        self.stage.is_pending() || self.are_readers_unclaimed()
     }
 
     fn are_readers_unclaimed(&self) -> bool {
-        self.readers.are_unclaimed(self.counts.alive.shared)
+        self.readers
+            .are_unclaimed(self.counts.alive.of(Mode::Shared))
     }
 
     /// Whether the call that it was granted to has, or had, a guard of it.
     pub(in crate::engine::hold) fn is_taken(&self) -> bool {
-        self.claim.stage != Stage::Granted
+        self.stage != Stage::Granted
     }
 
     /// Whether its guard asks for the hold to stay with the client.
     pub(in crate::engine::hold) fn is_sticky(&self) -> bool {
-        self.extras.sticky.is_asked()
+        !self.extras.sticky.asked.is_zero()
     }
 
     pub(in crate::engine::hold) fn is_recalled(&self) -> bool {
@@ -190,13 +205,18 @@ impl HoldState {
             && self.give_up == give_up
     }
 
-    /// Adds a reader. Returns when the watchdog has to check the hold, if it has put that off.
-    pub(super) fn join(&mut self, owner: Owner, lease: Duration, is_claimed: bool) -> Option<Tick> {
-        let (first, shares) = (&self.owner, self.counts.alive.shared);
+    /// Another reader of this client joins it, or is handed a share that it has yet to take.
+    pub(in crate::engine::hold) fn join(
+        &mut self,
+        owner: Owner,
+        lease: Duration,
+        is_claimed: bool,
+    ) -> Effects {
+        let (first, shares) = (&self.owner, self.counts.alive.of(Mode::Shared));
         self.readers.join(owner, is_claimed, first, shares);
-        self.counts.alive = self.counts.alive.raised(Mode::Shared);
+        self.counts.alive.raise(Mode::Shared);
         self.lease.add(ShareLease::Renewed(lease));
-        is_claimed.then(|| self.claim()).flatten()
+        Effects::look_again(is_claimed && self.claim())
     }
 
     /// Whether its owner may write.
@@ -240,17 +260,12 @@ impl HoldState {
         until.unwrap_or(Tick::NEVER)
     }
 
-    /// Whether its downgrade can be deferred no longer.
-    pub(in crate::engine::hold) fn is_downgrade_due(&self, now: Tick) -> bool {
-        self.downgrade_due() <= now
-    }
-
     pub(in crate::engine::hold) fn is_downgrade_deferred(&self) -> bool {
         self.downgrade_due() != Tick::NEVER
     }
 
-    /// Ends the deferral: the readers now have a read hold, and the server has yet to be asked for the downgrade.
-    pub(super) fn end_deferral(&mut self) -> Effects {
+    /// Its downgrade is due: the readers now have a read hold, and the server has yet to be asked for that.
+    pub(in crate::engine::hold) fn end_deferral(&mut self) -> Effects {
         self.put_off_check();
         let mut effects = Effects::default();
         if !self.is_downgrade_deferred() {

@@ -20,8 +20,8 @@ pub(super) const JOINS_MAX: u32 = 1024;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Readers {
-    /// Until when more may join; `None` if it is closed.
-    open: Option<Tick>,
+    /// Until when more may join; [`Tick::ZERO`] if it is closed.
+    open: Tick,
     /// Set from the first reader that joins.
     joined: Option<Box<Joined>>,
 }
@@ -59,15 +59,15 @@ impl Readers {
     /// A hold that was granted to a reader: others may join.
     pub(super) fn open(now: Tick) -> Self {
         Self {
-            open: Some(now.after(JOINED_FOR)),
-            ..Self::default()
+            open: now.after(JOINED_FOR),
+            joined: None,
         }
     }
 
     /// The call that it was granted to has a guard: others may join from now on.
     pub(super) fn opened(&mut self, now: Tick) {
-        if let Some(until) = &mut self.open {
-            *until = now.after(JOINED_FOR);
+        if self.are_open() {
+            self.open = now.after(JOINED_FOR);
         }
     }
 
@@ -80,7 +80,7 @@ impl Readers {
         };
         joined.enter(first, 1);
         Self {
-            open: Some(until),
+            open: until,
             joined: Some(Box::new(joined)),
         }
     }
@@ -88,16 +88,16 @@ impl Readers {
     /// Whether a reader may join.
     pub(super) fn may_join(&self, now: Tick) -> bool {
         let joins = self.joined.as_ref().map_or(0, |joined| joined.joins);
-        self.open.is_some_and(|until| now < until) && joins < JOINS_MAX
+        now < self.open && joins < JOINS_MAX
     }
 
     pub(super) fn are_open(&self) -> bool {
-        self.open.is_some()
+        self.open != Tick::ZERO
     }
 
     /// No reader may join from now on.
     pub(super) fn close(&mut self) {
-        self.open = None;
+        self.open = Tick::ZERO;
     }
 
     /// Adds a reader. The first to join stands beside `first`, the owner with `shares` shares. A reader that is not

@@ -1,23 +1,20 @@
 //! The state of a hold by table, and its invariants over random sequences of events.
 
+use std::rc::Rc;
+
 use proptest::prelude::*;
 
 use super::lease::RENEWED_TOGETHER;
 use super::*;
 use crate::api::options::LeasePolicy;
 use crate::engine::hint::Hint;
-use crate::engine::hold::event::{NextOwner, ReleaseStep};
+use crate::engine::hold::effects::{Agreed, NextOwner, ReleaseStep};
 use crate::engine::hold::share_lease::local_deadline;
 use crate::engine::hold::state::readers::JOINS_MAX;
 use crate::observe::group::Group;
 
 const LEASE: Duration = Duration::from_secs(30);
 const REPLY: Duration = Duration::from_secs(1);
-
-const ONE: Counts = Counts {
-    exclusive: 1,
-    shared: 0,
-};
 
 fn at(millis: u64) -> Tick {
     Tick::ZERO.after(Duration::from_millis(millis))
@@ -28,6 +25,10 @@ fn secs(seconds: u64) -> Tick {
 }
 
 impl HoldState {
+    fn apply(&mut self, now: Tick, event: Event) -> Effects {
+        event(self, now)
+    }
+
     pub(in crate::engine::hold) fn phase(&self) -> Phase {
         self.phase
     }
@@ -93,28 +94,42 @@ fn is_released(effects: &Effects, state: &HoldState) -> bool {
     effects.ended == Some(Phase::Released) && !state.is_kept()
 }
 
+/// A change of a hold, at a time.
+type Event = Rc<dyn Fn(&mut HoldState, Tick) -> Effects>;
+
+fn event(change: impl Fn(&mut HoldState, Tick) -> Effects + 'static) -> Event {
+    Rc::new(change)
+}
+
+/// As [`event`], for what has no effects.
+fn quiet(change: impl Fn(&mut HoldState, Tick) + 'static) -> Event {
+    event(move |state, now| {
+        change(state, now);
+        Effects::default()
+    })
+}
+
+fn lost(reason: LostReason) -> Event {
+    event(move |state, now| state.lose(now, reason))
+}
+
 /// Released by any owner, because no reader has joined.
 fn released(mode: Mode) -> Event {
     released_by(&Owner::new(), mode)
 }
 
 fn released_by(owner: &Owner, mode: Mode) -> Event {
-    Event::ShareReleased {
-        owner: owner.clone(),
-        mode,
-        lease: renewed(),
-        kept_until: Tick::ZERO,
-    }
+    released_by_then(owner, mode, Tick::ZERO)
+}
+
+fn released_by_then(owner: &Owner, mode: Mode, kept_until: Tick) -> Event {
+    let owner = owner.clone();
+    event(move |state, now| state.release_share(now, &owner, mode, renewed(), kept_until))
 }
 
 /// Released by a guard that asks to keep the hold at the server until `kept_until`.
 fn released_early(mode: Mode, kept_until: Tick) -> Event {
-    Event::ShareReleased {
-        owner: Owner::new(),
-        mode,
-        lease: renewed(),
-        kept_until,
-    }
+    released_by_then(&Owner::new(), mode, kept_until)
 }
 
 fn forgotten(mode: Mode) -> Event {
@@ -122,32 +137,41 @@ fn forgotten(mode: Mode) -> Event {
 }
 
 fn forgotten_by(owner: &Owner, mode: Mode) -> Event {
-    Event::ShareForgotten {
-        owner: owner.clone(),
-        mode,
-        lease: renewed(),
-    }
+    let owner = owner.clone();
+    event(move |state, _| state.forget_share(&owner, mode, renewed()))
 }
 
 /// The server has it in this mode, or not at all.
 fn settled(mode: Option<Mode>) -> Event {
-    Event::Answered(Answered {
+    let answered = Answered {
         mode,
         is_found: true,
-        receivers: None,
         first_sent: secs(101),
         is_repeated: false,
-    })
+    };
+    event(move |state, now| state.answered(now, answered))
 }
 
 fn reentry(now: Tick, state: &HoldState, mode: Mode) -> Event {
-    Event::Entered(Entered {
+    reentry_with(now, state, mode, renewed())
+}
+
+fn reentry_with(now: Tick, state: &HoldState, mode: Mode, share: ShareLease) -> Event {
+    entered(Entered {
         owner: state.owner().clone(),
         mode,
-        share: renewed(),
-        granted: Some((now, LEASE)),
-        token: None,
+        share,
+        agreed: agreed(now, LEASE),
     })
+}
+
+fn agreed(sent: Tick, lease: Duration) -> Option<Agreed> {
+    let token = None;
+    Some(Agreed { sent, lease, token })
+}
+
+fn entered(entered: Entered) -> Event {
+    event(move |state, now| state.add_share(now, entered.clone()))
 }
 
 /// A hold in each phase.
@@ -157,7 +181,7 @@ fn of_each_phase() -> [(&'static str, HoldState); 4] {
     let mut left = held();
     left.apply(secs(101), forgotten(Mode::Exclusive));
     let mut lost = held();
-    lost.apply(secs(101), Event::Lost(LostReason::Revoked));
+    lost.lose(secs(101), LostReason::Revoked);
     [
         ("held", held()),
         ("released", gone),
@@ -171,27 +195,29 @@ fn of_each_phase() -> [(&'static str, HoldState); 4] {
 fn only_what_is_held_changes_its_phase() {
     let late = secs(131);
     let table: [(&str, Tick, Event, Phase); 5] = [
-        ("read in time", secs(102), Event::ClockRead, Phase::Held),
+        (
+            "read in time",
+            secs(102),
+            event(HoldState::expire_if_due),
+            Phase::Held,
+        ),
         (
             "read too late",
             late,
-            Event::ClockRead,
+            event(HoldState::expire_if_due),
             Phase::Lost(LostReason::Expired),
         ),
         (
             "closed",
             secs(102),
-            Event::Lost(LostReason::Closed),
+            lost(LostReason::Closed),
             Phase::Lost(LostReason::Closed),
         ),
-        ("doubted", secs(102), Event::Doubted, Phase::Held),
+        ("doubted", secs(102), quiet(HoldState::doubt), Phase::Held),
         (
             "renewed too late",
             late,
-            Event::Renewed {
-                sent: secs(110),
-                lease: LEASE,
-            },
+            event(|state, now| state.renewed(now, secs(110), LEASE)),
             Phase::Held,
         ),
     ];
@@ -264,7 +290,7 @@ fn the_end_of_a_share_by_what_is_left() {
             "a downgrade",
             Exclusive,
             &[],
-            Event::ShareDowngraded,
+            event(HoldState::downgrade_share),
             (false, false, decided(Exclusive)),
         ),
         (
@@ -279,7 +305,7 @@ fn the_end_of_a_share_by_what_is_left() {
         let mut state = held_in(first);
         for mode in others {
             let granted = reentry(secs(101), &state, *mode);
-            assert!(state.apply(secs(101), granted).is_accepted, "{what}");
+            assert!(state.apply(secs(101), granted).looks_again, "{what}");
         }
         let effects = state.apply(secs(102), event);
         assert_eq!(effects.ended.is_some(), is_over, "{what}");
@@ -310,7 +336,8 @@ impl Now for Unread {
 fn what_is_to_be_left_for_no_time_is_given_back_without_a_look_at_the_clock() {
     let mut state = held();
     state.apply(secs(100), guarded());
-    let effects = state.apply(Unread, released(Mode::Exclusive));
+    let (owner, mode) = (Owner::new(), Mode::Exclusive);
+    let effects = state.release_share(Unread, &owner, mode, renewed(), Tick::ZERO);
     assert!(is_released(&effects, &state));
 }
 
@@ -321,15 +348,18 @@ fn a_re_entry_is_local_and_says_when_to_look() {
     let end = state.next_check();
     let granted = reentry(secs(101), &state, Mode::Exclusive);
     let effects = state.apply(secs(101), granted);
-    assert!(effects.is_accepted && state.is_settled());
-    let check = effects.check_at.expect("it is renewed from here on");
-    assert_eq!(check, state.next_check());
-    assert!(check < end, "its end was the first thing to look for");
+    assert!(state.is_settled());
+    assert!(effects.looks_again, "it is renewed from here on");
+    assert!(
+        state.next_check() < end,
+        "its end was the first thing to look for"
+    );
     let left = state.apply(secs(102), released(Mode::Exclusive));
     assert!(left.is_local && left.ended.is_none() && left.release.is_none());
     let mut over = held();
-    let granted = reentry(secs(131), &over, Mode::Exclusive);
-    assert_eq!(over.apply(secs(131), granted), Effects::default());
+    let (end, granted) = (over.deadline(), reentry(secs(131), &over, Mode::Exclusive));
+    over.apply(secs(131), granted);
+    assert_eq!(over.deadline(), end, "it came too late");
 }
 
 #[test]
@@ -345,7 +375,7 @@ fn a_re_entry_needs_a_renewal_where_the_lease_does_not_reach() {
     let fixed = LeasePolicy::Fixed;
     assert!(can(&state, secs(101), fixed(LEASE / 2)) && !can(&state, secs(101), fixed(LEASE)));
     let mut doubted = held();
-    doubted.apply(secs(101), Event::Doubted);
+    doubted.doubt(secs(101));
     assert!(!can(&doubted, secs(101), same));
 }
 
@@ -359,7 +389,8 @@ fn a_hold_without_a_guard_is_not_renewed() {
     assert_eq!(state.next_step(due), NextStep::Wait(state.deadline()));
     state.put_off_check();
     let effects = state.apply(secs(113), guarded());
-    assert_eq!(effects, Effects::check(due), "it is due by now");
+    assert_eq!(effects, Effects::look_again(true));
+    assert_eq!(state.next_check(), due, "it is due by now");
     assert!(matches!(state.next_step(secs(113)), NextStep::Renew { .. }));
 }
 
@@ -370,34 +401,27 @@ fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
     let entered = |now| {
         let mut state = held();
         let until = secs(102);
-        let asked = Event::LeaseSent {
-            lease: longer,
-            until,
-        };
-        state.apply(secs(101), asked);
+        state.lease_sent(until, longer);
         let again = Entered {
             owner: state.owner().clone(),
             mode: Mode::Exclusive,
             share: ShareLease::Renewed(longer),
-            granted: Some((secs(101), longer)),
-            token: None,
+            agreed: agreed(secs(101), longer),
         };
-        let is_accepted = state.apply(now, Event::Entered(again)).is_accepted;
-        (is_accepted, state)
+        state.add_share(now, again);
+        state
     };
-    let (is_accepted, state) = entered(secs(102));
-    assert!(is_accepted);
+    let state = entered(secs(102));
     assert_eq!(state.lease(), longer);
     assert_eq!(state.deadline(), local_deadline(secs(101), longer));
-    let (is_accepted, state) = entered(secs(131));
-    assert!(!is_accepted);
+    let state = entered(secs(131));
     assert_eq!(state.deadline(), local_deadline(secs(100), LEASE));
 }
 
 #[test]
 fn a_share_of_a_lost_hold_ends_without_a_release() {
     let mut state = held();
-    state.apply(secs(101), Event::Lost(LostReason::Revoked));
+    state.lose(secs(101), LostReason::Revoked);
     let effects = state.apply(secs(102), released(Mode::Exclusive));
     let refused = Effects {
         refused: Some(LostReason::Revoked),
@@ -427,22 +451,16 @@ fn a_release_is_sent_once_and_only_with_the_last_mode() {
     state.apply(secs(101), granted);
     state.apply(secs(102), released(Mode::Exclusive));
     let reader = state.target();
-    assert_eq!(
-        state
-            .apply(secs(102), Event::ChangeSent(Some(Mode::Exclusive)))
-            .release,
-        None
-    );
+    assert_eq!(state.change_sent(Some(Mode::Exclusive)).release, None);
     state.apply(secs(103), released(Mode::Shared));
     assert_eq!(
-        state.apply(secs(103), Event::ChangeSent(reader)).release,
+        state.change_sent(reader).release,
         None,
         "this mode is outdated"
     );
-    let none = Event::ChangeSent(None);
-    let sent = state.apply(secs(103), none.clone()).release;
+    let sent = state.change_sent(None).release;
     assert_eq!(sent, Some(ReleaseStep::Sent));
-    assert_eq!(state.apply(secs(103), none).release, None);
+    assert_eq!(state.change_sent(None).release, None);
 }
 
 #[test]
@@ -454,7 +472,7 @@ fn a_renewal_counts_from_when_it_was_sent_and_only_in_time() {
     for (now, sent, is_in_time) in [(110, 109, true), (111, 105, true), (150, 149, false)] {
         let before = state.deadline();
         let sent = secs(sent);
-        let effects = state.apply(secs(now), Event::Renewed { sent, lease });
+        let effects = state.renewed(secs(now), sent, lease);
         assert_eq!(effects.wakes_guards, is_in_time, "{now}");
         let granted = local_deadline(sent, lease);
         let expected = if is_in_time {
@@ -470,21 +488,13 @@ fn a_renewal_counts_from_when_it_was_sent_and_only_in_time() {
 fn a_doubt_is_over_with_the_answer_to_a_later_renewal() {
     let lease = LEASE;
     let mut state = held();
-    state.apply(secs(105), Event::Doubted);
+    state.doubt(secs(105));
     assert!(state.is_doubted());
     let wait = lease / 6;
     assert_eq!(state.next_step(secs(105)), NextStep::Renew { lease, wait });
-    let before = Event::Renewed {
-        sent: secs(104),
-        lease,
-    };
-    state.apply(secs(106), before);
+    state.renewed(secs(106), secs(104), lease);
     assert!(state.is_doubted(), "it was sent before the doubt");
-    let after = Event::Renewed {
-        sent: secs(105),
-        lease,
-    };
-    state.apply(secs(106), after);
+    state.renewed(secs(106), secs(105), lease);
     assert!(!state.is_doubted());
 }
 
@@ -539,7 +549,7 @@ fn a_hold_is_renewed_up_to_its_max_and_lost_for_that_reason() {
         };
         asked.push(lease);
         let sent = check;
-        state.apply(check, Event::Renewed { sent, lease });
+        state.renewed(check, sent, lease);
         now = check;
     }
     assert_eq!(state.deadline(), end, "not a moment longer");
@@ -547,7 +557,7 @@ fn a_hold_is_renewed_up_to_its_max_and_lost_for_that_reason() {
     assert_eq!(asked[0], LEASE);
     assert!(asked[1] < LEASE, "{asked:?}");
     assert_eq!(state.next_step(end.before(REPLY)), NextStep::Wait(end));
-    let lost = state.apply(end, Event::ClockRead).lost();
+    let lost = state.expire_if_due(end).lost();
     assert_eq!(lost, Some(LostReason::MaxHold));
 }
 
@@ -555,7 +565,7 @@ fn a_hold_is_renewed_up_to_its_max_and_lost_for_that_reason() {
 fn a_hold_that_misses_its_renewals_has_not_reached_its_max() {
     let max = Duration::from_secs(60);
     let policy = LeasePolicy::RenewedFor { lease: LEASE, max };
-    for event in [Event::ClockRead, Event::Lost(LostReason::Expired)] {
+    for event in [event(HoldState::expire_if_due), lost(LostReason::Expired)] {
         let (mut state, _) = HoldState::new(secs(100), &new_hold(policy, Mode::Exclusive));
         let lost = state.apply(state.deadline(), event).lost();
         assert_eq!(lost, Some(LostReason::Expired));
@@ -572,7 +582,7 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
     let after = ShareLease::of(policy, now, now);
     state.apply(
         now,
-        Event::HandedOff(NextOwner {
+        handed_off(NextOwner {
             owner: Owner::new(),
             fenced: false,
             give_up: REPLY,
@@ -583,13 +593,11 @@ fn each_guard_that_it_is_handed_off_to_has_a_max_of_its_own() {
         }),
     );
     assert_eq!(state.deadline(), secs(120), "the maximum of the next guard");
-    let accepted = state.apply(now, Event::HandoffAccepted(Mode::Exclusive));
-    let check = accepted
-        .check_at
-        .expect("it had not been due before its end");
-    assert!(check < secs(120), "it is renewed for the next");
+    let accepted = state.accept_handoff(now, Mode::Exclusive);
+    assert!(accepted.looks_again, "it had not been due before its end");
+    assert!(state.next_check() < secs(120), "it is renewed for the next");
     let (sent, lease) = (secs(110), LEASE);
-    state.apply(secs(110), Event::Renewed { sent, lease });
+    state.renewed(secs(110), sent, lease);
     assert_eq!(state.deadline(), secs(124));
 }
 
@@ -610,25 +618,22 @@ fn a_hand_off_that_changes_the_end_of_a_hold_brings_its_renewal_forward() {
         place: None,
         reads_until: None,
     };
-    state.apply(now, Event::HandedOff(next));
-    let accepted = state.apply(now, Event::HandoffAccepted(Mode::Exclusive));
-    assert_eq!(accepted, Effects::check(state.next_check()));
+    state.apply(now, handed_off(next));
+    let accepted = state.accept_handoff(now, Mode::Exclusive);
+    assert_eq!(accepted, Effects::look_again(true));
     assert!(state.next_check() > now && state.next_check() < secs(106));
 }
 
 /// A guard has it.
 fn guarded() -> Event {
     let sticky = Duration::ZERO;
-    Event::GuardMade { sticky }
+    event(move |state, now| state.make_guard(now, sticky))
 }
 
 /// Held since 100 s by two guards of one owner. `share` is the lease of the second.
 fn held_twice(share: ShareLease) -> HoldState {
     let mut state = held();
-    let mut entered = reentry(secs(100), &state, Mode::Exclusive);
-    if let Event::Entered(entered) = &mut entered {
-        entered.share = share;
-    }
+    let entered = reentry_with(secs(100), &state, Mode::Exclusive, share);
     state.apply(secs(100), entered);
     state
 }
@@ -650,7 +655,7 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
     assert_eq!(end(secs(102)), Some(Duration::from_secs(8)));
     assert_eq!(end(kept_until), none, "after its time");
     let mut lost = held();
-    lost.apply(secs(101), Event::Lost(LostReason::Revoked));
+    lost.lose(secs(101), LostReason::Revoked);
     lost.apply(secs(102), released_early(Mode::Exclusive, kept_until));
     assert_eq!(lost.kept_for(secs(102)), none);
 }
@@ -677,7 +682,7 @@ fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
         let offer = state.can_hand_off(secs(102), other, LeasePolicy::Renewed(lease), false);
         assert!(!offer, "it stays until then");
         let effects = match lost {
-            Some(_) => state.apply(end, Event::ClockRead),
+            Some(_) => state.expire_if_due(end),
             None => state.apply(end, released(Mode::Exclusive)),
         };
         assert!(effects.ended.is_some() && !is_released(&effects, &state));
@@ -696,13 +701,13 @@ fn a_downgrade_that_was_not_sent_is_over_when_the_hold_is_left() {
     let (lease, end) = (LEASE, secs(103));
     let mut state = held_twice(ShareLease::RenewedUntil { lease, end });
     state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
-    let decided = state.apply(secs(102), Event::ShareDowngraded).release;
+    let decided = state.downgrade_share(secs(102)).release;
     assert_eq!(decided, Some(ReleaseStep::Decided(Mode::Exclusive)));
-    let lost = state.apply(end, Event::ClockRead).lost();
+    let lost = state.expire_if_due(end).lost();
     assert_eq!(lost, Some(LostReason::MaxHold));
     assert_eq!(state.needed_change(end), ServerChange::Downgrade);
-    let sent = Event::ChangeSent(Some(Mode::Shared));
-    assert_eq!(state.apply(end, sent).release, Some(ReleaseStep::Sent));
+    let sent = state.change_sent(Some(Mode::Shared)).release;
+    assert_eq!(sent, Some(ReleaseStep::Sent));
     state.apply(end, settled(Some(Mode::Shared)));
     let left = ServerChange::Keep(Duration::from_secs(7));
     assert_eq!(state.needed_change(end), left);
@@ -719,7 +724,7 @@ fn what_is_lost_at_the_server_is_not_left() {
         } else {
             secs(103)
         };
-        let effects = state.apply(lost_at, Event::Lost(reason));
+        let effects = state.lose(lost_at, reason);
         assert_eq!(effects.lost(), Some(reason));
         assert!(!state.is_kept() && state.kept_for(lost_at).is_none());
     }
@@ -731,7 +736,7 @@ fn what_was_asked_for_before_a_shutdown_is_left_with_the_last_guard() {
     let closed = || {
         let mut state = held_twice(renewed());
         state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
-        state.apply(secs(103), Event::Lost(LostReason::Closed));
+        state.lose(secs(103), LostReason::Closed);
         assert_eq!(state.needed_change(secs(103)), ServerChange::Nothing);
         state
     };
@@ -740,9 +745,7 @@ fn what_was_asked_for_before_a_shutdown_is_left_with_the_last_guard() {
     let left = ServerChange::Keep(Duration::from_secs(6));
     assert_eq!(dropped.needed_change(secs(104)), left);
     let mut forgotten = closed();
-    let (owner, mode, lease) = (Owner::new(), Mode::Exclusive, renewed());
-    let forget = Event::ShareForgotten { owner, mode, lease };
-    forgotten.apply(secs(104), forget);
+    forgotten.forget_share(&Owner::new(), Mode::Exclusive, renewed());
     assert_eq!(forgotten.needed_change(secs(104)), ServerChange::Nothing);
 }
 
@@ -752,10 +755,7 @@ fn what_was_read_last_is_left_as_a_readers() {
     let end = secs(103);
     let read_last = |share: ShareLease| {
         let mut state = held();
-        let mut entered = reentry(secs(100), &state, Mode::Shared);
-        if let Event::Entered(entered) = &mut entered {
-            entered.share = share;
-        }
+        let entered = reentry_with(secs(100), &state, Mode::Shared, share);
         state.apply(secs(100), entered);
         state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
         state
@@ -765,14 +765,18 @@ fn what_was_read_last_is_left_as_a_readers() {
     for (share, how, sent) in [
         (renewed(), released(Mode::Shared), None),
         // Its guard is still there.
-        (longest, Event::ClockRead, Some(ReleaseStep::Sent)),
+        (
+            longest,
+            event(HoldState::expire_if_due),
+            Some(ReleaseStep::Sent),
+        ),
     ] {
         let mut state = read_last(share);
         assert!(state.apply(end, how).ended.is_some() && state.is_kept());
         assert_eq!(state.needed_change(end), ServerChange::Downgrade);
         let over = secs(110);
         assert_eq!(state.needed_change(over), ServerChange::Release);
-        let downgrade = state.apply(end, Event::ChangeSent(Some(Mode::Shared)));
+        let downgrade = state.change_sent(Some(Mode::Shared));
         assert_eq!(downgrade.release, sent);
         state.apply(end, settled(Some(Mode::Shared)));
         assert_eq!(state.needed_change(end), left);
@@ -786,7 +790,7 @@ fn what_was_read_last_is_left_as_a_readers() {
     assert_eq!(written.needed_change(end), left, "written last");
     let mut in_doubt = read_last(renewed());
     in_doubt.apply(end, released(Mode::Shared));
-    in_doubt.apply(end, Event::MayBeReleased { sent: secs(102) });
+    in_doubt.may_be_released(secs(102));
     assert_eq!(in_doubt.needed_change(end), left, "it may have been left");
 }
 
@@ -796,21 +800,11 @@ fn what_was_asked_for_before_a_shutdown_is_left_if_no_reader_has_come() {
     let until = secs(110);
     let closed = |has_come: bool| {
         let (mut state, first, second) = joined();
-        let waits = Event::Joined {
-            owner: Owner::new(),
-            lease: LEASE,
-            is_claimed: has_come,
-        };
-        state.apply(secs(100), waits);
-        let asked = |owner: &Owner, kept_until| Event::ShareReleased {
-            owner: owner.clone(),
-            mode: Mode::Shared,
-            lease: renewed(),
-            kept_until,
-        };
+        state.apply(secs(100), joins_with(&Owner::new(), has_come));
+        let asked = |owner, kept_until| released_by_then(owner, Mode::Shared, kept_until);
         state.apply(secs(101), asked(&first, until));
         state.apply(secs(101), asked(&second, Tick::ZERO));
-        state.apply(secs(103), Event::Lost(LostReason::Closed));
+        state.lose(secs(103), LostReason::Closed);
         state.needed_change(secs(103))
     };
     assert_eq!(closed(false), ServerChange::Keep(Duration::from_secs(7)));
@@ -853,11 +847,12 @@ fn joined() -> (HoldState, Owner, Owner) {
 }
 
 fn joins(owner: &Owner) -> Event {
-    Event::Joined {
-        owner: owner.clone(),
-        lease: LEASE,
-        is_claimed: true,
-    }
+    joins_with(owner, true)
+}
+
+fn joins_with(owner: &Owner, is_claimed: bool) -> Event {
+    let owner = owner.clone();
+    event(move |state, _| state.join(owner.clone(), LEASE, is_claimed))
 }
 
 #[test]
@@ -870,22 +865,21 @@ fn a_hold_of_readers_that_have_not_come_is_not_renewed() {
     let (mut state, _) = HoldState::new(secs(100), &new);
     state.apply(secs(100), guarded());
     let (first, owner) = (state.owner().clone(), Owner::new());
-    let handed = Event::Joined {
-        owner,
-        lease: LEASE,
-        is_claimed: false,
-    };
-    state.apply(secs(100), handed);
+    state.apply(secs(100), joins_with(&owner, false));
     assert!(state.has_guard() && state.next_check() < state.deadline());
     state.apply(secs(100), released_by(&first, Mode::Shared));
     assert!(!state.has_guard());
     assert_eq!(state.next_check(), state.deadline(), "it ends by itself");
-    state.apply(secs(101), Event::HandoffAccepted(Mode::Shared));
+    state.accept_handoff(secs(101), Mode::Shared);
     assert!(state.next_check() < state.deadline(), "its task has come");
 }
 
+fn handed_off(next: NextOwner) -> Event {
+    quiet(move |state, _| state.hand_off(next.clone()))
+}
+
 fn deferred(first: &Owner, until: Tick) -> Event {
-    Event::HandedOff(NextOwner {
+    handed_off(NextOwner {
         owner: first.clone(),
         fenced: false,
         give_up: REPLY,
@@ -905,10 +899,10 @@ fn read_by_write_hold() -> (HoldState, Owner) {
     let (mut state, share) = HoldState::new(secs(100), &new);
     let first = Owner::new();
     assert!(state.is_written() && state.can_pass_to_readers(secs(100), share, LEASE));
-    let effects = state.apply(secs(100), deferred(&first, at(100_005)));
-    assert_eq!(effects, Effects::check(at(100_005)));
+    state.apply(secs(100), deferred(&first, at(100_005)));
+    assert_eq!(state.next_check(), at(100_005));
     assert!(!state.has_guard(), "its task has not come");
-    let accepted = state.apply(secs(100), Event::HandoffAccepted(Mode::Shared));
+    let accepted = state.accept_handoff(secs(100), Mode::Shared);
     assert_eq!(accepted, Effects::default(), "it is checked before anyway");
     (state, first)
 }
@@ -941,7 +935,7 @@ fn a_deferred_downgrade_is_none_if_a_writer_is_next() {
     let owner = Owner::new();
     state.apply(
         secs(100),
-        Event::HandedOff(NextOwner {
+        handed_off(NextOwner {
             owner: owner.clone(),
             fenced: true,
             give_up: REPLY,
@@ -951,17 +945,14 @@ fn a_deferred_downgrade_is_none_if_a_writer_is_next() {
             reads_until: None,
         }),
     );
-    state.apply(secs(100), Event::HandoffAccepted(Mode::Exclusive));
+    state.accept_handoff(secs(100), Mode::Exclusive);
     assert!(state.is_written() && !state.is_downgrade_deferred());
     assert!(state.is_of(&owner) && !state.is_of(&first));
     assert_eq!(state.token(), Some(FencingToken::from(8)), "a later one");
     assert!(!state.can_be_joined(secs(100), LEASE, REPLY));
     // Whoever asks for the end of the deferral comes too late.
-    assert_eq!(
-        state.apply(at(100_005), Event::DowngradeDue),
-        Effects::default()
-    );
-    assert!(!state.is_downgrade_due(at(100_006)) && state.is_written());
+    assert_eq!(state.end_deferral(), Effects::default());
+    assert!(state.downgrade_due() > at(100_006) && state.is_written());
     assert_eq!(state.target(), Some(Mode::Exclusive));
 }
 
@@ -970,7 +961,7 @@ fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
     let (mut state, first) = read_by_write_hold();
     let other = Owner::new();
     state.apply(secs(100), joins(&other));
-    let over = state.apply(at(100_005), Event::DowngradeDue);
+    let over = state.end_deferral();
     let decided = Effects {
         release: Some(ReleaseStep::Decided(Mode::Exclusive)),
         ..Effects::default()
@@ -979,11 +970,8 @@ fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
     let mode = Some(Mode::Shared);
     assert_eq!((state.target(), state.is_settled()), (mode, false));
     assert!(!state.is_exclusive() && !state.is_downgrade_deferred());
-    assert_eq!(
-        state.apply(at(100_006), Event::DowngradeDue),
-        Effects::default()
-    );
-    let sent = state.apply(at(100_006), Event::ChangeSent(mode));
+    assert_eq!(state.end_deferral(), Effects::default());
+    let sent = state.change_sent(mode);
     assert_eq!(sent.release, Some(ReleaseStep::Sent));
     state.apply(at(100_007), settled(mode));
     assert!(state.is_settled());
@@ -1004,16 +992,16 @@ fn who_still_reads_when_a_downgrade_is_due_has_a_read_hold() {
 #[test]
 fn readers_join_while_the_server_is_told_that_they_read() {
     let (mut state, _) = read_by_write_hold();
-    state.apply(at(100_001), Event::DowngradeDue);
+    state.end_deferral();
     assert!(state.can_be_joined(at(100_002), LEASE, REPLY));
 }
 
 #[test]
 fn a_hold_that_is_not_certain_goes_to_no_reader() {
     let cases = [
-        ("recalled", Event::Recalled),
-        ("doubted", Event::Doubted),
-        ("lost", Event::Lost(LostReason::Revoked)),
+        ("recalled", quiet(|state, _| state.recall())),
+        ("doubted", quiet(HoldState::doubt)),
+        ("lost", lost(LostReason::Revoked)),
     ];
     let new = new_hold(LeasePolicy::Renewed(LEASE), Mode::Exclusive);
     for (what, before) in cases {
@@ -1055,13 +1043,13 @@ fn a_hold_is_renewed_for_readers_that_have_come() {
     let (mut state, _) = HoldState::new(secs(100), &new);
     let first = Owner::new();
     state.apply(secs(100), deferred(&first, at(100_005)));
-    state.apply(at(100_005), Event::DowngradeDue);
+    state.end_deferral();
     assert_eq!(state.next_check(), state.deadline());
     // It comes after the watchdog has put off the next check.
-    let accepted = state.apply(secs(101), Event::HandoffAccepted(Mode::Shared));
+    let accepted = state.accept_handoff(secs(101), Mode::Shared);
     let check = state.next_check();
     assert!(check < state.deadline());
-    assert_eq!(accepted, Effects::check(check));
+    assert_eq!(accepted, Effects::look_again(true));
 }
 
 /// Each of these events keeps readers from joining.
@@ -1069,9 +1057,9 @@ fn a_hold_is_renewed_for_readers_that_have_come() {
 fn a_hold_that_is_not_certain_takes_no_readers() {
     let soon = secs(100);
     let cases: [(&str, Vec<Event>); 6] = [
-        ("recalled", vec![Event::Recalled]),
-        ("doubted", vec![Event::Doubted]),
-        ("lost", vec![Event::Lost(LostReason::Revoked)]),
+        ("recalled", vec![quiet(|state, _| state.recall())]),
+        ("doubted", vec![quiet(HoldState::doubt)]),
+        ("lost", vec![lost(LostReason::Revoked)]),
         (
             "released",
             vec![released(Mode::Shared), released(Mode::Shared)],
@@ -1079,7 +1067,7 @@ fn a_hold_that_is_not_certain_takes_no_readers() {
         ("forgotten", vec![forgotten(Mode::Shared)]),
         (
             "with a token",
-            vec![Event::TokenRaised(FencingToken::from(9))],
+            vec![quiet(|state, _| state.raise_token(FencingToken::from(9)))],
         ),
     ];
     for (what, before) in cases {
@@ -1118,10 +1106,9 @@ fn nobody_joins_when_no_share_with_its_lease_is_left() {
         owner: other.clone(),
         mode: Mode::Shared,
         share,
-        granted: Some((secs(100), LEASE * 2)),
-        token: None,
+        agreed: agreed(secs(100), LEASE * 2),
     };
-    assert!(state.apply(secs(100), Event::Entered(entered)).is_accepted);
+    state.add_share(secs(100), entered);
     for owner in [first, other] {
         assert!(state.can_be_joined(secs(100), LEASE, REPLY), "one has it");
         state.apply(secs(100), released_by(&owner, Mode::Shared));
@@ -1196,7 +1183,7 @@ fn it_is_renewed_for_those_who_stay() {
 #[test]
 fn all_who_joined_lose_it() {
     let (mut state, first, other) = joined();
-    let lost = state.apply(secs(101), Event::Lost(LostReason::Revoked));
+    let lost = state.lose(secs(101), LostReason::Revoked);
     assert!(lost.ended.is_some() && lost.lost() == Some(LostReason::Revoked));
     for owner in [first, other] {
         let late = state.apply(secs(102), released_by(&owner, Mode::Shared));
@@ -1235,7 +1222,7 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
         "and once more"
     );
     let sent = at(100_100);
-    state.apply(sent, Event::Renewed { sent, lease });
+    state.renewed(sent, sent, lease);
     assert!(matches!(state.next_step(at(100_200)), NextStep::Wait(_)));
     // With enough time it waits no longer than any other hold.
     let long = NewHold {
@@ -1254,17 +1241,17 @@ fn a_request_without_an_answer_lasts_at_the_server() {
     let (lease, until) = (LEASE * 2, secs(110));
     let mut state = held();
     assert_eq!(state.server_end(), secs(130));
-    state.apply(secs(101), Event::LeaseSent { lease, until });
+    state.lease_sent(until, lease);
     assert_eq!(state.server_end(), secs(170));
     let until = secs(102);
-    state.apply(until, Event::LeaseSent { lease, until });
+    state.lease_sent(until, lease);
     assert_eq!(state.server_end(), secs(170));
     // It may be the only one that did not come late.
     let before = secs(130);
-    state.apply(secs(103), Event::LeaseAnswered { before });
+    state.lease_answered(secs(103), before);
     assert_eq!(state.server_end(), secs(163));
     let before = secs(170);
-    state.apply(secs(103), Event::LeaseAnswered { before });
+    state.lease_answered(secs(103), before);
     assert_eq!(state.server_end(), secs(163), "never later");
 }
 
@@ -1284,16 +1271,16 @@ fn only_what_is_certain_is_handed_off() {
         assert!(!offer(&state, secs(101), other, false), "{other:?}");
     }
     assert!(!offer(&state, secs(116), same, false), "half of it is over");
-    for event in [
-        Event::Doubted,
-        Event::Lost(LostReason::Revoked),
-        reentry(secs(101), &state, Mode::Exclusive),
-        Event::ShareDowngraded,
-        forgotten(Mode::Exclusive),
+    for (what, event) in [
+        ("doubted", quiet(HoldState::doubt)),
+        ("lost", lost(LostReason::Revoked)),
+        ("entered", reentry(secs(101), &state, Mode::Exclusive)),
+        ("downgraded", event(HoldState::downgrade_share)),
+        ("forgotten", forgotten(Mode::Exclusive)),
     ] {
         let mut state = held();
-        state.apply(secs(101), event.clone());
-        assert!(!offer(&state, secs(101), same, false), "{event:?}");
+        state.apply(secs(101), event);
+        assert!(!offer(&state, secs(101), same, false), "{what}");
     }
     // The server has said that it has exactly one share, or none.
     for (mode, offered) in [(Some(Mode::Exclusive), true), (None, false)] {
@@ -1310,7 +1297,7 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     assert!(state.has_guard());
     let owner = Owner::new();
     let handed_off = |fenced| {
-        Event::HandedOff(NextOwner {
+        handed_off(NextOwner {
             owner: owner.clone(),
             fenced,
             give_up: LEASE,
@@ -1330,11 +1317,14 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
         state.deadline(),
         "not renewed for a task that may be gone"
     );
-    let accepted = state.apply(secs(102), Event::HandoffAccepted(Mode::Exclusive));
-    assert_eq!(accepted.check_at, None, "the check stays as planned");
+    let accepted = state.accept_handoff(secs(102), Mode::Exclusive);
+    assert!(!accepted.looks_again, "the check stays as planned");
     state.apply(secs(103), handed_off(false));
-    let accepted = state.apply(secs(115), Event::HandoffAccepted(Mode::Exclusive));
-    assert_eq!(accepted.check_at, Some(secs(115)), "it is due by now");
+    let accepted = state.accept_handoff(secs(115), Mode::Exclusive);
+    assert!(
+        accepted.looks_again && state.next_check() <= secs(115),
+        "it is due by now"
+    );
     state.apply(secs(116), handed_off(true));
     assert_eq!(state.token(), Some(FencingToken::from(9)));
     let same = LeasePolicy::Renewed(LEASE);
@@ -1343,11 +1333,10 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     state.apply(secs(117), handed_off(false));
     assert_eq!(state.token(), None);
     let sent = secs(118);
-    let renewed = Event::Renewed { sent, lease: LEASE };
-    state.apply(secs(119), renewed);
-    let accepted = state.apply(secs(120), Event::HandoffAccepted(Mode::Exclusive));
-    let check = accepted.check_at.expect("the renewal put the check off");
-    assert_eq!(check, state.next_check());
+    state.renewed(secs(119), sent, LEASE);
+    let accepted = state.accept_handoff(secs(120), Mode::Exclusive);
+    assert!(accepted.looks_again, "the renewal put the check off");
+    let check = state.next_check();
     assert!(check > secs(120) && check < state.deadline());
 }
 
@@ -1356,7 +1345,7 @@ fn sticky(policy: LeasePolicy) -> (HoldState, ShareLease) {
     let new = new_hold(policy, Mode::Exclusive);
     let (mut state, share) = HoldState::new(secs(100), &new);
     let sticky = Duration::from_secs(10);
-    state.apply(secs(100), Event::GuardMade { sticky });
+    state.make_guard(secs(100), sticky);
     (state, share)
 }
 
@@ -1373,9 +1362,9 @@ fn only_one_certain_renewed_share_is_left_to_the_client() {
         })
     };
     assert_eq!(left(&|_| {}), Some((secs(111), renewed())));
-    assert_eq!(event(Event::Recalled), None);
-    assert_eq!(event(Event::Doubted), None);
-    assert_eq!(event(Event::Lost(LostReason::Revoked)), None);
+    assert_eq!(event(quiet(|state, _| state.recall())), None);
+    assert_eq!(event(quiet(HoldState::doubt)), None);
+    assert_eq!(event(lost(LostReason::Revoked)), None);
     let kept = left(&|state: &mut HoldState| state.kept_until = secs(105));
     assert_eq!(kept, None, "it is kept for longer");
     assert_eq!(event(forgotten(Mode::Exclusive)), None);
@@ -1404,17 +1393,18 @@ fn what_is_left_to_the_client_is_nobodys_and_renewed() {
         assert!(state.is_sticky() && !held().is_sticky());
         let owner = state.owner().clone();
         let (end, after) = state.can_be_left(secs(101), before).unwrap();
-        let left = Event::LeftToClient { before, after, end };
-        let effects = state.apply(secs(101), left);
+        state.leave_to_client(before, after, end);
         assert!(*state.owner() != owner && !state.has_guard());
-        assert_eq!(state.counts(), ONE, "the server has it");
-        assert_eq!(effects.release, None);
+        assert_eq!(
+            state.counts(),
+            Counts::one(Mode::Exclusive),
+            "the server has it"
+        );
         assert!(state.next_check() < state.deadline(), "it is renewed");
-        assert_eq!(effects.check_at, Some(state.next_check()));
         assert_eq!(state.stays_until(), end);
         assert!(state.next_check() <= end, "its stay ends in time");
         let mut over = state.clone();
-        over.apply(end, Event::StayOver);
+        over.end_stay();
         assert!(over.stays_until() == Tick::NEVER && !over.has_guard());
         let next = LeasePolicy::Renewed(LEASE);
         let taken = state.can_hand_off(secs(102), after, next, true);
@@ -1422,7 +1412,7 @@ fn what_is_left_to_the_client_is_nobodys_and_renewed() {
         assert_eq!(state.can_be_left(secs(102), after), None, "not twice");
         assert!(!state.is_sticky(), "the next guard asks again");
         let sticky = Duration::from_secs(10);
-        state.apply(secs(102), Event::GuardMade { sticky });
+        state.make_guard(secs(102), sticky);
         assert_eq!(state.stays_until(), Tick::NEVER, "somebody has it");
         let again = state.can_be_left(secs(103), after);
         assert_eq!(again, Some((end, after)), "for as long as the first time");
@@ -1456,6 +1446,21 @@ struct Model {
     unsent: u32,
     overs: u32,
     losses: u32,
+}
+
+/// The name of the event that leaves a hold to its client.
+const LEFT: &str = "left to the client";
+
+fn accepted(mode: Mode) -> (&'static str, Event) {
+    (
+        "accepted",
+        event(move |state, now| state.accept_handoff(now, mode)),
+    )
+}
+
+/// A request for this lease is sent, and executed by `until`.
+fn sends(until: Tick, lease: Duration) -> Event {
+    quiet(move |state, _| state.lease_sent(until, lease))
 }
 
 impl Model {
@@ -1497,20 +1502,23 @@ impl Model {
     }
 
     /// The next event, if it is possible now.
-    fn event(&mut self, kind: u8, number: u64) -> Option<Event> {
+    fn event(&mut self, kind: u8, number: u64) -> Option<(&'static str, Event)> {
         let mode = [Mode::Exclusive, Mode::Shared][usize::from(number % 2 == 1)];
         let lease = Duration::from_millis(1_000 + number % 60_000);
         let sent = self.now.before(Duration::from_millis(number % 50_000));
         Some(match kind {
-            0 => Event::ClockRead,
-            1 => Event::Lost(LostReason::Revoked),
-            2 => Event::Doubted,
-            4 => settled(self.state.target()),
-            5 => Event::ChangeSent(self.state.target()),
+            0 => ("the clock is read", event(HoldState::expire_if_due)),
+            1 => ("revoked", lost(LostReason::Revoked)),
+            2 => ("doubted", quiet(HoldState::doubt)),
+            4 => ("settled", settled(self.state.target())),
+            5 => {
+                let target = self.state.target();
+                ("sent", event(move |state, _| state.change_sent(target)))
+            }
             // A task that has not come takes its share before it releases it.
             6..=9 if self.unclaimed > 0 && self.unclaimed == self.shares.len() => {
                 self.unclaimed -= 1;
-                Event::HandoffAccepted(Mode::Shared)
+                accepted(Mode::Shared)
             }
             9 if self.state.is_downgrade_deferred() => self.downgrade_due(),
             6..=8 => {
@@ -1519,18 +1527,18 @@ impl Model {
                     0 => self.now.after(Duration::from_millis(number % 20_000)),
                     _ => Tick::ZERO,
                 };
-                Event::ShareReleased {
-                    owner,
-                    mode,
-                    lease,
-                    kept_until,
-                }
+                let release = move |state: &mut HoldState, now| {
+                    state.release_share(now, &owner, mode, lease, kept_until)
+                };
+                ("released", event(release))
             }
             9 => {
                 let (owner, mode, lease) = self.end_one(number)?;
                 self.is_closed |= mode == Mode::Shared;
                 self.forgotten = self.forgotten.into_iter().chain([mode]).min();
-                Event::ShareForgotten { owner, mode, lease }
+                let forget =
+                    move |state: &mut HoldState, _| state.forget_share(&owner, mode, lease);
+                ("forgotten", event(forget))
             }
             10 => {
                 let mut shares = self.shares.iter();
@@ -1541,25 +1549,24 @@ impl Model {
                 } else {
                     self.shares[at].1 = Mode::Shared;
                 }
-                Event::ShareDowngraded
+                ("downgraded", event(HoldState::downgrade_share))
             }
             11..=13 => {
                 let NextStep::Renew { lease, .. } = self.state.next_step(self.now) else {
                     return None;
                 };
                 self.renewal = Some((self.now, lease));
-                let until = self.now;
-                Event::LeaseSent { lease, until }
+                ("a renewal is sent", sends(self.now, lease))
             }
             14..=16 => {
                 let (sent, lease) = self.renewal.take()?;
                 self.grant(sent, lease);
-                Event::Renewed { sent, lease }
+                (
+                    "renewed",
+                    event(move |state, now| state.renewed(now, sent, lease)),
+                )
             }
-            17 => Event::LeaseSent {
-                lease,
-                until: self.now.after(REPLY),
-            },
+            17 => ("a lease is asked for", sends(self.now.after(REPLY), lease)),
             18..=20 => {
                 let share = match number % 5 {
                     0 => ShareLease::Until(local_deadline(sent, lease)),
@@ -1571,8 +1578,7 @@ impl Model {
                 };
                 let is_local = self.state.can_be_entered(self.now, lease, share);
                 if !is_local {
-                    let until = self.now;
-                    self.state.apply(sent, Event::LeaseSent { lease, until });
+                    self.state.lease_sent(self.now, lease);
                     self.grant(sent, lease);
                 }
                 // Somebody who has a share; who only reads is not let write.
@@ -1585,13 +1591,13 @@ impl Model {
                     return None;
                 }
                 self.shares.push((owner.clone(), mode, share));
-                Event::Entered(Entered {
+                let again = Entered {
                     owner,
                     mode,
                     share,
-                    granted: (!is_local).then_some((sent, lease)),
-                    token: None,
-                })
+                    agreed: agreed(sent, lease).filter(|_| !is_local),
+                };
+                ("entered", entered(again))
             }
             21 => {
                 let before = self.shares.first()?.2;
@@ -1612,7 +1618,7 @@ impl Model {
                 let owner = Owner::new();
                 self.shares[0] = (owner.clone(), Mode::Exclusive, after);
                 (self.is_downgrade_deferred, self.joins, self.unclaimed) = (false, 0, 0);
-                Event::HandedOff(NextOwner {
+                let next = NextOwner {
                     owner,
                     fenced: false,
                     give_up: REPLY,
@@ -1620,11 +1626,16 @@ impl Model {
                     after,
                     place: None,
                     reads_until: None,
-                })
+                };
+                ("handed off", handed_off(next))
             }
-            22 | 23 => Event::GuardMade {
-                sticky: lease * (number % 2) as u32,
-            },
+            22 | 23 => {
+                let sticky = lease * (number % 2) as u32;
+                (
+                    "guarded",
+                    event(move |state, now| state.make_guard(now, sticky)),
+                )
+            }
             24 => {
                 let before = self.shares.first()?.2;
                 let (end, after) = self.state.can_be_left(self.now, before)?;
@@ -1633,9 +1644,11 @@ impl Model {
                 assert!(self.now >= self.state.kept_until && self.now < end);
                 assert!(!self.state.is_recalled(), "a waiter wants it");
                 self.shares[0].2 = after;
-                Event::LeftToClient { before, after, end }
+                let leave =
+                    move |state: &mut HoldState, _| state.leave_to_client(before, after, end);
+                (LEFT, quiet(leave))
             }
-            25 if number.is_multiple_of(4) => Event::Recalled,
+            25 if number.is_multiple_of(4) => ("recalled", quiet(|state, _| state.recall())),
             26..=29 => {
                 if !self.state.can_be_joined(self.now, LEASE, REPLY) {
                     return None;
@@ -1649,11 +1662,7 @@ impl Model {
                 self.joins += 1;
                 let is_claimed = number.is_multiple_of(3);
                 self.unclaimed += usize::from(!is_claimed);
-                Event::Joined {
-                    owner,
-                    lease: LEASE,
-                    is_claimed,
-                }
+                ("joined", joins_with(&owner, is_claimed))
             }
             30 | 31 => {
                 let (_, _, share) = self.shares.first()?;
@@ -1667,33 +1676,31 @@ impl Model {
                 self.shares[0] = (first.clone(), Mode::Shared, renewed());
                 (self.is_downgrade_deferred, self.joins, self.unclaimed) = (true, 0, 1);
                 self.joined_until = self.now.after(Duration::from_millis(5));
-                deferred(&first, self.joined_until)
+                ("deferred", deferred(&first, self.joined_until))
             }
             32 => self.downgrade_due(),
             33 => {
                 self.unclaimed = self.unclaimed.checked_sub(1)?;
-                Event::HandoffAccepted(Mode::Shared)
+                accepted(Mode::Shared)
             }
-            _ => Event::HandoffAccepted(Mode::Exclusive),
+            _ => accepted(Mode::Exclusive),
         })
     }
 
-    fn downgrade_due(&mut self) -> Event {
+    fn downgrade_due(&mut self) -> (&'static str, Event) {
         self.is_downgrade_deferred &= !self.state.is_held();
-        Event::DowngradeDue
+        ("a downgrade is due", event(|state, _| state.end_deferral()))
     }
 
     fn step(&mut self, (millis, kind, number): Step) {
         self.now = self.now.after(Duration::from_millis(millis));
         let target = self.state.target();
-        let Some(event) = self.event(kind, number) else {
+        let Some((what, event)) = self.event(kind, number) else {
             return;
         };
         let (before, deadline) = (self.state.phase, self.state.deadline());
-        let what = format!("{event:?}");
-        let is_left = matches!(event, Event::LeftToClient { .. });
         let effects = self.state.apply(self.now, event);
-        if is_left {
+        if what == LEFT {
             // It has a new owner, which is no task's.
             self.shares[0].0 = self.state.owner().clone();
         }
@@ -1702,7 +1709,7 @@ impl Model {
             after.is_none() || target.is_some() && after >= target,
             "the server never has to have more: {what}"
         );
-        self.check(before, deadline, effects, &what);
+        self.check(before, deadline, effects, what);
     }
 
     fn unsent_after(&self, effects: Effects) -> u32 {
@@ -1722,14 +1729,18 @@ impl Model {
         assert_eq!(self.overs, u32::from(!state.is_held()), "told once: {what}");
         assert_eq!(self.losses, u32::from(is_lost), "told once: {what}");
         // Shares.
+        let mut counts = Counts::default();
         let modes = self.shares.iter().map(|(_, mode, _)| *mode);
-        let counts = modes.fold(Counts::NONE, Counts::raised);
+        modes.for_each(|mode| counts.raise(mode));
         assert_eq!(state.counts(), counts, "{what}");
         assert!(
-            !self.is_downgrade_deferred || counts.exclusive == 0,
+            !self.is_downgrade_deferred || counts.of(Mode::Exclusive) == 0,
             "a writer among readers: {what}"
         );
-        assert!(counts.exclusive == 0 || state.is_written(), "{what}");
+        assert!(
+            counts.of(Mode::Exclusive) == 0 || state.is_written(),
+            "{what}"
+        );
         if self.unclaimed > 0 && self.unclaimed == self.shares.len() && !state.is_doubted() {
             assert_eq!(state.next_check_of_lease(), state.deadline(), "{what}");
         }

@@ -1,4 +1,4 @@
-//! The events of a hold, and the effects that its shell has to carry out.
+//! The values that a change of a hold needs, and the effects that its shell has to carry out.
 //!
 //! Plain values between [`HoldState`](super::state::HoldState) and everything around it.
 
@@ -75,89 +75,6 @@ impl Tokens {
     }
 }
 
-/// An event of a hold.
-#[derive(Clone, Debug)]
-pub(super) enum Event {
-    /// A caller asks whether it is held.
-    ClockRead,
-    Lost(LostReason),
-    /// A guard has it. When the guard is gone, the hold may stay with its client for up to `sticky`.
-    GuardMade {
-        sticky: Duration,
-    },
-    /// Its only guard has gone, and it stays with its client until `end`.
-    LeftToClient {
-        before: ShareLease,
-        after: ShareLease,
-        end: Tick,
-    },
-    /// The time that it stays with its client is over.
-    StayOver,
-    /// A waiter elsewhere wants it.
-    Recalled,
-    /// Another reader of this client joins it, or is handed a share that it has yet to take.
-    Joined {
-        owner: Owner,
-        lease: Duration,
-        is_claimed: bool,
-    },
-    /// The downgrade is due: others cannot be kept out any longer, or a waiter elsewhere asks.
-    DowngradeDue,
-    /// A guard of this owner releases its share, and asks to keep the hold at the server until `kept_until`.
-    ShareReleased {
-        owner: Owner,
-        mode: Mode,
-        lease: ShareLease,
-        kept_until: Tick,
-    },
-    /// A guard turns its exclusive share into a shared one.
-    ShareDowngraded,
-    /// A guard forgets its share.
-    ShareForgotten {
-        owner: Owner,
-        mode: Mode,
-        lease: ShareLease,
-    },
-    /// A share has another lease from now on.
-    ShareLeaseChanged {
-        before: ShareLease,
-        after: ShareLease,
-    },
-    /// The request after which the server has the hold in this mode, or not at all, is sent.
-    ChangeSent(Option<Mode>),
-    /// The server has answered a request that changes the hold.
-    Answered(Answered),
-    /// A request that was sent then and has no answer may have released it.
-    MayBeReleased {
-        sent: Tick,
-    },
-    /// The server may have lost it.
-    Doubted,
-    /// The server confirmed a renewal.
-    Renewed {
-        sent: Tick,
-        lease: Duration,
-    },
-    /// Its owner has one more share.
-    Entered(Entered),
-    /// A request for this lease is about to be sent. It is executed by `until` or never.
-    LeaseSent {
-        lease: Duration,
-        until: Tick,
-    },
-    /// The request for another lease was answered, and was sent once. `before` is until when the server had the hold at
-    /// most, before that request.
-    LeaseAnswered {
-        before: Tick,
-    },
-    /// Another task of this client has it now.
-    HandedOff(NextOwner),
-    /// The next task has taken the hold, or a reader the share that it was handed.
-    HandoffAccepted(Mode),
-    /// The server's counter of tokens was raised to this one.
-    TokenRaised(FencingToken),
-}
-
 /// The owner of a hold after a hand-off.
 #[derive(Clone, Debug)]
 pub(super) struct NextOwner {
@@ -179,8 +96,16 @@ pub(super) struct Entered {
     pub(super) owner: Owner,
     pub(super) mode: Mode,
     pub(super) share: ShareLease,
-    /// The lease that the server gave for this share, if it was asked, and when that was requested.
-    pub(super) granted: Option<(Tick, Duration)>,
+    /// `None` if the server was not asked.
+    pub(super) agreed: Option<Agreed>,
+}
+
+/// The server's answer to a request for one more share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Agreed {
+    /// When the lease was requested.
+    pub(super) sent: Tick,
+    pub(super) lease: Duration,
     /// `None` if the hold has a token, or needs none.
     pub(super) token: Option<FencingToken>,
 }
@@ -209,8 +134,6 @@ pub(super) struct Answered {
     pub(super) mode: Option<Mode>,
     /// Whether the server had the hold.
     pub(super) is_found: bool,
-    /// How many connections received the message of the release, if there was one.
-    pub(super) receivers: Option<u64>,
     /// When the request was first sent, and whether it was sent again.
     pub(super) first_sent: Tick,
     pub(super) is_repeated: bool,
@@ -235,19 +158,15 @@ impl Phase {
     }
 }
 
-/// The effects of an event, for the shell to carry out.
+/// The effects of a change of a hold, for the shell to carry out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Effects {
-    /// The event came too late: the hold was lost before.
+    /// It came too late: the hold was lost before.
     pub(super) refused: Option<LostReason>,
     /// The server did not have the hold: it was lost before, for this reason.
     pub(super) missing: Option<LostReason>,
-    /// The server's grant counts, because it came in time.
-    pub(super) is_accepted: bool,
     /// Other shares stay, and the server need not hear of the release.
     pub(super) is_local: bool,
-    /// As `is_local`, but it is in doubt whether the server has the hold.
-    pub(super) is_in_doubt: bool,
     pub(super) release: Option<ReleaseStep>,
     /// The hold has ended in this phase: it is neither renewed nor entered from now on.
     pub(super) ended: Option<Phase>,
@@ -255,9 +174,8 @@ pub(super) struct Effects {
     pub(super) was_taken: bool,
     /// Its deadline has moved.
     pub(super) wakes_guards: bool,
-    /// When the watchdog has to check it next, as of this event. By the time that this is carried out, later events may
-    /// have changed it.
-    pub(super) check_at: Option<Tick>,
+    /// The watchdog has to look again when to check it next.
+    pub(super) looks_again: bool,
 }
 
 /// The progress of a release. Requests of this client for the lock go behind it.
@@ -292,9 +210,9 @@ impl Effects {
         self.ended.is_some_and(|phase| phase != Phase::Released)
     }
 
-    pub(super) fn check(at: Tick) -> Self {
+    pub(super) fn look_again(looks_again: bool) -> Self {
         Self {
-            check_at: Some(at),
+            looks_again,
             ..Self::default()
         }
     }
