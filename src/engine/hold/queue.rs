@@ -20,6 +20,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
+pub(super) use self::places::MISSED_MAX;
 pub(crate) use self::places::Wants;
 use self::places::{Entry, Places, Stage};
 use super::locked::Wakes;
@@ -30,9 +31,6 @@ use crate::engine::hint::Mark;
 
 /// At most this many waiters that may hold a lock together stand at the head together.
 const HEADS_MAX: u32 = 64;
-
-/// A head that was missing at this many checks in a row is passed over.
-pub(super) const MISSED_MAX: u32 = 2;
 
 /// Counting the waiters before a place ends at this number.
 const PLACE_MAX: usize = 1000;

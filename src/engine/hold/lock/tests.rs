@@ -1171,7 +1171,7 @@ fn readers_that_join() {
 #[test]
 fn a_call_that_learns_of_its_grant_late() {
     let tried = &[Tried::Wait, Tried::WaitToRead, Tried::Join];
-    for (first, states) in [(Mode::Exclusive, 16_970), (Mode::Shared, 5_769)] {
+    for (first, states) in [(Mode::Exclusive, 14_724), (Mode::Shared, 3_810)] {
         let limits = Limits {
             first,
             tried,

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::task::{Context, Waker};
 
-use super::MISSED_MAX;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Mark, set_waker};
 
@@ -83,6 +82,9 @@ impl<E> Places<E> {
             .chain(all.map(|(number, entry)| (*number, &mut **entry)))
     }
 }
+
+/// A head that was missing at this many checks in a row is passed over.
+pub(in crate::engine::hold) const MISSED_MAX: u32 = 2;
 
 /// A waiter at its place.
 #[derive(Debug)]
