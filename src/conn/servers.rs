@@ -17,7 +17,7 @@ use super::sentinel::{CurrentPrimary, follow};
 use super::setup::{Network, Setup};
 use super::single::SingleServer;
 use super::transport::{Channels, Fault, Lane, LinkState, Recipient, Replies, Transport, command};
-use super::url::Target;
+use super::url::{Target, TargetKind};
 use crate::api::error::{Error, Result};
 
 #[derive(Debug)]
@@ -41,13 +41,15 @@ pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Tran
     let (network, limit) = (setup.network.clone(), setup.step_timeout);
     let is_lazy = setup.is_lazy;
     let mut task = JoinSet::new();
-    let (address, topology) = match target {
-        Target::Single(info) => {
-            let address = format!("{}/{}", info.addr(), info.redis_settings().db());
-            let server = SingleServer::new(info, &setup);
+    let Target { kind, model } = target;
+    let db = model.redis_settings().db();
+    let (address, topology) = match kind {
+        TargetKind::Single => {
+            let address = format!("{}/{db}", model.addr());
+            let server = SingleServer::new(model, &setup);
             (address, Topology::Single(server))
         }
-        Target::Cluster { .. } if is_lazy => {
+        TargetKind::Cluster { .. } if is_lazy => {
             return Err(Error::invalid(
                 "connect",
                 "a client of a cluster cannot be lazy, because only the nodes tell how its channels \
@@ -55,19 +57,17 @@ pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Tran
                  cluster is up",
             ));
         }
-        Target::Cluster { seeds, model } => {
+        TargetKind::Cluster { seeds } => {
             let address = listed(&seeds);
             let (router, refresh) = cluster::connect(seeds, model, setup).await?;
             task.spawn(network.task(refresh));
             (address, Topology::Cluster(router))
         }
-        Target::Sentinel {
+        TargetKind::Sentinel {
             sentinels,
             primary: name,
             sentinel_model,
-            model,
         } => {
-            let db = model.redis_settings().db();
             let address = format!("sentinel:{name}@{}/{db}", listed(&sentinels));
             let models = [sentinel_model, model];
             let connected = follow::connect(sentinels, name, models, setup).await?;

@@ -278,28 +278,26 @@ pub enum Channels {
 }
 
 impl Channels {
+    fn choose(self, plain: &'static str, sharded: &'static str) -> &'static str {
+        match self {
+            Self::Plain => plain,
+            Self::Sharded => sharded,
+        }
+    }
+
     /// The command that publishes.
     pub fn publish(self) -> &'static str {
-        match self {
-            Self::Plain => "PUBLISH",
-            Self::Sharded => "SPUBLISH",
-        }
+        self.choose("PUBLISH", "SPUBLISH")
     }
 
     /// The command that subscribes.
     pub fn subscribe(self) -> &'static str {
-        match self {
-            Self::Plain => "SUBSCRIBE",
-            Self::Sharded => "SSUBSCRIBE",
-        }
+        self.choose("SUBSCRIBE", "SSUBSCRIBE")
     }
 
     /// The command that unsubscribes.
     pub fn unsubscribe(self) -> &'static str {
-        match self {
-            Self::Plain => "UNSUBSCRIBE",
-            Self::Sharded => "SUNSUBSCRIBE",
-        }
+        self.choose("UNSUBSCRIBE", "SUNSUBSCRIBE")
     }
 }
 

@@ -20,15 +20,19 @@ use crate::api::error::{Error, Result};
 
 /// The target of a URL.
 #[derive(Clone, Debug)]
-// There is one while a client is built.
-#[allow(clippy::large_enum_variant)]
-pub(crate) enum Target {
-    Single(ConnectionInfo),
+pub(crate) struct Target {
+    pub(crate) kind: TargetKind,
+    /// The connection settings of each server: user, password, TLS. Of the address, only the kind matters, except for
+    /// a single server.
+    pub(crate) model: ConnectionInfo,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum TargetKind {
+    Single,
     /// A cluster, known by some of its nodes.
     Cluster {
         seeds: Vec<Address>,
-        /// The connection settings of each node: user, password, TLS.
-        model: ConnectionInfo,
     },
     /// A primary with replicas, followed through failovers with the help of sentinels.
     Sentinel {
@@ -37,21 +41,15 @@ pub(crate) enum Target {
         primary: String,
         /// The connection settings of a sentinel.
         sentinel_model: ConnectionInfo,
-        /// The connection settings of a server.
-        model: ConnectionInfo,
     },
 }
 
 impl Target {
     /// The target with this login at its servers, unless the URL has a login.
     pub(crate) fn with_login(mut self, user: Option<String>, password: String) -> Self {
-        let model = match &mut self {
-            Self::Single(info) => info,
-            Self::Cluster { model, .. } | Self::Sentinel { model, .. } => model,
-        };
-        let settings = model.redis_settings();
+        let settings = self.model.redis_settings();
         if settings.username().is_none() && settings.password().is_none() {
-            *model = logged_in(model.clone(), Login { user, password });
+            self.model = logged_in(self.model, Login { user, password });
         }
         self
     }
@@ -61,11 +59,7 @@ impl Target {
 impl Target {
     /// The TLS settings of connections to this target.
     pub(crate) fn security(&self, tls: Option<&Tls>) -> Result<Security> {
-        let model = match self {
-            Self::Single(info) => info,
-            Self::Cluster { model, .. } | Self::Sentinel { model, .. } => model,
-        };
-        match (model.addr(), tls) {
+        match (self.model.addr(), tls) {
             (ConnectionAddr::TcpTls { .. }, tls) => tls.unwrap_or(&Tls::new()).security(),
             (_, None) => Ok(Security::default()),
             (_, Some(_)) => Err(Error::invalid(
@@ -76,52 +70,52 @@ impl Target {
     }
 }
 
-/// The kinds of URLs, each with its own form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Single,
-    Unix,
-    Cluster,
-    Sentinel,
+/// A kind of URL.
+struct Form {
+    /// The end of its schemes.
+    scheme_end: &'static str,
+    shown: &'static str,
+    /// Reads what follows the colon of the scheme, with or without TLS.
+    read: fn(&str, bool) -> Result<Target, Wrong>,
 }
+
+static FORMS: [Form; 4] = [
+    Form {
+        scheme_end: "",
+        shown: "redis://[user:password@]host[:port][/db]",
+        read: single,
+    },
+    Form {
+        scheme_end: "+unix",
+        shown: "unix:///path/to/socket[?db=0&user=..&pass=..]",
+        read: unix,
+    },
+    Form {
+        scheme_end: "+cluster",
+        shown: "redis+cluster://[user:password@]host[:port],host[:port]",
+        read: cluster,
+    },
+    Form {
+        scheme_end: "+sentinel",
+        shown: "redis+sentinel://[user:password@]host[:port],host[:port]/primary-name[/db]\
+                [?sentinel_user=..&sentinel_password=..]",
+        read: sentinel,
+    },
+];
 
 impl Form {
     /// The form of a scheme, and whether it uses TLS.
-    fn of(scheme: &str) -> Option<(Self, bool)> {
+    fn of(scheme: &str) -> Option<(&'static Self, bool)> {
         let scheme = scheme.to_ascii_lowercase();
-        if scheme == "unix" {
-            return Some((Self::Unix, false));
-        }
-        let (base, form) = match scheme.split_once('+') {
-            None => (&*scheme, Self::Single),
-            Some((base, "unix")) => (base, Self::Unix),
-            Some((base, "cluster")) => (base, Self::Cluster),
-            Some((base, "sentinel")) => (base, Self::Sentinel),
-            Some(_) => return None,
+        let (base, end) = match &*scheme {
+            "unix" => ("redis", "+unix"),
+            scheme => scheme.split_at(scheme.find('+').unwrap_or(scheme.len())),
         };
+        let form = FORMS.iter().find(|form| form.scheme_end == end)?;
         match base {
             "redis" | "valkey" => Some((form, false)),
-            "rediss" | "valkeys" if form != Self::Unix => Some((form, true)),
+            "rediss" | "valkeys" if end != "+unix" => Some((form, true)),
             _ => None,
-        }
-    }
-
-    fn default_port(self) -> u16 {
-        match self {
-            Self::Sentinel => 26379,
-            _ => 6379,
-        }
-    }
-
-    fn shown(self) -> &'static str {
-        match self {
-            Self::Single => "redis://[user:password@]host[:port][/db]",
-            Self::Unix => "unix:///path/to/socket[?db=0&user=..&pass=..]",
-            Self::Cluster => "redis+cluster://[user:password@]host[:port],host[:port]",
-            Self::Sentinel => {
-                "redis+sentinel://[user:password@]host[:port],host[:port]/primary-name[/db]\
-                 [?sentinel_user=..&sentinel_password=..]"
-            }
         }
     }
 }
@@ -130,7 +124,7 @@ pub(crate) fn parse(url: &str) -> Result<Target> {
     let url = url.trim();
     let (scheme, rest) = url.split_once(':').unwrap_or_default();
     let Some((form, tls)) = Form::of(scheme) else {
-        let forms = [Form::Single, Form::Unix, Form::Cluster, Form::Sentinel].map(Form::shown);
+        let forms = FORMS.each_ref().map(|form| form.shown);
         return Err(invalid(
             "it does not start with a scheme lockset knows",
             &format!("{} (and rediss for TLS)", forms.join(", ")),
@@ -139,29 +133,18 @@ pub(crate) fn parse(url: &str) -> Result<Target> {
     if tls && !cfg!(feature = "tls") {
         return Err(invalid(
             "TLS is not built in: enable the feature `tls` of lockset in Cargo.toml",
-            &format!("it, or {} over a private network", form.shown()),
+            &format!("it, or {} over a private network", form.shown),
         ));
     }
-    let target = match form {
-        Form::Unix => unix(rest),
-        _ => rest
-            .strip_prefix("//")
-            .ok_or("the scheme is not followed by ://")
-            .and_then(|rest| Parts::of(rest, form.default_port()))
-            .and_then(|parts| match form {
-                Form::Cluster => cluster(parts, tls),
-                Form::Sentinel => sentinel(parts, tls),
-                Form::Single | Form::Unix => single(parts, tls),
-            }),
-    };
-    target.map_err(|wrong| invalid(wrong, form.shown()))
+    (form.read)(rest, tls).map_err(|wrong| invalid(wrong, form.shown))
 }
 
 fn invalid(wrong: Wrong, forms: &str) -> Error {
     Error::invalid("connect", format!("the URL: {wrong}; use {forms}"))
 }
 
-fn single(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
+fn single(rest: &str, tls: bool) -> Result<Target, Wrong> {
+    let parts = Parts::of(rest, PORT)?;
     let [address] = &*parts.hosts else {
         return Err(
             "several hosts need a cluster (redis+cluster://) or sentinels \
@@ -170,10 +153,13 @@ fn single(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
     };
     let [protocol] = query(parts.query, ["protocol"])?;
     let info = info(address.to_connect(tls), parts.login, parts.path)?;
-    with_protocol(info, protocol).map(Target::Single)
+    Ok(Target {
+        kind: TargetKind::Single,
+        model: with_protocol(info, protocol)?,
+    })
 }
 
-fn unix(rest: &str) -> Result<Target, Wrong> {
+fn unix(rest: &str, _: bool) -> Result<Target, Wrong> {
     let rest = without_fragment(rest)?;
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (path, behind) = rest.split_once('?').unwrap_or((rest, ""));
@@ -187,20 +173,26 @@ fn unix(rest: &str) -> Result<Target, Wrong> {
     let login = Login::from(user.unwrap_or_default(), password)?;
     let at = ConnectionAddr::Unix(decoded(path)?.into());
     let info = info(at, login, &db.unwrap_or_default())?;
-    with_protocol(info, protocol).map(Target::Single)
+    Ok(Target {
+        kind: TargetKind::Single,
+        model: with_protocol(info, protocol)?,
+    })
 }
 
-fn cluster(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
+fn cluster(rest: &str, tls: bool) -> Result<Target, Wrong> {
+    let parts = Parts::of(rest, PORT)?;
     let [] = query(parts.query, [])?;
     if !["", "0", "0/"].contains(&parts.path) {
         return Err("a cluster has only database 0, and takes nothing after its hosts");
     }
     let seeds = distinct(parts.hosts);
     let model = info(seeds[0].to_connect(tls), parts.login, "")?;
-    Ok(Target::Cluster { seeds, model })
+    let kind = TargetKind::Cluster { seeds };
+    Ok(Target { kind, model })
 }
 
-fn sentinel(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
+fn sentinel(rest: &str, tls: bool) -> Result<Target, Wrong> {
+    let parts = Parts::of(rest, SENTINEL_PORT)?;
     let [user, password] = query(parts.query, ["sentinel_user", "sentinel_password"])?;
     let sentinel_login = Login::from(user.unwrap_or_default(), password)?;
     let (primary, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
@@ -210,12 +202,13 @@ fn sentinel(parts: Parts<'_>, tls: bool) -> Result<Target, Wrong> {
     }
     let sentinels = distinct(parts.hosts);
     let at = sentinels[0].to_connect(tls);
-    Ok(Target::Sentinel {
+    let kind = TargetKind::Sentinel {
         sentinel_model: info(at.clone(), sentinel_login, "")?,
-        model: info(at, parts.login, db)?,
         sentinels,
         primary,
-    })
+    };
+    let model = info(at, parts.login, db)?;
+    Ok(Target { kind, model })
 }
 
 /// The distinct addresses, in their order.
@@ -273,6 +266,9 @@ const HOST_INVALID: Wrong =
     "a host has a character that hosts cannot have, or is an IPv6 address without brackets";
 const PORT_INVALID: Wrong = "a port is not a number from 1 to 65535";
 
+const PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+
 /// The parts of a URL. Only user and password are decoded.
 struct Parts<'a> {
     login: Option<Login>,
@@ -288,8 +284,10 @@ struct Login {
 }
 
 impl<'a> Parts<'a> {
-    /// Splits `rest`, which is the text after the `//` of the scheme. Hosts without a port get the default.
+    /// Splits `rest`, which is the text after the colon of the scheme. Hosts without a port get the default.
     fn of(rest: &'a str, default_port: u16) -> Result<Self, Wrong> {
+        let rest = rest.strip_prefix("//");
+        let rest = rest.ok_or("the scheme is not followed by ://")?;
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, behind) = rest.split_at(end);
         if behind.contains('@') {
@@ -360,22 +358,21 @@ impl Login {
 
 /// An IPv6 address stands in brackets.
 fn address(text: &str, default_port: u16) -> Result<Address, Wrong> {
-    let (name, port) = match text.strip_prefix('[') {
+    let (name, behind) = match text.strip_prefix('[') {
         Some(bracketed) => {
             let (address, behind) = bracketed.split_once(']').ok_or(HOST_INVALID)?;
             let address: Ipv6Addr = address.parse().map_err(|_| HOST_INVALID)?;
-            let port = match behind.strip_prefix(':') {
-                Some(port) => Some(port),
-                None if behind.is_empty() => None,
-                None => return Err(HOST_INVALID),
-            };
-            (address.to_string(), port)
+            (address.to_string(), behind)
         }
-        None => match text.split_once(':') {
-            Some((_, port)) if port.contains(':') => return Err(HOST_INVALID),
-            Some((name, port)) => (name.to_owned(), Some(port)),
-            None => (text.to_owned(), None),
-        },
+        None => {
+            let (name, behind) = text.split_at(text.find(':').unwrap_or(text.len()));
+            (name.to_owned(), behind)
+        }
+    };
+    let port = match behind.strip_prefix(':') {
+        Some(port) if !port.contains(':') => Some(port),
+        None if behind.is_empty() => None,
+        _ => return Err(HOST_INVALID),
     };
     if name.is_empty() {
         return Err(HOST_MISSING);

@@ -1,6 +1,6 @@
 //! Reading of reply values: as text, as a message shows one, and of the process that sent it. Pure.
 
-use std::fmt::{self, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,26 +13,16 @@ const SHOWN_MAX: usize = 200;
 
 /// A reply as a message shows it, cut to a bounded length.
 pub(crate) fn shown(value: &Value) -> String {
-    let mut shown = Shown(String::new());
-    let all = write!(shown, "{value:?}");
-    shown.0 + if all.is_err() { " .." } else { "" }
-}
-
-/// Takes at most [`SHOWN_MAX`] bytes.
-struct Shown(String);
-
-impl Write for Shown {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        let room = SHOWN_MAX - self.0.len();
-        if part.len() <= room {
-            self.0.push_str(part);
-            return Ok(());
-        }
-        let ends = part.char_indices().map(|(at, _)| at);
-        let end = ends.take_while(|at| *at <= room).last().unwrap_or(0);
-        self.0.push_str(&part[..end]);
-        Err(fmt::Error)
-    }
+    let mut space = [0; SHOWN_MAX];
+    let mut room = &mut space[..];
+    let end = match write!(room, "{value:?}") {
+        Ok(()) => "",
+        Err(_) => " ..",
+    };
+    let used = SHOWN_MAX - room.len();
+    // The last character may be cut.
+    let whole = space[..used].utf8_chunks().next();
+    whole.map_or("", |whole| whole.valid()).to_owned() + end
 }
 
 /// A reply as text, in any form that the protocol has for it.

@@ -41,7 +41,7 @@ use super::tally::{HAS_REPLICAS, Tally, VoteOutcome, quorum};
 use crate::api::error::{Error, Result};
 use crate::api::options::check_lease;
 use crate::client::Client;
-use crate::conn::url::{self, Target};
+use crate::conn::url::{self, TargetKind};
 use crate::conn::{Lane, Process, Transport, value};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
@@ -109,7 +109,7 @@ impl Servers {
     pub(super) async fn connect(urls: Vec<String>) -> Result<Self> {
         let mut clients = Vec::with_capacity(urls.len());
         for url in &urls {
-            if !matches!(url::parse(url)?, Target::Single(_)) {
+            if !matches!(url::parse(url)?.kind, TargetKind::Single) {
                 return Err(no_single_server("a cluster or a primary with sentinels"));
             }
             clients.push(Client::builder(url).lazy().build().await?);

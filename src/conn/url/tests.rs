@@ -11,10 +11,9 @@ fn plain(url: &str) -> Target {
 }
 
 fn single_of(url: &str) -> ConnectionInfo {
-    match plain(url) {
-        Target::Single(info) => info,
-        other => panic!("{url} is {other:?}"),
-    }
+    let Target { kind, model } = plain(url);
+    assert!(matches!(kind, TargetKind::Single), "{url} is {kind:?}");
+    model
 }
 
 fn login(info: &ConnectionInfo) -> (Option<&str>, Option<&str>, i64) {
@@ -77,7 +76,8 @@ fn clusters() {
         "redis+cluster://u:p%2C@a,b:7000,[::1]:7001,a:6379",
         "valkey+cluster://u:p%2C@a,b:7000,[::1]:7001/0",
     ] {
-        let Target::Cluster { seeds, model } = plain(url) else {
+        let Target { kind, model } = plain(url);
+        let TargetKind::Cluster { seeds } = kind else {
             panic!("{url}");
         };
         assert_eq!(shown(&seeds), ["a 6379", "b 7000", "::1 7001"]);
@@ -88,12 +88,12 @@ fn clusters() {
 #[test]
 fn sentinels() {
     let url = "redis+sentinel://u:p@a,b:7000/my%20main/3?sentinel_user=v&sentinel_password=q%40";
-    let Target::Sentinel {
+    let Target { kind, model } = plain(url);
+    let TargetKind::Sentinel {
         sentinels,
         primary,
         sentinel_model,
-        model,
-    } = plain(url)
+    } = kind
     else {
         panic!("{url}");
     };
@@ -101,12 +101,8 @@ fn sentinels() {
     assert_eq!(primary, "my main");
     assert_eq!(login(&model), (Some("u"), Some("p"), 3));
     assert_eq!(login(&sentinel_model), (Some("v"), Some("q@"), 0));
-    let Target::Sentinel {
-        sentinel_model,
-        model,
-        ..
-    } = plain("valkey+sentinel://:p@a/main?sentinel_password=q")
-    else {
+    let Target { kind, model } = plain("valkey+sentinel://:p@a/main?sentinel_password=q");
+    let TargetKind::Sentinel { sentinel_model, .. } = kind else {
         panic!("{url}");
     };
     assert_eq!(login(&model), (None, Some("p"), 0));
@@ -130,13 +126,10 @@ fn tls_where_it_is_built_in() {
             assert!(error.to_string().contains("feature `tls`"), "{error}");
             continue;
         }
-        let infos = match target.unwrap() {
-            Target::Single(info) | Target::Cluster { model: info, .. } => vec![info],
-            Target::Sentinel {
-                sentinel_model,
-                model,
-                ..
-            } => vec![sentinel_model, model],
+        let Target { kind, model } = target.unwrap();
+        let infos = match kind {
+            TargetKind::Single | TargetKind::Cluster { .. } => vec![model],
+            TargetKind::Sentinel { sentinel_model, .. } => vec![sentinel_model, model],
         };
         for info in infos {
             let checked = ConnectionAddr::TcpTls {
@@ -311,8 +304,8 @@ proptest! {
         };
         prop_assert_eq!(shown(&[Address { host, port }]), expected(std::slice::from_ref(first), 6379));
 
-        let Target::Cluster { seeds, model } =
-            plain(&format!("redis+cluster://{login_text}{}", written(&hosts))) else { panic!() };
+        let Target { kind, model } = plain(&format!("redis+cluster://{login_text}{}", written(&hosts)));
+        let TargetKind::Cluster { seeds } = kind else { panic!() };
         prop_assert_eq!(shown(&seeds), expected(&hosts, 6379));
         prop_assert_eq!(login(&model), (Some(&*user), Some(&*password), 0));
 
@@ -320,8 +313,8 @@ proptest! {
             "redis+sentinel://{login_text}{}/{}/{db}?sentinel_password={}",
             written(&hosts), encoded(&name), encoded(&sentinel_password),
         );
-        let Target::Sentinel { sentinels, primary, sentinel_model, model } = plain(&url)
-            else { panic!() };
+        let Target { kind, model } = plain(&url);
+        let TargetKind::Sentinel { sentinels, primary, sentinel_model } = kind else { panic!() };
         prop_assert_eq!(shown(&sentinels), expected(&hosts, 26379));
         prop_assert_eq!(primary, name);
         prop_assert_eq!(login(&model), as_written);
