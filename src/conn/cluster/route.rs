@@ -7,9 +7,9 @@
 //! Invariant: a command that relies on a subscription, and takes another connection than that, passes the barrier of
 //! its slot. It has then waited for every earlier subscription in that slot, at any node.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -21,7 +21,7 @@ use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
 use crate::conn::single::{Nodes, SingleServer};
 use crate::conn::transport::{Channels, Fault, Lane, Reason, Replies, command, errors_in, words};
-use crate::engine::hint::Hint;
+use crate::engine::hint::{Hint, Mark};
 
 /// The redirections that one command follows. Nodes that still contradict each other need more time.
 const REDIRECTIONS_MAX: usize = 5;
@@ -244,71 +244,58 @@ fn is_about_a_subscription(commands: &[&Cmd]) -> bool {
 /// Keeps attempts behind the subscriptions that they rely on, where the two take different connections.
 #[derive(Debug, Default)]
 struct SubscribeBarrier {
-    /// By slot, in the order in which they began: the subscriptions in flight, and others behind the first of them.
-    in_flight: Mutex<HashMap<u16, VecDeque<Arc<Ending>>>>,
-}
-
-#[derive(Debug, Default)]
-struct Ending {
-    has_ended: AtomicBool,
-    /// Given when this subscription and all before it have ended.
-    passed: Hint,
+    begun: AtomicU64,
+    /// The subscriptions in flight, by slot and in the order in which they began, with the hints that they have ended.
+    in_flight: Mutex<BTreeMap<(u16, u64), Arc<Hint>>>,
 }
 
 impl SubscribeBarrier {
     /// Begins a subscription, which ends when the result is dropped.
     fn begin(&self, slot: u16) -> Subscribing<'_> {
-        let ended = Arc::<Ending>::default();
         let mut in_flight = self.in_flight.lock();
-        let begun = in_flight.entry(slot).or_default();
-        begun.push_back(Arc::clone(&ended));
+        let place = (slot, self.begun.fetch_add(1, Ordering::Relaxed));
+        in_flight.insert(place, Arc::default());
         Subscribing {
             barrier: self,
-            slot,
-            ended,
+            place,
         }
     }
 
     /// Resolves when the subscriptions that are in flight now have ended.
-    fn pending(&self, slot: u16) -> impl Future<Output = ()> + use<> {
-        let in_flight = self.in_flight.lock();
-        let last = in_flight.get(&slot).and_then(VecDeque::back).cloned();
-        let last = last.map(|last| (last.passed.mark(), last));
+    fn pending(&self, slot: u16) -> impl Future<Output = ()> {
+        let mut end = (slot, self.begun.load(Ordering::Relaxed));
         async move {
-            if let Some((mark, last)) = last {
-                last.passed.changed_since(mark).await;
+            // The last one usually ends last.
+            while let Some((place, ended, mark)) = self.last_before(end) {
+                ended.changed_since(mark).await;
+                end = place;
             }
         }
+    }
+
+    fn last_before(&self, end: (u16, u64)) -> Option<((u16, u64), Arc<Hint>, Mark)> {
+        let in_flight = self.in_flight.lock();
+        let (place, ended) = in_flight.range((end.0, 0)..end).next_back()?;
+        Some((*place, Arc::clone(ended), ended.mark()))
     }
 }
 
 struct Subscribing<'a> {
     barrier: &'a SubscribeBarrier,
-    slot: u16,
-    ended: Arc<Ending>,
+    place: (u16, u64),
 }
 
 impl Drop for Subscribing<'_> {
     fn drop(&mut self) {
-        let mut passed = Vec::new();
-        let mut in_flight = self.barrier.in_flight.lock();
-        self.ended.has_ended.store(true, Ordering::Relaxed);
-        if let Some(begun) = in_flight.get_mut(&self.slot) {
-            let has_ended = |first: &Arc<Ending>| first.has_ended.load(Ordering::Relaxed);
-            while begun.front().is_some_and(has_ended) {
-                passed.extend(begun.pop_front());
-            }
-            if begun.is_empty() {
-                in_flight.remove(&self.slot);
-            }
-        }
-        drop(in_flight);
-        passed.iter().for_each(|ended| ended.passed.notify());
+        let ended = self.barrier.in_flight.lock().remove(&self.place);
+        ended.inspect(|ended| ended.notify());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use futures_util::FutureExt;
     use redis::IntoConnectionInfo;
 
@@ -422,8 +409,10 @@ mod tests {
             subscribing.push(barrier.begin(7));
             pending.push(barrier.pending(7));
         }
-        let kept = subscribing.iter().map(|one| Arc::strong_count(&one.ended));
-        let kept: usize = kept.sum();
+        let kept: usize = {
+            let in_flight = barrier.in_flight.lock();
+            in_flight.values().map(Arc::strong_count).sum()
+        };
         assert!(kept <= 3 * MANY, "{kept}");
         let mut passed = 0;
         for (ended, pending) in subscribing.into_iter().zip(pending) {
