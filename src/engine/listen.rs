@@ -230,7 +230,9 @@ impl Listener {
             return true;
         }
         let now = self.core.clock.now();
-        if !self.core.is_closed()
+        // Without that task, the end of it would come at once, and again and again.
+        let is_over = self.core.is_closed() || self.core.watchdog.is_gone();
+        if !is_over
             && self.subscription.may_subscribe(now)
             && let Some(subscribing) = self.subscription.begin_subscribing()
         {
@@ -310,6 +312,24 @@ mod tests {
         assert!(end_later(core, &first, &"x".into(), None, LINGER));
         tokio::time::sleep(LINGER * 2).await;
         assert_eq!(core.locals.channels(), 0);
+    }
+
+    /// A caller that waits for hints would try again at once, without an end.
+    #[test]
+    fn without_the_task_of_its_client_nobody_is_told_to_try_again() {
+        let runtime = || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+        };
+        let server = Scripted::new(|_| Answer::Value(Value::Okay));
+        let theirs = runtime().unwrap();
+        let client = theirs.block_on(async { Client::over(&server, Duration::from_secs(30)) });
+        let listener = Listener::new(client.core(), &"x".into(), "x");
+        drop(theirs);
+        let mark = listener.mark();
+        assert!(!listener.subscribe());
+        assert_eq!(listener.mark(), mark);
     }
 
     /// The server has ended that one, and has yet to begin the next.

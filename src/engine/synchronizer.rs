@@ -229,15 +229,13 @@ impl Synchronizer {
             if asked_at >= deadline {
                 return Ok(None);
             }
-            let pause = match polled {
-                Some(polled) => polled.pause(pauses, fastrand::f64()).min(cap),
-                None => {
-                    listener.subscribe();
-                    cap
-                }
-            };
+            let now = clock.now();
+            if polled.is_none() && now < deadline {
+                listener.subscribe();
+            }
+            let pause = polled.map_or(cap, |polled| polled.pause(pauses, fastrand::f64()).min(cap));
             pauses = pauses.saturating_add(1);
-            let at = clock.now().after(pause).min(deadline);
+            let at = now.after(pause).min(deadline);
             listener.wait(seen, at).await;
         }
     }

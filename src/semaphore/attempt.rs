@@ -440,6 +440,23 @@ mod tests {
         assert_eq!(core.strong_count(), 0, "the client is gone");
     }
 
+    /// Nothing else may wake the watch: the call does not listen, and its future is not polled again.
+    #[tokio::test(start_paused = true)]
+    async fn the_watch_ends_with_its_client_beside_a_call_that_is_not_polled() {
+        let server = Scripted::new(|_| Answer::Late(MS * 50, Value::Int(1)));
+        let client = Client::over(&server, Duration::from_secs(30));
+        let core = Arc::downgrade(client.core());
+        let semaphore = client.semaphore("x");
+        let mut call = Box::pin(semaphore.try_acquire_for(Duration::from_secs(3_600)));
+        assert!((&mut call).now_or_never().is_none());
+        tokio::time::sleep(MS * 10).await;
+        client.shutdown().await.unwrap();
+        drop(call);
+        drop(semaphore);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(core.strong_count(), 0, "the client is gone");
+    }
+
     /// The last of them is asked when the others are answered, and until then its deadline wakes the watch.
     #[tokio::test(start_paused = true)]
     async fn the_watch_ends_with_the_last_of_many_calls_with_a_deadline() {

@@ -364,6 +364,8 @@ impl AtClose for ClientSemaphore {
         }
         // The outcomes are released when they are dropped.
         drop(state);
+        // The task that watches for messages ends.
+        self.changed.notify();
     }
 }
 
