@@ -143,26 +143,41 @@ impl KnownSentinels {
     }
 }
 
-/// The ids of a sentinel and its peers. An address is used only for one that reports no id to this client, because
-/// another deployment may have taken over the address.
-fn names(reply: &Reply, all: &[&Reply]) -> BTreeSet<String> {
-    let own = match &reply.id {
-        Some(id) => id.clone(),
-        None => reply.from.to_string(),
-    };
+/// The name of a sentinel: its id. An address is used only for one that reports no id to this client, because another
+/// deployment may have taken over the address.
+fn own_name(reply: &Reply) -> String {
+    let id = reply.id.clone();
+    id.unwrap_or_else(|| reply.from.to_string())
+}
+
+/// The names of the peers, which show to which deployment a sentinel belongs; its own if it knows no other. That others
+/// name it shows nothing: they may not know yet that it watches the primary of another deployment.
+fn evidence(reply: &Reply, all: &[&Reply]) -> BTreeSet<String> {
     let has_no_id = |at: &Address| all.iter().any(|one| one.id.is_none() && one.from == *at);
     let peers = reply.peers.iter().flatten().flat_map(|peer| {
         let is_at = peer.id.is_none() || has_no_id(&peer.address);
         let address = is_at.then(|| peer.address.to_string());
         peer.id.clone().into_iter().chain(address)
     });
-    peers.chain([own]).collect()
+    let mut names: BTreeSet<String> = peers.collect();
+    if names.is_empty() {
+        names.insert(own_name(reply));
+    }
+    names
+}
+
+/// The names of a sentinel and its peers.
+fn names(reply: &Reply, all: &[&Reply]) -> BTreeSet<String> {
+    let mut names = evidence(reply, all);
+    names.insert(own_name(reply));
+    names
 }
 
 /// Sentinels that know each other, directly or through others.
 #[derive(Default)]
 struct Deployment<'a> {
     names: BTreeSet<String>,
+    evidence: BTreeSet<String>,
     members: Vec<&'a Reply>,
 }
 
@@ -174,12 +189,15 @@ fn deployments(replies: &[Reply]) -> (Vec<Deployment<'_>>, Vec<&Reply>) {
     for one in telling.iter().copied() {
         let mut joined = Deployment {
             names: names(one, &telling),
+            evidence: evidence(one, &telling),
             members: vec![one],
         };
         deployments.retain_mut(|deployment| {
-            let is_the_same = !deployment.names.is_disjoint(&joined.names);
+            let is_the_same = !deployment.evidence.is_disjoint(&joined.names)
+                && !joined.evidence.is_disjoint(&deployment.names);
             if is_the_same {
                 joined.names.append(&mut deployment.names);
+                joined.evidence.append(&mut deployment.evidence);
                 joined.members.append(&mut deployment.members);
             }
             !is_the_same
@@ -208,10 +226,13 @@ pub(super) fn of_one_deployment<'a>(
     }
     let (mut ours, mut foreign): (Vec<_>, Vec<_>) = deployments
         .into_iter()
-        .partition(|one| !one.names.is_disjoint(&known.names));
+        .partition(|one| !one.evidence.is_disjoint(&known.names));
     if ours.is_empty() {
         // All may have been set up again at their addresses, with new ids.
-        let was_there = |one: &&Reply| known.addresses.contains(&one.from.to_string());
+        let is_new = |id: &String| !known.names.contains(id);
+        let was_there = |one: &&Reply| {
+            known.addresses.contains(&one.from.to_string()) && one.id.as_ref().is_none_or(is_new)
+        };
         (ours, foreign) = foreign
             .into_iter()
             .partition(|one| one.members.iter().any(was_there));

@@ -175,6 +175,32 @@ mod deployments {
         assert_eq!(ports(counted), Some(vec![11, 12]));
     }
 
+    /// It was told to watch the primary of another deployment under the same name (`SENTINEL REMOVE`, `MONITOR`). The others
+    /// still list it, and cannot reach it. Otherwise all of them would follow the greater epoch.
+    #[test]
+    fn one_of_ours_that_joined_another_deployment_does_not_count() {
+        let (ours, theirs) = (view(1, 4), view(2, 9));
+        let before = [
+            reply(11, "a", Some(&["b", "c"]), &ours),
+            reply(12, "b", Some(&["a", "c"]), &ours),
+            reply(13, "c", Some(&["a", "b"]), &ours),
+        ];
+        let known = known(&before.iter().collect::<Vec<_>>());
+        let [a, b, _] = before;
+        let mut now = [reply(13, "c", Some(&["y", "z"]), &theirs), a, b];
+        let nobody = KnownSentinels::default();
+        let counted = |now: &[Reply], known: &KnownSentinels| {
+            let last = Some(&ours);
+            ports(of_one_deployment(now, known, last))
+        };
+        assert_eq!(counted(&now[..1], &known), Some(vec![]), "alone");
+        for _ in 0..now.len() {
+            now.rotate_left(1);
+            assert_eq!(counted(&now, &known), Some(vec![11, 12]));
+            assert_eq!(counted(&now, &nobody), Some(vec![11, 12]), "at first");
+        }
+    }
+
     /// Two of ours are gone, and one that is left remembers them. Their addresses belong to another deployment.
     #[test]
     fn foreign_sentinels_at_two_addresses_of_ours_do_not_count() {
