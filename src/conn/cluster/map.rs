@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crc::{CRC_16_XMODEM, Crc};
 use redis::{RedisError, Value};
@@ -189,10 +189,9 @@ impl View {
         here.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Whether two views have a node in common, and so belong to one cluster. A view without ids contradicts nothing.
-    fn is_of_the_cluster_of(&self, other: &Self) -> bool {
-        let is_silent = self.ids.is_empty() || other.ids.is_empty();
-        is_silent || self.ids.keys().any(|id| other.ids.contains_key(id))
+    fn serves(&self, id: &str) -> bool {
+        let at = self.ids.get(id);
+        self.ranges.iter().any(|(.., node)| Some(node) == at)
     }
 
     /// The rank among views of one cluster; the greater is the better.
@@ -238,46 +237,81 @@ fn ip(more: &Value) -> Option<&str> {
 }
 
 /// A node that replied, and its view.
-pub(super) type Told = (Address, View);
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) address: Address,
+    /// Its own id, if it reports one.
+    pub(super) id: Option<String>,
+    pub(super) view: View,
+}
 
-/// Whether this view belongs to the cluster of the last one. The first view always does.
-pub(super) fn is_ours(view: &View, last: Option<&View>) -> bool {
-    last.is_none_or(|last| view.is_of_the_cluster_of(last))
+impl Told {
+    /// Whether its view and another have a node in common, and so are of one cluster. Its own id is not enough, because
+    /// a node that joins another cluster may keep its id. It is if the node serves slots in both views, or if one view
+    /// has no other id, as after the only other node of a shard has failed. A view without ids contradicts nothing.
+    fn is_of_the_cluster_of(&self, other: &View) -> bool {
+        let view = &self.view;
+        let is_short = view.ids.len().min(other.ids.len()) == 1;
+        let counts = |id: &String| {
+            self.id.as_ref() != Some(id) || is_short || view.serves(id) && other.serves(id)
+        };
+        let is_silent = view.ids.is_empty() || other.ids.is_empty();
+        let mut common = view.ids.keys().filter(|id| other.ids.contains_key(*id));
+        is_silent || common.any(counts)
+    }
+
+    fn agrees_with(&self, other: &Self) -> bool {
+        self.is_of_the_cluster_of(&other.view) && other.is_of_the_cluster_of(&self.view)
+    }
+}
+
+/// Whether this node belongs to the cluster of the last view. The first one always does.
+pub(super) fn is_ours(told: &Told, last: Option<&View>) -> bool {
+    last.is_none_or(|last| told.is_of_the_cluster_of(last))
+}
+
+/// Whether the nodes whose view is one of `which` are most of those at all `addresses`.
+pub(super) fn are_most(told: &[Told], addresses: usize, which: impl Fn(&Told) -> bool) -> bool {
+    let doubles = told.len() - count(told.iter());
+    count(told.iter().filter(|one| which(one))) * 2 > addresses - doubles
+}
+
+/// The number of nodes. One that replied at two addresses counts once.
+fn count<'a>(told: impl Iterator<Item = &'a Told>) -> usize {
+    let mut ids = BTreeSet::new();
+    told.filter(|one| one.id.as_ref().is_none_or(|id| ids.insert(id)))
+        .count()
 }
 
 /// The best view that counts. Without a last view, the views of the largest group that agrees count. If no view
 /// belongs to the cluster of the last one, all nodes may have been replaced, and the seeds decide.
 pub(super) fn best(told: Vec<Told>, last: Option<&View>, seeds: &[Address]) -> Option<Told> {
-    let (ours, others): (Vec<_>, Vec<_>) =
-        told.into_iter().partition(|(_, view)| is_ours(view, last));
+    let (ours, mut others): (Vec<_>, Vec<_>) =
+        told.into_iter().partition(|told| is_ours(told, last));
     let counted = match last {
-        None => of_the_largest_cluster(ours),
-        Some(_) if ours.is_empty() => of_seeds_that_agree(others, seeds),
+        None => unless_they_differ(of_the_largest_cluster(ours)),
+        Some(_) if ours.is_empty() => {
+            others.retain(|told| seeds.contains(&told.address));
+            unless_they_differ(others)
+        }
         Some(_) => ours,
     };
     // The first of several equal views wins.
     let counted = counted.into_iter().rev();
-    counted.max_by_key(|(_, view)| view.rank())
+    counted.max_by_key(|told| told.view.rank())
 }
 
-fn of_the_largest_cluster(mut told: Vec<Told>) -> Vec<Told> {
-    let views: Vec<View> = told.iter().map(|(_, view)| view.clone()).collect();
-    let company = |view: &View| {
-        let others = views.iter();
-        others
-            .filter(|other| view.is_of_the_cluster_of(other))
-            .count()
-    };
-    let most = views.iter().map(company).max();
-    told.retain(|(_, view)| Some(company(view)) == most);
-    told
+fn of_the_largest_cluster(told: Vec<Told>) -> Vec<Told> {
+    let company = |one: &Told| count(told.iter().filter(|other| one.agrees_with(other)));
+    let most = told.iter().map(company).max();
+    let largest = told.iter().filter(|one| Some(company(one)) == most);
+    largest.cloned().collect()
 }
 
-/// The views of the seeds, unless they belong to different clusters.
-fn of_seeds_that_agree(mut told: Vec<Told>, seeds: &[Address]) -> Vec<Told> {
-    told.retain(|(address, _)| seeds.contains(address));
-    let mut pairs = told.windows(2);
-    if pairs.all(|pair| pair[0].1.is_of_the_cluster_of(&pair[1].1)) {
+/// None of them if they belong to different clusters.
+fn unless_they_differ(told: Vec<Told>) -> Vec<Told> {
+    let agree = |one: &Told| told.iter().all(|other| one.agrees_with(other));
+    if told.iter().all(agree) {
         told
     } else {
         Vec::new()

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use redis::ConnectionInfo;
 
+use self::map::Told;
 pub(super) use self::map::slot_of;
 pub(super) use self::route::Router;
 use super::address::Address;
@@ -35,11 +36,11 @@ pub(super) async fn connect(
     setup: Setup,
 ) -> Result<(Arc<Router>, impl Future<Output = ()>), Error> {
     let nodes = Nodes::new(model, setup);
-    let (answered, view) = refresh::discover(&nodes, &seeds, None, &seeds)
+    let Told { address, view, .. } = refresh::discover(&nodes, &seeds, None, &seeds)
         .await
         .map_err(no_seed)?;
-    let channels = refresh::channels(&nodes, &answered).await;
-    let channels = channels.map_err(|fault| connect_error(fault, &answered.to_string()))?;
+    let channels = refresh::channels(&nodes, &address).await;
+    let channels = channels.map_err(|fault| connect_error(fault, &address.to_string()))?;
     let router = Arc::new(Router::new(nodes, seeds, channels));
     let mark = router.refresh_wanted.mark();
     router.adopt(&view, &view);
@@ -50,6 +51,10 @@ pub(super) async fn connect(
 /// The error of a connect without a map from any seed. An error reply of one seed says more than the silence of
 /// another.
 fn no_seed(faults: Vec<(Address, Fault)>) -> Error {
+    if faults.is_empty() {
+        let why = "the nodes in the URL belong to different clusters; name those of one cluster";
+        return Error::invalid("connect", why);
+    }
     let mut silent = Vec::new();
     for (address, fault) in faults {
         match fault {

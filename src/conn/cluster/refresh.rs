@@ -25,12 +25,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::join3;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
 use tokio::task::JoinSet;
 
-use super::map::{Range, SlotMap, Told, View, best, is_ours, slot_of};
+use super::map::{Range, SlotMap, Told, View, are_most, best, is_ours, slot_of};
 use super::route::Router;
 use crate::conn::address::Address;
 use crate::conn::error_reply::is_temporary;
@@ -38,6 +38,7 @@ use crate::conn::link::{Link, Purpose};
 use crate::conn::setup::Setup;
 use crate::conn::single::Nodes;
 use crate::conn::transport::{Channels, Fault, Lane, command};
+use crate::conn::value::text;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
 
@@ -65,7 +66,7 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
         let view = discover(&router.nodes, &candidates, Some(&last), &router.seeds).await;
         refreshed = clock.now();
         pause = match view {
-            Ok((_, view)) if view != last => {
+            Ok(Told { view, .. }) if view != last => {
                 router.adopt(&view, &last);
                 open(&router, &mut opening);
                 last = view;
@@ -74,7 +75,7 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
             unchanged => {
                 match unchanged {
                     // Redirections may have changed the map since. They may be newer or older than this view.
-                    Ok((_, view)) => router.adopt(&view, &last),
+                    Ok(told) => router.adopt(&told.view, &last),
                     Err(_) => router.refresh_wanted.notify(),
                 }
                 PAUSE_MAX.min(pause * 2)
@@ -169,7 +170,8 @@ const STAGGER: Duration = Duration::from_millis(200);
 const GRACE: Duration = Duration::from_millis(30);
 
 /// Asks these nodes in order until one has a map of a working cluster that is no older than `last`, or until most have
-/// maps of a broken one and no other answers. Returns the best map, with the node that has it.
+/// maps of a broken one and no other answers. Returns the best map, with the node that has it; or why there is none, with
+/// no fault if the nodes that replied are of different clusters.
 pub(super) async fn discover(
     nodes: &Nodes,
     addresses: &[Address],
@@ -184,15 +186,14 @@ pub(super) async fn discover(
     let epoch = last.map_or(0, |last| last.epoch);
     let mut told: Vec<Told> = Vec::new();
     let mut faults = Vec::new();
-    let (mut current, mut is_good) = (0, false);
+    let mut is_good = false;
+    let is_current = |told: &Told| is_ours(told, last) && told.view.epoch >= epoch;
     loop {
         let wait = if is_good { GRACE } else { STAGGER };
         match clock.within(wait, asked.next()).await.flatten() {
-            Some((address, Ok(view))) => {
-                let is_current = is_ours(&view, last) && view.epoch >= epoch;
-                current += usize::from(is_current);
-                is_good |= is_current && view.is_ok;
-                told.push((address.clone(), view));
+            Some((_, Ok(one))) => {
+                is_good |= is_current(&one) && one.view.is_ok;
+                told.push(one);
             }
             Some((address, Err(fault))) => faults.push((address.clone(), fault)),
             None if is_good => break,
@@ -202,25 +203,30 @@ pub(super) async fn discover(
                 None if asked.is_empty() => break,
                 // Most agree that the cluster does not work. Soon they may know which node takes over from a silent
                 // one, and another refresh learns that earlier than its silence ends.
-                None if last.is_some() && current * 2 > addresses.len() => break,
+                None if last.is_some() && are_most(&told, addresses.len(), is_current) => break,
                 None => {}
             },
         }
     }
-    let is_older = |(_, view): &Told| is_ours(view, last) && view.epoch < epoch;
+    if !told.is_empty() {
+        faults.clear();
+    }
+    let is_older = |told: &Told| is_ours(told, last) && told.view.epoch < epoch;
     // A few nodes may not know yet what has become of them. If most agree, the epoch was reset.
-    if told.iter().filter(|told| is_older(told)).count() * 2 <= addresses.len() {
+    if !are_most(&told, addresses.len(), is_older) {
         told.retain(|told| !is_older(told));
     }
     best(told, last, seeds).ok_or(faults)
 }
 
-async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<View, Fault>) {
+async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<Told, Fault>) {
     let link = temporary_link(nodes, address);
     let limit = limit(nodes);
-    let info = command(&["CLUSTER", "INFO"]);
-    let (slots, info) = join(slots(&link, limit), link.send(&info, limit)).await;
-    let view = slots.and_then(|slots| {
+    let [info, id] = ["INFO", "MYID"].map(|what| command(&["CLUSTER", what]));
+    let (info, id) = (link.send(&info, limit), link.send(&id, limit));
+    let (slots, info, id) = join3(slots(&link, limit), info, id).await;
+    let id = id.ok().as_ref().and_then(text).map(str::to_owned);
+    let told = slots.and_then(|slots| {
         let map = &nodes.setup.address_map;
         let view = match View::of(&slots, info.ok().as_ref(), address, map) {
             None => Err("its reply to CLUSTER SLOTS is not a map of slots"),
@@ -228,11 +234,15 @@ async fn ask<'a>(nodes: &Nodes, address: &'a Address) -> (&'a Address, Result<Vi
             Some(view) if view.ranges.is_empty() => {
                 Err("it knows no node that serves a slot: is the cluster created?")
             }
-            Some(view) => Ok(view),
+            Some(view) => Ok(Told {
+                address: address.clone(),
+                id,
+                view,
+            }),
         };
         view.map_err(|why| Fault::Unsent(format!("{address}: {why}").into()))
     });
-    (address, view)
+    (address, told)
 }
 
 /// Asks one node only for its map.
@@ -345,6 +355,15 @@ mod tests {
 
     /// Refuses all other commands.
     async fn node(slots: Duration, state: &'static str, epoch: u64) -> FakeServer {
+        node_with_id("-ERR no".to_owned(), slots, state, epoch).await
+    }
+
+    async fn node_with_id(
+        id: String,
+        slots: Duration,
+        state: &'static str,
+        epoch: u64,
+    ) -> FakeServer {
         let map = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n{}\r\n:7\r\n", bulk("h"));
         FakeServer::start(move |asked| match asked {
             "CLUSTER SLOTS" => Some((slots, map.clone())),
@@ -352,6 +371,7 @@ mod tests {
                 let info = format!("cluster_state:{state}\r\ncluster_current_epoch:{epoch}\r\n");
                 at_once(&bulk(&info))
             }
+            "CLUSTER MYID" => at_once(&id),
             _ => at_once("-ERR no"),
         })
         .await
@@ -380,7 +400,7 @@ mod tests {
             .await
             .try_into()
             .unwrap();
-        let (_, view) = discovered(&[&silent, &one, &two]).await.expect("a view");
+        let Told { view, .. } = discovered(&[&silent, &one, &two]).await.expect("a view");
         assert_eq!((view.is_ok, view.epoch), (false, 3));
     }
 
@@ -390,7 +410,7 @@ mod tests {
         let alone = node(Duration::ZERO, "fail", 3).await;
         let silent = FakeServer::start(|_| None).await;
         let far = node(STAGGER * 4, "ok", 4).await;
-        let (_, view) = discovered(&[&alone, &silent, &far]).await.expect("a view");
+        let Told { view, .. } = discovered(&[&alone, &silent, &far]).await.expect("a view");
         assert_eq!((view.is_ok, view.epoch), (true, 4));
     }
 
@@ -407,8 +427,23 @@ mod tests {
             }
             let nodes: Vec<&FakeServer> = nodes.iter().collect();
             let told = discovered(&nodes).await;
-            let epoch = told.ok().map(|(_, view)| view.epoch);
+            let epoch = told.ok().map(|told| told.view.epoch);
             assert_eq!(epoch, is_believed.then_some(2), "{older} of three");
+        }
+    }
+
+    /// A seed is named by its host, say, and the nodes announce its IP.
+    #[tokio::test]
+    async fn a_node_that_is_asked_at_two_addresses_is_believed_as_one() {
+        for (other, is_believed) in [("p", false), ("n", true)] {
+            let ids = ["p", other].map(|id| node_with_id(bulk(id), Duration::ZERO, "ok", 2));
+            let [one, two] = futures_util::future::join_all(ids)
+                .await
+                .try_into()
+                .unwrap();
+            let gone = FakeServer::start(|_| at_once("-ERR no")).await;
+            let told = discovered(&[&one, &two, &gone]).await;
+            assert_eq!(told.is_ok(), is_believed, "{told:?}");
         }
     }
 

@@ -240,7 +240,12 @@ mod views {
             (&[], &["c"], true),
             (&["a"], &[], true),
         ] {
-            assert_eq!(view(one).is_of_the_cluster_of(&view(other)), is_one);
+            let told = Told {
+                address: at("h", 1),
+                id: None,
+                view: view(one),
+            };
+            assert_eq!(told.is_of_the_cluster_of(&view(other)), is_one);
         }
         // A proxy in front of a cluster may report no ids.
         for unnamed in [
@@ -353,11 +358,75 @@ mod membership {
         }
     }
 
-    /// The node with the view that counts.
-    fn best_of(told: &[(u16, View)], last: Option<&View>, seeds: &[u16]) -> Option<u16> {
-        let told = told.iter().map(|(port, view)| (at(*port), view.clone()));
+    fn told(port: u16, id: Option<&str>, view: &View) -> Told {
+        Told {
+            address: at(port),
+            id: id.map(str::to_owned),
+            view: view.clone(),
+        }
+    }
+
+    /// The node with the view that counts. The nodes do not report their own ids.
+    fn best_of(views: &[(u16, View)], last: Option<&View>, seeds: &[u16]) -> Option<u16> {
+        let all = views.iter().map(|(port, view)| told(*port, None, view));
         let seeds: Vec<Address> = seeds.iter().map(|port| at(*port)).collect();
-        best(told.collect(), last, &seeds).map(|(address, _)| address.port)
+        best(all.collect(), last, &seeds).map(|told| told.address.port)
+    }
+
+    /// Those at `primaries` serve the slots.
+    fn shard(primaries: &[&str], replicas: &[&str], epoch: u64) -> View {
+        let all = primaries.iter().chain(replicas).zip(1..);
+        let ranges = primaries.iter().zip(1..).map(|(_, port)| (0, 9, at(port)));
+        View {
+            ranges: ranges.collect(),
+            ids: all.map(|(id, port)| ((*id).to_owned(), at(port))).collect(),
+            is_ok: true,
+            epoch,
+            ..View::default()
+        }
+    }
+
+    /// A replica that was removed (`CLUSTER FORGET`, `CLUSTER RESET SOFT`) and joined another cluster keeps its id.
+    #[test]
+    fn a_node_that_joined_another_cluster_with_its_id_does_not_count() {
+        for (last, ours, theirs) in [
+            (
+                shard(&["p"], &["n"], 7),
+                shard(&["p"], &[], 7),
+                shard(&["x"], &["n"], 50),
+            ),
+            (
+                shard(&["p"], &["n"], 7),
+                shard(&["p"], &["n"], 7),
+                shard(&["x", "n"], &[], 50),
+            ),
+            (
+                shard(&["p", "q"], &["n"], 7),
+                shard(&["p", "q"], &[], 8),
+                shard(&["x", "y"], &["z", "n"], 50),
+            ),
+        ] {
+            let (one, other) = (told(1, Some("p"), &ours), told(2, Some("n"), &theirs));
+            let seeds = [at(1), at(2)];
+            let best = |last| best(vec![other.clone(), one.clone()], last, &seeds);
+            assert_eq!(best(Some(&last)).map(|told| told.address.port), Some(1));
+            assert!(best(None).is_none(), "one against one");
+        }
+    }
+
+    #[test]
+    fn the_own_id_of_a_node_counts_where_others_cannot() {
+        for (asked, last, now) in [
+            // The primary has failed.
+            ("r", shard(&["p"], &["r"], 7), shard(&["r"], &[], 8)),
+            ("r", shard(&["r"], &[], 8), shard(&["r"], &["s"], 8)),
+            // The replica was replaced.
+            ("p", shard(&["p"], &["r"], 7), shard(&["p"], &["s"], 7)),
+            // An orderly failover.
+            ("r", shard(&["p"], &["r"], 7), shard(&["r"], &["p"], 8)),
+        ] {
+            assert!(is_ours(&told(1, Some(asked), &now), Some(&last)), "{now:?}");
+        }
     }
 
     #[test]
@@ -411,6 +480,7 @@ mod membership {
         let told = [(1, theirs), (2, old), (3, new)];
         assert_eq!(best_of(&told, None, &[]), Some(3));
         assert_eq!(best_of(&told[..1], None, &[]), Some(1));
+        assert_eq!(best_of(&told[..2], None, &[]), None, "one against one");
         assert_eq!(best_of(&[], None, &[]), None);
     }
 }

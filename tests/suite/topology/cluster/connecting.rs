@@ -78,6 +78,19 @@ async fn a_cluster_that_cannot_be_reached_is_named_by_its_seeds() {
     assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
 }
 
+/// Neither is more than the other.
+#[tokio::test]
+async fn seeds_of_two_clusters_are_refused() {
+    let alone = || Cluster::builder().primaries(1).replicas(0).start();
+    let (one, other) = tokio::join!(alone(), alone());
+    let url = format!("{},{}", one.url(), other.addrs()[0]);
+    eventually(SOON, "both have answered in time", async || {
+        let refused = Client::connect(&url).await;
+        refused.is_err_and(|error| error.is_invalid() && error.to_string().contains("clusters"))
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_error_for_a_wrong_scheme_names_the_right_one() {
     let server = Server::start();
