@@ -162,6 +162,10 @@ impl Router {
             let replies = replies.inspect_err(|_| self.refresh_wanted.notify())?;
             match self.redirect_in(&replies, &node.address) {
                 Some(moved) if !moved.asks && moved.slot == slot => {
+                    if moved.to == node.address {
+                        // Another connection may lead to another node behind this address.
+                        link.leave();
+                    }
                     node = self.learn(&moved);
                 }
                 Some(ask) if ask.asks && (ask.slot == slot || is_one) => {
@@ -294,7 +298,8 @@ impl Drop for Subscribing<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     use futures_util::FutureExt;
     use redis::IntoConnectionInfo;
@@ -397,6 +402,33 @@ mod tests {
                 "its holds are checked"
             );
         }
+    }
+
+    /// Both nodes of a shard are behind one address, say.
+    #[tokio::test]
+    async fn a_redirection_to_the_address_that_was_asked_is_followed_over_another_connection() {
+        let (here, made) = (Arc::<OnceLock<Address>>::default(), AtomicUsize::new(0));
+        let known = Arc::clone(&here);
+        let node = FakeServer::start(move |asked| match asked {
+            "PING" if made.load(Ordering::SeqCst) > 1 => at_once("+OK"),
+            "PING" => at_once(&format!("-MOVED {} {}", slot_of(b"x"), known.get()?)),
+            asked => {
+                let is_new = asked == "CLIENT INFO";
+                made.fetch_add(is_new.into(), Ordering::SeqCst);
+                at_once("-ERR no")
+            }
+        });
+        let node = node.await;
+        here.set(node.address.clone()).expect("it is new");
+        let view = View {
+            ranges: vec![(0, 16_383, node.address.clone())],
+            ..View::default()
+        };
+        let router = router(Arc::<Moves>::default());
+        router.adopt(&view, &view);
+        let ping = command(&["PING"]);
+        let sent = router.exchange(Lane::Command, "x", &[&ping], BOUND).await;
+        assert_eq!(sent.expect("a reply").as_slice(), [Value::Okay]);
     }
 
     /// Many locks with one hash tag that many tasks begin to wait for at once.

@@ -171,8 +171,18 @@ impl Link {
 
     /// Stops using the current connection, which closes when the commands in flight on it have ended.
     pub(crate) fn close(&self) {
+        self.end(Ended::Closed);
+    }
+
+    /// Stops using the current connection, because it leads to a server that is of no use. The next may lead to another,
+    /// and is made after a pause.
+    pub(crate) fn leave(&self) {
+        self.end(Ended::Unfit);
+    }
+
+    fn end(&self, end: Ended) {
         if let Some(used) = self.current() {
-            self.replace(&used, Ended::Closed);
+            self.replace(&used, end);
         }
     }
 
