@@ -10,7 +10,7 @@
 //!
 //! A new map has three consequences. A node that no longer serves any slot was taken over by another, which may lack
 //! some of its writes: every hold is checked, once for each refresh. A slot that migrates takes its keys along and
-//! concerns no hold, so the move of a thousand slots causes no renewals. Connections to a node that serves nothing
+//! concerns no hold, so the move of a thousand slots causes no renewals. Connections to a node that no longer serves any
 //! are closed. So is a connection with a sharded channel in a slot that its node no longer serves; closing it reports
 //! the gap. Messages on plain channels reach every node.
 //!
@@ -131,12 +131,15 @@ impl Router {
             SlotMap::of(ranges.map(|(first, last, address)| (*first, *last, self.node(address))));
         let serving = map.nodes().into_iter().map(|node| node.address);
         let serving: HashSet<Address> = serving.collect();
-        *self.map.write() = map;
+        let before = std::mem::replace(&mut *self.map.write(), map).nodes();
         let mut met_stranger = false;
         for (address, server) in self.nodes.known() {
             met_stranger |= server.process.expect_node(view.ids_at(&address));
             if !serving.contains(&address) {
-                server.close();
+                // One that takes its first slot over is asked before it serves any.
+                if before.iter().any(|node| node.address == address) {
+                    server.close();
+                }
                 continue;
             }
             let push = server.link(Lane::Push);

@@ -431,6 +431,43 @@ mod tests {
         assert_eq!(sent.expect("a reply").as_slice(), [Value::Okay]);
     }
 
+    /// It serves no slot yet.
+    #[tokio::test]
+    async fn a_refresh_keeps_the_connection_to_a_node_that_takes_a_slot_over() {
+        let takes_over = FakeServer::start(|asked| match asked {
+            "PING" => at_once("+OK"),
+            _ => at_once("-ERR no"),
+        });
+        let takes_over = takes_over.await;
+        let ask = format!("-ASK {} {}", slot_of(b"x"), takes_over.address);
+        let serves = FakeServer::start(move |asked| match asked {
+            "PING" => at_once(&ask),
+            _ => at_once("-ERR no"),
+        });
+        let serves = serves.await;
+        let view = View {
+            ranges: vec![(0, 16_383, serves.address.clone())],
+            ..View::default()
+        };
+        let router = router(Arc::<Moves>::default());
+        let ping = command(&["PING"]);
+        for _ in 0..3 {
+            router.adopt(&view, &view);
+            let pings = [&ping];
+            let sent = router.exchange(Lane::Command, "x", &pings, BOUND);
+            assert_eq!(sent.await.expect("a reply").as_slice(), [Value::Okay]);
+        }
+        assert_eq!(takes_over.connections(), 1);
+        let moved = View {
+            ranges: vec![(0, 16_383, takes_over.address.clone())],
+            ..View::default()
+        };
+        let link = |node: &FakeServer| router.node(&node.address).server;
+        router.adopt(&moved, &view);
+        assert!(!link(&serves).link(Lane::Command).is_open());
+        assert!(link(&takes_over).link(Lane::Command).is_open());
+    }
+
     /// Many locks with one hash tag that many tasks begin to wait for at once.
     #[test]
     fn an_attempt_keeps_no_list_of_the_subscriptions_that_it_waits_for() {
