@@ -8,7 +8,7 @@
 //! transport.rs    the seam: `Transport`, a server or a topology of servers as the engine sees it, with its words;
 //!                 whether a command was sent before its future was dropped
 //! setup.rs        the settings of every connection, and its network
-//! address.rs      addresses of servers; lookup.rs: the addresses of a host name
+//! address.rs      addresses of servers, and of a host name
 //! link/           one lane's connection, replaced when it falls silent
 //! push.rs         messages that come without a request
 //! servers.rs      the servers of a client as its transport: one, a cluster, or a primary behind sentinels
@@ -23,7 +23,6 @@ mod address;
 mod cluster;
 pub(crate) mod error_reply;
 mod link;
-mod lookup;
 mod push;
 mod sentinel;
 mod servers;
@@ -37,9 +36,8 @@ mod transport;
 pub(crate) mod url;
 pub(crate) mod value;
 
-pub(crate) use self::address::AddressMap;
+pub(crate) use self::address::{AddressMap, Lookups};
 pub(crate) use self::link::RENEWAL_WAIT_MIN;
-pub(crate) use self::lookup::Lookups;
 pub(crate) use self::servers::{can_run_scripts, connect};
 pub(crate) use self::setup::{Network, Setup};
 #[cfg(feature = "testing")]

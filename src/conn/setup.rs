@@ -13,8 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::address::AddressMap;
-use super::lookup::Lookups;
+use super::address::{AddressMap, Lookups};
 use super::tls::Security;
 use super::transport::EventHandler;
 use crate::engine::clock::Clock;

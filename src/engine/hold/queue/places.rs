@@ -84,7 +84,7 @@ impl<E> Places<E> {
 }
 
 /// A head that was missing at this many checks in a row is passed over.
-pub(in crate::engine::hold) const MISSED_MAX: u32 = 2;
+pub(crate) const MISSED_MAX: u32 = 2;
 
 /// A waiter at its place.
 #[derive(Debug)]
