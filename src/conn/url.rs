@@ -28,6 +28,8 @@ pub(crate) struct Target {
 }
 
 #[derive(Clone, Debug)]
+// There is one while a client is built.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum TargetKind {
     Single,
     /// A cluster, known by some of its nodes.
