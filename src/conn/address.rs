@@ -102,10 +102,11 @@ impl fmt::Debug for AddressMap {
 }
 
 type Found = Result<Arc<[SocketAddr]>, Arc<io::Error>>;
+type Lookup = Shared<BoxFuture<'static, Found>>;
 
 /// The look-ups that are under way, by host and port.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lookups(Arc<Mutex<FxHashMap<(String, u16), Shared<BoxFuture<'static, Found>>>>>);
+pub(crate) struct Lookups(Arc<Mutex<FxHashMap<(String, u16), Lookup>>>);
 
 impl Lookups {
     pub(super) async fn of(&self, host: &str, port: u16) -> io::Result<Arc<[SocketAddr]>> {

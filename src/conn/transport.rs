@@ -169,7 +169,7 @@ impl Fault {
 pub(crate) struct Reason {
     /// The kind of the error for a caller.
     pub(crate) kind: Kind,
-    message: String,
+    message: Box<str>,
     pub(crate) source: Option<RedisError>,
 }
 
@@ -177,14 +177,17 @@ impl Reason {
     pub(crate) fn of(kind: Kind, message: String) -> Self {
         Self {
             kind,
-            message,
+            message: message.into(),
             source: None,
         }
     }
 
     /// The reason with another message.
     pub(crate) fn with_message(self, message: String) -> Self {
-        Self { message, ..self }
+        Self {
+            message: message.into(),
+            ..self
+        }
     }
 
     /// A time-out.
@@ -209,7 +212,7 @@ impl From<RedisError> for Reason {
     fn from(error: RedisError) -> Self {
         Self {
             kind: Kind::Io,
-            message: error.to_string(),
+            message: error.to_string().into(),
             source: Some(error),
         }
     }
