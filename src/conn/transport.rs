@@ -162,6 +162,11 @@ impl Fault {
             Self::Unsent(_) | Self::Unknown(_) => None,
         }
     }
+
+    /// Whether it may be over by itself, without a word of the server.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Self::Unsent(why) | Self::Unknown(why) if why.kind == Kind::Io)
+    }
 }
 
 /// The reason for a missing reply: a message, with the error of the socket if there is one.

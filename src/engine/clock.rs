@@ -11,6 +11,8 @@ use std::future::Future;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use tokio::task::unconstrained;
+
 /// The longest time between two looks at the clock by one task of a client, while it holds anything. A lease that ended
 /// during a suspend is noticed at most this long after it.
 pub(crate) const LOOK_MAX: Duration = Duration::from_millis(250);
@@ -168,7 +170,8 @@ impl Clock {
         tokio::select! {
             biased;
             done = work => Some(done),
-            () = self.sleep_until(end) => None,
+            // Also if the work has used up the budget of this step.
+            () = unconstrained(self.sleep_until(end)) => None,
         }
     }
 }

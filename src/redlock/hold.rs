@@ -123,6 +123,9 @@ impl QuorumHold {
             state: Mutex::new(state),
             changed: Hint::default(),
         });
+        // Before a loss makes others missing, whose servers are then asked at once.
+        let missing = (0..this.request.requests.len()).filter(|server| this.is_missing(*server));
+        let missing: Vec<usize> = missing.collect();
         let weak: Weak<Self> = Arc::downgrade(&this);
         local.last.lock().clone_from(&weak);
         local.queue().1.wake_waiters_of(&this.owner);
@@ -132,13 +135,11 @@ impl QuorumHold {
         // A hold may have been lost before it was a member.
         this.check_members();
         let mut pending: HashMap<_, _> = grant.pending.into_iter().collect();
-        for (server, request) in this.request.requests.iter().enumerate() {
+        for server in missing {
             // A vote has timers of the runtime of this call, and another runtime than the client's may end.
-            let vote = pending.remove(&server);
-            let vote = vote.filter(|_| request.core.scripts.is_here());
-            if this.is_missing(server) {
-                this.win(server, vote, None);
-            }
+            let is_here = this.request.requests[server].core.scripts.is_here();
+            let vote = pending.remove(&server).filter(|_| is_here);
+            this.win(server, vote, None);
         }
         (this, guard)
     }

@@ -215,9 +215,10 @@ impl Servers {
             return false;
         }
         let has_replicas = has_replicas(&self.clients[at], limit).await;
-        if has_replicas == Some(false) {
-            // If another run has answered, that one is asked again.
-            *self.health[at].without_replicas.lock() = run;
+        let now = self.process(at).map(|process| process.run_id);
+        // If another run may have answered, that one is asked again.
+        if has_replicas == Some(false) && (run.is_none() || run == now) {
+            *self.health[at].without_replicas.lock() = now;
         }
         has_replicas == Some(true)
     }

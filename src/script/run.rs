@@ -174,7 +174,7 @@ impl Scripts {
                 let too_late = || Reason::timed_out("no time was left to ask".to_owned());
                 break last.unwrap_or_else(|| Fault::Unsent(too_late()));
             }
-            let fault = match self.once(call, lane, sent.after(reply)).await {
+            let fault = match self.once(call, lane, reply, sent.after(reply)).await {
                 Ok(value) => {
                     self.observed.answered(lane as usize, sent, self.clock);
                     return Ok(Answer {
@@ -223,7 +223,7 @@ impl Scripts {
         Err(self.failed(call, Failure::new(executed, fault)))
     }
 
-    /// Sends a plain command on the lane of callers until the server answers, or until `end`. Before each attempt,
+    /// Sends a plain command on the lane of callers while the server is silent, and until `end`. Before each attempt,
     /// `limit` gives the time for its reply.
     pub(crate) async fn ask(
         &self,
@@ -240,7 +240,7 @@ impl Scripts {
                 Err(fault) => fault,
             };
             let again = self.clock.now().after(ASK_PAUSE);
-            if fault.answer().is_some() || again >= end {
+            if !fault.is_silence() || again >= end {
                 return Err(Failure::from(fault).at_endpoint(transport.endpoint(route)));
             }
             self.clock.sleep_until(again).await;
@@ -307,17 +307,26 @@ impl Scripts {
     }
 
     /// Sends the plain commands of a release. Sends the script of other calls, and where plain commands find nothing: by
-    /// its SHA, or by its text if the server does not know the SHA. It has time until `end`.
-    async fn once(&self, call: &Call, lane: Lane, end: Tick) -> Result<Value, Fault> {
+    /// its SHA, or by its text if the server does not know the SHA. It has `reply` until `end`.
+    async fn once(
+        &self,
+        call: &Call,
+        lane: Lane,
+        reply: Duration,
+        end: Tick,
+    ) -> Result<Value, Fault> {
         let (transport, route) = (&self.transport, &*call.route);
         let left = || self.clock.now().until(end);
+        // The first command has all of it: a connection counts as silent only after that.
+        let mut limit = reply;
         if let Some(plain) = self.plain_release(call) {
-            let replies = transport.exchange(lane, route, &plain, left()).await?;
+            let replies = transport.exchange(lane, route, &plain, limit).await?;
             if let Some(value) = native::released(&replies).map_err(Fault::Answered)? {
                 return Ok(value);
             }
+            limit = left();
         }
-        match transport.send(lane, route, call.by_sha(), left()).await {
+        match transport.send(lane, route, call.by_sha(), limit).await {
             Err(Fault::Answered(error)) if error.code() == Some("NOSCRIPT") => {
                 transport.send(lane, route, &call.by_text(), left()).await
             }

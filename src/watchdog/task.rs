@@ -320,7 +320,7 @@ impl Outages {
     fn ended(&mut self, id: u64, now: Tick) {
         self.failing.retain(|_, outage| {
             outage.holds.remove(&id);
-            !outage.is_over(now) || now < outage.report_after
+            now < outage.report_after || !outage.is_over(now)
         });
     }
 

@@ -289,6 +289,8 @@ pub(super) fn best(told: Vec<Told>, last: Option<&View>, seeds: &[Address]) -> O
     let (ours, mut others): (Vec<_>, Vec<_>) =
         told.into_iter().partition(|told| is_ours(told, last));
     let counted = match last {
+        // While a cluster is being made, each node knows only itself.
+        None if !ours.iter().any(|told| told.view.is_ok) => ours,
         None => unless_they_differ(of_the_largest_cluster(ours)),
         Some(_) if ours.is_empty() => {
             others.retain(|told| seeds.contains(&told.address));

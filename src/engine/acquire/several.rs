@@ -4,9 +4,8 @@
 //! holds none of them while it waits. Other locks are taken one after another, in an order that all callers share. While
 //! the call waits for one of them, it holds the locks before it, for a bounded time.
 //!
-//! A single attempt is for a caller that asks several servers at once and can use an answer only for a short time, or
-//! for one that wants to know how long a refusal will last. Invariant: if its future is dropped, the attempt is undone
-//! like any other.
+//! A single attempt is for a caller that asks several servers at once and can use an answer only for a short time.
+//! Invariant: if its future is dropped, the attempt is undone like any other.
 
 use std::borrow::Cow;
 use std::slice::from_ref;

@@ -145,9 +145,9 @@ impl Grants {
     /// Removes a grant. Nothing refers to it now.
     pub(super) fn remove(&mut self, slot: Slot) -> Grant {
         let grant = self.0.remove(slot.key());
-        if self.0.is_empty() && self.0.capacity() > KEPT_MAX {
-            // Frees the memory that a peak needed.
-            *self = Self::default();
+        if self.0.capacity() > KEPT_MAX.max(4 * self.0.len()) {
+            // Frees what a peak needed, and no look at the others passes over it.
+            self.0.shrink_to_fit();
         }
         grant
     }

@@ -15,13 +15,12 @@ use std::sync::Arc;
 use super::core::Core;
 use super::handoff::{ReaderClass, known};
 use super::local::LocalLock;
-use super::settling::settle_later;
+use super::settling::downgrade_later;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
-use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::observe::group::Group;
@@ -111,7 +110,7 @@ impl Hold {
         if is_deferred {
             let now = self.core.clock.now();
             self.change_locked(state, now, |state, _| state.end_deferral());
-            settle_later(Few::from_buf([Arc::clone(self)]), now);
+            downgrade_later(Arc::clone(self), now);
         }
         is_deferred
     }

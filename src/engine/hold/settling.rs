@@ -46,6 +46,11 @@ pub(super) struct Settling {
     end: Arrival<Result<()>>,
 }
 
+/// Has the watchdog task ask for a downgrade. Sends nothing itself: the caller may have locked the schedule.
+pub(super) fn downgrade_later(hold: Arc<Hold>, now: Tick) {
+    Settling::new(Few::from_buf([hold]), RELEASE, now, false).drive();
+}
+
 /// Settles in the background, from now on.
 pub(super) fn settle_later(holds: Few<Arc<Hold>>, now: Tick) {
     Settling::new(holds, RELEASE, now, false).start();

@@ -472,7 +472,10 @@ impl Leased for Hold {
     }
 
     fn next_check(&self) -> Tick {
-        self.state().next_check()
+        let mut state = self.state();
+        // A task that takes the hold later has to ask for an earlier check.
+        state.put_off_check();
+        state.next_check()
     }
 
     fn lose(&self, reason: LostReason) {

@@ -213,7 +213,7 @@ fn tell_abandoned(scripts: &Scripts, count: u64) {
 
 impl Queue {
     /// Takes out the first entry if the server is silent and the queue is full. The entries of `later` were cancelled
-    /// once already; nothing was sent for the others.
+    /// once already.
     fn make_room(&mut self) -> Option<Undo> {
         if !self.is_silent || self.ready.len() + self.later.len() < QUEUE_MAX {
             return None;

@@ -129,3 +129,18 @@ async fn a_password_that_is_right_again_is_used_by_the_next_call() {
     }
     nothing_left(&server).await;
 }
+
+/// A connection that the network has dropped is given up after one reply time, and the same call asks over another.
+#[tokio::test]
+async fn a_try_for_a_permit_goes_on_over_another_connection() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr()).await;
+    let builder = Client::builder(&proxy.url()).lease(Duration::from_secs(6));
+    let ours = builder.build().await.unwrap();
+    let semaphore = ours.semaphore(unique_name("permits")).permits(1);
+    let guard = semaphore.try_acquire().await.unwrap().expect("a free one");
+    guard.release().await.unwrap();
+    proxy.blackhole_existing();
+    let guard = semaphore.try_acquire().await.unwrap().expect("a free one");
+    guard.release().await.unwrap();
+}

@@ -481,6 +481,20 @@ mod membership {
         assert_eq!(best_of(&told, None, &[]), Some(3));
         assert_eq!(best_of(&told[..1], None, &[]), Some(1));
         assert_eq!(best_of(&told[..2], None, &[]), None, "one against one");
+        let unmade = told.clone().map(|(node, view)| {
+            (
+                node,
+                View {
+                    is_ok: false,
+                    ..view
+                },
+            )
+        });
+        assert_eq!(
+            best_of(&unmade[..2], None, &[]),
+            Some(1),
+            "they have not met yet"
+        );
         assert_eq!(best_of(&[], None, &[]), None);
     }
 }

@@ -306,7 +306,7 @@ impl World {
         self.held[at].settling += u8::from(must_settle);
     }
 
-    /// As `Share::make_guard` does.
+    /// As `Share::guarded` does.
     fn make_guard(&mut self, at: usize, sticky: Duration) {
         self.lock.grants.taken(self.held[at].slot);
         self.change(at, |state, now| state.make_guard(now, sticky));
@@ -486,7 +486,7 @@ impl Explored {
         });
     }
 
-    /// A call learns of its grant, as `Share::make_guard` does.
+    /// A call learns of its grant, as `Share::guarded` does.
     fn learn(&self, world: &mut World, at: usize) -> Option<()> {
         let held = &mut world.held[at];
         (!std::mem::replace(&mut held.is_known, true) && !held.guards.is_empty()).then_some(())?;

@@ -103,7 +103,7 @@ impl HoldState {
         self.lease.replace(next.before, next.after);
         self.stage = Stage::Unclaimed;
         // The watchdog might not check it before the end that it had.
-        self.is_check_put_off = next.before != next.after;
+        self.is_check_put_off |= next.before != next.after;
         self.give_up = next.give_up;
         self.owner = next.owner;
         self.counts.pass_on(next.reads_until);

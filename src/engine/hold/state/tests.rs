@@ -1338,6 +1338,12 @@ fn a_hand_off_changes_the_owner_and_the_token_and_puts_renewals_off() {
     assert!(accepted.looks_again, "the renewal put the check off");
     let check = state.next_check();
     assert!(check > secs(120) && check < state.deadline());
+    state.apply(secs(121), handed_off(false));
+    state.renewed(secs(123), secs(122), LEASE);
+    // That task does not come.
+    state.apply(secs(124), handed_off(false));
+    let accepted = state.accept_handoff(secs(125), Mode::Exclusive);
+    assert!(accepted.looks_again, "it is put off for any of them");
 }
 
 /// Held since 100 s by a guard that allows the hold to stay for 10 s.
