@@ -320,12 +320,11 @@ async fn listen(request: &LockRequest, listener: &Listener, notified: &Hint) {
     while !core.is_closed() {
         let mark = listener.mark();
         recall_holder(core, local, name.key());
-        if request.options.polled.is_none() {
-            // The end of that is a hint: a message sent before the subscription began was missed.
-            listener.subscribe();
-        }
+        let is_polled = request.options.polled.is_some();
+        let is_heard = is_polled || listener.subscribe();
         listener.wait(mark, core.clock.now().after(pause)).await;
-        if listener.mark() != mark {
+        // Nothing is heard before the subscription has begun. That is a hint, too: earlier messages were missed.
+        if listener.mark() != mark && (is_heard || listener.subscribe()) {
             notified.notify();
         }
     }
