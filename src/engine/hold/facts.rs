@@ -1,5 +1,5 @@
-//! The facts that a hold notes of itself, and the reason for which an operator took one away. The reason is left at the server for the holder,
-//! next to the record of its client.
+//! The facts that a hold notes of itself, and the reason for which an operator took one away. The reason is left at
+//! the server for the holder, next to the record of its client.
 //!
 //! Invariants: the reason is written before the hold is taken away, and read after the loss was noted. No task
 //! waits for it, so it delays neither a loss nor a release. Without the right to read it, or without an answer, the

@@ -1,7 +1,7 @@
 //! One hold at the server and what belongs to it: the shell around its [`HoldState`], which the lock keeps.
 //!
-//! It locks the state of the lock, changes it, and carries out the effects. The guards of one owner on one lock
-//! share a hold. Invariants: a method of the state makes each change. Effects are carried out without the mutex. A hold keeps its
+//! It locks the state of the lock, changes it, and carries out the effects. The guards of one owner on one lock share a
+//! hold. Invariants: only methods of the state change it. Effects are carried out without the mutex. A hold keeps its
 //! place in the state of its lock for as long as anything refers to it.
 
 use std::ops::{Deref, DerefMut};
