@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 
 use crate::api::error::{Error, Kind, Result};
 use crate::client::Client;
-use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::AtClose;
 use crate::engine::keys::LockName;
@@ -306,7 +305,7 @@ impl Place {
         }
         // Behind the arrival, on its lane.
         site.core()
-            .undo_keeping(self.leave(), Lane::Command, site.call_kept(), party);
+            .undo_keeping(self.leave(), site.call_kept(), party);
     }
 }
 

@@ -21,7 +21,6 @@ use crate::api::fencing::FencingToken;
 use crate::api::loss::{Loss, Lost, LostReason};
 use crate::api::options::Backoff;
 use crate::client::Client;
-use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::keys::LockName;
 use crate::engine::listen::Listener;
@@ -550,7 +549,7 @@ impl Leadership {
 
     fn resign_later(&self) {
         let (said, core) = (&self.said, self.said.site.core());
-        core.undo_later(said.resignation(), Lane::Command, said.kept, None);
+        core.undo_later(said.resignation(), said.kept, None);
     }
 
     fn guard(&self) -> &ReentrantGuard {

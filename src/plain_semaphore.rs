@@ -319,7 +319,7 @@ impl Held {
     fn return_later(&self, permits: &str) {
         let core = self.site.core();
         let span = self.site.call_kept();
-        core.undo_later(self.returned_to(permits), Lane::Command, span, None);
+        core.undo_later(self.returned_to(permits), span, None);
     }
 }
 

@@ -120,7 +120,7 @@ impl Servers {
             Topology::Single(server) => Some(then(server.link(lane))),
             Topology::Cluster(router) => {
                 let node = router.owner(route).ok()?;
-                Some(then(router.link(&node, lane, false)))
+                Some(then(node.server.link(lane)))
             }
             Topology::Sentinel(current) => {
                 let (primary, _) = current.get().ok()?;
@@ -163,10 +163,6 @@ impl Transport for Servers {
         limit: Duration,
         to: Arc<dyn Recipient>,
     ) -> bool {
-        // In a cluster, an attempt on the push lane may have to wait for a subscription.
-        if lane == Lane::Push && self.splits_slots() {
-            return false;
-        }
         // Once another server is the primary, no connection to this one is used any longer.
         let is_sent = self.at_link(lane, route, |link| link.submit(commands, limit, to));
         is_sent.unwrap_or(false)

@@ -25,9 +25,8 @@ use super::transport::{Fault, Lane, command};
 pub(crate) struct SingleServer {
     pub(super) reachability: Arc<Reachability>,
     pub(super) process: Arc<SharedProcess>,
-    /// One for each lane, and one for commands that must follow a subscription, where the push link takes subscriptions
-    /// only; see [`PushState`](super::push::PushState).
-    links: [Arc<Link>; 5],
+    /// One for each lane.
+    links: [Arc<Link>; 4],
 }
 
 impl SingleServer {
@@ -36,10 +35,8 @@ impl SingleServer {
         let process = Arc::default();
         // In the order of the lanes.
         let lanes = [Lane::Command, Lane::Renewal, Lane::Push, Lane::Confirm].map(Purpose::Lane);
-        let [command, renewal, push, confirm] = lanes;
-        let purposes = [command, renewal, push, confirm, Purpose::BehindPush];
         Self {
-            links: purposes
+            links: lanes
                 .map(|purpose| Link::new(info.clone(), purpose, setup, &reachability, &process)),
             reachability,
             process,
@@ -70,11 +67,6 @@ impl SingleServer {
 
     pub(crate) fn link(&self, lane: Lane) -> &Arc<Link> {
         &self.links[lane as usize]
-    }
-
-    pub(crate) fn behind_push(&self) -> &Arc<Link> {
-        let [.., behind_push] = &self.links;
-        behind_push
     }
 
     /// Closes its connections once the commands in flight have ended. The next command makes new ones.

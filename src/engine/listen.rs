@@ -27,22 +27,87 @@ use crate::script::on_first_poll;
 /// each time, and a lock that several processes fight over would be subscribed to for each grant.
 pub(crate) const LINGER: Duration = Duration::from_millis(100);
 
-/// A silent connection costs a reply time at each try, so after a failed subscription the next try comes after this many
-/// polls.
-pub(crate) const POLLS_BETWEEN_TRIES: u32 = 4;
+/// Has the watchdog's task subscribe, unless messages already reach this client; returns whether they do. Once they do,
+/// that gives a hint, as a message does: the caller asks the server again, because earlier messages were missed.
+pub(crate) fn begin_listening(
+    core: &Arc<Core>,
+    subscription: &Arc<Subscription>,
+    route: &Arc<str>,
+    channel: &str,
+) -> bool {
+    let is_heard = subscription.is_heard(channel, core.locals.gaps());
+    if !is_heard {
+        subscribe_later(core, subscription, route, channel);
+    }
+    is_heard
+}
 
-/// Subscribes to this channel. Returns whether the server has confirmed it. If the caller gives up, the last listener
-/// ends the subscription. Nothing is sent if all listeners have left before.
-pub(crate) async fn subscribe(
+/// As [`begin_listening`], and subscribes once more if nothing has come over the connection for messages for long. If it
+/// is dead, that ends it, and the gap gives a hint.
+pub(crate) fn check_connection(
+    core: &Arc<Core>,
+    subscription: &Arc<Subscription>,
+    route: &Arc<str>,
+    channel: &str,
+) -> bool {
+    let replied = core.scripts.transport.last_reply_at(Lane::Push, route);
+    let is_silent = replied.after(core.timing.poll_cap) <= core.clock.now();
+    let is_heard = begin_listening(core, subscription, route, channel);
+    if is_heard && is_silent {
+        subscribe_later(core, subscription, route, channel);
+    }
+    is_heard
+}
+
+/// Has the watchdog's task subscribe to this channel, and try again until the server confirms it or nobody listens.
+fn subscribe_later(
+    core: &Arc<Core>,
+    subscription: &Arc<Subscription>,
+    route: &Arc<str>,
+    channel: &str,
+) {
+    // Without its task nothing would come of it.
+    if core.is_closed() || core.watchdog.is_gone() || !subscription.begin_subscribing(channel) {
+        return;
+    }
+    let (own, subscription) = (Arc::clone(core), Arc::clone(subscription));
+    let route = Arc::clone(route);
+    let work = async move {
+        let cap = own.timing.poll_cap;
+        let mut pause = cap / 8;
+        while let Some(channel) = subscription.to_subscribe() {
+            let was_heard = subscription.is_heard(&channel, own.locals.gaps());
+            let subscribing = subscribe(&own, &subscription, &route, &channel);
+            if own.until_closed(subscribing).await != Some(false) {
+                subscription.end_subscribing(&channel, !was_heard);
+                continue;
+            }
+            // A silent connection costs a reply time at each try. A refusal may pass quickly, as while a slot moves.
+            let next = own.clock.now().after(pause);
+            own.until_closed(own.clock.sleep_until(next)).await;
+            pause = (pause * 2).min(cap * 4);
+        }
+    };
+    core.watchdog.begin(work.boxed());
+}
+
+/// Subscribes to this channel. Returns whether the server has confirmed it. Nothing is sent if all listeners have left
+/// before.
+async fn subscribe(
     core: &Core,
     subscription: &Arc<Subscription>,
     route: &str,
     channel: &str,
-    reply: Duration,
 ) -> bool {
+    let old = subscription.state().channel.clone();
+    if let Some(old) = old.filter(|old| **old != *channel)
+        && core.locals.ignore(&old, subscription)
+    {
+        // Of a waiter under another holder id.
+        unsubscribe(core, route, &old).await;
+    }
     let command = push_command(core.channels().subscribe(), channel);
     let gaps = core.locals.gaps();
-    let mut asked = None;
     let begin = |state: &mut SubscriptionState| {
         // In this order: who leaves after the check finds the mark. Who left before has nothing to end.
         subscription.mark_subscribed();
@@ -50,26 +115,17 @@ pub(crate) async fn subscribe(
             return false;
         }
         core.locals.listen(channel, subscription);
-        if state.channel.as_deref() != Some(channel) || state.heard == Heard::Ended {
-            state.channel = Some(channel.into());
+        if !state.is_heard(channel, gaps) {
+            (state.channel, state.heard) = (Some(channel.into()), Heard::Unconfirmed);
         }
-        state.heard = Heard::Unconfirmed;
-        asked.clone_from(&state.channel);
         true
     };
     let transport = &core.scripts.transport;
-    let send = transport.send(Lane::Push, route, &command, reply);
+    let send = transport.send(Lane::Push, route, &command, core.timing.reply);
     let is_confirmed = matches!(in_order(subscription, begin, send).await, Some(Ok(_)));
     if is_confirmed {
         let mut state = subscription.state();
-        // Neither ended since nor asked for again after its end: the server may have yet to begin that one.
-        let is_same = |(now, asked)| Arc::ptr_eq(now, asked);
-        let is_this = state
-            .channel
-            .as_ref()
-            .zip(asked.as_ref())
-            .is_some_and(is_same);
-        if is_this && state.heard != Heard::Ended {
+        if state.heard != Heard::Ended {
             state.heard = Heard::Since(gaps);
         }
     }
@@ -218,39 +274,9 @@ impl Listener {
         core.until_closed(woken).await;
     }
 
-    /// Whether the server sends the messages of the channel.
-    fn is_heard(&self) -> bool {
-        self.subscription.state().heard == Heard::Since(self.core.locals.gaps())
-    }
-
-    /// Has the watchdog's task subscribe, unless messages already reach this client; returns whether they do. The end
-    /// of that gives a hint, as a message does: the caller asks the server again, because earlier messages were missed.
+    /// See [`begin_listening`].
     pub(crate) fn subscribe(&self) -> bool {
-        if self.is_heard() {
-            return true;
-        }
-        let now = self.core.clock.now();
-        // Without that task, the end of it would come at once, and again and again.
-        let is_over = self.core.is_closed() || self.core.watchdog.is_gone();
-        if !is_over
-            && self.subscription.may_subscribe(now)
-            && let Some(subscribing) = self.subscription.begin_subscribing()
-        {
-            let (core, subscription) = (Arc::clone(&self.core), Arc::clone(&self.subscription));
-            let (route, channel) = (Arc::clone(&self.route), Arc::clone(&self.channel));
-            let work = async move {
-                let reply = core.timing.reply;
-                let subscribed = subscribe(&core, &subscription, &route, &channel, reply);
-                let is_subscribed = core.until_closed(subscribed).await;
-                if is_subscribed == Some(false) && subscription.is_used() {
-                    let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
-                    subscription.retry_after(core.clock.now().after(pause));
-                }
-                drop(subscribing);
-            };
-            self.core.watchdog.begin(work.boxed());
-        }
-        false
+        begin_listening(&self.core, &self.subscription, &self.route, &self.channel)
     }
 }
 
@@ -344,27 +370,24 @@ mod tests {
         let core = client.core();
         let subscription = core.locals.add_listener("x");
         let heard = || subscription.state().heard;
-        let ask = || subscribe(core, &subscription, "x", "x", MS * 900);
-        let first = async {
-            assert!(ask().await);
-            assert_eq!(heard(), Heard::Unconfirmed, "of the next");
-        };
-        let next = async {
-            tokio::time::sleep(MS * 10).await;
-            assert!(subscription.remove_listener());
-            assert!(end_later(
-                core,
-                &subscription,
-                &"x".into(),
-                None,
-                Duration::ZERO
-            ));
-            tokio::time::sleep(MS * 10).await;
-            assert_eq!(heard(), Heard::Ended);
-            subscription.add_listener();
-            assert!(ask().await);
-            assert_eq!(heard(), Heard::Since(core.locals.gaps()));
-        };
-        tokio::join!(first, next);
+        let route = "x".into();
+        let listen = || begin_listening(core, &subscription, &route, "x");
+        assert!(!listen());
+        tokio::time::sleep(MS * 10).await;
+        assert!(subscription.remove_listener());
+        assert!(end_later(core, &subscription, &route, None, Duration::ZERO));
+        tokio::time::sleep(MS * 10).await;
+        assert_eq!(heard(), Heard::Ended);
+        subscription.add_listener();
+        let mark = subscription.hint.mark();
+        assert!(!listen(), "the confirmation of the first is on its way");
+        subscription.hint.changed_since(mark).await;
+        assert_eq!(heard(), Heard::Ended, "it was for the first");
+        assert!(!listen());
+        tokio::time::sleep(MS * 310).await;
+        assert!(listen());
+        let subscribed = server.sent().into_iter();
+        let subscribed = subscribed.filter(|sent| sent.is("SUBSCRIBE"));
+        assert_eq!(subscribed.count(), 2);
     }
 }

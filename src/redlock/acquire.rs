@@ -27,10 +27,13 @@ use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::queue::Wants;
 use crate::engine::hold::recall::recall_holder;
 use crate::engine::hold::reenter::LeaseSource;
-use crate::engine::listen::{Listener, POLLS_BETWEEN_TRIES};
+use crate::engine::listen::Listener;
 
 /// The head pauses for at least this long, unless it is notified.
 const WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// A holder elsewhere is asked again after this many polls to give the lock up.
+const POLLS_BETWEEN_RECALLS: u32 = 4;
 
 /// The longest wait for the servers in a single round.
 const SINGLE_ROUND_MAX: Duration = Duration::from_secs(1);
@@ -316,7 +319,7 @@ async fn listen(request: &LockRequest, listener: &Listener, notified: &Hint) {
     let LockRequest {
         core, local, name, ..
     } = request;
-    let pause = core.timing.poll_cap * POLLS_BETWEEN_TRIES;
+    let pause = core.timing.poll_cap * POLLS_BETWEEN_RECALLS;
     while !core.is_closed() {
         let mark = listener.mark();
         recall_holder(core, local, name.key());

@@ -15,7 +15,7 @@ use tokio::runtime::{self, Handle};
 use super::call::{Answer, Call};
 use super::failure::{Earlier, Executed, Failure, is_hopeless, missing_right};
 use super::native::{self, NativePath, NativeState};
-use crate::conn::error_reply::{is_out_of_connections, is_temporary};
+use crate::conn::error_reply::is_temporary;
 use crate::conn::{Fault, Lane, Reason, Transport};
 use crate::engine::clock::{Clock, Tick};
 use crate::observe::counts::Fact;
@@ -87,15 +87,8 @@ impl CallBudget {
         answer.is_some_and(|error| !self.retries_after(error))
     }
 
-    /// Whether a call is repeated on this lane after an error.
-    pub(super) fn retries_on(self, lane: Lane, error: &RedisError) -> bool {
-        // At `maxclients`, a waiter that cannot get a connection for messages continues without messages, on the
-        // command lane.
-        let is_for_this_lane = lane != Lane::Push || !is_out_of_connections(error);
-        self.retries_after(error) && is_for_this_lane
-    }
-
-    fn retries_after(self, error: &RedisError) -> bool {
+    /// Whether a call is repeated after an error.
+    pub(super) fn retries_after(self, error: &RedisError) -> bool {
         match self.retry {
             Retry::Never => false,
             Retry::NotNow => is_temporary(error),
@@ -191,7 +184,7 @@ impl Scripts {
                 first_sent = first_sent.or(Some(sent));
             }
             let answer = fault.answer();
-            if answer.is_some_and(|error| !budget.retries_on(lane, error)) {
+            if answer.is_some_and(|error| !budget.retries_after(error)) {
                 break fault;
             }
             let now = self.clock.now();

@@ -55,7 +55,7 @@ impl Scripts {
         let is_over = match fault.answer() {
             Some(error) => {
                 !is_for_another_send(error, self.transport.is_single_server())
-                    && !budget.retries_on(lane, error)
+                    && !budget.retries_after(error)
             }
             None => budget.is_once() && Executed::after(&fault) == Executed::Maybe,
         };

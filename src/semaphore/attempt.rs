@@ -330,7 +330,7 @@ impl ClientSemaphore {
     /// Releases what the server may have given to an attempt: permits, or the place of a waiter.
     fn undo(&self, waiter: &str, ids: impl Iterator<Item = HolderId>, wanted: &Wanted) {
         let (call, lease) = (self.release_call(waiter, ids), wanted.terms.policy.lease());
-        self.core().undo_later(call, Lane::Command, lease, None);
+        self.core().undo_later(call, lease, None);
     }
 
     fn released(
@@ -384,7 +384,7 @@ impl Held {
             let outcome = match answer {
                 Ok(answer) => this.released(&answer, &permits, deadline, loss),
                 Err(failure) => {
-                    core.undo_later(call, Lane::Command, lease, None);
+                    core.undo_later(call, lease, None);
                     Err(this.of_this(failure.into_error("release")))
                 }
             };

@@ -3,16 +3,12 @@
 //! Invariant: the undoing of an attempt does not overtake it. A command is sent again only while its caller drives
 //! it, so an abandoned attempt is in one place at most, and its undoing follows on the same path.
 //! docs/design/ordering.md has the argument.
-//!
-//! Invariant: a command that relies on a subscription, and takes another connection than that, passes the barrier of
-//! its slot. It has then waited for every earlier subscription in that slot, at any node.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use redis::{Cmd, Value};
 
 use super::map::{Redirect, SlotMap, is_half_done, slot_of};
@@ -20,8 +16,8 @@ use crate::conn::address::Address;
 use crate::conn::error_reply::is_temporary;
 use crate::conn::link::Link;
 use crate::conn::single::{Nodes, SingleServer};
-use crate::conn::transport::{Channels, Fault, Lane, Reason, Replies, command, errors_in, words};
-use crate::engine::hint::{Hint, Mark};
+use crate::conn::transport::{Channels, Fault, Lane, Reason, Replies, command, errors_in};
+use crate::engine::hint::Hint;
 
 /// The redirections that one command follows. Nodes that still contradict each other need more time.
 const REDIRECTIONS_MAX: usize = 5;
@@ -35,7 +31,6 @@ pub(crate) struct Router {
     pub(super) map: RwLock<SlotMap<Node>>,
     /// Given when the map may be old, for example when a connection has ended by itself.
     pub(super) refresh_wanted: Arc<Hint>,
-    barrier: SubscribeBarrier,
 }
 
 /// A node with its address.
@@ -61,7 +56,6 @@ impl Router {
             seeds,
             channels,
             map: RwLock::new(SlotMap::empty()),
-            barrier: SubscribeBarrier::default(),
         }
     }
 
@@ -85,13 +79,6 @@ impl Router {
             self.refresh_wanted.notify();
             Fault::Unsent(format!("no node serves slot {slot}, to which the key belongs").into())
         })
-    }
-
-    pub(crate) fn link<'a>(&self, node: &'a Node, lane: Lane, subscribes: bool) -> &'a Arc<Link> {
-        match (lane, self.channels) {
-            (Lane::Push, Channels::Sharded) if !subscribes => node.server.behind_push(),
-            _ => node.server.link(lane),
-        }
     }
 
     /// Sends commands without a key to the first node that can be reached and does not refuse them for now.
@@ -128,24 +115,13 @@ impl Router {
     ) -> Result<Replies, Fault> {
         let clock = self.nodes.setup.clock;
         let end = clock.now().after(limit);
-        let subscribes = lane == Lane::Push && is_about_a_subscription(commands);
         let is_one = commands.len() == 1;
         let slot = slot_of(route.as_bytes());
-        let has_barrier = lane == Lane::Push && self.channels == Channels::Sharded;
-        let _subscribing = (has_barrier && subscribes).then(|| self.barrier.begin(slot));
-        if has_barrier && !subscribes {
-            let ended = self.barrier.pending(slot);
-            if clock.within(limit, ended).await.is_none() {
-                let message = format!("no reply to a subscription within {limit:?}");
-                return Err(Fault::Unsent(Reason::timed_out(message)));
-            }
-        }
         let mut node = self.owner(route)?;
         let mut is_asking = false;
         for hop in 0..=REDIRECTIONS_MAX {
             // No time has passed yet. A link has one shared timer for commands that have the whole limit.
-            let is_fresh = hop == 0 && !has_barrier;
-            let remaining = if is_fresh {
+            let remaining = if hop == 0 {
                 limit
             } else {
                 clock.now().until(end)
@@ -153,7 +129,7 @@ impl Router {
             if remaining.is_zero() {
                 return Err(no_time_left(&node, limit));
             }
-            let link = self.link(&node, lane, subscribes);
+            let link = node.server.link(lane);
             let replies = if std::mem::take(&mut is_asking) {
                 Box::pin(asking(link, commands, remaining)).await
             } else {
@@ -240,68 +216,11 @@ fn too_many_redirections(slot: u16, last: &Node) -> Fault {
     Fault::Unsent(why.into())
 }
 
-fn is_about_a_subscription(commands: &[&Cmd]) -> bool {
-    let verb = commands.first().and_then(|command| words(command).next());
-    verb.is_some_and(|verb| verb.ends_with(b"SUBSCRIBE"))
-}
-
-/// Keeps attempts behind the subscriptions that they rely on, where the two take different connections.
-#[derive(Debug, Default)]
-struct SubscribeBarrier {
-    begun: AtomicU64,
-    /// The subscriptions in flight, by slot and in the order in which they began, with the hints that they have ended.
-    in_flight: Mutex<BTreeMap<(u16, u64), Arc<Hint>>>,
-}
-
-impl SubscribeBarrier {
-    /// Begins a subscription, which ends when the result is dropped.
-    fn begin(&self, slot: u16) -> Subscribing<'_> {
-        let mut in_flight = self.in_flight.lock();
-        let place = (slot, self.begun.fetch_add(1, Ordering::Relaxed));
-        in_flight.insert(place, Arc::default());
-        Subscribing {
-            barrier: self,
-            place,
-        }
-    }
-
-    /// Resolves when the subscriptions that are in flight now have ended.
-    fn pending(&self, slot: u16) -> impl Future<Output = ()> {
-        let mut end = (slot, self.begun.load(Ordering::Relaxed));
-        async move {
-            // The last one usually ends last.
-            while let Some((place, ended, mark)) = self.last_before(end) {
-                ended.changed_since(mark).await;
-                end = place;
-            }
-        }
-    }
-
-    fn last_before(&self, end: (u16, u64)) -> Option<((u16, u64), Arc<Hint>, Mark)> {
-        let in_flight = self.in_flight.lock();
-        let (place, ended) = in_flight.range((end.0, 0)..end).next_back()?;
-        Some((*place, Arc::clone(ended), ended.mark()))
-    }
-}
-
-struct Subscribing<'a> {
-    barrier: &'a SubscribeBarrier,
-    place: (u16, u64),
-}
-
-impl Drop for Subscribing<'_> {
-    fn drop(&mut self) {
-        let ended = self.barrier.in_flight.lock().remove(&self.place);
-        ended.inspect(|ended| ended.notify());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-    use futures_util::FutureExt;
     use redis::IntoConnectionInfo;
 
     use super::super::map::View;
@@ -466,47 +385,5 @@ mod tests {
         router.adopt(&moved, &view);
         assert!(!link(&serves).link(Lane::Command).is_open());
         assert!(link(&takes_over).link(Lane::Command).is_open());
-    }
-
-    /// Many locks with one hash tag that many tasks begin to wait for at once.
-    #[test]
-    fn an_attempt_keeps_no_list_of_the_subscriptions_that_it_waits_for() {
-        const MANY: usize = 3_000;
-        let barrier = SubscribeBarrier::default();
-        let (mut subscribing, mut pending) = (Vec::new(), Vec::new());
-        for _ in 0..MANY {
-            subscribing.push(barrier.begin(7));
-            pending.push(barrier.pending(7));
-        }
-        let kept: usize = {
-            let in_flight = barrier.in_flight.lock();
-            in_flight.values().map(Arc::strong_count).sum()
-        };
-        assert!(kept <= 3 * MANY, "{kept}");
-        let mut passed = 0;
-        for (ended, pending) in subscribing.into_iter().zip(pending) {
-            drop(ended);
-            passed += usize::from(pending.now_or_never().is_some());
-        }
-        assert_eq!(passed, MANY, "each behind those before it");
-    }
-
-    #[test]
-    fn an_attempt_waits_for_subscriptions_that_began_before_it_in_its_slot() {
-        let barrier = SubscribeBarrier::default();
-        let first = barrier.begin(7);
-        let second = barrier.begin(7);
-        let pending = barrier.pending(7);
-        let third = barrier.begin(7);
-        let mut passed = Box::pin(pending);
-        assert!(barrier.pending(8).now_or_never().is_some());
-        drop(second);
-        assert!(passed.as_mut().now_or_never().is_none());
-        drop(first);
-        assert!(passed.now_or_never().is_some(), "the third came later");
-        assert!(barrier.pending(7).now_or_never().is_none());
-        drop(third);
-        assert!(barrier.pending(7).now_or_never().is_some());
-        assert!(barrier.in_flight.lock().is_empty());
     }
 }

@@ -49,8 +49,6 @@ pub(crate) const RENEWAL_WAIT_MIN: Duration = Duration::from_millis(25);
 pub(crate) enum Purpose {
     /// The commands of this lane.
     Lane(Lane),
-    /// Commands that must follow a subscription, where subscriptions have a connection of their own.
-    BehindPush,
     /// One question about the map of a cluster.
     Map,
 }
@@ -60,7 +58,6 @@ impl Purpose {
     fn label(self) -> &'static str {
         match self {
             Self::Lane(lane) => LANES[lane as usize],
-            Self::BehindPush => "behind-push",
             Self::Map => "map",
         }
     }
@@ -69,8 +66,6 @@ impl Purpose {
     fn lane(self) -> Option<&'static str> {
         match self {
             Self::Lane(_) => Some(self.label()),
-            // Commands behind a subscription belong to the waiters for messages.
-            Self::BehindPush => Some("push"),
             Self::Map => None,
         }
     }
@@ -133,11 +128,8 @@ impl Connector {
     /// Whether a call during a back-off fails at once with the last refusal, because the callers of this link can use
     /// another one.
     pub(super) fn repeats_refusal(&self) -> bool {
-        let has_another = matches!(
-            self.purpose,
-            Purpose::Lane(Lane::Push) | Purpose::BehindPush
-        );
-        has_another && self.reachability.is_backing_off(self.setup.clock.now())
+        self.purpose == Purpose::Lane(Lane::Push)
+            && self.reachability.is_backing_off(self.setup.clock.now())
     }
 
     pub(super) async fn connect(&self) -> Result<Connection, Fault> {
@@ -213,7 +205,6 @@ mod tests {
     fn the_lane_is_in_the_name() {
         for (purpose, label, lane) in [
             (Purpose::Lane(Lane::Renewal), "renewal", Some("renewal")),
-            (Purpose::BehindPush, "behind-push", Some("push")),
             (Purpose::Map, "map", None),
         ] {
             assert_eq!((purpose.label(), purpose.lane()), (label, lane));

@@ -49,7 +49,6 @@ pub(super) struct Asked {
 pub(super) struct Terms {
     /// The lock that the call waits for.
     pub(super) at: usize,
-    pub(super) lane: Lane,
     pub(super) budget: CallBudget,
     /// When the command was made. It may be sent again later, unchanged.
     pub(super) asked: Tick,
@@ -134,10 +133,10 @@ impl Asked {
         if has_replicas || core.is_closed() || budget.end(asked) <= asked {
             return false;
         }
-        let (lane, limit) = (self.terms.lane, core.timing.reply);
+        let limit = core.timing.reply;
         let submit = |route: &str, command| {
             let to = Arc::clone(self) as _;
-            (core.scripts.transport).submit(lane, route, &[command], limit, to)
+            (core.scripts.transport).submit(Lane::Command, route, &[command], limit, to)
         };
         match plain {
             Some(restore) => submit(self.requests[0].name.key(), restore.command()),
@@ -198,7 +197,7 @@ impl Asked {
         drop(progress);
         match stage {
             Stage::Sent => {
-                self.holders().undo_later(self.terms.lane);
+                self.holders().undo_later();
                 self.requests().core().request_ended();
             }
             Stage::Driven => driver.into_iter().for_each(Waker::wake),
@@ -236,10 +235,8 @@ impl Asked {
 
     /// Undoes the command if it `may_arrive`, and the place that it has or may have taken.
     fn undo_unless_answered(&self, may_arrive: bool, may_queue: bool) {
-        if may_arrive {
-            self.holders().undo_later(self.terms.lane);
-        } else if may_queue || self.terms.queued_at.is_some() {
-            self.holders().undo_later(Lane::Command);
+        if may_arrive || may_queue || self.terms.queued_at.is_some() {
+            self.holders().undo_later();
         }
     }
 

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use super::asked::{Asked, Terms};
 use super::grant::{Grant, Holders, ServerPlace};
 use super::request::{Attempted, Ids, Requests};
-use crate::api::error::{Error, Result};
+use crate::api::error::Result;
 use crate::api::holder::HolderId;
-use crate::conn::Lane;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -70,12 +69,6 @@ impl<'a> Attempt<'a> {
         self.holders().channel(at)
     }
 
-    /// Whether another lane would give no better answer than this error: the lock was granted, or its script began
-    /// without a right that it needs. Another attempt could go on from what that has done, and hide the error.
-    pub(super) fn is_final(&self, error: &Error) -> bool {
-        error.is_not_replicated() || (error.is_denied() && self.is_unanswered)
-    }
-
     /// Undoes the attempt at the server in the background, and goes on under new holder ids.
     pub(super) fn start_over(&mut self) {
         self.leave();
@@ -96,11 +89,10 @@ impl<'a> Attempt<'a> {
         mut plain: Option<&Restore>,
         mut now: Tick,
         at: usize,
-        lane: Lane,
         budget: CallBudget,
     ) -> Result<Attempted> {
         loop {
-            let asked = self.send(plain.take(), now, at, lane, budget);
+            let asked = self.send(plain.take(), now, at, budget);
             let end = self.asked.insert(asked).ended().await;
             self.asked = None;
             self.is_unanswered = end.is_undone;
@@ -133,7 +125,6 @@ impl<'a> Attempt<'a> {
         plain: Option<&Restore>,
         asked: Tick,
         at: usize,
-        lane: Lane,
         budget: CallBudget,
     ) -> Arc<Asked> {
         self.asked_at = asked;
@@ -144,7 +135,6 @@ impl<'a> Attempt<'a> {
         }
         let terms = Terms {
             at,
-            lane,
             budget,
             asked,
             queued_at: self.queued_at,
@@ -210,7 +200,7 @@ impl<'a> Attempt<'a> {
     fn leave(&mut self) {
         match self.asked.take() {
             Some(asked) => asked.leave(),
-            None if self.queued_at.is_some() => self.holders().undo_later(Lane::Command),
+            None if self.queued_at.is_some() => self.holders().undo_later(),
             None => {}
         }
         self.wake_follower();

@@ -16,7 +16,6 @@ use std::time::Duration;
 use super::request::{LockRequest, Requests};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
-use crate::conn::Lane;
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
@@ -138,13 +137,13 @@ impl<'a> Holders<'a> {
         }
     }
 
-    /// Releases everything the server has under these ids in the background, behind the commands already sent on this
-    /// lane, for as long as that takes.
-    pub(super) fn undo_later(self, lane: Lane) {
+    /// Releases everything the server has under these ids in the background, behind the commands already sent, for as
+    /// long as that takes.
+    pub(super) fn undo_later(self) {
         let leases = self.requests.all.iter().map(|each| each.policy.lease());
         let (core, lease) = (self.requests.core(), leases.max().unwrap_or_default());
         let release = Some(self.pending_release());
-        core.undo_later(self.release(), lane, lease, release);
+        core.undo_later(self.release(), lease, release);
     }
 
     /// Counts as an unsent release of all the locks.

@@ -29,10 +29,10 @@ use super::local::{
 use super::request::{Attempted, ExpiredGrants, LockRequest, Requests};
 use super::waiter::{Marks, Waiter, Woken};
 use crate::api::error::Result;
-use crate::conn::Lane;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::{Bound, Over, Silence};
+use crate::engine::hold::followers::Following;
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::{LocalLock, QueuePlace};
 use crate::engine::hold::recall::recall_holder;
@@ -91,7 +91,7 @@ pub(super) async fn once(
     end_deferrals_for_readers(requests);
     let now = requests.core().clock.now();
     let now = requests.releases_sent(end, now).await;
-    attempt.ask(None, now, 0, Lane::Command, budget).await
+    attempt.ask(None, now, 0, budget).await
 }
 
 /// A call that waits for one lock after another, in the local queue of each and in its queue at the server.
@@ -103,8 +103,6 @@ struct WaitLoop<'a> {
     place: Option<QueuePlace<'a>>,
     /// The index of the lock that the call waits for.
     at: usize,
-    /// The lane of the next attempt. It is push to ask behind a subscription, or to probe a silent connection.
-    lane: Lane,
     /// How many hints in a row have led to a refusal, since the last timer.
     hints_in_a_row: u32,
     /// How many times in a row another lock was refused than the one it waited for.
@@ -113,8 +111,6 @@ struct WaitLoop<'a> {
     readers_until: Tick,
     /// Whether the holders at the last refusal have been sent a recall.
     has_recalled: bool,
-    /// Whether a failed subscription has been tried again since the last sleep.
-    has_retried: bool,
     /// The number of sleeps.
     sleeps: u32,
     /// Set when the call first has to wait.
@@ -131,12 +127,10 @@ impl<'a> WaitLoop<'a> {
             place: take_place(requests, 0),
             waiter: Waiter::new(&requests.all[0]),
             at: 0,
-            lane: Lane::Command,
             hints_in_a_row: 0,
             moves_in_a_row: 0,
             readers_until: Tick::ZERO,
             has_recalled: false,
-            has_retried: false,
             sleeps: 0,
             counted: None,
         }
@@ -197,7 +191,13 @@ impl<'a> WaitLoop<'a> {
             return Ok(outcome.map_or(Step::Continue(()), Step::Break));
         }
         // Boxed, as any part of a call that is larger than its wait for its turn: few waiters are at the head.
-        let outcome = Box::pin(self.ask(asked, budget)).await?;
+        let outcome = Box::pin(async {
+            let restore = self.attempt.plain(asked);
+            (self.attempt)
+                .ask(restore.as_ref(), asked, self.at, budget)
+                .await
+        });
+        let outcome = outcome.await?;
         let remaining = match self.answered(outcome, has_backed_off) {
             Ok(step) => return Ok(step),
             Err(remaining) => remaining,
@@ -226,7 +226,7 @@ impl<'a> WaitLoop<'a> {
         match outcome {
             Attempted::Refused { at, .. } if at != self.at => {
                 self.moves_in_a_row += 1;
-                Ok(self.wait_for(at, Lane::Push))
+                Ok(self.wait_for(at))
             }
             Attempted::Refused { remaining, .. } => Err(remaining),
             Attempted::Granted(_) | Attempted::Owned => Ok(Step::Break(outcome)),
@@ -277,7 +277,7 @@ impl<'a> WaitLoop<'a> {
         if held != self.at {
             // A place in the queue would keep others from a lock that this call cannot use yet.
             self.attempt.start_over();
-            return Ok(Some(self.wait_for(held, Lane::Command)));
+            return Ok(Some(self.wait_for(held)));
         }
         // The end of the hold gives a hint, and so does its loss.
         let lease = self.request().core.timing.lease;
@@ -316,33 +316,8 @@ impl<'a> WaitLoop<'a> {
         Ok(bound.call_budget(silent_since, now))
     }
 
-    /// Asks the server, behind a subscription if the waiter should subscribe. `now` was read just now.
-    async fn ask(&mut self, mut now: Tick, budget: CallBudget) -> Result<Attempted> {
-        if self.lane == Lane::Push && self.waiter.may_subscribe(self.deadline()) {
-            let asking = self
-                .waiter
-                .subscribe_and_ask(&mut self.attempt, self.at, budget.deadline);
-            // Boxed again: it is rare and large.
-            match Box::pin(asking).await {
-                Ok(outcome) => return Ok(outcome),
-                Err(error) if self.attempt.is_final(&error) => return Err(error),
-                // A subscription helps, but is not necessary: go on without it. If the error concerns the lock, the
-                // other lane reports it too.
-                Err(error) => {
-                    let began = std::mem::replace(&mut now, self.clock().now());
-                    self.put_off_subscription(began, now, budget.deadline, error.is_io());
-                }
-            }
-        }
-        let restore = self.attempt.plain(now);
-        let (at, lane) = (self.at, Lane::Command);
-        self.attempt
-            .ask(restore.as_ref(), now, at, lane, budget)
-            .await
-    }
-
-    /// Sleeps after a refusal until there is a reason to ask again, and chooses the lane. If the waiter does not listen
-    /// yet, it subscribes and asks instead.
+    /// Sleeps after a refusal until there is a reason to ask again. If the waiter does not listen yet, it begins to, and
+    /// asks once more when messages reach it: a release in between would be missed.
     async fn sleep(&mut self, mut marks: Marks, remaining: Option<Duration>) -> Result<Step> {
         let (now, deadline) = (self.clock().now(), self.deadline());
         self.local().seen_elsewhere(now);
@@ -362,16 +337,14 @@ impl<'a> WaitLoop<'a> {
         self.waiter.rest(marks, self.place.as_ref(), time);
         // Boxed here and below: only waiters of a queue at the server have one.
         let mut following = self.follow().map(Box::new);
-        if self.must_subscribe(following.as_deref()) {
-            // Asks once more, behind the subscription: a release in between would be missed.
-            self.lane = Lane::Push;
-            let handed = self.end_following(following.take())?;
-            return Ok(handed.unwrap_or(Step::Continue(())));
-        }
-        (self.has_recalled, self.has_retried) = (false, false);
+        let channel = self.attempt.channel(self.at);
+        // Whether a message or the one ahead wakes it when it has to ask.
+        let is_told = following.as_deref().is_some_and(Following::is_woken)
+            || self.waiter.listen(&channel, false);
+        self.has_recalled = false;
         self.moves_in_a_row = 0;
         self.sleeps = self.sleeps.saturating_add(1);
-        let kept_place = self.keep_place(following.as_deref()).map(Box::new);
+        let kept_place = is_told.then(|| self.keep_place()).flatten().map(Box::new);
         loop {
             let woken = self.waiter.wait(marks, self.place.as_ref(), time).await;
             if let Some(later) = self.rest_longer(kept_place.as_deref(), following.as_deref())
@@ -386,22 +359,21 @@ impl<'a> WaitLoop<'a> {
                 return Ok(step);
             }
             match woken {
-                Woken::HandedOff => self.lane = Lane::Command,
+                Woken::HandedOff => {}
                 Woken::Hint => {
-                    let channel = self.attempt.channel(self.at);
                     if let Some(message) = self.waiter.take_grant_message(&channel)
                         && let Some(shares) = self.attempt.accept_handover(&message)
                     {
                         return Ok(Step::Break(Attempted::Granted(shares)));
                     }
-                    self.hints_in_a_row += 1;
-                    // If the hint was a release of this client, the attempt goes behind it.
-                    self.lane = Lane::Command;
+                    // The beginning of the subscription is a hint, too, but no race that was lost.
+                    self.hints_in_a_row += u32::from(is_told);
                 }
                 Woken::Timer => {
                     self.hints_in_a_row = 0;
-                    // Asks over the connection that has been silent, which shows whether it is dead.
-                    self.lane = Lane::Push;
+                    if self.clock().now() < deadline {
+                        self.waiter.listen(&channel, true);
+                    }
                 }
                 // A change inside the client, so there is no need to ask the server.
                 Woken::Gained => {
@@ -418,7 +390,7 @@ impl<'a> WaitLoop<'a> {
     }
 
     /// Joins the queue of another lock, unless the time is over.
-    fn wait_for(&mut self, at: usize, lane: Lane) -> Step {
+    fn wait_for(&mut self, at: usize) -> Step {
         if self.clock().now() >= self.deadline() {
             return Step::Break(self.refused());
         }
@@ -427,8 +399,7 @@ impl<'a> WaitLoop<'a> {
         self.place = None;
         self.request().queued.clear();
         self.place = take_place(self.requests(), at);
-        (self.has_recalled, self.has_retried) = (false, false);
-        (self.at, self.lane) = (at, lane);
+        (self.has_recalled, self.at) = (false, at);
         self.waiter = Waiter::new(self.request());
         Step::Continue(())
     }

@@ -7,37 +7,23 @@
 //! Invariant: a subscription is recorded before it is sent. When the last listener leaves, the watchdog task ends it,
 //! even if the call that subscribed was dropped.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{OptionFuture, join};
+use futures_util::future::OptionFuture;
 
-use super::attempt::Attempt;
 use super::local::wait_for_owner;
-use super::request::{Attempted, LockRequest};
-use crate::api::error::Result;
+use super::request::LockRequest;
 use crate::api::holder::HolderId;
-use crate::conn::{Lane, sent};
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark, OwnersWaiter};
 use crate::engine::hold::bound::Silence;
-use crate::engine::hold::core::Core;
 use crate::engine::hold::followers::{Follower, Handed, KeptPlace};
 use crate::engine::hold::handoff::HandoffRequest;
 use crate::engine::hold::local::QueuePlace;
 use crate::engine::hold::protocol::Queue;
-use crate::engine::hold::subscription::{GrantMessage, Heard, Subscription, SubscriptionState};
-use crate::engine::listen::{LINGER, end_later, subscribe, unsubscribe};
-use crate::script::CallBudget;
-
-/// For how many reply times a waiter with a place at the server asks on a connection that has fallen silent. After that
-/// the place is as good as lost.
-const REPLIES_FOR_A_PLACE: u32 = 3;
+use crate::engine::hold::subscription::{GrantMessage, Subscription};
+use crate::engine::listen::{LINGER, begin_listening, check_connection, end_later};
 
 /// Counts as a waiter until dropped.
 pub(crate) struct Waiter<'a> {
@@ -187,96 +173,22 @@ impl<'a> Waiter<'a> {
         self.subscription().take_grant_message(channel)
     }
 
-    pub(super) fn subscribe_after(&self, at: Tick) {
-        self.subscription().retry_after(at);
-    }
-
     /// Whether messages on this channel reach the client, as far as it knows.
     pub(super) fn is_listening(&self, channel: &str) -> bool {
-        self.serves(&self.subscription().state(), channel)
-    }
-
-    fn serves(&self, state: &SubscriptionState, channel: &str) -> bool {
         let gaps = self.request.core.locals.gaps();
-        state.heard == Heard::Since(gaps) && state.channel.as_deref() == Some(channel)
+        self.subscription().is_heard(channel, gaps)
     }
 
-    /// Whether to listen at all: not right after a failed subscription, nor if so little time is left that a slow
-    /// answer would look like a dead connection.
-    pub(super) fn may_subscribe(&self, deadline: Tick) -> bool {
-        if self.request.options.polled.is_some() {
-            return false;
-        }
-        let core = &self.request.core;
-        let now = core.clock.now();
-        let enough = now.after(core.timing.reply / 8);
-        self.subscription().may_subscribe(now) && enough <= deadline
-    }
-
-    /// Subscribes if it is necessary, and asks the server on the same connection, behind the subscription: a release
-    /// after the answer gives a message. It asks once, since there is no reason to wait for a broken connection, unless
-    /// the waiter would lose its place in the server's queue.
-    pub(super) async fn subscribe_and_ask(
-        &self,
-        attempt: &mut Attempt<'_>,
-        at: usize,
-        end: Tick,
-    ) -> Result<Attempted> {
-        let core = &self.request.core;
-        let (reply, budget) = self.budget(end);
-        let subscription = self.subscription();
-        let (route, channel) = (self.request.name.key(), attempt.channel(at));
-        let mut again = true;
-        loop {
-            if self.is_listening(&channel) {
-                let now = core.clock.now();
-                return attempt.ask(None, now, at, Lane::Push, budget).await;
-            }
-            let old = subscription.state().channel.clone();
-            if let Some(old) = old.filter(|old| **old != *channel) {
-                // The attempt has a new holder id, so no waiter listens to the old channel again.
-                unsubscribe_meanwhile(core, route, old, subscription);
-            }
-            let is_sent = AtomicBool::new(false);
-            let subscribed = async {
-                let subscribing = pin!(subscribe(core, subscription, route, &channel, reply));
-                let is_confirmed = sent::track(&is_sent, subscribing).await;
-                is_sent.store(true, Ordering::Relaxed);
-                is_confirmed
-            };
-            // `join` polls the subscription first. The attempt has to be behind it, or it has failed.
-            let asking = async {
-                let behind = |_: &mut Context<'_>| match is_sent.load(Ordering::Relaxed) {
-                    true => Poll::Ready(()),
-                    false => Poll::Pending,
-                };
-                poll_fn(behind).await;
-                let now = core.clock.now();
-                attempt.ask(None, now, at, Lane::Push, budget).await
-            };
-            match join(subscribed, asking).await {
-                // The subscription found the connection dead, and the attempt made a new connection: subscribe again.
-                (false, Ok(Attempted::Refused { .. })) if again => again = false,
-                (_, outcome) => return outcome,
-            }
-        }
-    }
-
-    /// How long one reply, and the whole attempt, may take before `end`. Leaves equal time for the other lane, in case
-    /// this lane is dead.
-    fn budget(&self, end: Tick) -> (Duration, CallBudget) {
-        let core = &self.request.core;
-        let now = core.clock.now();
-        let half = now.until(end) / 2;
-        let reply = core.timing.reply.min(half);
-        let budget = match self.own {
-            None => CallBudget::once(reply),
-            Some(_) => {
-                let enough = half.min(reply * REPLIES_FOR_A_PLACE);
-                CallBudget::until(now.after(enough), reply)
-            }
+    /// Whether messages on this channel reach the client. If not, it begins to listen, and the waiter has a hint once
+    /// they do. After a sleep without messages, the connection is checked as well.
+    pub(super) fn listen(&self, channel: &str, has_heard_nothing: bool) -> bool {
+        let LockRequest { core, name, .. } = self.request;
+        let listen = match has_heard_nothing {
+            true => check_connection,
+            false => begin_listening,
         };
-        (reply, budget)
+        self.request.options.polled.is_none()
+            && listen(core, self.subscription(), name.key(), channel)
     }
 }
 
@@ -299,22 +211,4 @@ impl Drop for Waiter<'_> {
             core.locals.waiter_left.notify();
         }
     }
-}
-
-/// Makes the watchdog task end a subscription that its waiter no longer needs, unless another waiter listens to the
-/// channel. Waiting for the answer here would delay the waiter's next attempt by a round trip.
-fn unsubscribe_meanwhile(
-    core: &Arc<Core>,
-    route: &Arc<str>,
-    channel: Arc<str>,
-    subscription: &Arc<Subscription>,
-) {
-    let subscription = Arc::clone(subscription);
-    let (own, route) = (Arc::clone(core), Arc::clone(route));
-    let work = async move {
-        if own.locals.ignore(&channel, &subscription) {
-            unsubscribe(&own, &route, &channel).await;
-        }
-    };
-    core.watchdog.drive(work.boxed());
 }

@@ -24,7 +24,7 @@ use super::protocol::HolderRef;
 use super::undo::{Kept, PendingRelease, Undo, UndoQueues, Unguarded};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
-use crate::conn::{Channels, Lane};
+use crate::conn::Channels;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
 use crate::engine::replicas::Replicas;
@@ -143,32 +143,20 @@ impl Core {
         std::ptr::eq(self, other) && transport.slot(key) == transport.slot(others_key)
     }
 
-    /// Undoes an attempt with this lease in the background, behind the commands already sent on this lane. It is not
-    /// abandoned while the attempt may still have its lease.
-    pub(crate) fn undo_later(
-        &self,
-        call: Call,
-        lane: Lane,
-        lease: Duration,
-        release: Option<PendingRelease>,
-    ) {
-        self.undo(call, lane, lease, (release, None));
+    /// Undoes an attempt with this lease in the background, behind the commands already sent. It is not abandoned while
+    /// the attempt may still have its lease.
+    pub(crate) fn undo_later(&self, call: Call, lease: Duration, release: Option<PendingRelease>) {
+        self.undo(call, lease, (release, None));
     }
 
     /// As [`undo_later`](Self::undo_later). `kept` is dropped once the server has answered, or is asked no more.
-    pub(crate) fn undo_keeping(&self, call: Call, lane: Lane, lease: Duration, kept: Kept) {
-        self.undo(call, lane, lease, (None, Some(kept)));
+    pub(crate) fn undo_keeping(&self, call: Call, lease: Duration, kept: Kept) {
+        self.undo(call, lease, (None, Some(kept)));
     }
 
-    fn undo(
-        &self,
-        call: Call,
-        lane: Lane,
-        lease: Duration,
-        ends: (Option<PendingRelease>, Option<Kept>),
-    ) {
+    fn undo(&self, call: Call, lease: Duration, ends: (Option<PendingRelease>, Option<Kept>)) {
         let until = self.clock.now().after(self.timing.linger.max(lease));
-        let undo = Undo::new(call, lane, lease, until, ends);
+        let undo = Undo::new(call, lease, until, ends);
         let reply = self.timing.reply;
         self.undo_queues
             .push(undo, &self.scripts, &self.watchdog, reply);
@@ -211,10 +199,10 @@ impl Core {
         }
     }
 
-    /// Undoes an entry at the server, behind the commands already sent on this lane.
-    pub(super) fn undo_unguarded(&self, unguarded: &Unguarded, lane: Lane) {
+    /// Undoes an entry at the server, behind the commands already sent.
+    pub(super) fn undo_unguarded(&self, unguarded: &Unguarded) {
         let call = self.release_call(unguarded);
-        self.undo_later(call, lane, unguarded.lease, None);
+        self.undo_later(call, unguarded.lease, None);
     }
 
     /// The call that releases what the server has of an entry.
@@ -254,10 +242,7 @@ impl Core {
         let all = std::mem::take(&mut *self.unguarded.lock());
         // Oldest first.
         for unguarded in all.into_values() {
-            // An attempt uses one of the two lanes, and its undoing must not overtake it.
-            for lane in [Lane::Command, Lane::Push] {
-                self.undo_unguarded(&unguarded, lane);
-            }
+            self.undo_unguarded(&unguarded);
         }
     }
 

@@ -24,7 +24,6 @@ use super::undo::Unguarded;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
 use crate::api::loss::LostReason;
-use crate::conn::Lane;
 use crate::engine::clock::{Clock, Now, Tick};
 use crate::engine::counts::Mode;
 use crate::engine::hint::Hint;
@@ -380,7 +379,7 @@ impl Hold {
     pub(super) fn undo(&self, state: LockedHold<'_>) {
         let unguarded = self.unguarded(&state);
         drop(state);
-        self.core.undo_unguarded(&unguarded, Lane::Command);
+        self.core.undo_unguarded(&unguarded);
     }
 
     /// This hold, with its holder id.

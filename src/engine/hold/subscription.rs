@@ -7,15 +7,14 @@
 //! the number of its hold, and one task acts on it.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::bound::Silence;
 use crate::api::fencing::FencingToken;
-use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
 use crate::engine::keys::RW_CHANNEL;
 
@@ -38,8 +37,6 @@ pub(crate) struct Subscription {
     listeners: AtomicU32,
     /// Whether a subscription was made that no task has been asked to end.
     is_subscribed: AtomicBool,
-    /// Whether a task subscribes on behalf of all listeners.
-    is_subscribing: AtomicBool,
     /// How many messages reported the end of a hold that kept out all others, or of a wait for one.
     ends: AtomicU64,
     /// How many signs there were that readers have the lock.
@@ -56,25 +53,21 @@ struct Listening {
 /// A grant, and the channel that it came on.
 type ReceivedGrant = (Box<str>, GrantMessage);
 
-/// The work that subscribes on behalf of all listeners, until dropped.
-#[derive(Debug)]
-pub(crate) struct Subscribing(Arc<Subscription>);
-
-impl Drop for Subscribing {
-    fn drop(&mut self) {
-        self.0.is_subscribing.store(false, Ordering::SeqCst);
-        self.0.hint.notify();
-    }
-}
-
 /// Whether the server sends us the messages of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SubscriptionState {
-    /// The channel that was requested. Requested again after its end, it is another one.
-    pub(crate) channel: Option<Arc<str>>,
+    /// The channel that was requested.
+    pub(crate) channel: Option<Box<str>>,
     pub(crate) heard: Heard,
-    /// After a failed subscription, no other is tried before this time.
-    retry_after: Tick,
+    /// The channel to which a task subscribes on behalf of all listeners.
+    subscribing: Option<Box<str>>,
+}
+
+impl SubscriptionState {
+    /// Whether messages on this channel reach the client, which has had this many gaps.
+    pub(crate) fn is_heard(&self, channel: &str, gaps: u64) -> bool {
+        self.heard == Heard::Since(gaps) && self.channel.as_deref() == Some(channel)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -191,18 +184,30 @@ impl Subscription {
         self.is_subscribed.load(Ordering::Relaxed)
     }
 
-    /// `None` if a task does it already. Its end gives the hint.
-    pub(crate) fn begin_subscribing(self: &Arc<Self>) -> Option<Subscribing> {
-        let was_begun = self.is_subscribing.swap(true, Ordering::SeqCst);
-        (!was_begun).then(|| Subscribing(Arc::clone(self)))
+    /// See [`SubscriptionState::is_heard`].
+    pub(crate) fn is_heard(&self, channel: &str, gaps: u64) -> bool {
+        self.state().is_heard(channel, gaps)
     }
 
-    pub(crate) fn retry_after(&self, at: Tick) {
-        self.state().retry_after = at;
+    /// True if the caller has to begin: no task subscribes yet.
+    pub(crate) fn begin_subscribing(&self, channel: &str) -> bool {
+        self.state().subscribing.replace(channel.into()).is_none()
     }
 
-    pub(crate) fn may_subscribe(&self, now: Tick) -> bool {
-        now >= self.state().retry_after
+    /// The channel to subscribe to. `None` if that is done, or nobody listens any longer.
+    pub(crate) fn to_subscribe(&self) -> Option<Box<str>> {
+        let mut state = self.state();
+        // Under the mutex: who comes later finds that nobody subscribes.
+        state.subscribing.take_if(|_| !self.is_used());
+        state.subscribing.clone()
+    }
+
+    /// The channel has been subscribed to. `gives_hint`: earlier messages were missed.
+    pub(crate) fn end_subscribing(&self, channel: &str, gives_hint: bool) {
+        (self.state().subscribing).take_if(|subscribing| **subscribing == *channel);
+        if gives_hint {
+            self.hint.notify();
+        }
     }
 }
 

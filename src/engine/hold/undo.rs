@@ -5,7 +5,7 @@
 //! shut down. Invariant: an entry is noted before its request is sent, and stays until a guard has the hold, nothing is
 //! left at the server, or the watchdog's task has the undoing.
 //!
-//! Each lane to each server has one queue of small entries, which one task empties. While the server answers, the
+//! Each server has one queue of small entries, which one task empties. While the server answers, the
 //! task sends all of them at once. While the server is silent, it tries one entry now and then, and the others wait.
 //! A server that is away therefore costs next to nothing, no matter how many attempts are unanswered. An entry that the
 //! server cannot undo now goes behind the others, which are tried in turn.
@@ -61,7 +61,7 @@ const CANCELS_WHILE_UNSETTLED: u32 = 8;
 /// The most entries under way at once while the server answers.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// The most entries that wait for one silent server on one lane, some hundred bytes each. Beyond that the first is
+/// The most entries that wait for one silent server, some hundred bytes each. Beyond that the first is
 /// abandoned. No guard holds what it would have undone, so the attempt blocks others for one lease at most, counted
 /// from when the server executes it.
 pub(crate) const QUEUE_MAX: usize = 16_384;
@@ -78,8 +78,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 pub(super) struct Undo {
     /// Releases the hold or place, if there is one. May run twice.
     call: Call,
-    /// The lane of the attempt. The undoing takes the same lane so that it cannot overtake the attempt.
-    lane: Lane,
     /// The pause between two cancellations while a late command is possible.
     span: Duration,
     /// After this time the entry is abandoned if the client is gone or the server refuses it.
@@ -93,10 +91,10 @@ pub(super) struct Undo {
 /// Whoever has a weak reference to it knows whether an entry is left.
 pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
-/// The entries, by server and lane. A queue exists while a task empties it.
+/// The entries, by server. A queue exists while a task empties it.
 #[derive(Debug, Default)]
 pub(crate) struct UndoQueues {
-    queues: Mutex<HashMap<Target, Queue>>,
+    queues: Mutex<HashMap<u64, Queue>>,
     /// Signalled when an entry is added or the client is gone.
     changed: Hint,
     /// When the client was closed.
@@ -105,8 +103,6 @@ pub(crate) struct UndoQueues {
     gave_up: AtomicBool,
     number: AtomicU64,
 }
-
-type Target = (u64, Lane);
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -153,14 +149,12 @@ impl Undo {
     /// Undoes an attempt with this lease. Not abandoned before `until`.
     pub(super) fn new(
         call: Call,
-        lane: Lane,
         lease: Duration,
         until: Tick,
         (release, kept): (Option<PendingRelease>, Option<Kept>),
     ) -> Self {
         Self {
             call,
-            lane,
             span: lease.min(LATE_ARRIVAL_MAX) / CANCELS_WHILE_UNSETTLED,
             until,
             cancels: CANCELS_WHILE_UNSETTLED,
@@ -171,15 +165,9 @@ impl Undo {
 
     async fn send(mut self, scripts: Arc<Scripts>, reply: Duration) -> (Self, End) {
         let release = self.release.take();
-        let cancel = scripts.run(self.lane, &self.call, CallBudget::once(reply));
-        let answer = if self.lane == Lane::Command {
-            on_first_poll(pin!(cancel), || drop(release)).await
-        } else {
-            // The next command of this client takes another lane, and might arrive first.
-            let answer = cancel.await;
-            drop(release);
-            answer
-        };
+        // On the lane of the attempt, which it cannot overtake there.
+        let cancel = scripts.run(Lane::Command, &self.call, CallBudget::once(reply));
+        let answer = on_first_poll(pin!(cancel), || drop(release)).await;
         let end = match answer {
             Ok(_) => End::Answered,
             Err(failure) if failure.is_hopeless() => {
@@ -235,12 +223,12 @@ impl UndoQueues {
         watchdog: &Watchdog,
         reply: Duration,
     ) {
-        let target = (scripts.transport.server(undo.call.route()), undo.lane);
+        let server = scripts.transport.server(undo.call.route());
         let mut release = None;
         let (is_new, given_up) = {
             let mut queues = self.queues.lock();
-            let is_new = !queues.contains_key(&target);
-            let queue = queues.entry(target).or_default();
+            let is_new = !queues.contains_key(&server);
+            let queue = queues.entry(server).or_default();
             let given_up = queue.make_room();
             if queue.abandoned > 0 {
                 self.gave_up.store(true, Ordering::Release);
@@ -255,7 +243,7 @@ impl UndoQueues {
         // Dropped outside the mutex, because both notify locks of this client.
         drop((release, given_up));
         if is_new {
-            let task = Arc::clone(self).empty(target, Arc::clone(scripts), reply);
+            let task = Arc::clone(self).empty(server, Arc::clone(scripts), reply);
             watchdog.drive(task.boxed());
         } else {
             self.changed.notify();
@@ -274,7 +262,7 @@ impl UndoQueues {
     }
 
     /// Empties one queue.
-    async fn empty(self: Arc<Self>, target: Target, scripts: Arc<Scripts>, reply: Duration) {
+    async fn empty(self: Arc<Self>, server: u64, scripts: Arc<Scripts>, reply: Duration) {
         let clock = scripts.clock;
         let mut under_way = FuturesUnordered::new();
         let (mut pause, mut rests_until) = (PAUSE_FIRST, Tick::ZERO);
@@ -283,12 +271,12 @@ impl UndoQueues {
             let mark = self.changed.mark();
             let now = clock.now();
             while under_way.len() < room && now >= rests_until {
-                let Some(undo) = self.next(target, now, reply, &scripts) else {
+                let Some(undo) = self.next(server, now, reply, &scripts) else {
                     break;
                 };
                 under_way.push(undo.send(Arc::clone(&scripts), reply));
             }
-            let Some(look) = self.look(target, rests_until, under_way.is_empty()) else {
+            let Some(look) = self.look(server, rests_until, under_way.is_empty()) else {
                 return;
             };
             tokio::select! {
@@ -302,13 +290,13 @@ impl UndoQueues {
                     } else {
                         (pause, rests_until, room) = (PAUSE_FIRST, Tick::ZERO, UNDER_WAY_MAX);
                     }
-                    let is_settled = scripts.transport.earlier_commands_settled(target.1, undo.call.route());
+                    let is_settled = scripts.transport.earlier_commands_settled(Lane::Command, undo.call.route());
                     let now = clock.now();
                     if matches!(end, End::NotNow) && now >= undo.until {
                         let message = "the server refused for as long as it mattered";
                         tell_failed(&scripts, Error::new(Kind::Refused, "undo", message));
                     }
-                    let abandoned = self.ended(target, undo, end, is_settled, now);
+                    let abandoned = self.ended(server, undo, end, is_settled, now);
                     tell_abandoned(&scripts, abandoned);
                 }
                 () = self.changed.changed_since(mark), if under_way.len() < room => {}
@@ -318,10 +306,10 @@ impl UndoQueues {
     }
 
     /// Takes out the entry to send next.
-    fn next(&self, target: Target, now: Tick, reply: Duration, scripts: &Scripts) -> Option<Undo> {
+    fn next(&self, server: u64, now: Tick, reply: Duration, scripts: &Scripts) -> Option<Undo> {
         let ending = self.ending.lock().unwrap_or(Tick::NEVER);
         let mut queues = self.queues.lock();
-        let queue = queues.get_mut(&target)?;
+        let queue = queues.get_mut(&server)?;
         if ending <= now {
             // These were cancelled already, and the client is gone. They hold no pending release, so they can be
             // dropped under the mutex.
@@ -344,13 +332,13 @@ impl UndoQueues {
     }
 
     /// When to look again. `None` if nothing is left and the queue was removed.
-    fn look(&self, target: Target, rests_until: Tick, is_idle: bool) -> Option<Tick> {
+    fn look(&self, server: u64, rests_until: Tick, is_idle: bool) -> Option<Tick> {
         let mut queues = self.queues.lock();
-        let queue = queues.get_mut(&target)?;
+        let queue = queues.get_mut(&server)?;
         let later = queue.later.keys().next().map(|(at, _)| *at);
         match (queue.ready.is_empty(), later) {
             (true, None) if is_idle => {
-                queues.remove(&target);
+                queues.remove(&server);
                 None
             }
             (true, None) => Some(Tick::NEVER),
@@ -360,9 +348,9 @@ impl UndoQueues {
     }
 
     /// Applies the end of an entry. Returns how many others were abandoned since the last.
-    fn ended(&self, target: Target, mut undo: Undo, end: End, is_settled: bool, now: Tick) -> u64 {
+    fn ended(&self, server: u64, mut undo: Undo, end: End, is_settled: bool, now: Tick) -> u64 {
         let mut queues = self.queues.lock();
-        let Some(queue) = queues.get_mut(&target) else {
+        let Some(queue) = queues.get_mut(&server) else {
             return 0;
         };
         let abandoned = std::mem::take(&mut queue.abandoned);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Asked, End, Terms};
 use crate::api::error::{Error, Result};
 use crate::api::fencing::FencingToken;
-use crate::conn::{Fault, Replies, only};
+use crate::conn::{Fault, Lane, Replies, only};
 use crate::engine::acquire::grant::{Grant, ServerPlace};
 use crate::engine::acquire::request::{Attempted, LockRequest};
 use crate::engine::clock::Tick;
@@ -34,17 +34,12 @@ impl Asked {
         self: &Arc<Self>,
         outcome: std::result::Result<Replies, Fault>,
     ) -> std::result::Result<End, Option<Earlier>> {
-        let Terms {
-            lane,
-            asked,
-            budget,
-            ..
-        } = self.terms;
+        let Terms { asked, budget, .. } = self.terms;
         let scripts = &self.requests().core().scripts;
         let reply = outcome.and_then(only);
         if !self.is_plain {
             let call = || self.call();
-            return match scripts.submitted(call, lane, asked, reply, budget) {
+            return match scripts.submitted(call, Lane::Command, asked, reply, budget) {
                 Ok(value) => Ok(self.read(asked, self.read_value(&value), false)),
                 Err(Ok(earlier)) => Err(Some(earlier)),
                 Err(Err(failure)) => Ok(self.failed(failure)),
@@ -107,7 +102,7 @@ impl Asked {
 
     /// Undoes the command, and makes its end.
     pub(super) fn undone(&self, attempted: impl Into<Option<Result<Attempted>>>) -> End {
-        self.holders().undo_later(self.terms.lane);
+        self.holders().undo_later();
         End {
             is_undone: true,
             ..End::new(attempted)

@@ -12,12 +12,12 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 
-use super::{Asked, End, Stage, Terms};
+use super::{Asked, End, Stage};
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::options::Replication;
 use crate::conn::error_reply::describe;
-use crate::conn::sent;
+use crate::conn::{Lane, sent};
 use crate::engine::acquire::grant::Grant;
 use crate::engine::acquire::request::Attempted;
 use crate::engine::clock::Tick;
@@ -93,7 +93,7 @@ impl Asked {
     }
 
     async fn ask(self: &Arc<Self>, was_sent: &AtomicBool, earlier: Option<Earlier>) -> End {
-        let Terms { lane, budget, .. } = self.terms;
+        let (lane, budget) = (Lane::Command, self.terms.budget);
         let requests = self.requests();
         let core = requests.core();
         if earlier.as_ref().is_some_and(Earlier::is_temporary) {
@@ -179,9 +179,10 @@ impl Asked {
 
     /// Releases a grant that is not handed out, and waits until the server has done so.
     async fn given_back(&self, error: Error) -> End {
-        let Terms { lane, budget, .. } = self.terms;
-        let scripts = &self.requests().core().scripts;
-        let released = scripts.run(lane, &self.holders().release(), budget).await;
+        let (scripts, release) = (&self.requests().core().scripts, self.holders().release());
+        let released = scripts
+            .run(Lane::Command, &release, self.terms.budget)
+            .await;
         match released {
             Ok(_) => End {
                 is_undone: true,

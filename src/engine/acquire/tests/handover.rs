@@ -389,10 +389,10 @@ async fn a_hold_that_is_in_the_way_of_one_handed_over_is_lost() {
 /// An attempt that starts over under a new id does not accept a message for its old id.
 #[tokio::test(start_paused = true)]
 async fn a_grant_message_for_another_holder_is_not_used() {
-    let server = Scripted::new(|sent| match (is_attempt(sent), sent.lane) {
-        (true, Lane::Push) if sent.at < MS * 3_500 => Answer::Silence,
-        (true, _) => Answer::Value(a_place(sent)),
-        (false, _) => otherwise(sent),
+    let server = Scripted::with_past(false, |sent| match is_attempt(sent) {
+        true if (MS * 900..MS * 3_500).contains(&sent.at) => Answer::Silence,
+        true => Answer::Value(a_place(sent)),
+        false => otherwise(sent),
     });
     let client = Client::over(&server, LEASE);
     let lock = client.fair_lock("x");

@@ -47,29 +47,11 @@ impl<'a> WaitLoop<'a> {
         Some(following)
     }
 
-    /// Whether the waiter has to subscribe before it sleeps: it does not listen, and the one ahead is not of this
-    /// client.
-    pub(super) fn must_subscribe(&self, following: Option<&Following<'_>>) -> bool {
-        self.lane != Lane::Push
-            && self.waiter.may_subscribe(self.deadline())
-            && !self.is_told(following)
-    }
-
-    /// Whether something wakes the waiter when it has to ask: a message, or the one ahead.
-    fn is_told(&self, following: Option<&Following<'_>>) -> bool {
-        self.waiter.is_listening(&self.attempt.channel(self.at))
-            || following.is_some_and(Following::is_woken)
-    }
-
-    /// Lists this waiter, which rests now, among the waiters whose places one script keeps. Not if it has to ask to
-    /// learn of its turn.
-    pub(super) fn keep_place(&self, following: Option<&Following<'_>>) -> Option<KeptPlace<'a>> {
+    /// Lists this waiter, which rests now, among the waiters whose places one script keeps.
+    pub(super) fn keep_place(&self) -> Option<KeptPlace<'a>> {
         let [request] = self.requests().all else {
             return None;
         };
-        if !self.is_told(following) {
-            return None;
-        }
         let kept = self.waiter.keep_place(self.attempt.place()?)?;
         send_heartbeats(request);
         Some(kept)

@@ -5,7 +5,6 @@
 
 use super::{Step, WaitLoop};
 use crate::api::error::Result;
-use crate::conn::Lane;
 
 impl WaitLoop<'_> {
     /// Takes the lock if it is free.
@@ -21,7 +20,7 @@ impl WaitLoop<'_> {
         request.ensure_open()?;
         let marks = self.waiter.marks();
         let budget = self.begin_asking(now)?;
-        let asking = (self.attempt).ask(Some(&restore), now, self.at, Lane::Command, budget);
+        let asking = (self.attempt).ask(Some(&restore), now, self.at, budget);
         let outcome = asking.await?;
         let remaining = match self.answered(outcome, false) {
             Ok(step) => return Ok(step),

@@ -6,11 +6,9 @@
 use std::time::Duration;
 
 use super::WaitLoop;
-use crate::conn::Lane;
 use crate::engine::acquire::waiter::{Marks, Woken};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::engine::listen::POLLS_BETWEEN_TRIES;
 
 /// After this number of refusals in a row, the waiter may pause before every second attempt. If it paused before each,
 /// this client would always come after its rivals.
@@ -90,34 +88,6 @@ impl WaitLoop<'_> {
         self.waiter.wait(marks, place, until).await;
         self.count_wait();
         true
-    }
-
-    /// Decides when to subscribe again after a subscription begun at `began` failed.
-    ///
-    /// A silent connection costs a reply time at each try, so it is left alone for some polls. An error that came at
-    /// once may pass quickly, as it does while a slot moves. A time-out of a call that had less than a reply time may
-    /// mean a slow connection, such as a new one. In both cases the waiter tries once more behind the next answer. If
-    /// there is no connection, it tries again at the next poll.
-    pub(super) fn put_off_subscription(
-        &mut self,
-        began: Tick,
-        now: Tick,
-        end: Tick,
-        is_unsaid: bool,
-    ) {
-        let timing = &self.request().core.timing;
-        let took = began.until(now);
-        let is_slow = took >= timing.reply.min(began.until(end) / 2) / 2;
-        let may_work = took < timing.reply / 2 && (is_slow || !is_unsaid);
-        if may_work && !std::mem::replace(&mut self.has_retried, true) {
-            self.lane = Lane::Command;
-        } else if is_slow {
-            let polls = timing.poll_cap * POLLS_BETWEEN_TRIES;
-            self.waiter.subscribe_after(now.after(polls));
-        } else {
-            // Not at each hint in between.
-            self.waiter.subscribe_after(now.after(timing.poll_cap / 2));
-        }
     }
 
     /// The longest time without asking.
