@@ -135,7 +135,7 @@ pub enum Lane {
     Command,
     /// Renewals, which must never queue behind anything else.
     Renewal,
-    /// Subscriptions, and the attempts that must come after them.
+    /// Subscriptions and their messages.
     Push,
     /// Waits for replicas, which block every later command on their connection.
     Confirm,

@@ -3,8 +3,9 @@
 //! All listeners of a client to one channel share one subscription, and one command makes it. Invariants: a command is
 //! sent under the mutex under which the state of the subscription changes. So the server ends with the state that the
 //! client has, and no caller waits for another: a future that is not polled delays no other. A message is a hint and
-//! never a fact; the caller asks the server again after each subscription, because messages before it were missed. For a
-//! [`Listener`] the watchdog task subscribes. When the last listener leaves, the subscription ends in the background.
+//! never a fact; the caller asks the server again after each subscription, because messages before it were missed. The
+//! watchdog's task subscribes, and tries again for as long as somebody listens. When the last listener leaves, the
+//! subscription ends in the background.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -82,10 +83,12 @@ fn subscribe_later(
                 subscription.end_subscribing(&channel, !was_heard);
                 continue;
             }
-            // A silent connection costs a reply time at each try. A refusal may pass quickly, as while a slot moves.
-            let next = own.clock.now().after(pause);
-            own.until_closed(own.clock.sleep_until(next)).await;
-            pause = (pause * 2).min(cap * 4);
+            if subscription.is_used() {
+                // A refusal may pass quickly, as while a slot moves.
+                let next = own.clock.now().after(pause);
+                own.until_closed(own.clock.sleep_until(next)).await;
+                pause = (pause * 2).min(cap);
+            }
         }
     };
     core.watchdog.begin(work.boxed());

@@ -1,11 +1,8 @@
 //! A waiter for one lock and its subscription.
 //!
 //! All waiters of a client share one subscription. Where the lock queues at the server, each waiter has its own. The
-//! subscription is made when the head of the queue was refused, and ended when the last waiter has left. Messages and
-//! gaps are hints. Silence proves nothing.
-//!
-//! Invariant: a subscription is recorded before it is sent. When the last listener leaves, the watchdog task ends it,
-//! even if the call that subscribed was dropped.
+//! client begins to listen when the head of the queue was refused, and ends that when the last waiter has left.
+//! Messages, gaps and the beginning of the subscription are hints. Silence proves nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

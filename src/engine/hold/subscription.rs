@@ -194,10 +194,10 @@ impl Subscription {
         self.state().subscribing.replace(channel.into()).is_none()
     }
 
-    /// The channel to subscribe to. `None` if that is done, or nobody listens any longer.
+    /// The channel to subscribe to. `None` when that is done, or when the last listener has left.
     pub(crate) fn to_subscribe(&self) -> Option<Box<str>> {
         let mut state = self.state();
-        // Under the mutex: who comes later finds that nobody subscribes.
+        // The mutex is held, so a later listener finds that nobody subscribes.
         state.subscribing.take_if(|_| !self.is_used());
         state.subscribing.clone()
     }

@@ -84,6 +84,26 @@ async fn a_subscription_that_is_refused_at_once_is_tried_again_soon() {
     assert_eq!(asked.collect::<Vec<_>>(), expected);
 }
 
+/// Shorter than an answer may take.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_short_time_hears_of_a_release() {
+    let server = Scripted::new(|sent| match sent.is("EVALSHA") {
+        true if sent.at < MS * 20 => Answer::Value(elsewhere(25_000)),
+        true => Answer::Value(granted()),
+        false => Answer::Value(redis::Value::Nil),
+    });
+    let client = Client::over(&server, LEASE);
+    let locals = Arc::clone(&client.core().locals);
+    let release = async {
+        tokio::time::sleep(MS * 20).await;
+        locals.message(b"redisson_lock__channel:{x}", b"0");
+    };
+    let (lock, began) = (client.lock("x"), tokio::time::Instant::now());
+    let (got, ()) = tokio::join!(lock.try_lock_for(MS * 100), release);
+    assert!(got.unwrap().is_some());
+    assert_eq!(began.elapsed(), MS * 20);
+}
+
 /// Each hint costs one attempt, even without a connection for a subscription.
 #[tokio::test(start_paused = true)]
 async fn who_has_no_connection_for_messages_asks_once_for_each_hint() {
