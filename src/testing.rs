@@ -10,6 +10,7 @@ use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::conn::{Fault, Lane, LinkState, Process, Recipient, Replies, Transport, sent};
 use crate::engine::clock::{Clock, Tick};
@@ -79,6 +80,8 @@ pub(crate) struct Scripted {
     place: Box<Place>,
     sent: Mutex<Vec<Sent>>,
     settled: bool,
+    /// Whether there are connections. Commands wait for them in no order.
+    is_connected: watch::Sender<bool>,
     /// Whether its servers are nodes of a cluster.
     splits_slots: bool,
     address: &'static str,
@@ -141,6 +144,7 @@ impl Scripted {
             place: Box::new(|_| (0, 0)),
             sent: Mutex::default(),
             settled,
+            is_connected: watch::Sender::new(true),
             splits_slots: false,
             address: "scripted",
             process: None,
@@ -153,6 +157,11 @@ impl Scripted {
 
     pub(crate) fn sent(&self) -> Vec<Sent> {
         self.sent.lock().clone()
+    }
+
+    /// Ends its connections, or makes them again.
+    pub(crate) fn connect(&self, is_connected: bool) {
+        self.is_connected.send_replace(is_connected);
     }
 
     /// The times of the commands on one lane.
@@ -231,6 +240,13 @@ impl Transport for Scripted {
         limit: Duration,
     ) -> BoxFuture<'a, Result<Replies, Fault>> {
         async move {
+            let mut is_connected = self.is_connected.subscribe();
+            if !*is_connected.borrow() {
+                let connected = is_connected.wait_for(|is_connected| *is_connected);
+                if tokio::time::timeout(limit, connected).await.is_err() {
+                    return Err(Fault::Unsent("no connection".into()));
+                }
+            }
             let commands = commands.iter();
             let answers = commands.map(|command| self.decide(lane, route, command));
             end_of_all(answers.collect(), limit).await
@@ -246,7 +262,7 @@ impl Transport for Scripted {
         limit: Duration,
         to: Arc<dyn Recipient>,
     ) -> bool {
-        if Handle::try_current().is_err() {
+        if Handle::try_current().is_err() || !*self.is_connected.borrow() {
             return false;
         }
         let commands = commands.iter();

@@ -23,7 +23,8 @@ pub(crate) trait Transport: Debug + Send + Sync {
     /// before there is a connection are not sent. A redirection is followed if the keys share the slot of `route`.
     ///
     /// Commands of one lane and server are executed in the order in which these futures are first polled, as long as
-    /// the connection stands. Dropping a future does not take its commands back.
+    /// the connection stands. Those that wait for one are sent in any order, and behind others that come when there is
+    /// one. Dropping a future does not take back what was sent.
     fn exchange<'a>(
         &'a self,
         lane: Lane,
@@ -313,6 +314,11 @@ impl Channels {
 pub(crate) trait Recipient: Debug + Send + Sync {
     /// The commands have ended. Called once, without any mutex. A connection's task calls it, so it must not block.
     fn received(self: Arc<Self>, outcome: Result<Replies, Fault>);
+}
+
+/// For commands whose end makes no difference.
+impl Recipient for () {
+    fn received(self: Arc<Self>, _outcome: Result<Replies, Fault>) {}
 }
 
 /// Callbacks of a transport. Connection tasks call them, so they must not block.

@@ -1,16 +1,14 @@
 //! Subscribes to a channel and ends that, for waiters and for callers that wait for a condition at the server.
 //!
-//! All listeners of a client to one channel share one subscription, and one command makes it. Invariants: a command is
-//! sent under the mutex under which the state of the subscription changes. So the server ends with the state that the
-//! client has, and no caller waits for another: a future that is not polled delays no other. A message is a hint and
-//! never a fact; the caller asks the server again after each subscription, because messages before it were missed. The
-//! watchdog's task subscribes, and tries again for as long as somebody listens. When the last listener leaves, the
-//! subscription ends in the background.
+//! All listeners of a client to one channel share one subscription, and one command makes it. Invariants: who subscribes
+//! is a listener until that has ended, so no subscription is ended while it is being made. The command that ends it is
+//! handed over to the connection at once, under the mutex of its state, or is not needed: it waits for no connection,
+//! and comes behind no later subscription. No caller waits for another: a future that is not polled delays no other. A
+//! message is a hint and never a fact; the caller asks the server again after each subscription, because messages before
+//! it were missed. The watchdog's task subscribes, and tries again for as long as somebody listens. When the last listener
+//! leaves, the subscription ends in the background.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -20,119 +18,79 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::local::LocalLock;
-use crate::engine::hold::subscription::{Heard, Subscription, SubscriptionState};
+use crate::engine::hold::subscription::Subscription;
 use crate::engine::keys::LockName;
-use crate::script::on_first_poll;
 
 /// How long a shared subscription outlives its last listener. Without this, a caller that waits in a loop would subscribe
 /// each time, and a lock that several processes fight over would be subscribed to for each grant.
 pub(crate) const LINGER: Duration = Duration::from_millis(100);
 
-/// Has the watchdog's task subscribe, unless messages already reach this client; returns whether they do. Once they do,
-/// that gives a hint, as a message does: the caller asks the server again, because earlier messages were missed.
-pub(crate) fn begin_listening(
-    core: &Arc<Core>,
-    subscription: &Arc<Subscription>,
-    route: &Arc<str>,
-    channel: &str,
-) -> bool {
-    let is_heard = subscription.is_heard(channel, core.locals.gaps());
-    if !is_heard {
-        subscribe_later(core, subscription, route, channel);
-    }
-    is_heard
-}
-
-/// As [`begin_listening`], and subscribes once more if nothing has come over the connection for messages for long. If it
-/// is dead, that ends it, and the gap gives a hint.
-pub(crate) fn check_connection(
-    core: &Arc<Core>,
-    subscription: &Arc<Subscription>,
-    route: &Arc<str>,
-    channel: &str,
-) -> bool {
-    let replied = core.scripts.transport.last_reply_at(Lane::Push, route);
-    let is_silent = replied.after(core.timing.poll_cap) <= core.clock.now();
-    let is_heard = begin_listening(core, subscription, route, channel);
-    if is_heard && is_silent {
-        subscribe_later(core, subscription, route, channel);
-    }
-    is_heard
-}
-
-/// Has the watchdog's task subscribe to this channel, and try again until the server confirms it or nobody listens.
-fn subscribe_later(
-    core: &Arc<Core>,
-    subscription: &Arc<Subscription>,
-    route: &Arc<str>,
-    channel: &str,
-) {
+/// Has the watchdog's task subscribe to this channel, and try again until the server confirms it or nobody else listens.
+/// If it was not heard before, that gives a hint, as a message does: the caller asks the server again, because earlier
+/// messages were missed.
+fn subscribe_later(listener: Listener) {
+    let core = Arc::clone(&listener.core);
     // Without its task nothing would come of it.
-    if core.is_closed() || core.watchdog.is_gone() || !subscription.begin_subscribing(channel) {
+    if core.is_closed()
+        || core.watchdog.is_gone()
+        || !listener.subscription.begin_subscribing(&listener.channel)
+    {
         return;
     }
-    let (own, subscription) = (Arc::clone(core), Arc::clone(subscription));
-    let route = Arc::clone(route);
     let work = async move {
-        let cap = own.timing.poll_cap;
+        let Listener {
+            core, subscription, ..
+        } = &listener;
+        let (clock, cap) = (core.clock, core.timing.poll_cap);
         let mut pause = cap / 8;
         while let Some(channel) = subscription.to_subscribe() {
-            let was_heard = subscription.is_heard(&channel, own.locals.gaps());
-            let subscribing = subscribe(&own, &subscription, &route, &channel);
-            if own.until_closed(subscribing).await != Some(false) {
-                subscription.end_subscribing(&channel, !was_heard);
-                continue;
-            }
-            if subscription.is_used() {
+            let was_heard = subscription.is_heard(&channel, core.locals.gaps());
+            let subscribing = subscribe(core, subscription, &listener.route, &channel);
+            if core.until_closed(subscribing).await == Some(false) {
                 // A refusal may pass quickly, as while a slot moves.
-                let next = own.clock.now().after(pause);
-                own.until_closed(own.clock.sleep_until(next)).await;
+                let next = clock.now().after(pause);
+                core.until_closed(clock.sleep_until(next)).await;
                 pause = (pause * 2).min(cap);
+            } else {
+                subscription.end_subscribing(&channel, !was_heard);
             }
         }
     };
     core.watchdog.begin(work.boxed());
 }
 
-/// Subscribes to this channel. Returns whether the server has confirmed it. Nothing is sent if all listeners have left
-/// before.
+/// Subscribes to this channel, for a task that counts as a listener until this has ended. Returns whether the server has
+/// confirmed it. The last listener to leave ends the subscription.
 async fn subscribe(
     core: &Core,
     subscription: &Arc<Subscription>,
     route: &str,
     channel: &str,
 ) -> bool {
-    let old = subscription.state().channel.clone();
-    if let Some(old) = old.filter(|old| **old != *channel)
-        && core.locals.ignore(&old, subscription)
-    {
-        // Of a waiter under another holder id.
-        unsubscribe(core, route, &old).await;
-    }
     let command = push_command(core.channels().subscribe(), channel);
     let gaps = core.locals.gaps();
-    let begin = |state: &mut SubscriptionState| {
-        // In this order: who leaves after the check finds the mark. Who left before has nothing to end.
+    {
+        // Behind an end that is being sent.
+        let mut state = subscription.state();
         subscription.mark_subscribed();
-        if !subscription.is_used() && subscription.take_subscribed() {
-            return false;
+        if !state.is_heard(channel, gaps) {
+            state.heard_since = None;
+        }
+        let old = state.channel.replace(channel.into());
+        if let Some(old) = old.filter(|old| **old != *channel)
+            && core.locals.ignore(&old, subscription)
+        {
+            // Of a waiter under another holder id.
+            unsubscribe(core, route, &old);
         }
         core.locals.listen(channel, subscription);
-        if !state.is_heard(channel, gaps) {
-            (state.channel, state.heard) = (Some(channel.into()), Heard::Unconfirmed);
-        }
-        true
-    };
-    let transport = &core.scripts.transport;
-    let send = transport.send(Lane::Push, route, &command, core.timing.reply);
-    let is_confirmed = matches!(in_order(subscription, begin, send).await, Some(Ok(_)));
-    if is_confirmed {
-        let mut state = subscription.state();
-        if state.heard != Heard::Ended {
-            state.heard = Heard::Since(gaps);
-        }
     }
-    is_confirmed
+    let (transport, limit) = (&core.scripts.transport, core.timing.reply);
+    let sent = transport.send(Lane::Push, route, &command, limit).await;
+    if sent.is_ok() {
+        subscription.state().heard_since = Some(gaps);
+    }
+    sent.is_ok()
 }
 
 /// Has the watchdog's task end the subscription after `linger`, if the caller was its last listener. False if there is
@@ -153,7 +111,7 @@ pub(crate) fn end_later(
         if !linger.is_zero() && !own.is_closed() {
             own.clock.sleep_until(own.clock.now().after(linger)).await;
         }
-        unsubscribe_unused(&own, &subscription, &route).await;
+        unsubscribe_unused(&own, &subscription, &route);
         drop(local);
     };
     core.watchdog.drive(work.boxed());
@@ -161,56 +119,28 @@ pub(crate) fn end_later(
 }
 
 /// Ends the subscription if it has no listener.
-async fn unsubscribe_unused(core: &Core, subscription: &Arc<Subscription>, route: &str) {
-    let Some(channel) = subscription.state().channel.clone() else {
+fn unsubscribe_unused(core: &Core, subscription: &Arc<Subscription>, route: &str) {
+    let mut state = subscription.state();
+    let Some(channel) = state.channel.clone() else {
         return;
     };
-    let end = |state: &mut SubscriptionState| {
-        let is_unused = subscription.end_unused(|| true);
-        if is_unused {
-            state.heard = Heard::Ended;
-        }
-        is_unused && core.locals.leads_to(&channel, subscription)
-    };
-    // Forgotten behind the command: who comes before that finds this subscription, and subscribes behind it as well.
-    let sent = pin!(unsubscribe(core, route, &channel));
-    let sent = on_first_poll(sent, || {
+    if !subscription.end_unused(|| true) {
+        return;
+    }
+    state.heard_since = None;
+    if core.locals.leads_to(&channel, subscription) {
+        unsubscribe(core, route, &channel);
+        // Behind the command: who comes before that finds this subscription, and subscribes behind it as well.
         subscription.end_unused(|| core.locals.forget(&channel, subscription));
-    });
-    in_order(subscription, end, sent).await;
+    }
 }
 
-/// Ends the subscription to this channel at the server.
-pub(crate) async fn unsubscribe(core: &Core, route: &str, channel: &str) {
+/// Ends the subscription to this channel at the server. It has ended already if there is no connection, and ends with
+/// the connection if there is no answer.
+pub(crate) fn unsubscribe(core: &Core, route: &str, channel: &str) {
     let command = push_command(core.channels().unsubscribe(), channel);
-    let transport = &core.scripts.transport;
-    // Without an answer the connection is replaced, which ends all its subscriptions.
-    let _ = transport
-        .send(Lane::Push, route, &command, core.timing.reply)
-        .await;
-}
-
-/// Changes the state and sends the command in one step, unless `change` returns false.
-async fn in_order<F: Future>(
-    subscription: &Subscription,
-    change: impl FnOnce(&mut SubscriptionState) -> bool,
-    send: F,
-) -> Option<F::Output> {
-    // Unconstrained, because channels with room are pending for a task that has used up its budget.
-    let mut send = pin!(tokio::task::unconstrained(send));
-    let mut change = Some(change);
-    poll_fn(move |context| match change.take() {
-        Some(change) => {
-            let mut state = subscription.state();
-            if change(&mut state) {
-                send.as_mut().poll(context).map(Some)
-            } else {
-                Poll::Ready(None)
-            }
-        }
-        None => send.as_mut().poll(context).map(Some),
-    })
-    .await
+    let (transport, limit) = (&core.scripts.transport, core.timing.reply);
+    transport.submit(Lane::Push, route, &[&command], limit, Arc::new(()));
 }
 
 fn push_command(verb: &str, channel: &str) -> redis::Cmd {
@@ -244,12 +174,22 @@ impl Listener {
 
     /// A listener beside the waiters of a lock.
     pub(crate) fn beside(core: &Arc<Core>, local: &Arc<LocalLock>, name: &LockName) -> Self {
-        local.subscription.add_listener();
+        Self::of_waiter(core, local, &local.subscription, &name.lock_channel())
+    }
+
+    /// A listener beside waiters of a lock with this subscription.
+    pub(crate) fn of_waiter(
+        core: &Arc<Core>,
+        local: &Arc<LocalLock>,
+        subscription: &Arc<Subscription>,
+        channel: &str,
+    ) -> Self {
+        subscription.add_listener();
         Self {
             core: Arc::clone(core),
-            route: Arc::clone(name.key()),
-            channel: name.lock_channel().into(),
-            subscription: Arc::clone(&local.subscription),
+            route: Arc::clone(local.key()),
+            channel: channel.into(),
+            subscription: Arc::clone(subscription),
             local: Some(Arc::clone(local)),
         }
     }
@@ -277,9 +217,46 @@ impl Listener {
         core.until_closed(woken).await;
     }
 
-    /// See [`begin_listening`].
+    /// Whether the server sends the messages of the channel.
+    fn is_heard(&self) -> bool {
+        let gaps = self.core.locals.gaps();
+        self.subscription.is_heard(&self.channel, gaps)
+    }
+
+    /// Has the client subscribe, unless messages already reach it; returns whether they do.
     pub(crate) fn subscribe(&self) -> bool {
-        begin_listening(&self.core, &self.subscription, &self.route, &self.channel)
+        let is_heard = self.is_heard();
+        if !is_heard {
+            subscribe_later(self.clone());
+        }
+        is_heard
+    }
+
+    /// Has the client subscribe once more if nothing has come over the connection for messages for long. If it is dead,
+    /// that ends it, and the gap gives a hint.
+    pub(crate) fn check_connection(self) {
+        let core = &self.core;
+        let replied = core
+            .scripts
+            .transport
+            .last_reply_at(Lane::Push, &self.route);
+        if replied.after(core.timing.poll_cap) <= core.clock.now() {
+            subscribe_later(self);
+        }
+    }
+}
+
+impl Clone for Listener {
+    fn clone(&self) -> Self {
+        let subscription = Arc::clone(&self.subscription);
+        subscription.add_listener();
+        Self {
+            core: Arc::clone(&self.core),
+            route: Arc::clone(&self.route),
+            channel: Arc::clone(&self.channel),
+            subscription,
+            local: self.local.clone(),
+        }
     }
 }
 
@@ -305,6 +282,7 @@ mod tests {
 
     use super::*;
     use crate::client::Client;
+    use crate::conn::EventHandler;
     use crate::engine::hold::local::Locals;
     use crate::testing::{Answer, Scripted};
 
@@ -336,11 +314,31 @@ mod tests {
         tokio::time::sleep(LINGER * 2).await;
         assert!(Arc::ptr_eq(came.1.get().expect("it came"), &first));
         // It does not hear anything yet, and who leaves last ends it.
-        assert_eq!(first.state().heard, Heard::Ended);
+        assert_eq!(first.state().heard_since, None);
         assert!(first.remove_listener());
         assert!(end_later(core, &first, &"x".into(), None, LINGER));
         tokio::time::sleep(LINGER * 2).await;
         assert_eq!(core.locals.channels(), 0);
+    }
+
+    /// Each is in a task of its own, and tasks that wait for one connection are polled in any order.
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_subscription_does_not_come_behind_the_next_one() {
+        let server = Scripted::new(|_| Answer::Value(Value::Okay));
+        let client = Client::over(&server, Duration::from_secs(30));
+        let core = client.core();
+        let listener = Listener::new(core, &"x".into(), "x");
+        listener.subscribe();
+        drop(listener);
+        server.connect(false);
+        core.locals.gap();
+        tokio::time::sleep(LINGER * 2).await;
+        let next = Listener::new(core, &"x".into(), "x");
+        assert!(!next.subscribe(), "it waits");
+        server.connect(true);
+        tokio::time::sleep(LINGER).await;
+        let last = server.sent().pop().expect("it was sent");
+        assert!(last.is("SUBSCRIBE") && next.is_heard(), "{last:?}");
     }
 
     /// A caller that waits for hints would try again at once, without an end.
@@ -361,36 +359,24 @@ mod tests {
         assert_eq!(listener.mark(), mark);
     }
 
-    /// The server has ended that one, and has yet to begin the next.
+    /// Its late confirmation would count for the next one, which the server has yet to begin.
     #[tokio::test(start_paused = true)]
-    async fn a_late_confirmation_of_an_ended_subscription_is_none_of_the_next() {
-        const MS: Duration = Duration::from_millis(1);
+    async fn a_subscription_is_not_ended_while_it_is_being_made() {
         let server = Scripted::new(|sent| match sent.is("SUBSCRIBE") {
-            true => Answer::Late(MS * 300, Value::Okay),
+            true => Answer::Late(LINGER * 3, Value::Okay),
             false => Answer::Value(Value::Okay),
         });
         let client = Client::over(&server, Duration::from_secs(30));
         let core = client.core();
-        let subscription = core.locals.add_listener("x");
-        let heard = || subscription.state().heard;
-        let route = "x".into();
-        let listen = || begin_listening(core, &subscription, &route, "x");
-        assert!(!listen());
-        tokio::time::sleep(MS * 10).await;
-        assert!(subscription.remove_listener());
-        assert!(end_later(core, &subscription, &route, None, Duration::ZERO));
-        tokio::time::sleep(MS * 10).await;
-        assert_eq!(heard(), Heard::Ended);
-        subscription.add_listener();
-        let mark = subscription.hint.mark();
-        assert!(!listen(), "the confirmation of the first is on its way");
-        subscription.hint.changed_since(mark).await;
-        assert_eq!(heard(), Heard::Ended, "it was for the first");
-        assert!(!listen());
-        tokio::time::sleep(MS * 310).await;
-        assert!(listen());
-        let subscribed = server.sent().into_iter();
-        let subscribed = subscribed.filter(|sent| sent.is("SUBSCRIBE"));
-        assert_eq!(subscribed.count(), 2);
+        let listener = || Listener::new(core, &"x".into(), "x");
+        listener().subscribe();
+        tokio::time::sleep(LINGER * 2).await;
+        let next = listener();
+        assert!(!next.subscribe() && server.sent().len() == 1, "it waits");
+        tokio::time::sleep(LINGER * 2).await;
+        assert!(next.is_heard());
+        drop(next);
+        tokio::time::sleep(LINGER * 2).await;
+        assert_eq!((server.sent().len(), core.locals.channels()), (2, 0));
     }
 }

@@ -245,7 +245,7 @@ impl Announcer {
             waits.push(Entry {
                 lasts: since.until(now),
                 holder: String::new(),
-                key: lock.key().to_owned(),
+                key: lock.key().as_ref().into(),
             });
         }
         waits

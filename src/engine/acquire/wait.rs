@@ -339,8 +339,8 @@ impl<'a> WaitLoop<'a> {
         let mut following = self.follow().map(Box::new);
         let channel = self.attempt.channel(self.at);
         // Whether a message or the one ahead wakes it when it has to ask.
-        let is_told = following.as_deref().is_some_and(Following::is_woken)
-            || self.waiter.listen(&channel, false);
+        let is_told =
+            following.as_deref().is_some_and(Following::is_woken) || self.waiter.listen(&channel);
         self.has_recalled = false;
         self.moves_in_a_row = 0;
         self.sleeps = self.sleeps.saturating_add(1);
@@ -372,7 +372,7 @@ impl<'a> WaitLoop<'a> {
                 Woken::Timer => {
                     self.hints_in_a_row = 0;
                     if self.clock().now() < deadline {
-                        self.waiter.listen(&channel, true);
+                        self.waiter.check_connection(&channel);
                     }
                 }
                 // A change inside the client, so there is no need to ask the server.

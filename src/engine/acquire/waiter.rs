@@ -20,7 +20,7 @@ use crate::engine::hold::handoff::HandoffRequest;
 use crate::engine::hold::local::QueuePlace;
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::subscription::{GrantMessage, Subscription};
-use crate::engine::listen::{LINGER, begin_listening, check_connection, end_later};
+use crate::engine::listen::{LINGER, Listener, end_later};
 
 /// Counts as a waiter until dropped.
 pub(crate) struct Waiter<'a> {
@@ -177,15 +177,22 @@ impl<'a> Waiter<'a> {
     }
 
     /// Whether messages on this channel reach the client. If not, it begins to listen, and the waiter has a hint once
-    /// they do. After a sleep without messages, the connection is checked as well.
-    pub(super) fn listen(&self, channel: &str, has_heard_nothing: bool) -> bool {
-        let LockRequest { core, name, .. } = self.request;
-        let listen = match has_heard_nothing {
-            true => check_connection,
-            false => begin_listening,
-        };
-        self.request.options.polled.is_none()
-            && listen(core, self.subscription(), name.key(), channel)
+    /// they do.
+    pub(super) fn listen(&self, channel: &str) -> bool {
+        let is_polled = self.request.options.polled.is_some();
+        !is_polled && (self.is_listening(channel) || self.listener(channel).subscribe())
+    }
+
+    /// Checks, after a sleep without a message, whether the connection for messages is alive.
+    pub(super) fn check_connection(&self, channel: &str) {
+        if self.listen(channel) {
+            self.listener(channel).check_connection();
+        }
+    }
+
+    fn listener(&self, channel: &str) -> Listener {
+        let LockRequest { core, local, .. } = self.request;
+        Listener::of_waiter(core, local, self.subscription(), channel)
     }
 }
 

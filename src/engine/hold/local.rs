@@ -376,7 +376,7 @@ impl LocalLock {
         self.lock().recall_after = at;
     }
 
-    pub(crate) fn key(&self) -> &str {
+    pub(crate) fn key(&self) -> &Arc<str> {
         &self.key
     }
 

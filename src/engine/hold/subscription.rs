@@ -56,9 +56,10 @@ type ReceivedGrant = (Box<str>, GrantMessage);
 /// Whether the server sends us the messages of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SubscriptionState {
-    /// The channel that was requested.
+    /// The channel that was requested last.
     pub(crate) channel: Option<Box<str>>,
-    pub(crate) heard: Heard,
+    /// How many gaps came before the server confirmed it, if it did. The next gap ended it.
+    pub(crate) heard_since: Option<u64>,
     /// The channel to which a task subscribes on behalf of all listeners.
     subscribing: Option<Box<str>>,
 }
@@ -66,18 +67,8 @@ pub(crate) struct SubscriptionState {
 impl SubscriptionState {
     /// Whether messages on this channel reach the client, which has had this many gaps.
     pub(crate) fn is_heard(&self, channel: &str, gaps: u64) -> bool {
-        self.heard == Heard::Since(gaps) && self.channel.as_deref() == Some(channel)
+        self.heard_since == Some(gaps) && self.channel.as_deref() == Some(channel)
     }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Heard {
-    #[default]
-    Unconfirmed,
-    /// Confirmed after this many gaps. The next gap ended it.
-    Since(u64),
-    /// The command that ends it was sent.
-    Ended,
 }
 
 impl Subscription {
@@ -152,7 +143,11 @@ impl Subscription {
 
     /// If two leave at once, the later one finds the other gone.
     pub(crate) fn is_used(&self) -> bool {
-        self.waiters.load(Ordering::SeqCst) + self.listeners.load(Ordering::SeqCst) > 0
+        self.users() > 0
+    }
+
+    fn users(&self) -> u32 {
+        self.waiters.load(Ordering::SeqCst) + self.listeners.load(Ordering::SeqCst)
     }
 
     /// Notes that a subscription is being made. The last waiter to leave has to end it.
@@ -194,11 +189,12 @@ impl Subscription {
         self.state().subscribing.replace(channel.into()).is_none()
     }
 
-    /// The channel to subscribe to. `None` when that is done, or when the last listener has left.
+    /// The channel to subscribe to, for a task that counts as a listener. `None` when that is done, or when all others
+    /// have left.
     pub(crate) fn to_subscribe(&self) -> Option<Box<str>> {
         let mut state = self.state();
         // The mutex is held, so a later listener finds that nobody subscribes.
-        state.subscribing.take_if(|_| !self.is_used());
+        state.subscribing.take_if(|_| self.users() == 1);
         state.subscribing.clone()
     }
 
