@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::hold::{Guard, QuorumHold};
@@ -22,7 +23,6 @@ use crate::engine::hold::bound::Bound;
 use crate::engine::hold::reenter::{Entrance, LeaseSource, Reentry};
 use crate::engine::hold::{Share, ShareLease, ShareView, SharedHold};
 use crate::observe::observer::GuardTimer;
-use crate::script::on_first_poll;
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.
 ///
@@ -194,7 +194,13 @@ impl QuorumShare {
             }
             first.filter(|_| done < enough)
         };
-        let failed = on_first_poll(pin!(work), || hold.releases_sent()).await;
+        let mut work = pin!(work);
+        let begun = (&mut work).now_or_never();
+        hold.releases_sent();
+        let failed = match begun {
+            Some(failed) => failed,
+            None => work.await,
+        };
         match (loss, failed) {
             (Some(reason), _) => Err(hold.not_held("release", reason)),
             (None, Some(error)) => Err(error),

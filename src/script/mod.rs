@@ -33,7 +33,7 @@ pub(crate) use catalog::Script;
 pub(crate) use failure::{Earlier, Executed, Failure};
 pub use native::NativePath;
 pub(crate) use native::{Restore, tell};
-pub(crate) use run::{CallBudget, RETRY_PAUSE_FIRST, Scripts, on_first_poll};
+pub(crate) use run::{CallBudget, RETRY_PAUSE_FIRST, Scripts, once_sent};
 
 /// The script with this SHA: its place in the catalog, and its text.
 pub(crate) fn find(sha: &[u8]) -> Option<(u8, &'static str)> {

@@ -5,8 +5,9 @@
 //! been executed.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
@@ -16,7 +17,7 @@ use super::call::{Answer, Call};
 use super::failure::{Earlier, Executed, Failure, is_hopeless, missing_right};
 use super::native::{self, NativePath, NativeState};
 use crate::conn::error_reply::is_temporary;
-use crate::conn::{Fault, Lane, Reason, Transport};
+use crate::conn::{Fault, Lane, Reason, Transport, sent};
 use crate::engine::clock::{Clock, Tick};
 use crate::observe::counts::Fact;
 use crate::observe::observer::Observed;
@@ -332,14 +333,15 @@ fn current_runtime() -> Option<runtime::Id> {
     Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
-/// Drives `work`, and calls `then` after its first poll. Its first command has been queued for sending at that point.
-pub(crate) async fn on_first_poll<F: Future>(work: Pin<&mut F>, then: impl FnOnce()) -> F::Output {
-    // Unconstrained: without budget, a task would get "pending" even from channels that have room.
-    let mut work = tokio::task::unconstrained(work);
-    let mut then = Some(then);
-    std::future::poll_fn(move |context| {
-        let polled = Pin::new(&mut work).poll(context);
-        if let Some(then) = then.take() {
+/// Drives `work`, and calls `then` once its first command is on its way, or is not sent at all.
+pub(crate) async fn once_sent<F: Future>(work: Pin<&mut F>, then: impl FnOnce()) -> F::Output {
+    let (was_sent, mut then) = (AtomicBool::new(false), Some(then));
+    let mut work = pin!(sent::track(&was_sent, work));
+    std::future::poll_fn(|context| {
+        let polled = work.as_mut().poll(context);
+        if (polled.is_ready() || was_sent.load(Ordering::Relaxed))
+            && let Some(then) = then.take()
+        {
             then();
         }
         polled

@@ -28,7 +28,7 @@ use crate::engine::listen::Listener;
 use crate::observe::counts::GrantedBy;
 use crate::script::reply::{self, Permitted};
 use crate::script::{
-    Answer, Call, CallBudget, Executed, Failure, Script, catalog, millis, on_first_poll,
+    Answer, Call, CallBudget, Executed, Failure, Script, catalog, millis, once_sent,
 };
 use crate::watchdog::{Leased, Work};
 
@@ -380,7 +380,7 @@ impl Held {
             let budget = CallBudget::until(until, reply);
             let sent = || _ = this.unsent.fetch_sub(unsent, Ordering::Relaxed);
             let run = core.scripts.run(Lane::Command, &call, budget);
-            let answer = on_first_poll(pin!(run), sent).await;
+            let answer = once_sent(pin!(run), sent).await;
             let outcome = match answer {
                 Ok(answer) => this.released(&answer, &permits, deadline, loss),
                 Err(failure) => {

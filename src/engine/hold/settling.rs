@@ -28,7 +28,7 @@ use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hint::Arrival;
 use crate::script::reply::{self, Released};
-use crate::script::{Call, CallBudget, Executed, Failure, on_first_poll};
+use crate::script::{Call, CallBudget, Executed, Failure, once_sent};
 
 /// The operation's name in errors, if no caller waits.
 const RELEASE: &str = "release";
@@ -332,7 +332,7 @@ async fn settle(
                 hold.state().may_be_released(sent);
             }
         };
-        let failure = match on_first_poll(run, on_its_way).await {
+        let failure = match once_sent(run, on_its_way).await {
             Ok(answer) => {
                 let released = reply::released(&answer.value).map_err(|error| {
                     in_doubt();

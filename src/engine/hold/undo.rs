@@ -37,7 +37,7 @@ use crate::engine::hint::Hint;
 use crate::engine::keys::LockName;
 use crate::observe::counts::Fact;
 use crate::observe::events::Event;
-use crate::script::{Call, CallBudget, Scripts, on_first_poll};
+use crate::script::{Call, CallBudget, Scripts, once_sent};
 use crate::watchdog::Watchdog;
 
 /// What the server may have without a guard, under one holder id.
@@ -167,7 +167,7 @@ impl Undo {
         let release = self.release.take();
         // On the lane of the attempt, which it cannot overtake there.
         let cancel = scripts.run(Lane::Command, &self.call, CallBudget::once(reply));
-        let answer = on_first_poll(pin!(cancel), || drop(release)).await;
+        let answer = once_sent(pin!(cancel), || drop(release)).await;
         let end = match answer {
             Ok(_) => End::Answered,
             Err(failure) if failure.is_hopeless() => {

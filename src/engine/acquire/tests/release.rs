@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::conn::{EventHandler, Lane};
 use crate::multilock::MultiLock;
 use crate::script::{NativePath, catalog};
-use crate::testing::{Answer, Scripted, Sent, each, granted};
+use crate::testing::{Answer, Scripted, Sent, done, each, granted};
 
 /// The connection returns just when the client shuts down. The release that waits for it is the only one: another would
 /// find no hold.
@@ -37,6 +37,26 @@ async fn a_release_that_waits_for_a_connection_is_not_sent_again_by_a_shutdown()
         .filter(|sent| sent.is_release())
         .count();
     assert_eq!(sent, 2, "once in vain");
+}
+
+/// One that waits for a connection and one that comes when there is one are polled in any order.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_waits_for_a_connection_is_ahead_of_the_next_attempt() {
+    let server = Scripted::new(|sent| match sent.is_release() {
+        true => Answer::Value(done()),
+        false => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.lock("x");
+    let guard = lock.lock().await.unwrap();
+    server.connect(false);
+    drop(guard);
+    tokio::time::sleep(MS).await;
+    server.connect(true);
+    let _guard = lock.try_lock().await.unwrap();
+    let sent = server.sent();
+    let releases: Vec<_> = sent.iter().map(Sent::is_release).collect();
+    assert_eq!(releases, [false, true, false]);
 }
 
 /// Only a keep request concerns a hold that is kept, so a hold that is missing was lost.
