@@ -284,7 +284,7 @@ pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
 }
 
 /// Whether the server speaks another protocol.
-fn is_foreign(error: &RedisError) -> bool {
+pub(super) fn is_foreign(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Parse
 }
 

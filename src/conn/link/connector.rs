@@ -9,11 +9,14 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use super::connection::{Connection, Socket};
 use super::handshake::Handshake;
 use super::server::{Reachability, SharedProcess};
-use super::wire::{FirstBytes, Meaning, WireParams};
+use super::wire::WireParams;
 use crate::conn::address::Address;
-use crate::conn::error_reply::{CHECK_TLS, USE_TLS, may_pass, tls_advice, without_arguments};
+use crate::conn::error_reply::{
+    CHECK_TLS, USE_TLS, is_foreign, may_pass, tls_advice, without_arguments,
+};
 use crate::conn::setup::{Setup, with_pushes};
 use crate::conn::transport::{Fault, Lane, Reason};
+use crate::engine::clock::Tick;
 use crate::observe::counts::LANES;
 
 #[derive(Debug)]
@@ -146,7 +149,7 @@ impl Connector {
                 Ok(Connection::new(socket, generation, setup.scripts))
             }
             Err(error) => {
-                let fault = self.diagnose(error, &wire.first_bytes);
+                let fault = self.diagnose(error, wire.last_reply.get() > Tick::ZERO);
                 self.reachability.failed(setup.clock.now());
                 Err(fault)
             }
@@ -162,24 +165,21 @@ impl Connector {
     }
 
     /// The reason why connecting failed, in the server's own words if possible.
-    fn diagnose(&self, error: RedisError, first_bytes: &FirstBytes) -> Fault {
+    fn diagnose(&self, error: RedisError, has_replied: bool) -> Fault {
         // A server that was reached before speaks the protocol. A reply in another protocol comes from a proxy, and
         // the server may come back.
         let was_reached = self.reachability.was_reached();
         let is_tls = tls_advice(&error).is_some() && !(was_reached && may_pass(&error));
+        let is_foreign = is_foreign(&error) && !was_reached;
         let is_refused = error.kind() == ErrorKind::AuthenticationFailed;
-        if error.code().is_some() || is_refused || is_tls {
-            return Fault::Declined(error);
+        if error.code().is_some() || is_refused || is_tls || is_foreign {
+            return Fault::Declined(without_arguments(error));
         }
         let is_cut = error.is_connection_dropped() && !error.is_connection_refusal();
-        let hint = match (self.info.addr(), first_bytes.meaning()) {
-            // The reply of a proxy in front of a server that is away.
-            (_, Meaning::Error(said)) if was_reached && said.kind() == ErrorKind::Parse => "",
-            (_, Meaning::Error(said)) => return Fault::Declined(without_arguments(said)),
-            (ConnectionAddr::Tcp(..), Meaning::Tls) => USE_TLS,
+        let hint = match self.info.addr() {
             _ if was_reached => "",
-            (ConnectionAddr::Tcp(..), Meaning::Silence) if is_cut => USE_TLS,
-            (ConnectionAddr::TcpTls { .. }, _) if is_cut || error.is_timeout() => CHECK_TLS,
+            ConnectionAddr::Tcp(..) if is_cut && !has_replied => USE_TLS,
+            ConnectionAddr::TcpTls { .. } if is_cut || error.is_timeout() => CHECK_TLS,
             _ => "",
         };
         let message = format!("{error}{hint}");

@@ -6,11 +6,12 @@
 //! client.
 
 use std::net::SocketAddr;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::join3;
+use futures_util::future::join4;
 use parking_lot::Mutex;
 use redis::{Cmd, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError, ServerError, Value};
 
@@ -82,11 +83,8 @@ impl Handshake {
         limit: Duration,
     ) -> Result<u64, RedisError> {
         let earlier = self.earlier.lock().clone();
-        let mut commands = vec![
-            command(&["CLIENT", "SETNAME", &self.label]),
-            command(&["CLIENT", "INFO"]),
-            command(&["INFO", "server"]),
-        ];
+        let name = command(&["CLIENT", "SETNAME", &self.label]);
+        let mut commands = vec![command(&["CLIENT", "INFO"]), command(&["INFO", "server"])];
         commands.extend(earlier.iter().flatten().filter_map(Identity::kill));
         let asks_node = self.process.asks_node.load(Ordering::Relaxed);
         if asks_node {
@@ -96,9 +94,10 @@ impl Handshake {
         let greeting = greeting(settings);
         let select = Some(settings.db()).filter(|db| *db != 0);
         let select = select.map(|db| command(&["SELECT", &db.to_string()]));
-        let (greeted, selected, replies) = join3(
+        let (greeted, selected, named, replies) = join4(
             wire.ask(greeting.as_slice(), limit),
             wire.ask(select.as_slice(), limit),
+            wire.ask(slice::from_ref(&name), limit),
             wire.ask(&commands, limit),
         )
         .await;
@@ -106,13 +105,15 @@ impl Handshake {
         if let Some(Value::ServerError(no)) = selected?.first() {
             return Err(no.clone().into());
         }
+        // Without a login, this is the first command.
+        permitted(named?.first())?;
         let replies = replies?;
         let node = node_of(replies.last().filter(|_| asks_node))?;
-        let process = permitted(replies.get(2))?;
+        let process = permitted(replies.get(1))?;
         let process = process.and_then(|info| Process::of(info, self.clock.now()));
         let run_id = process.as_ref().map(|process| Arc::clone(&process.run_id));
         let identity =
-            permitted(replies.get(1))?.and_then(|line| Identity::of(line, run_id.clone()));
+            permitted(replies.first())?.and_then(|line| Identity::of(line, run_id.clone()));
         let (generation, is_another) = self.process.met(process, node, self.clock.now())?;
         if is_another {
             // The server was restarted or replaced and may lack holds. Reported at once, because the change is not
@@ -122,7 +123,7 @@ impl Handshake {
         let same_run = earlier.iter().flatten();
         let same_run = same_run.filter_map(|old| old.kill_in_run(run_id.as_deref()));
         let by_id = wire.ask(&same_run.collect::<Vec<_>>(), limit).await?;
-        let by_address = replies.get(3..).unwrap_or_default();
+        let by_address = replies.get(2..).unwrap_or_default();
         let kills = [by_address, &by_id];
         self.settle(&earlier, identity.as_ref(), run_id.as_deref(), kills)?;
         self.earlier.lock().push(identity);
@@ -183,13 +184,14 @@ fn node_of(reply: Option<&Value>) -> Result<Option<&str>, RedisError> {
 }
 
 /// A reply, or `None` if the user lacks the right to ask, which is acceptable. A temporary refusal fails the
-/// connection, so that it is made again. A missing authentication also fails it, because nothing works without that.
+/// connection, so that it is made again. A missing authentication, and Redis's protected mode, also fail it, because nothing
+/// works then.
 fn permitted(reply: Option<&Value>) -> Result<Option<&Value>, RedisError> {
     let Some(Value::ServerError(no)) = reply else {
         return Ok(reply);
     };
     let error = RedisError::from(no.clone());
-    if is_temporary(&error) || code(&error) == Some("NOAUTH") {
+    if is_temporary(&error) || matches!(code(&error), Some("NOAUTH" | "DENIED")) {
         return Err(error);
     }
     Ok(None)

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use futures_util::future::join;
 
 use super::*;
-use crate::conn::link::wire::{FirstBytes, SharedTick};
+use crate::conn::link::wire::SharedTick;
 use crate::conn::push::PushState;
 use crate::conn::transport::{Fault, Replies};
 use crate::engine::clock::Clock;
@@ -30,7 +30,6 @@ fn wire(silence: Duration) -> WireParams {
         silence,
         last_reply: SharedTick::default(),
         push: Arc::new(PushState::new(None)),
-        first_bytes: FirstBytes::default(),
     }
 }
 

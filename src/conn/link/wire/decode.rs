@@ -8,16 +8,21 @@
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::mem;
 use std::str::FromStr;
 
 use redis::{ErrorKind, ProtocolVersion, RedisError, Value};
 use smallvec::SmallVec;
 
+use crate::conn::error_reply::{USE_TLS, nonsense};
+
 /// The state of a reply that has partly arrived.
 #[derive(Debug)]
 pub(super) struct Decoder {
     protocol: ProtocolVersion,
+    /// Whether the server has shown that it speaks the protocol.
+    is_known: bool,
     /// The bytes of its complete parts.
     at: usize,
     /// How many bytes behind them were searched for the end of a line.
@@ -101,6 +106,7 @@ impl Decoder {
     pub(super) fn new(protocol: ProtocolVersion) -> Self {
         Self {
             protocol,
+            is_known: false,
             at: 0,
             searched: 0,
             missing: SmallVec::new(),
@@ -117,10 +123,15 @@ impl Decoder {
         {
             return Ok(Some(short));
         }
-        match self.end(bytes).map_err(|why| (ErrorKind::Parse, why))? {
-            Some(end) => Ok(Some((value(&bytes[..end])?, end))),
-            None => Ok(None),
+        if !self.is_known {
+            check_protocol(bytes)?;
         }
+        let Some(end) = self.end(bytes).map_err(nonsense)? else {
+            return Ok(None);
+        };
+        self.is_known = true;
+        let value = value(&bytes[..end]).map_err(|_| nonsense(UNREADABLE))?;
+        Ok(Some((value, end)))
     }
 
     /// The length of the first reply; `None` if it is not complete yet. An error is the reason for a refusal, and
@@ -222,6 +233,30 @@ impl Decoder {
             self.missing.pop();
         }
         true
+    }
+}
+
+/// The first bytes that replies can have.
+const TYPES: &[u8] = b"+-:$*_#,(!=%~>|";
+
+/// The type of a TLS record that reports an error.
+const TLS_ALERT: u8 = 0x15;
+
+/// Characters of a line that a message shows.
+const SHOWN_MAX: usize = 100;
+
+/// Whether the first bytes of a server are of Redis's protocol. The error says what they are instead: only this one is of
+/// the kind `Parse`.
+fn check_protocol(first_bytes: &[u8]) -> Result<(), RedisError> {
+    match first_bytes.first() {
+        Some(&TLS_ALERT) => Err(io::Error::other(format!("an alert of TLS{USE_TLS}")).into()),
+        Some(kind) if !TYPES.contains(kind) => {
+            let line = first_bytes.split(|byte| b"\r\n".contains(byte)).next();
+            let shown = String::from_utf8_lossy(line.unwrap_or_default());
+            let shown: String = shown.chars().take(SHOWN_MAX).collect();
+            Err((ErrorKind::Parse, "not the protocol of Redis", shown).into())
+        }
+        _ => Ok(()),
     }
 }
 

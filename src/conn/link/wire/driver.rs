@@ -1,5 +1,5 @@
 //! The task behind a connection: it writes the callers' commands, reads replies, and detects silence. It records the
-//! time of the last reply, and the first bytes that the server sent.
+//! time of the last reply.
 //!
 //! In each turn it writes everything, and then passes on a portion of the replies (see `pace.rs`). The callers
 //! that it wakes hand over their next commands before its next turn, which writes them at once. Invariants: the
@@ -14,14 +14,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{io, mem};
 
-use parking_lot::Mutex;
-use redis::{ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo, RedisError, Value};
+use redis::{ConnectionInfo, ProtocolVersion, PushInfo, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::decode::Decoder;
 use super::unanswered::{NewlyEnded, Shared};
-use crate::conn::error_reply::nonsense;
 use crate::conn::link::pace::{LATE, few_in_flight, portion_of};
 use crate::conn::push::PushState;
 use crate::conn::setup::Setup;
@@ -48,8 +46,6 @@ pub(crate) struct WireParams {
     pub(crate) last_reply: SharedTick,
     /// Takes what comes without a request.
     pub(crate) push: Arc<PushState>,
-    /// Records what the server sends first.
-    pub(crate) first_bytes: FirstBytes,
 }
 
 impl WireParams {
@@ -65,7 +61,6 @@ impl WireParams {
             silence: setup.silence,
             last_reply: SharedTick::default(),
             push: Arc::new(PushState::new(events)),
-            first_bytes: FirstBytes::default(),
         }
     }
 }
@@ -74,8 +69,6 @@ pub(super) struct Driver<S> {
     stream: S,
     shared: Arc<Shared>,
     params: WireParams,
-    /// Whether more of the first bytes are needed.
-    records_first: bool,
     /// With fewer commands in flight, everything available is read.
     few: usize,
     outgoing: Buffer,
@@ -130,7 +123,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         Self {
             stream,
             shared,
-            records_first: true,
             few: few_in_flight(),
             outgoing: Buffer::default(),
             incoming: Buffer::default(),
@@ -237,7 +229,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         let mut space = ReadBuf::new(&mut self.space);
         let polled = Pin::new(&mut self.stream).poll_read(context, &mut space);
         let read = space.filled();
-        self.records_first = self.records_first && !self.params.first_bytes.record(read);
         let Buffer { bytes, used } = &mut self.incoming;
         if *used > 0 {
             bytes.drain(..mem::take(used));
@@ -266,8 +257,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                         self.incoming.use_up(length);
                         replies += 1;
                         match state.unanswered.reply(value, &mut self.ended) {
-                            Some(is_last) => requests += usize::from(is_last),
-                            None => passed = Err(nonsense("a reply to no command")),
+                            Ok(is_last) => requests += usize::from(is_last),
+                            Err(error) => passed = Err(error),
                         }
                     }
                     Ok(None) => break,
@@ -355,73 +346,6 @@ impl SharedTick {
     }
 }
 
-/// Bytes to record. An error line is shorter: the one of Redis's protected mode takes half of this.
-const RECORDED_MAX: usize = 2048;
-
-/// Characters of a line that a message shows.
-const SHOWN_MAX: usize = 100;
-
-/// The first bytes that replies can have.
-const TYPES: &[u8] = b"+-:$*_#,(!=%~>|";
-
-/// The type of a TLS record that reports an error.
-const TLS_ALERT: u8 = 0x15;
-
-/// The first bytes from a server, up to a bound. They tell why connecting failed: a server at its limit of clients
-/// replies so and closes the connection, and the close may be noticed first. A server of another protocol shows it in
-/// its first line.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FirstBytes(Arc<Mutex<Vec<u8>>>);
-
-/// The meaning of the first bytes of a failed connection.
-#[derive(Debug)]
-pub(crate) enum Meaning {
-    /// No bytes were received.
-    Silence,
-    /// The bytes do not tell the reason.
-    Nothing,
-    /// An error and nothing else, or a protocol other than Redis's.
-    Error(RedisError),
-    /// The server speaks TLS.
-    Tls,
-}
-
-impl FirstBytes {
-    /// Adds bytes. Returns whether no more are needed.
-    pub(super) fn record(&self, bytes: &[u8]) -> bool {
-        let mut received = self.0.lock();
-        let room = RECORDED_MAX - received.len();
-        received.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        received.len() == RECORDED_MAX
-    }
-
-    pub(crate) fn meaning(&self) -> Meaning {
-        let received = self.0.lock();
-        let Some(first) = received.first() else {
-            return Meaning::Silence;
-        };
-        if *first == TLS_ALERT {
-            return Meaning::Tls;
-        }
-        if !TYPES.contains(first) {
-            let line = received.split(|byte| b"\r\n".contains(byte)).next();
-            let shown = String::from_utf8_lossy(line.unwrap_or_default());
-            let shown: String = shown.chars().take(SHOWN_MAX).collect();
-            let what = "not the protocol of Redis";
-            return Meaning::Error((ErrorKind::Parse, what, shown).into());
-        }
-        // Exactly one error reply.
-        match redis::parse_redis_value(&received) {
-            Ok(Value::ServerError(no))
-                if received.iter().position(|byte| *byte == b'\n') == Some(received.len() - 1) =>
-            {
-                Meaning::Error(no.into())
-            }
-            _ => Meaning::Nothing,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::task::Waker;
@@ -440,7 +364,6 @@ mod tests {
             silence: Duration::from_secs(20),
             last_reply: SharedTick::default(),
             push: Arc::default(),
-            first_bytes: FirstBytes::default(),
         };
         let shared = Arc::<Shared>::default();
         let mut driver = Driver::new(ours, Arc::clone(&shared), params);
@@ -456,45 +379,5 @@ mod tests {
         }
         let kept = driver.outgoing.bytes.len();
         assert!(kept <= SIZE * 8, "{kept} bytes are kept");
-    }
-
-    #[test]
-    fn first_bytes_say_why_connecting_failed() {
-        let meaning =
-            |received: &[u8]| FirstBytes(Arc::new(Mutex::new(received.to_vec()))).meaning();
-        assert!(matches!(meaning(b""), Meaning::Silence));
-        assert!(matches!(
-            meaning(b"\x15\x03\x01\x00\x02\x02\x46"),
-            Meaning::Tls
-        ));
-        for nothing in [
-            &b"+OK\r\n"[..],
-            b"-ERR cut in the mid",
-            b"-NOPERM no such right\r\n+OK\r\n",
-        ] {
-            assert!(matches!(meaning(nothing), Meaning::Nothing), "{nothing:?}");
-        }
-        let Meaning::Error(full) = meaning(b"-ERR max number of clients reached\r\n") else {
-            panic!("the reason is there");
-        };
-        assert_eq!(full.code(), Some("ERR"));
-        assert!(full.to_string().contains("max number of clients"), "{full}");
-        // About as long as the line of Redis's protected mode.
-        let denied = format!(
-            "-DENIED Redis is running in protected mode. {}\r\n",
-            "x".repeat(1030)
-        );
-        let recorded = FirstBytes::default();
-        assert!(!recorded.record(denied.as_bytes()));
-        let Meaning::Error(denied) = recorded.meaning() else {
-            panic!("the reason is there");
-        };
-        assert_eq!(denied.code(), Some("DENIED"));
-        assert!(recorded.record(&[b'x'; RECORDED_MAX]));
-        let Meaning::Error(web) = meaning(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n") else {
-            panic!("the protocol is another one");
-        };
-        assert_eq!(web.kind(), ErrorKind::Parse);
-        assert_eq!(web.detail(), Some("HTTP/1.1 400 Bad Request"));
     }
 }

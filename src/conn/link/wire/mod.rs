@@ -30,7 +30,7 @@ use tokio::runtime::{self, Handle};
 
 use self::driver::Driver;
 
-pub(crate) use self::driver::{FirstBytes, Meaning, SharedTick, WireParams};
+pub(crate) use self::driver::{SharedTick, WireParams};
 pub(super) use self::unanswered::{Carrier, Exchanged};
 use self::unanswered::{Confirmation, Request, Shared, To};
 use crate::conn::transport::{Recipient, Replies, words};
@@ -150,7 +150,7 @@ impl Wire {
                 loads: loads.len(),
                 replies: Replies::default(),
                 proves_silence,
-                silent_at: Tick::NEVER,
+                silent_at: Tick::ZERO,
                 confirmation,
             });
             state.driver.take()

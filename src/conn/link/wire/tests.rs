@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, DuplexStream, ReadBuf};
 
 use super::*;
-use crate::conn::link::wire::{FirstBytes, SharedTick};
+use crate::conn::link::wire::SharedTick;
 use crate::conn::push::PushState;
 use crate::engine::clock::Clock;
 
@@ -24,7 +24,6 @@ fn terms(silence: Duration) -> WireParams {
         silence,
         last_reply: SharedTick::default(),
         push: Arc::new(PushState::new(None)),
-        first_bytes: FirstBytes::default(),
     }
 }
 
@@ -376,17 +375,39 @@ async fn subscriptions_that_nobody_asked_for_end_the_connection() {
 
 #[tokio::test]
 async fn the_reason_that_came_before_a_failed_write_is_read() {
-    let terms = terms(LONG);
-    let first_bytes = terms.first_bytes.clone();
     let (ours, mut server) = tokio::io::duplex(64);
     server.write_all(b"-ERR no\r\n").await.unwrap();
     drop(server);
-    let (wire, driver) = Wire::new(ours, terms);
+    let (wire, driver) = Wire::new(ours, terms(LONG));
     let driver = tokio::spawn(driver);
     let ping = [redis::cmd("PING")];
     let answer = wire.ask(&ping, LONG).await;
-    assert!(answer.is_ok() || format!("{:?}", first_bytes.meaning()).contains("ERR"));
+    let said = answer.map(|replies| replies.into_iter().next().unwrap());
+    let error = said.and_then(Value::extract_error).unwrap_err();
+    assert_eq!(error.code(), Some("ERR"));
     driver.await.unwrap();
+}
+
+/// A server that refuses a connection may say so before the first command is there.
+#[tokio::test]
+async fn an_error_without_a_command_is_why_the_connection_ended() {
+    // About as long as the line of Redis's protected mode.
+    let denied = format!(
+        "-DENIED Redis is running in protected mode. {}",
+        "x".repeat(1030)
+    );
+    for (line, code) in [
+        ("-ERR max number of clients reached", "ERR"),
+        (&denied, "DENIED"),
+    ] {
+        let mut fixture = Fixture::new();
+        fixture.says(format!("{line}\r\n").as_bytes()).await;
+        fixture.driver.await.unwrap();
+        let ping = [redis::cmd("PING")];
+        let error = fixture.wire.ask(&ping, LONG).await.unwrap_err();
+        assert_eq!(error.code(), Some(code));
+        assert_eq!(error.detail(), line.split_once(' ').map(|(_, words)| words));
+    }
 }
 
 /// A server that answers each read in one write, and counts the writes of the client.

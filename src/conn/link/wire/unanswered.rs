@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -18,6 +19,8 @@ use crate::conn::error_reply::nonsense;
 use crate::conn::transport::{Fault, Recipient, Replies, words};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Arrival;
+
+const UNASKED: &str = "a reply to no command";
 
 pub(super) type Shared = Mutex<WireState>;
 
@@ -45,7 +48,7 @@ pub(super) struct Request {
     pub(super) replies: Replies,
     /// Whether a missing answer shows that the connection is silent.
     pub(super) proves_silence: bool,
-    /// It is silent without a reply until then.
+    /// It is silent without a reply until then. Zero until the driver has seen it.
     pub(super) silent_at: Tick,
     /// The push that is its last reply, if it is about a subscription.
     pub(super) confirmation: Option<Box<Confirmation>>,
@@ -132,8 +135,6 @@ pub(super) struct Unanswered {
     requests: VecDeque<Request>,
     /// The number of requests at the front whose time is over.
     silent: usize,
-    /// The number of requests at the end that the driver has not seen.
-    fresh: usize,
     end: Option<RedisError>,
 }
 
@@ -141,7 +142,6 @@ impl Unanswered {
     /// Adds a request to the end of the order.
     pub(super) fn push(&mut self, request: Request) {
         self.requests.push_back(request);
-        self.fresh += 1;
     }
 
     /// The push that has to be the next reply; `None` if an ordinary reply has to be.
@@ -153,7 +153,7 @@ impl Unanswered {
     /// Assigns a push, if it is the next reply. Returns whether it is.
     pub(super) fn confirm(&mut self, push: &PushInfo, ended: &mut NewlyEnded) -> bool {
         let is_next = self.next_confirmation().is_some_and(|next| next.is(push));
-        is_next && self.answer(Value::Okay, ended).is_some()
+        is_next && self.answer(Value::Okay, ended).is_ok()
     }
 
     /// The number of requests without an answer.
@@ -163,27 +163,37 @@ impl Unanswered {
 
     /// The new requests are now on their way. Without a reply until `then`, the connection is silent.
     pub(super) fn sent(&mut self, then: Tick) {
-        let seen = self.requests.len() - self.fresh;
-        for request in self.requests.range_mut(seen..) {
-            if request.proves_silence {
-                request.silent_at = then;
-            }
+        let requests = self.requests.iter_mut().rev();
+        for request in requests.take_while(|request| request.silent_at == Tick::ZERO) {
+            request.silent_at = if request.proves_silence {
+                then
+            } else {
+                Tick::NEVER
+            };
         }
-        self.fresh = 0;
     }
 
-    /// Assigns an ordinary reply. If that ends a request, adds it to `ended`. Returns whether it does; `None` if it
-    /// answers no command.
-    pub(super) fn reply(&mut self, value: Value, ended: &mut NewlyEnded) -> Option<bool> {
+    /// Assigns an ordinary reply. If that ends a request, adds it to `ended`. Returns whether it does.
+    ///
+    /// # Errors
+    /// If it answers no command. A server that refuses a connection says why without being asked.
+    pub(super) fn reply(
+        &mut self,
+        value: Value,
+        ended: &mut NewlyEnded,
+    ) -> Result<bool, RedisError> {
         let is_error = matches!(value, Value::ServerError(_));
         if self.next_confirmation().is_some() && !is_error {
-            return None;
+            return Err(nonsense(UNASKED));
         }
         self.answer(value, ended)
     }
 
-    fn answer(&mut self, value: Value, ended: &mut NewlyEnded) -> Option<bool> {
-        let request = self.requests.front_mut()?;
+    fn answer(&mut self, value: Value, ended: &mut NewlyEnded) -> Result<bool, RedisError> {
+        let Some(request) = self.requests.front_mut() else {
+            value.extract_error()?;
+            return Err(nonsense(UNASKED));
+        };
         request.missing -= 1;
         if request.loads == 0 {
             request.replies.push(value);
@@ -195,30 +205,25 @@ impl Unanswered {
             }
         }
         if request.missing > 0 {
-            return Some(false);
+            return Ok(false);
         }
-        let Request { to, replies, .. } = self.requests.pop_front()?;
+        let (to, replies) = (request.to.take(), mem::take(&mut request.replies));
+        self.requests.pop_front();
         self.silent = self.silent.saturating_sub(1);
-        self.fresh = self.fresh.min(self.requests.len());
         ended.add(to, Some(Ok(replies)));
-        Some(true)
+        Ok(true)
     }
 
     /// The time at which the oldest request becomes silent. Those that already are have ended for their callers.
     pub(super) fn next_silence(&mut self, now: Tick, ended: &mut NewlyEnded) -> Option<Tick> {
-        let sent = self.requests.len() - self.fresh;
         while let Some(request) = self.requests.get_mut(self.silent) {
-            let is_timed = request.silent_at != Tick::NEVER;
-            if is_timed && request.silent_at > now {
-                return Some(request.silent_at);
-            }
-            if self.silent >= sent {
-                return None;
+            match request.silent_at {
+                Tick::ZERO => return None,
+                Tick::NEVER => {}
+                at if at > now => return Some(at),
+                _ => ended.add(request.to.take(), None),
             }
             self.silent += 1;
-            if is_timed {
-                ended.add(request.to.take(), None);
-            }
         }
         None
     }
@@ -228,7 +233,7 @@ impl Unanswered {
         for request in self.requests.drain(..) {
             ended.add(request.to, Some(Err(why.clone())));
         }
-        (self.silent, self.fresh) = (0, 0);
+        self.silent = 0;
         self.end.get_or_insert(why);
     }
 

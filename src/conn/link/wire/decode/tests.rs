@@ -389,3 +389,27 @@ mod values {
         }
     }
 }
+
+#[test]
+fn the_first_bytes_say_which_protocol_it_is() {
+    use redis::{ErrorKind, ProtocolVersion};
+
+    let first = |bytes: &[u8]| super::Decoder::new(ProtocolVersion::RESP2).first(bytes);
+    for ours in [
+        &b""[..],
+        b"-ERR cut in the mid",
+        b"-NOPERM no such right\r\n+OK\r\n",
+        b"+OK\r\n",
+    ] {
+        assert!(first(ours).is_ok(), "{ours:?}");
+    }
+    let tls = first(b"\x15\x03\x01\x00\x02\x02\x46").unwrap_err();
+    assert!(tls.to_string().contains("rediss"), "{tls}");
+    for more in ["\r\nServer: x\r\n", ""] {
+        let web = first(format!("HTTP/1.1 400 Bad Request{more}").as_bytes()).unwrap_err();
+        assert_eq!(web.kind(), ErrorKind::Parse);
+        assert_eq!(web.detail(), Some("HTTP/1.1 400 Bad Request"));
+    }
+    let unreadable = first(b":seven\r\n").unwrap_err();
+    assert_ne!(unreadable.kind(), ErrorKind::Parse);
+}
