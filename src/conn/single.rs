@@ -76,12 +76,13 @@ impl SingleServer {
 
     /// Closes all connections. None is made and nothing is sent until [`Self::reinstate`].
     pub(super) fn retire(&self) {
-        self.links.iter().for_each(|link| link.retire());
+        self.reachability.retire();
+        self.close();
     }
 
     /// Ends a retirement.
     pub(super) fn reinstate(&self) {
-        self.links.iter().for_each(|link| link.reinstate());
+        self.reachability.reinstate();
     }
 }
 

@@ -32,8 +32,6 @@ pub(crate) struct Link {
     /// shows impatience, or, for renewals, a lack of time: the next renewal has to be answered before the lease ends.
     silence: Duration,
     current: Mutex<Option<Arc<Used>>>,
-    /// Whether the link must have no connection for now.
-    is_retired: AtomicBool,
     is_dialing: AtomicBool,
     /// Given when a dial has ended.
     ended: Hint,
@@ -74,7 +72,6 @@ impl Link {
             connector: Arc::new(Connector::new(info, purpose, setup, reachability, process)),
             silence,
             current: Mutex::default(),
-            is_retired: AtomicBool::new(false),
             is_dialing: AtomicBool::new(false),
             ended: Hint::default(),
             failure: Mutex::default(),
@@ -186,18 +183,6 @@ impl Link {
         }
     }
 
-    /// Closes the connection. No other is made until [`Self::reinstate`].
-    pub(crate) fn retire(&self) {
-        self.is_retired.store(true, Ordering::Release);
-        self.close();
-    }
-
-    pub(crate) fn reinstate(&self) {
-        if self.is_retired.swap(false, Ordering::AcqRel) {
-            self.connector.reachability.named_again();
-        }
-    }
-
     /// Connects unless there is a connection.
     pub(crate) async fn open(self: &Arc<Self>) -> Result<(), Fault> {
         self.connected().await.map(drop)
@@ -261,7 +246,7 @@ impl Link {
     fn install(self: &Arc<Self>, connection: Connection) -> Result<(), Fault> {
         let link = Arc::downgrade(self);
         let mut current = self.current.lock();
-        // Checked under the lock, because the link may have been retired since.
+        // Checked under the lock, because the server may have been retired since.
         self.ensure_in_use()?;
         // Under the lock too, so that the connection is seen here or by `leave_earlier`.
         if self.connector.is_replaced(&connection) {
@@ -274,7 +259,7 @@ impl Link {
     }
 
     fn ensure_in_use(&self) -> Result<(), Fault> {
-        if self.is_retired.load(Ordering::Acquire) {
+        if self.connector.reachability.is_retired() {
             return Err(self.unsent("this server is not in use now"));
         }
         Ok(())

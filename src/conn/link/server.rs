@@ -52,6 +52,8 @@ struct State {
     next: Tick,
     /// The duration of the last successful attempt.
     took: Option<Duration>,
+    /// The server is not in use, and no connection to it may be made.
+    is_retired: bool,
 }
 
 impl State {
@@ -119,13 +121,26 @@ impl Reachability {
         self.reached.notify();
     }
 
-    /// The server is needed again after it was not in use. Earlier failures no longer count.
-    pub(super) fn named_again(&self) {
+    /// The server is not needed for now. Close its connections afterwards.
+    pub(crate) fn retire(&self) {
+        self.state.lock().is_retired = true;
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.state.lock().is_retired
+    }
+
+    /// Ends a retirement. Earlier failures no longer count.
+    pub(crate) fn reinstate(&self) {
         let mut state = self.state.lock();
-        (state.failures, state.failures_before) = (0, 0);
-        state.next = Tick::ZERO;
-        drop(state);
-        self.reached.notify();
+        if state.is_retired {
+            *state = State {
+                took: state.took,
+                ..State::default()
+            };
+            drop(state);
+            self.reached.notify();
+        }
     }
 
     /// A connection that had answered a call has ended.

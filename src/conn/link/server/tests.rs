@@ -118,9 +118,10 @@ async fn a_server_that_is_named_again_is_tried_at_once() {
         // Turns of links that are no longer in use when their turn comes.
         assert!(reach.wait_turn(clock).now_or_never().is_none());
     }
+    reach.retire();
     let began = clock.now();
     let waits = reach.wait_turn(clock);
-    let named = async { reach.named_again() };
+    let named = async { reach.reinstate() };
     futures_util::future::join(waits, named).await;
     reach.wait_turn(clock).await;
     assert_eq!(began.until(clock.now()), Duration::ZERO);
