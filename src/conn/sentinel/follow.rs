@@ -11,7 +11,7 @@ use std::time::Duration;
 use redis::ConnectionInfo;
 
 use super::reply::{View, believed, deposing};
-use super::sentinels::{Round, Sentinels};
+use super::sentinels::Sentinels;
 use super::{CurrentPrimary, Diagnosis};
 use crate::api::error::Error;
 use crate::conn::address::Address;
@@ -49,7 +49,6 @@ pub(crate) async fn connect(
         current: Arc::clone(&current),
         last: None,
         is_doubted: false,
-        opening: None,
     };
     if !follower.nodes.setup.is_lazy {
         follower.find().await?;
@@ -68,8 +67,6 @@ struct Follower {
     last: Option<View>,
     /// Whether the current primary has to confirm its role.
     is_doubted: bool,
-    /// A named server that was not yet open when another change was announced.
-    opening: Option<Address>,
     /// The announcements at the time of the last poll.
     seen: Mark,
 }
@@ -84,7 +81,8 @@ impl Follower {
                 return Ok(());
             };
             if diagnosis.is_final || self.clock().now().after(pause) >= until {
-                return Err(Error::new(diagnosis.kind, "connect", diagnosis.why));
+                let Diagnosis { reason, .. } = diagnosis;
+                return Err(Error::new(reason.kind, "connect", reason.to_string()));
             }
             tokio::time::sleep(pause).await;
             pause = PAUSE_MAX.min(pause * 2);
@@ -139,12 +137,13 @@ impl Follower {
     async fn poll(&mut self, is_urgent: bool) -> Result<(), Diagnosis> {
         self.seen = self.sentinels.announced().mark();
         let round = self.sentinels.poll(is_urgent, self.last.as_ref()).await;
-        let named = believed(&round.views(), round.asked, self.last.as_ref());
-        self.leave_opening(named.as_ref());
+        let views = round.views.as_deref().unwrap_or_default();
+        let named = believed(views, round.asked, self.last.as_ref());
+        self.leave_others(named.as_ref());
         let polled = match named {
             Some(view) if self.is_current(&view.primary) => self.stay(view).await,
             Some(view) => {
-                self.depose(&round);
+                self.depose(views, round.asked);
                 self.switch_to(view).await
             }
             // The sentinels are down or outdated, which does not disqualify the primary.
@@ -154,7 +153,7 @@ impl Follower {
         if let Err(diagnosis) = &polled
             && !self.current.is_known()
         {
-            self.current.set(Err(diagnosis.reason()));
+            self.current.set(Err(diagnosis.reason.clone()));
         }
         polled
     }
@@ -177,9 +176,9 @@ impl Follower {
 
     /// Drops the current primary once most sentinels name another one, before that server can be reached. The old one
     /// may consider itself the primary until it hears of the failover.
-    fn depose(&mut self, round: &Round) {
+    fn depose(&mut self, views: &[View], sentinels: usize) {
         let Some(last) = &self.last else { return };
-        let Some(view) = deposing(&round.views(), round.asked, last) else {
+        let Some(view) = deposing(views, sentinels, last) else {
             return;
         };
         if self.current.is_known() {
@@ -193,12 +192,13 @@ impl Follower {
         self.last = Some(view);
     }
 
-    /// Closes the connections to a server that was being opened and is no longer named.
-    fn leave_opening(&mut self, named: Option<&View>) {
-        if let Some(opening) = self.opening.take()
-            && named.is_none_or(|view| view.primary != opening)
-        {
-            self.nodes.at(&opening).retire();
+    /// Closes the connections to all but the primary and the server that is named, which may still be opening.
+    fn leave_others(&self, named: Option<&View>) {
+        for (address, server) in self.nodes.known() {
+            let is_named = named.is_some_and(|view| view.primary == address);
+            if !is_named && !self.is_current(&address) {
+                server.retire();
+            }
         }
     }
 
@@ -217,7 +217,7 @@ impl Follower {
             }
             Ok(false) => {
                 let diagnosis = Diagnosis::demoted(&self.name, address);
-                self.current.set(Err(diagnosis.reason()));
+                self.current.set(Err(diagnosis.reason.clone()));
                 Err(diagnosis)
             }
             Err(fault) => Err(Diagnosis::unreachable(&self.name, address, fault)),
@@ -241,7 +241,6 @@ impl Follower {
         };
         let Some(opened) = opened else {
             // It keeps opening, because the announcement may be about the same change.
-            self.opening = Some(view.primary.clone());
             return Err(Diagnosis::unreachable(
                 &self.name,
                 &view.primary,

@@ -136,18 +136,12 @@ fn says_no_primary(error: &RedisError) -> bool {
 /// Explains why there is no primary, or why it does not reply, for the person who has to fix that.
 #[derive(Debug)]
 struct Diagnosis {
-    kind: Kind,
-    why: String,
+    reason: Reason,
     /// Whether the cause will not go away by itself soon.
     is_final: bool,
 }
 
 impl Diagnosis {
-    /// Why no command can be sent.
-    fn reason(&self) -> Reason {
-        Reason::of(self.kind, self.why.clone())
-    }
-
     /// No sentinel names a primary.
     fn no_primary(name: &str, round: &Round) -> Self {
         let (mut is_named, mut is_unknown, mut refusal) = (false, false, None);
@@ -171,7 +165,7 @@ impl Diagnosis {
         }
         let each = each.join(", ");
         let (kind, hint) = match refusal {
-            _ if round.counted().is_none() => (
+            _ if round.views.is_none() => (
                 Kind::Invalid,
                 "they do not know each other; name the sentinels of one deployment in the URL",
             ),
@@ -194,21 +188,21 @@ impl Diagnosis {
             },
             None => (Kind::Io, "check host, port and that the sentinels are up"),
         };
+        let why = format!("no sentinel names a primary called {name:?} ({each}); {hint}");
         Self {
-            kind,
-            why: format!("no sentinel names a primary called {name:?} ({each}); {hint}"),
+            reason: Reason::of(kind, why),
             is_final: !is_named && !refusal.is_some_and(is_temporary),
         }
     }
 
     /// The named server reports that it is a replica.
     fn demoted(name: &str, address: &Address) -> Self {
+        let why = format!(
+            "the sentinels name {address} as the primary of {name:?}, but it is a replica; a \
+             failover may be under way"
+        );
         Self {
-            kind: Kind::Io,
-            why: format!(
-                "the sentinels name {address} as the primary of {name:?}, but it is a replica; a \
-                 failover may be under way"
-            ),
+            reason: why.into(),
             is_final: false,
         }
     }
@@ -219,19 +213,20 @@ impl Diagnosis {
             Fault::Answered(error) | Fault::Declined(error) => {
                 let (kind, said) = explained(&error, &address.to_string());
                 Self {
-                    kind,
-                    why: format!("the primary of {name:?}: {said}"),
+                    reason: Reason::of(kind, format!("the primary of {name:?}: {said}")),
                     is_final: !is_temporary(&error),
                 }
             }
-            Fault::Unsent(why) | Fault::Unknown(why) => Self {
-                kind: Kind::Io,
-                why: format!(
+            Fault::Unsent(why) | Fault::Unknown(why) => {
+                let why = format!(
                     "the primary of {name:?} that the sentinels name does not answer: {why}; \
                      check that it is up and reachable at this address"
-                ),
-                is_final: false,
-            },
+                );
+                Self {
+                    reason: why.into(),
+                    is_final: false,
+                }
+            }
         }
     }
 }

@@ -253,6 +253,12 @@ pub(super) fn of_one_deployment<'a>(
     Some(counted)
 }
 
+/// The views in these replies.
+pub(super) fn views(counted: &[&Reply]) -> Vec<View> {
+    let views = counted.iter().filter_map(|reply| reply.view());
+    views.cloned().collect()
+}
+
 /// The primary and its epoch, as one sentinel sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct View {
@@ -265,13 +271,13 @@ pub(super) struct View {
 ///
 /// The most common of the newest views wins. They can differ only during a failover, when the last primary is being
 /// replaced.
-pub(super) fn believed(views: &[&View], sentinels: usize, last: Option<&View>) -> Option<View> {
+pub(super) fn believed(views: &[View], sentinels: usize, last: Option<&View>) -> Option<View> {
     let newest = views.iter().map(|view| view.epoch).max()?;
     let is_old = last.is_some_and(|last| newest < last.epoch);
     if is_old && shared_by_most(views, sentinels).is_none() {
         return None;
     }
-    let votes = |view: &View| views.iter().filter(|other| **other == view).count();
+    let votes = |view: &View| views.iter().filter(|other| *other == view).count();
     let newest = views.iter().filter(|view| view.epoch == newest);
     let best = newest.max_by_key(|view| {
         // An equally new view never displaces the last one. Otherwise two sentinels that were set up again and
@@ -280,21 +286,21 @@ pub(super) fn believed(views: &[&View], sentinels: usize, last: Option<&View>) -
             last.is_none_or(|last| (last.primary != view.primary) == (view.epoch > last.epoch));
         (votes(view), is_better)
     });
-    best.map(|view| View::clone(view))
+    best.cloned()
 }
 
 /// The view that deposes the primary of the `last` one, if there is any: it is later, names another primary, and is
 /// shared by most sentinels. A single sentinel may be wrong, and older views depose no primary.
-pub(super) fn deposing(views: &[&View], sentinels: usize, last: &View) -> Option<View> {
+pub(super) fn deposing(views: &[View], sentinels: usize, last: &View) -> Option<View> {
     let shared = shared_by_most(views, sentinels)?;
     let deposes = shared.epoch > last.epoch && shared.primary != last.primary;
     deposes.then(|| shared.clone())
 }
 
 /// The view that a majority of all sentinels share, including those without a reply.
-pub(super) fn shared_by_most<'a>(views: &[&'a View], sentinels: usize) -> Option<&'a View> {
-    views.iter().copied().find(|view| {
-        let votes = views.iter().filter(|other| *other == view).count();
+pub(super) fn shared_by_most(views: &[View], sentinels: usize) -> Option<&View> {
+    views.iter().find(|view| {
+        let votes = views.iter().filter(|other| *other == *view).count();
         votes * 2 > sentinels
     })
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join3;
-use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Cmd, ConnectionInfo, RedisError, Value};
 
 use super::reply::{
-    KnownSentinels, Peer, Reply, SentinelAnswer, View, of_one_deployment, shared_by_most,
+    KnownSentinels, Peer, Reply, SentinelAnswer, View, of_one_deployment, shared_by_most, views,
 };
 use crate::conn::address::Address;
 use crate::conn::link::{Socket, WireParams, check_greeting, greeting};
@@ -85,57 +85,8 @@ pub(super) struct Round {
     pub(super) replies: Vec<Reply>,
     /// The number of sentinels that were asked.
     pub(super) asked: usize,
-    /// The last view that was acted on.
-    last: Option<View>,
-    /// The sentinels that had replied before.
-    known: KnownSentinels,
-}
-
-impl Round {
-    /// The replies that count; `None` if several deployments replied and none is known to be the right one.
-    pub(super) fn counted(&self) -> Option<Vec<&Reply>> {
-        of_one_deployment(&self.replies, &self.known, self.last.as_ref())
-    }
-
-    pub(super) fn views(&self) -> Vec<&View> {
-        let counted = self.counted().unwrap_or_default().into_iter();
-        counted.filter_map(Reply::view).collect()
-    }
-
-    /// Collects replies until all have arrived. In an urgent round, or after an announcement, slow sentinels are not
-    /// awaited once a majority agrees.
-    async fn collect(
-        &mut self,
-        mut replies: impl Stream<Item = Reply> + Unpin,
-        settings: &Settings,
-        mut is_urgent: bool,
-    ) {
-        let grace_ends = settings.setup.clock.now().after(GRACE);
-        let mark = settings.announced.mark();
-        loop {
-            let is_clear = is_urgent && shared_by_most(&self.views(), self.asked).is_some();
-            let until = if is_clear { grace_ends } else { Tick::NEVER };
-            tokio::select! {
-                biased;
-                reply = replies.next() => {
-                    let Some(reply) = reply else {
-                        return;
-                    };
-                    self.add(reply);
-                }
-                () = settings.setup.clock.sleep_until(until), if is_clear => return,
-                () = settings.announced.changed_since(mark), if !is_urgent => is_urgent = true,
-            }
-        }
-    }
-
-    /// Adds a reply, unless the sentinel has already replied at another address.
-    fn add(&mut self, reply: Reply) {
-        let mut replies = self.replies.iter();
-        if reply.id.is_none() || replies.all(|other| other.id != reply.id) {
-            self.replies.push(reply);
-        }
-    }
+    /// The views that count; `None` if several deployments replied and none is known to be the right one.
+    pub(super) views: Option<Vec<View>>,
 }
 
 impl Sentinels {
@@ -157,21 +108,43 @@ impl Sentinels {
         &self.settings.announced
     }
 
-    /// Polls all sentinels at once. [`Round::collect`] describes `is_urgent`.
-    pub(super) async fn poll(&mut self, is_urgent: bool, last: Option<&View>) -> Round {
-        let mut round = Round {
-            replies: Vec::new(),
-            asked: self.voters(),
-            last: last.cloned(),
-            known: self.known.clone(),
-        };
-        let settings = &self.settings;
+    /// Polls all sentinels at once. In an urgent round, or after an announcement, slow sentinels are not awaited once a
+    /// majority agrees.
+    pub(super) async fn poll(&mut self, mut is_urgent: bool, last: Option<&View>) -> Round {
+        let (settings, known, asked) = (&self.settings, &self.known, self.voters());
+        let clock = settings.setup.clock;
+        let grace_ends = clock.now().after(GRACE);
+        let mark = settings.announced.mark();
         let all = self.all.iter_mut();
-        let replies: FuturesUnordered<_> = all.map(|sentinel| sentinel.poll(settings)).collect();
-        round.collect(replies, settings, is_urgent).await;
-        round.asked = self.voters();
-        self.learn(&round);
-        round
+        let mut polls: FuturesUnordered<_> = all.map(|one| one.poll(settings)).collect();
+        let mut replies: Vec<Reply> = Vec::new();
+        loop {
+            let counted = of_one_deployment(&replies, known, last).unwrap_or_default();
+            let is_clear = is_urgent && shared_by_most(&views(&counted), asked).is_some();
+            let until = if is_clear { grace_ends } else { Tick::NEVER };
+            tokio::select! {
+                biased;
+                reply = polls.next() => {
+                    let Some(reply) = reply else { break };
+                    // The sentinel may have replied at another address.
+                    let is_new = |id| replies.iter().all(|other| other.id.as_ref() != Some(id));
+                    if reply.id.as_ref().is_none_or(is_new) {
+                        replies.push(reply);
+                    }
+                }
+                () = clock.sleep_until(until), if is_clear => break,
+                () = settings.announced.changed_since(mark), if !is_urgent => is_urgent = true,
+            }
+        }
+        drop(polls);
+        let counted = of_one_deployment(&replies, known, last);
+        let views = counted.as_deref().map(views);
+        self.learn(&counted.unwrap_or_default());
+        Round {
+            asked: self.voters(),
+            views,
+            replies,
+        }
     }
 
     /// The number of votes. A sentinel that is reached at two addresses counts once.
@@ -184,11 +157,11 @@ impl Sentinels {
     }
 
     /// Adds the sentinels that others name, and forgets those that neither reply nor are named.
-    fn learn(&mut self, round: &Round) {
-        let Some(counted) = round.counted().filter(|counted| !counted.is_empty()) else {
+    fn learn(&mut self, counted: &[&Reply]) {
+        if counted.is_empty() {
             return;
-        };
-        self.known.record(&counted);
+        }
+        self.known.record(counted);
         let peers = counted
             .iter()
             .flat_map(|reply| reply.peers.iter().flatten());

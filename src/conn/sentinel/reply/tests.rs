@@ -334,39 +334,39 @@ mod views {
         }
     }
 
-    fn believe(views: &[View], sentinels: usize, last: Option<&View>) -> Option<View> {
-        believed(&views.iter().collect::<Vec<_>>(), sentinels, last)
+    fn owned(views: &[&View]) -> Vec<View> {
+        views.iter().copied().cloned().collect()
     }
 
     #[test]
     fn the_newest_view_wins_however_few_share_it() {
         let (old, new) = (view(1, 4), view(2, 5));
         let views = [old.clone(), new.clone(), old.clone()];
-        assert_eq!(believe(&views, 3, None), Some(new.clone()));
-        assert_eq!(believe(&views, 3, Some(&old)), Some(new.clone()));
-        assert_eq!(believe(&views, 3, Some(&new)), Some(new));
-        assert_eq!(believe(&[], 3, Some(&old)), None);
+        assert_eq!(believed(&views, 3, None), Some(new.clone()));
+        assert_eq!(believed(&views, 3, Some(&old)), Some(new.clone()));
+        assert_eq!(believed(&views, 3, Some(&new)), Some(new));
+        assert_eq!(believed(&[], 3, Some(&old)), None);
     }
 
     #[test]
     fn an_older_view_than_the_last_one_needs_most_of_all_sentinels() {
         let (old, last) = (view(1, 4), view(2, 5));
-        assert_eq!(believe(std::slice::from_ref(&old), 3, Some(&last)), None);
+        assert_eq!(believed(std::slice::from_ref(&old), 3, Some(&last)), None);
         let two = [old.clone(), old.clone()];
-        assert_eq!(believe(&two, 3, Some(&last)), Some(old.clone()));
-        assert_eq!(believe(&two, 4, Some(&last)), None);
+        assert_eq!(believed(&two, 3, Some(&last)), Some(old.clone()));
+        assert_eq!(believed(&two, 4, Some(&last)), None);
         let two_minds = [old, view(3, 4)];
-        assert_eq!(believe(&two_minds, 3, Some(&last)), None);
+        assert_eq!(believed(&two_minds, 3, Some(&last)), None);
     }
 
     #[test]
     fn of_equally_new_views_the_common_one_wins_and_then_the_one_that_is_news() {
         let (one, other) = (view(1, 5), view(2, 5));
         let views = [one.clone(), other.clone(), one.clone()];
-        assert_eq!(believe(&views, 3, None), Some(one.clone()));
+        assert_eq!(believed(&views, 3, None), Some(one.clone()));
         for views in [[one.clone(), other.clone()], [other.clone(), one.clone()]] {
             let last = view(1, 4);
-            assert_eq!(believe(&views, 3, Some(&last)), Some(other.clone()));
+            assert_eq!(believed(&views, 3, Some(&last)), Some(other.clone()));
         }
     }
 
@@ -376,7 +376,7 @@ mod views {
         let (one, other) = (view(1, 0), view(2, 0));
         for views in [[one.clone(), other.clone()], [other.clone(), one.clone()]] {
             for last in [&one, &other] {
-                assert_eq!(believe(&views, 3, Some(last)).as_ref(), Some(last));
+                assert_eq!(believed(&views, 3, Some(last)).as_ref(), Some(last));
             }
         }
     }
@@ -384,7 +384,7 @@ mod views {
     #[test]
     fn a_majority_is_more_than_half_with_one_view() {
         let (one, other) = (view(1, 5), view(2, 5));
-        let is_shared = |views: &[&View], all| shared_by_most(views, all).is_some();
+        let is_shared = |views: &[&View], all| shared_by_most(&owned(views), all).is_some();
         assert!(is_shared(&[&one, &one], 3));
         assert!(!is_shared(&[&one, &other], 3));
         assert!(!is_shared(&[&one, &one], 4));
@@ -395,7 +395,7 @@ mod views {
     #[test]
     fn a_primary_is_deposed_by_a_later_view_that_most_share() {
         let (last, old, new, newer) = (view(1, 4), view(2, 3), view(2, 5), view(3, 6));
-        let by = |views: &[&View]| deposing(views, 3, &last);
+        let by = |views: &[&View]| deposing(&owned(views), 3, &last);
         assert_eq!(by(&[&new, &last, &new]), Some(new.clone()));
         assert_eq!(by(&[&newer, &new, &new]), Some(new.clone()));
         assert_eq!(by(&[&new, &last, &last]), None, "one may be wrong");
