@@ -3,6 +3,7 @@
 
 use redis::RedisError;
 
+use super::tls::tls_advice;
 use super::transport::Fault;
 use crate::api::error::{Error, Kind};
 
@@ -305,99 +306,6 @@ fn says(error: &RedisError, words: &str) -> bool {
     detail
         .to_ascii_lowercase()
         .contains(&words.to_ascii_lowercase())
-}
-
-/// The advice for a connection that failed because of TLS; `None` if it failed for another reason.
-#[cfg(not(feature = "tls"))]
-pub(super) fn tls_advice(_: &RedisError) -> Option<&'static str> {
-    None
-}
-
-/// The advice for a connection that failed because of TLS; `None` if it failed for another reason.
-#[cfg(feature = "tls")]
-pub(super) fn tls_advice(error: &RedisError) -> Option<&'static str> {
-    use rustls::{AlertDescription as Alert, CertificateError as Bad, Error};
-
-    Some(match reason(error)? {
-        // A bad signature comes from another authority of the same name.
-        Error::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
-            "the server's certificate is not from a trusted authority; give the authority's \
-             certificate with Tls::root_certificates_pem, or check that this is your \
-             server"
-        }
-        Error::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
-            "the server's certificate has expired; renew it, or check the clock of this machine"
-        }
-        Error::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
-            "the server's certificate is not valid yet; check the clock of this machine"
-        }
-        Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
-            "the server's certificate is for another host; connect by a name or address that it \
-             lists, or check that this is your server"
-        }
-        Error::InvalidCertificate(_) => "the server's certificate cannot be trusted; check it",
-        Error::AlertReceived(
-            Alert::CertificateRequired
-            | Alert::HandshakeFailure
-            | Alert::BadCertificate
-            | Alert::UnsupportedCertificate
-            | Alert::CertificateRevoked
-            | Alert::CertificateExpired
-            | Alert::CertificateUnknown
-            | Alert::UnknownCA
-            | Alert::DecryptError
-            | Alert::AccessDenied,
-        ) => {
-            "the server refuses this client; give a certificate that it trusts with \
-             Tls::client_certificate_pem"
-        }
-        Error::InvalidMessage(_) => {
-            "the server does not speak TLS on this port; connect to its TLS port, or use a URL \
-             without TLS"
-        }
-        _ => "the TLS handshake failed; check versions and certificates on both sides",
-    })
-}
-
-/// Whether the error may come from a proxy while the server is away, because it is not about certificates.
-#[cfg(feature = "tls")]
-pub(super) fn may_pass(error: &RedisError) -> bool {
-    use rustls::{AlertDescription as Alert, Error};
-
-    matches!(
-        reason(error),
-        Some(
-            Error::InvalidMessage(_)
-                | Error::AlertReceived(
-                    Alert::InternalError | Alert::UserCanceled | Alert::CloseNotify
-                )
-        )
-    )
-}
-
-/// Without TLS, no TLS error occurs.
-#[cfg(not(feature = "tls"))]
-pub(super) fn may_pass(_: &RedisError) -> bool {
-    false
-}
-
-/// The cause of a failed handshake, unwrapped from the errors of redis and io.
-#[cfg(feature = "tls")]
-fn reason(error: &RedisError) -> Option<&rustls::Error> {
-    use std::error::Error;
-    use std::io;
-    use std::sync::Arc;
-
-    let source = error.source()?;
-    let source: &(dyn Error + 'static) =
-        match source.downcast_ref::<Arc<dyn Error + Send + Sync + 'static>>() {
-            Some(shared) => &**shared,
-            None => source,
-        };
-    match source.downcast_ref::<io::Error>() {
-        Some(io) => io.get_ref()?.downcast_ref(),
-        None => source.downcast_ref(),
-    }
 }
 
 /// A hint for a server that seems to speak TLS while the URL does not.

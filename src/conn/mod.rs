@@ -73,4 +73,14 @@ pub(crate) mod tls {
             Err((redis::ErrorKind::InvalidClientConfig, what).into())
         }
     }
+
+    /// No error is about TLS.
+    pub(super) fn tls_advice(_: &RedisError) -> Option<&'static str> {
+        None
+    }
+
+    /// As above.
+    pub(super) fn may_pass(_: &RedisError) -> bool {
+        false
+    }
 }

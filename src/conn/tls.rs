@@ -5,14 +5,16 @@
 //! of a trusted authority. No text of a private key is ever shown, not even in the message of a parser that failed on
 //! it.
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use redis::RedisError;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{
+    AlertDescription as Alert, CertificateError as Bad, ClientConfig, Error as Cause, RootCertStore,
+};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -203,6 +205,76 @@ impl Security {
             RedisError::from((redis::ErrorKind::InvalidClientConfig, what, name.to_owned()))
         })?;
         Ok(TlsConnector::from(config).connect(name, stream).await?)
+    }
+}
+
+/// The advice for a connection that failed because of TLS; `None` if it failed for another reason.
+pub(super) fn tls_advice(error: &RedisError) -> Option<&'static str> {
+    Some(match reason(error)? {
+        // A bad signature comes from another authority of the same name.
+        Cause::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
+            "the server's certificate is not from a trusted authority; give the authority's \
+             certificate with Tls::root_certificates_pem, or check that this is your \
+             server"
+        }
+        Cause::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
+            "the server's certificate has expired; renew it, or check the clock of this machine"
+        }
+        Cause::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
+            "the server's certificate is not valid yet; check the clock of this machine"
+        }
+        Cause::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
+            "the server's certificate is for another host; connect by a name or address that it \
+             lists, or check that this is your server"
+        }
+        Cause::InvalidCertificate(_) => "the server's certificate cannot be trusted; check it",
+        Cause::AlertReceived(
+            Alert::CertificateRequired
+            | Alert::HandshakeFailure
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::DecryptError
+            | Alert::AccessDenied,
+        ) => {
+            "the server refuses this client; give a certificate that it trusts with \
+             Tls::client_certificate_pem"
+        }
+        Cause::InvalidMessage(_) => {
+            "the server does not speak TLS on this port; connect to its TLS port, or use a URL \
+             without TLS"
+        }
+        _ => "the TLS handshake failed; check versions and certificates on both sides",
+    })
+}
+
+/// Whether the error may come from a proxy while the server is away, because it is not about certificates.
+pub(super) fn may_pass(error: &RedisError) -> bool {
+    matches!(
+        reason(error),
+        Some(
+            Cause::InvalidMessage(_)
+                | Cause::AlertReceived(
+                    Alert::InternalError | Alert::UserCanceled | Alert::CloseNotify
+                )
+        )
+    )
+}
+
+/// The cause of a failed handshake, unwrapped from the errors of redis and io.
+fn reason(error: &RedisError) -> Option<&Cause> {
+    let source = std::error::Error::source(error)?;
+    let source: &(dyn std::error::Error + 'static) =
+        match source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync + 'static>>() {
+            Some(shared) => &**shared,
+            None => source,
+        };
+    match source.downcast_ref::<io::Error>() {
+        Some(io) => io.get_ref()?.downcast_ref(),
+        None => source.downcast_ref(),
     }
 }
 

@@ -11,10 +11,9 @@ use super::handshake::Handshake;
 use super::server::{Reachability, SharedProcess};
 use super::wire::WireParams;
 use crate::conn::address::Address;
-use crate::conn::error_reply::{
-    CHECK_TLS, USE_TLS, is_foreign, may_pass, tls_advice, without_arguments,
-};
+use crate::conn::error_reply::{CHECK_TLS, USE_TLS, is_foreign, without_arguments};
 use crate::conn::setup::{Setup, with_pushes};
+use crate::conn::tls::{may_pass, tls_advice};
 use crate::conn::transport::{Fault, Lane, Reason};
 use crate::engine::clock::Tick;
 use crate::observe::counts::LANES;
