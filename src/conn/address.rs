@@ -57,6 +57,19 @@ pub(super) fn listed(addresses: &[Address]) -> String {
     Vec::from_iter(names).join(",")
 }
 
+/// These addresses, each once, in their order.
+pub(super) fn distinct(mut addresses: Vec<Address>) -> Vec<Address> {
+    let mut seen = BTreeSet::new();
+    addresses.retain(|address| seen.insert(address.clone()));
+    addresses
+}
+
+/// The number of servers that replied, by their own ids. One that replied at two addresses counts once.
+pub(super) fn count<'a>(ids: impl Iterator<Item = Option<&'a String>>) -> usize {
+    let mut seen = BTreeSet::new();
+    ids.filter(|id| id.is_none_or(|id| seen.insert(id))).count()
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {

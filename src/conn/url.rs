@@ -12,7 +12,7 @@ use std::str::FromStr;
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
-use super::address::Address;
+use super::address::{Address, distinct};
 use super::setup;
 #[cfg(feature = "tls")]
 use super::tls::{Security, Tls};
@@ -211,17 +211,6 @@ fn sentinel(rest: &str, tls: bool) -> Result<Target, Wrong> {
     };
     let model = info(at, parts.login, db)?;
     Ok(Target { kind, model })
-}
-
-/// The distinct addresses, in their order.
-fn distinct(hosts: Vec<Address>) -> Vec<Address> {
-    let mut addresses = Vec::with_capacity(hosts.len());
-    for address in hosts {
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    addresses
 }
 
 /// The connection settings for an address, with a login and the number of a database if there are any.

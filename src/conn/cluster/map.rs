@@ -8,12 +8,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crc::{CRC_16_XMODEM, Crc};
 use redis::{RedisError, Value};
 
-use crate::conn::address::{Address, AddressMap};
+use crate::conn::address::{Address, AddressMap, count};
 use crate::conn::value::{field, text};
 
 /// The number of slots in every cluster.
@@ -272,15 +272,13 @@ pub(super) fn is_ours(told: &Told, last: Option<&View>) -> bool {
 
 /// Whether the nodes whose view is one of `which` are most of those at all `addresses`.
 pub(super) fn are_most(told: &[Told], addresses: usize, which: impl Fn(&Told) -> bool) -> bool {
-    let doubles = told.len() - count(told.iter());
-    count(told.iter().filter(|one| which(one))) * 2 > addresses - doubles
+    let doubles = told.len() - number_of(told, |_| true);
+    number_of(told, which) * 2 > addresses - doubles
 }
 
-/// The number of nodes. One that replied at two addresses counts once.
-fn count<'a>(told: impl Iterator<Item = &'a Told>) -> usize {
-    let mut ids = BTreeSet::new();
-    told.filter(|one| one.id.as_ref().is_none_or(|id| ids.insert(id)))
-        .count()
+fn number_of(told: &[Told], which: impl Fn(&Told) -> bool) -> usize {
+    let counted = told.iter().filter(|one| which(one));
+    count(counted.map(|one| one.id.as_ref()))
 }
 
 /// The best view that counts. Without a last view, the views of the largest group that agrees count. If no view
@@ -304,7 +302,7 @@ pub(super) fn best(told: Vec<Told>, last: Option<&View>, seeds: &[Address]) -> O
 }
 
 fn of_the_largest_cluster(told: Vec<Told>) -> Vec<Told> {
-    let company = |one: &Told| count(told.iter().filter(|other| one.agrees_with(other)));
+    let company = |one: &Told| number_of(&told, |other| one.agrees_with(other));
     let most = told.iter().map(company).max();
     let largest = told.iter().filter(|one| Some(company(one)) == most);
     largest.cloned().collect()

@@ -32,7 +32,7 @@ use tokio::task::JoinSet;
 
 use super::map::{Range, SlotMap, Told, View, are_most, best, is_ours, slot_of};
 use super::route::Router;
-use crate::conn::address::Address;
+use crate::conn::address::{Address, distinct};
 use crate::conn::error_reply::is_temporary;
 use crate::conn::link::{Link, Purpose};
 use crate::conn::setup::Setup;
@@ -112,12 +112,8 @@ fn candidates(router: &Router, last: &View) -> Vec<Address> {
     fastrand::shuffle(&mut seeds);
     // Seeds always get a share, because all other nodes may have new addresses.
     seeds.truncate(ASKED_MAX / 3);
-    let mut candidates: Vec<Address> = Vec::new();
-    for address in serving.into_iter().chain(replicas) {
-        if !candidates.contains(&address) && !seeds.contains(&address) {
-            candidates.push(address);
-        }
-    }
+    let mut candidates = distinct([serving, replicas].concat());
+    candidates.retain(|address| !seeds.contains(address));
     candidates.truncate(ASKED_MAX - seeds.len());
     candidates.extend(seeds);
     candidates

@@ -4,7 +4,6 @@
 //! and nothing else. A sentinel that is reached at two addresses has one vote. A sentinel learned from others is
 //! forgotten when it does not reply and no replying sentinel names it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use redis::{Cmd, ConnectionInfo, RedisError, Value};
 use super::reply::{
     KnownSentinels, Peer, Reply, SentinelAnswer, View, of_one_deployment, shared_by_most, views,
 };
-use crate::conn::address::Address;
+use crate::conn::address::{Address, count};
 use crate::conn::link::{Socket, WireParams, check_greeting, greeting};
 use crate::conn::setup::{Setup, with_pushes};
 use crate::conn::transport::{EventHandler, command};
@@ -147,13 +146,10 @@ impl Sentinels {
         }
     }
 
-    /// The number of votes. A sentinel that is reached at two addresses counts once.
+    /// The number of votes.
     fn voters(&self) -> usize {
-        let mut ids = BTreeSet::new();
         let voters = self.all.iter().filter(|sentinel| sentinel.has_vote());
-        voters
-            .filter(|sentinel| sentinel.id.as_ref().is_none_or(|id| ids.insert(id)))
-            .count()
+        count(voters.map(|sentinel| sentinel.id.as_ref()))
     }
 
     /// Adds the sentinels that others name, and forgets those that neither reply nor are named.
