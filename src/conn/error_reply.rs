@@ -1,5 +1,4 @@
-//! The meaning of errors: whether anything was executed, whether to retry, and the advice for the caller. Most are a
-//! server's replies; some end the handshake of TLS.
+//! The meaning of errors: whether anything was executed, whether to retry, and the advice for the caller.
 
 use redis::RedisError;
 

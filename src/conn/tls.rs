@@ -1,10 +1,11 @@
-//! TLS: the user's own certificates, and the secured stream. We add TLS to a stream ourselves, so that its output can
-//! be bounded and paced like any other stream.
+//! TLS: the user's own certificates, the secured stream, the advice on its errors. We add TLS to a stream ourselves, so
+//! that its output can be bounded and paced like any other stream.
 //!
 //! Invariants: certificates are always verified. No data passes before the server has proved its name by a certificate
 //! of a trusted authority. No text of a private key is ever shown, not even in the message of a parser that failed on
 //! it.
 
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::{fmt, io};
 
@@ -266,9 +267,9 @@ pub(super) fn may_pass(error: &RedisError) -> bool {
 
 /// The cause of a failed handshake, unwrapped from the errors of redis and io.
 fn reason(error: &RedisError) -> Option<&Cause> {
-    let source = std::error::Error::source(error)?;
-    let source: &(dyn std::error::Error + 'static) =
-        match source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync + 'static>>() {
+    let source = StdError::source(error)?;
+    let source: &(dyn StdError + 'static) =
+        match source.downcast_ref::<Arc<dyn StdError + Send + Sync + 'static>>() {
             Some(shared) => &**shared,
             None => source,
         };

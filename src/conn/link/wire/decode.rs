@@ -1,4 +1,4 @@
-//! Finds the end of a reply, refuses replies that are too long, and parses the others. Pure.
+//! Finds the end of a reply, refuses replies that are too long or of another protocol, and parses the others. Pure.
 //!
 //! The few forms that our commands are answered with are parsed here. The client library parses all others, so every
 //! reply has the value that it would have there. Invariants: the result does not depend on how a connection splits a
