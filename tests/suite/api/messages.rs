@@ -205,6 +205,18 @@ async fn an_unknown_protocol_is_reported() {
     );
 }
 
+/// Redis's protected mode answers so, and ends the connection.
+#[tokio::test]
+async fn a_server_that_takes_no_connections_from_here_says_so() {
+    let at = says(b"-DENIED Redis is running in protected mode. And so on\r\n").await;
+    for url in [format!("redis://{at}"), format!("redis://:secret@{at}/3")] {
+        let error = refused(&url).await;
+        let told = error.to_string();
+        assert!(told.contains("protected mode"), "{told}");
+        assert!(error.is_denied() && is_plain(&error, at), "{told}");
+    }
+}
+
 #[tokio::test]
 async fn tls_is_mentioned_where_it_is_likely() {
     // The answers of a server that expects TLS.
