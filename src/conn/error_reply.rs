@@ -254,15 +254,9 @@ pub(super) fn without_arguments(error: RedisError) -> RedisError {
         return error;
     };
     match error.code() {
-        Some(code) => reply_error(&format!("{code} {words}")).unwrap_or(error),
+        Some(code) => redis::make_extension_error(code.to_owned(), Some(words.to_owned())),
         None => (error.kind(), "the server says", words.to_owned()).into(),
     }
-}
-
-/// Parses an error as a server replies it, in one line.
-fn reply_error(line: &str) -> Option<RedisError> {
-    let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
-    reply.and_then(redis::Value::extract_error).err()
 }
 
 /// The error for something that no server says.
