@@ -108,7 +108,7 @@ impl ReentrantGuard {
 
     /// The lease that ends when the present one does.
     pub(crate) fn lease_until_deadline(&self) -> ShareLease {
-        ShareLease::Until(self.0.deadline())
+        ShareLease::fixed(self.0.deadline())
     }
 }
 

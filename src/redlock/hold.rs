@@ -160,7 +160,7 @@ impl QuorumHold {
     /// Whether a guard wants it for longer than a fixed lease.
     pub(super) fn is_renewed(&self) -> bool {
         let lease = self.state.lock().lease();
-        lease.is_some_and(ShareLease::is_renewed)
+        lease.is_some_and(|lease| lease.renewed.is_some())
     }
 
     /// Whether it is held, but without this server.
@@ -410,7 +410,7 @@ impl Guard {
     /// A guard with these shares of a majority. So many last at least as long as its lease.
     fn of(shares: &[(usize, Share)], quorum: usize, kept_until: Tick) -> Self {
         let mut leases: Vec<ShareLease> = shares.iter().map(|(_, share)| share.lease()).collect();
-        leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.end()));
+        leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.end));
         let lease = leases[quorum - 1];
         Self { lease, kept_until }
     }
@@ -451,13 +451,9 @@ impl QuorumState {
     /// The lease that is enough for all guards. `None` without a guard.
     fn lease(&self) -> Option<ShareLease> {
         let leases = self.guards.iter().map(|guard| guard.lease);
-        leases.reduce(|one, other| {
-            let end = one.end().max(other.end());
-            match one.renewed().max(other.renewed()) {
-                None => ShareLease::Until(end),
-                Some(lease) if end == Tick::NEVER => ShareLease::Renewed(lease),
-                Some(lease) => ShareLease::RenewedUntil { lease, end },
-            }
+        leases.reduce(|one, other| ShareLease {
+            renewed: one.renewed.max(other.renewed),
+            end: one.end.max(other.end),
         })
     }
 

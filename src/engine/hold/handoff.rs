@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    const LEASE: ShareLease = ShareLease::Renewed(Duration::from_secs(30));
+    const LEASE: ShareLease = ShareLease::renewed(Duration::from_secs(30));
 
     /// Records which shares are released.
     #[derive(Debug, Default)]

@@ -42,7 +42,7 @@ impl RawShare {
         let hold: Arc<Hold> = known(hold)?;
         hold.carry_out(effects);
         hold.note_handoff(Mode::Shared, group);
-        let lease = ShareLease::Renewed(terms.lease);
+        let lease = ShareLease::renewed(terms.lease);
         Some((Self::new(hold, owner, Mode::Shared, lease), now))
     }
 }

@@ -410,6 +410,6 @@ fn enter_beside(
 /// One more share, for a reader that waits to join.
 fn admit(grants: &mut Grants, now: Tick, slot: Slot, terms: &ReaderClass) -> Option<Handoff> {
     let (hold, owner, _) = enter_beside(grants, now, slot, terms, false)?;
-    let lease = ShareLease::Renewed(terms.lease);
+    let lease = ShareLease::renewed(terms.lease);
     Some(Handoff::new(hold, owner, Mode::Shared, lease))
 }

@@ -42,7 +42,7 @@ pub(crate) trait SharedHold: Send + Sync {
         let now = self.clock().now();
         let lost = self.loss_at(now);
         // Whether the share ended by itself before the hold was lost, if it has ended by itself.
-        let is_first = |_: &_| lost.is_none() || lease.end() <= self.deadline();
+        let is_first = |_: &_| lost.is_none() || lease.end <= self.deadline();
         lease.loss_at(now).filter(is_first).or(lost)
     }
 
@@ -51,7 +51,7 @@ pub(crate) trait SharedHold: Send + Sync {
         let now = self.clock().now();
         match self.loss_at(now) {
             Some(_) => Duration::ZERO,
-            None => now.until(self.deadline().min(lease.end())),
+            None => now.until(self.deadline().min(lease.end)),
         }
     }
 
@@ -65,7 +65,7 @@ pub(crate) trait SharedHold: Send + Sync {
                     return reason;
                 }
                 let is_held = self.is_held();
-                let end = self.deadline().min(lease.end());
+                let end = self.deadline().min(lease.end);
                 tokio::select! {
                     biased;
                     () = self.changed().changed_since(mark) => {}
@@ -120,7 +120,7 @@ mod tests {
         let local = client.core().locals.all().pop().unwrap();
         let hold = local.holds().pop().unwrap();
         let now = hold.core.clock.now();
-        let lease = ShareLease::Renewed(SECOND * 30);
+        let lease = ShareLease::renewed(SECOND * 30);
         let planned = |state: &mut HoldState, _| state.change_share_lease(lease, lease);
         let seen = hold.local.seen();
         let effects = hold.local.lock().change(hold.slot, now, seen, planned);

@@ -38,8 +38,8 @@ impl LeaseSource {
         match self {
             Self::Asked(policy) => policy.lease(),
             // A re-entry does not lengthen a share that ends at a fixed time.
-            Self::Like(like) => match like.renewed() {
-                Some(lease) => lease_until(lease, now, like.end()),
+            Self::Like(like) => match like.renewed {
+                Some(lease) => lease_until(lease, now, like.end),
                 None => Duration::from_millis(1),
             },
         }

@@ -109,7 +109,7 @@ impl Hold {
 
     /// Turns this write hold into a read hold with the lease that it has.
     fn downgrade_call(&self) -> Call {
-        let remaining = self.remaining_of(ShareLease::Until(Tick::NEVER));
+        let remaining = self.remaining_of(ShareLease::fixed(Tick::NEVER));
         let lease = remaining.max(Duration::from_millis(1));
         let id = self.holder();
         let holder = self.holder_ref(&id);

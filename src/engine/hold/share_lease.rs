@@ -17,53 +17,44 @@ pub(crate) fn local_deadline(sent: Tick, lease: Duration) -> Tick {
 
 /// The lease of one share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ShareLease {
-    /// Renewed with this lease until the share is released.
-    Renewed(Duration),
-    /// Renewed with this lease until the share is released, but not beyond `end`.
-    RenewedUntil { lease: Duration, end: Tick },
-    /// Fixed: it ends at this time of the local clock.
-    Until(Tick),
+pub(crate) struct ShareLease {
+    /// The lease that renewals ask for until the share is released. `None` if it is fixed.
+    pub(crate) renewed: Option<Duration>,
+    /// When the share ends by itself, by the local clock. [`Tick::NEVER`] if it does not.
+    pub(crate) end: Tick,
 }
 
 impl ShareLease {
     /// The lease under this policy of a share that was requested at `sent` and is held from `now`.
     pub(crate) fn of(policy: LeasePolicy, sent: Tick, now: Tick) -> Self {
         match policy {
-            LeasePolicy::Renewed(lease) => Self::Renewed(lease),
-            LeasePolicy::RenewedFor { lease, max } => Self::RenewedUntil {
-                lease,
+            LeasePolicy::Renewed(lease) => Self::renewed(lease),
+            LeasePolicy::RenewedFor { lease, max } => Self {
                 end: now.after(max),
+                ..Self::renewed(lease)
             },
-            LeasePolicy::Fixed(lease) => Self::Until(local_deadline(sent, lease)),
+            LeasePolicy::Fixed(lease) => Self::fixed(local_deadline(sent, lease)),
         }
     }
 
-    /// When the share ends by itself.
-    pub(crate) fn end(self) -> Tick {
-        match self {
-            Self::Renewed(_) => Tick::NEVER,
-            Self::RenewedUntil { end, .. } | Self::Until(end) => end,
+    /// Renewed with this lease until the share is released.
+    pub(crate) const fn renewed(lease: Duration) -> Self {
+        Self {
+            renewed: Some(lease),
+            end: Tick::NEVER,
         }
     }
 
-    pub(crate) fn is_renewed(self) -> bool {
-        self.renewed().is_some()
-    }
-
-    /// The lease that renewals ask for, if there are any.
-    pub(crate) fn renewed(self) -> Option<Duration> {
-        match self {
-            Self::Renewed(lease) | Self::RenewedUntil { lease, .. } => Some(lease),
-            Self::Until(_) => None,
-        }
+    /// Never renewed.
+    pub(crate) fn fixed(end: Tick) -> Self {
+        Self { renewed: None, end }
     }
 
     /// Why the share has ended by itself, if it has.
     pub(crate) fn loss_at(self, now: Tick) -> Option<LostReason> {
-        (now >= self.end()).then_some(match self {
-            Self::RenewedUntil { .. } => LostReason::MaxHold,
-            _ => LostReason::Expired,
+        (now >= self.end).then_some(match self.renewed {
+            Some(_) => LostReason::MaxHold,
+            None => LostReason::Expired,
         })
     }
 }
@@ -108,18 +99,21 @@ impl ShareLeases {
 
     /// The longest lease that has to be renewed, if any has to be.
     pub(super) fn lease(&self) -> Option<Duration> {
-        self.all().filter_map(ShareLease::renewed).max()
+        self.all().filter_map(|lease| lease.renewed).max()
     }
 
     /// Why all shares have ended by `now`, if they have. The last share to end decides.
     pub(super) fn loss_at(&self, now: Tick) -> Option<LostReason> {
-        let last = self.all().max_by_key(|lease| lease.end())?;
+        let last = self.all().max_by_key(|lease| lease.end)?;
         last.loss_at(now)
     }
 
     /// When the last share ends by itself.
     pub(super) fn end(&self) -> Tick {
-        self.all().map(ShareLease::end).max().unwrap_or(Tick::NEVER)
+        self.all()
+            .map(|lease| lease.end)
+            .max()
+            .unwrap_or(Tick::NEVER)
     }
 
     fn all(&self) -> impl Iterator<Item = ShareLease> {
@@ -135,38 +129,45 @@ mod tests {
     fn the_leases_are_those_of_the_shares_that_are_there() {
         let ms = Duration::from_millis;
         let at = |millis| Tick::ZERO.after(ms(millis));
-        let mut leases = ShareLeases::of(ShareLease::Until(at(5)));
+        let mut leases = ShareLeases::of(ShareLease::fixed(at(5)));
         assert_eq!((leases.lease(), leases.end()), (None, at(5)));
         for lease in [7, 9] {
-            leases.add(ShareLease::Renewed(ms(lease)));
+            leases.add(ShareLease::renewed(ms(lease)));
             assert_eq!(
                 (leases.lease(), leases.end()),
                 (Some(ms(lease)), Tick::NEVER)
             );
         }
-        leases.add(ShareLease::Until(at(8)));
-        leases.remove(ShareLease::Renewed(ms(9)));
+        leases.add(ShareLease::fixed(at(8)));
+        leases.remove(ShareLease::renewed(ms(9)));
         assert_eq!(leases.lease(), Some(ms(7)));
-        leases.remove(ShareLease::Renewed(ms(7)));
+        leases.remove(ShareLease::renewed(ms(7)));
         assert_eq!((leases.lease(), leases.end()), (None, at(8)));
-        leases.remove(ShareLease::Until(at(8)));
+        leases.remove(ShareLease::fixed(at(8)));
         assert_eq!(leases.end(), at(5));
-        leases.add(ShareLease::Renewed(ms(7)));
-        leases.remove(ShareLease::Until(at(5)));
+        leases.add(ShareLease::renewed(ms(7)));
+        leases.remove(ShareLease::fixed(at(5)));
         assert_eq!(leases.lease(), Some(ms(7)));
     }
 
     #[test]
     fn what_has_an_end_of_its_own_is_renewed_up_to_that_or_not_at_all() {
         let lease = Duration::from_secs(30);
-        let end = Tick::ZERO.after(lease * 2);
-        for (share, renewed, ends) in [
-            (ShareLease::Renewed(lease), Some(lease), Tick::NEVER),
-            (ShareLease::RenewedUntil { lease, end }, Some(lease), end),
-            (ShareLease::Until(end), None, end),
+        let (sent, now) = (Tick::ZERO, Tick::ZERO.after(lease));
+        for (policy, renewed, ends) in [
+            (LeasePolicy::Renewed(lease), Some(lease), Tick::NEVER),
+            (
+                LeasePolicy::RenewedFor {
+                    lease,
+                    max: lease * 2,
+                },
+                Some(lease),
+                now.after(lease * 2),
+            ),
+            (LeasePolicy::Fixed(lease), None, local_deadline(sent, lease)),
         ] {
-            assert_eq!((share.renewed(), share.end()), (renewed, ends));
-            assert_eq!(share.is_renewed(), renewed.is_some());
+            let share = ShareLease::of(policy, sent, now);
+            assert_eq!((share.renewed, share.end), (renewed, ends));
         }
     }
 
@@ -174,14 +175,18 @@ mod tests {
     fn the_last_of_them_says_why_all_have_ended() {
         let at = |millis| Tick::ZERO.after(Duration::from_millis(millis));
         let lease = Duration::from_millis(3);
-        let (end, longest) = (at(5), ShareLease::RenewedUntil { lease, end: at(8) });
-        let mut leases = ShareLeases::of(ShareLease::Until(end));
+        let end = at(5);
+        let longest = ShareLease {
+            end: at(8),
+            ..ShareLease::renewed(lease)
+        };
+        let mut leases = ShareLeases::of(ShareLease::fixed(end));
         assert_eq!(leases.loss_at(end), Some(LostReason::Expired));
         leases.add(longest);
         assert_eq!((leases.lease(), leases.end()), (Some(lease), at(8)));
         assert_eq!(leases.loss_at(end), None);
         assert_eq!(leases.loss_at(at(8)), Some(LostReason::MaxHold));
-        leases.add(ShareLease::Renewed(lease));
+        leases.add(ShareLease::renewed(lease));
         assert_eq!(leases.loss_at(at(9_000_000)), None);
     }
 

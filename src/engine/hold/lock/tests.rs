@@ -581,7 +581,7 @@ impl Explored {
             }
             Tried::Join => {
                 let (hold, owner, _, effects) = world.lock.join(now, &JOINING)?;
-                let (mode, lease) = (Mode::Shared, ShareLease::Renewed(LEASE));
+                let (mode, lease) = (Mode::Shared, ShareLease::renewed(LEASE));
                 let mut joined = Handoff::new(hold, owner, mode, lease);
                 let (at, guard) = taken(&mut joined, Tick::ZERO);
                 world.carry_out(at, effects);
@@ -936,7 +936,7 @@ fn is_backed(world: &World, at: usize) -> bool {
     let valid = held
         .guards
         .iter()
-        .filter(|guard| world.is_valid(at) && world.now < guard.lease.end());
+        .filter(|guard| world.is_valid(at) && world.now < guard.lease.end);
     let mode = valid.map(|guard| guard.mode).min();
     let Some(mode) = mode.filter(|_| !held.is_evicted) else {
         return true;

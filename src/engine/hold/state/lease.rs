@@ -59,13 +59,9 @@ impl HoldLease {
         let given = new.handover.unwrap_or(longest);
         let deadline = local_deadline(new.sent, given);
         let grace_end = now.after(HANDOVER_GRACE.min(now.until(deadline) / 4));
-        let share = if new.policy.is_renewed() {
-            ShareLease::of(new.policy, new.sent, now)
-        } else {
-            ShareLease::Until(deadline)
-        };
+        let share = ShareLease::of(new.policy, new.sent, now);
         let lease = Self {
-            deadline: deadline.min(share.end()),
+            deadline: deadline.min(share.end),
             // All requests so far were executed by now.
             server_end: now.after(given),
             longest,

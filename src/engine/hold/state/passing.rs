@@ -27,7 +27,7 @@ impl HoldState {
     ) -> bool {
         let wanted = policy.lease();
         policy.is_renewed()
-            && lease.renewed() == Some(wanted)
+            && lease.renewed == Some(wanted)
             && self.lease.has_half_left(now, wanted)
             && (!fenced || !self.extras.tokens.spare.is_empty())
             && self.is_one_certain_share(now)
@@ -40,7 +40,7 @@ impl HoldState {
         lease: ShareLease,
     ) -> Option<(Tick, ShareLease)> {
         let end = self.extras.sticky.end_from(now)?;
-        let after = ShareLease::Renewed(lease.renewed()?);
+        let after = ShareLease::renewed(lease.renewed?);
         // The next task also wants a token.
         let tokens = &self.extras.tokens;
         let has_token = tokens.current.is_none() || !tokens.spare.is_empty();
@@ -193,7 +193,7 @@ impl HoldState {
         give_up: Duration,
     ) -> bool {
         self.readers.may_join(now)
-            && self.lease.shares.has(ShareLease::Renewed(lease))
+            && self.lease.shares.has(ShareLease::renewed(lease))
             && self.is_held()
             && self.is_taken()
             && !self.is_written()
@@ -215,7 +215,7 @@ impl HoldState {
         let (first, shares) = (&self.owner, self.counts.alive.of(Mode::Shared));
         self.readers.join(owner, is_claimed, first, shares);
         self.counts.alive.raise(Mode::Shared);
-        self.lease.add(ShareLease::Renewed(lease));
+        self.lease.add(ShareLease::renewed(lease));
         Effects::look_again(is_claimed && self.claim())
     }
 
@@ -234,7 +234,7 @@ impl HoldState {
         let is_recalled = self.is_recalled();
         !is_recalled
             && self.is_one_certain_share(now)
-            && share == ShareLease::Renewed(lease)
+            && share == ShareLease::renewed(lease)
             && self.lease.has_half_left(now, lease)
     }
 
@@ -246,10 +246,10 @@ impl HoldState {
         lease: Duration,
         share: ShareLease,
     ) -> bool {
-        let is_long_enough = if share.is_renewed() {
+        let is_long_enough = if share.renewed.is_some() {
             lease <= self.lease() && self.lease.has_half_left(now, lease)
         } else {
-            share.end() <= self.lease.deadline
+            share.end <= self.lease.deadline
         };
         is_long_enough && !self.is_doubted()
     }

@@ -86,7 +86,14 @@ fn held() -> HoldState {
 }
 
 fn renewed() -> ShareLease {
-    ShareLease::Renewed(LEASE)
+    ShareLease::renewed(LEASE)
+}
+
+fn renewed_until(lease: Duration, end: Tick) -> ShareLease {
+    ShareLease {
+        end,
+        ..ShareLease::renewed(lease)
+    }
 }
 
 /// Whether the last guard has gone, and the server has to release the hold.
@@ -405,7 +412,7 @@ fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
         let again = Entered {
             owner: state.owner().clone(),
             mode: Mode::Exclusive,
-            share: ShareLease::Renewed(longer),
+            share: ShareLease::renewed(longer),
             agreed: agreed(secs(101), longer),
         };
         state.add_share(now, again);
@@ -521,7 +528,7 @@ fn a_fixed_lease_is_not_renewed() {
     let new = new_hold(LeasePolicy::Fixed(LEASE), Mode::Exclusive);
     let (mut state, share) = HoldState::new(secs(100), &new);
     let end = local_deadline(secs(100), LEASE);
-    assert_eq!(share, ShareLease::Until(end));
+    assert_eq!(share, ShareLease::fixed(end));
     assert_eq!(state.next_step(secs(120)), NextStep::Wait(end));
     let granted = reentry(secs(110), &state, Mode::Exclusive);
     state.apply(secs(110), granted);
@@ -537,7 +544,7 @@ fn a_hold_is_renewed_up_to_its_max_and_lost_for_that_reason() {
     let (mut state, share) = HoldState::new(at(100_010), &new_hold(policy, Mode::Exclusive));
     state.apply(at(100_010), guarded());
     let end = at(140_010);
-    assert_eq!(share, ShareLease::RenewedUntil { lease: LEASE, end });
+    assert_eq!(share, renewed_until(LEASE, end));
     let mut asked = Vec::new();
     let mut now = at(100_010);
     while let NextStep::Wait(check) = state.next_step(now) {
@@ -664,13 +671,10 @@ fn a_release_before_its_time_leaves_it_and_later_ones_do_not() {
 #[test]
 fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
     let (lease, end) = (LEASE, secs(103));
-    let fixed = ShareLease::Until(end);
+    let fixed = ShareLease::fixed(end);
     for (other, lost) in [
         (fixed, Some(LostReason::Expired)),
-        (
-            ShareLease::RenewedUntil { lease, end },
-            Some(LostReason::MaxHold),
-        ),
+        (renewed_until(lease, end), Some(LostReason::MaxHold)),
         (renewed(), None),
     ] {
         let mut state = held_twice(other);
@@ -699,7 +703,7 @@ fn what_one_of_two_guards_asked_for_stands_until_both_are_gone() {
 #[test]
 fn a_downgrade_that_was_not_sent_is_over_when_the_hold_is_left() {
     let (lease, end) = (LEASE, secs(103));
-    let mut state = held_twice(ShareLease::RenewedUntil { lease, end });
+    let mut state = held_twice(renewed_until(lease, end));
     state.apply(secs(102), released_early(Mode::Exclusive, secs(110)));
     let decided = state.downgrade_share(secs(102)).release;
     assert_eq!(decided, Some(ReleaseStep::Decided(Mode::Exclusive)));
@@ -761,7 +765,7 @@ fn what_was_read_last_is_left_as_a_readers() {
         state
     };
     let left = ServerChange::Keep(Duration::from_secs(7));
-    let longest = ShareLease::RenewedUntil { lease: LEASE, end };
+    let longest = renewed_until(LEASE, end);
     for (share, how, sent) in [
         (renewed(), released(Mode::Shared), None),
         // Its guard is still there.
@@ -816,7 +820,7 @@ fn what_was_asked_for_before_a_shutdown_is_left_if_no_reader_has_come() {
 fn a_renewal_reaches_what_a_released_guard_asked_for() {
     let (lease, end) = (LEASE, secs(140));
     let renewed_at = |kept_until: Tick| {
-        let mut state = held_twice(ShareLease::RenewedUntil { lease, end });
+        let mut state = held_twice(renewed_until(lease, end));
         state.apply(secs(102), released_early(Mode::Exclusive, kept_until));
         match state.next_step(secs(120)) {
             NextStep::Renew { lease, .. } => lease,
@@ -1101,7 +1105,7 @@ fn a_hold_that_is_not_certain_takes_no_readers() {
 #[test]
 fn nobody_joins_when_no_share_with_its_lease_is_left() {
     let (mut state, first, other) = joined();
-    let share = ShareLease::Renewed(LEASE * 2);
+    let share = ShareLease::renewed(LEASE * 2);
     let entered = Entered {
         owner: other.clone(),
         mode: Mode::Shared,
@@ -1575,12 +1579,9 @@ impl Model {
             17 => ("a lease is asked for", sends(self.now.after(REPLY), lease)),
             18..=20 => {
                 let share = match number % 5 {
-                    0 => ShareLease::Until(local_deadline(sent, lease)),
-                    1 => ShareLease::RenewedUntil {
-                        lease,
-                        end: self.now.after(lease * 2),
-                    },
-                    _ => ShareLease::Renewed(lease),
+                    0 => ShareLease::fixed(local_deadline(sent, lease)),
+                    1 => renewed_until(lease, self.now.after(lease * 2)),
+                    _ => ShareLease::renewed(lease),
                 };
                 let is_local = self.state.can_be_entered(self.now, lease, share);
                 if !is_local {
@@ -1607,7 +1608,7 @@ impl Model {
             }
             21 => {
                 let before = self.shares.first()?.2;
-                let lease = before.renewed().unwrap_or(lease);
+                let lease = before.renewed.unwrap_or(lease);
                 let policy = if number.is_multiple_of(2) {
                     LeasePolicy::Renewed(lease)
                 } else {
@@ -1781,12 +1782,12 @@ impl Model {
             assert!(state.deadline() <= deadline, "it came too late: {what}");
         }
         if state.is_held() {
-            let ends = self.shares.iter().map(|(.., lease)| lease.end());
+            let ends = self.shares.iter().map(|(.., lease)| lease.end);
             assert!(state.deadline() <= ends.max().unwrap(), "{what}");
             assert!(state.deadline() <= state.server_end(), "{what}");
         }
         if let NextStep::Renew { lease, .. } = state.next_step(self.now) {
-            let ends = self.shares.iter().map(|(.., lease)| lease.end());
+            let ends = self.shares.iter().map(|(.., lease)| lease.end);
             let end = ends.max().unwrap().max(state.deadline());
             let end = end.max(state.kept_until);
             let reached = local_deadline(self.now, lease);
@@ -1797,8 +1798,8 @@ impl Model {
         }
         if effects.lost() == Some(LostReason::MaxHold) {
             let ends = self.shares.iter().map(|(.., lease)| *lease);
-            let last = ends.max_by_key(|lease| lease.end()).unwrap();
-            assert!(matches!(last, ShareLease::RenewedUntil { end, .. } if self.now >= end));
+            let last = ends.max_by_key(|lease| lease.end).unwrap();
+            assert!(last.renewed.is_some() && self.now >= last.end);
         }
         if effects.ended.is_some() && state.is_kept() {
             assert!(self.now < state.kept_until, "{what}");
@@ -1807,7 +1808,7 @@ impl Model {
                 "it must not be undone: {what}"
             );
             if effects.lost().is_some() {
-                let ends = self.shares.iter().map(|(.., lease)| lease.end());
+                let ends = self.shares.iter().map(|(.., lease)| lease.end);
                 assert!(ends.max().unwrap() <= self.now, "the server has it: {what}");
             } else {
                 assert_eq!(self.unsent_after(effects), 1, "a release is due: {what}");
