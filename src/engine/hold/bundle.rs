@@ -271,9 +271,6 @@ impl Drop for Bundle {
     fn drop(&mut self) {
         self.end_view();
         release_all_later(self.now(), self.end(|_| true));
-        for hold in self.holds() {
-            hold.remove_loss_listener(Arc::as_ptr(&self.0).cast());
-        }
     }
 }
 

@@ -90,16 +90,6 @@ pub(super) struct NextOwner {
     pub(super) reads_until: Option<Tick>,
 }
 
-/// One more share of an owner.
-#[derive(Clone, Debug)]
-pub(super) struct Entered {
-    pub(super) owner: Owner,
-    pub(super) mode: Mode,
-    pub(super) share: ShareLease,
-    /// `None` if the server was not asked.
-    pub(super) agreed: Option<Agreed>,
-}
-
 /// The server's answer to a request for one more share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Agreed {
@@ -161,8 +151,6 @@ impl Phase {
 /// The effects of a change of a hold, for the shell to carry out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Effects {
-    /// It came too late: the hold was lost before.
-    pub(super) refused: Option<LostReason>,
     /// The server did not have the hold: it was lost before, for this reason.
     pub(super) missing: Option<LostReason>,
     /// Other shares stay, and the server need not hear of the release.
@@ -172,8 +160,6 @@ pub(super) struct Effects {
     pub(super) ended: Option<Phase>,
     /// The call that it was granted to had, or has had, a guard of it when it was lost.
     pub(super) was_taken: bool,
-    /// Its deadline has moved.
-    pub(super) wakes_guards: bool,
     /// The watchdog has to look again when to check it next.
     pub(super) looks_again: bool,
 }

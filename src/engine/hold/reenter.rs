@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bound::Bound;
-use super::effects::{Agreed, Entered};
+use super::effects::Agreed;
 use super::handoff::known;
 use super::local::LocalLock;
 use super::share_lease::{ShareLease, lease_until};
@@ -291,15 +291,12 @@ impl Entrance {
             Need::Nothing | Need::Renewal { .. } => {}
         }
         let sent = agreed.map_or(now, |agreed| agreed.sent);
-        let (mode, lease) = (reentry.mode, reentry.entry.share_lease(sent, now));
-        let entered = Entered {
-            owner: reentry.owner.clone(),
-            mode,
-            share: lease,
-            agreed,
-        };
-        hold.change_locked(state, now, |state, now| state.add_share(now, entered));
+        let (owner, mode) = (reentry.owner, reentry.mode);
+        let lease = reentry.entry.share_lease(sent, now);
+        hold.change_locked(state, now, |state, now| {
+            state.add_share(now, &owner, mode, lease, agreed)
+        });
         hold.note_grant(mode, GrantedBy::Reentry);
-        Ok(Some(RawShare::new(hold, reentry.owner, mode, lease)))
+        Ok(Some(RawShare::new(hold, owner, mode, lease)))
     }
 }

@@ -37,8 +37,9 @@ impl RawShare {
             return Err(hold.not_held(DOWNGRADE, reason));
         }
         let state = hold.state_at(now);
-        let effects = hold.change_locked(state, now, HoldState::downgrade_share);
-        if let Some(reason) = effects.refused {
+        let lost = state.loss();
+        hold.change_locked(state, now, HoldState::downgrade_share);
+        if let Some(reason) = lost {
             let error = hold.not_held(DOWNGRADE, reason);
             hold.clean_up(reason);
             return Err(error);
@@ -235,12 +236,11 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
     let mut to_settle = Few::with_capacity(shares.len());
     for share in shares.into_iter().rev() {
         let lease = share.lease;
-        let (hold, effects) = share.end(now);
-        let Some(effects) = effects else {
-            continue;
-        };
-        match effects.refused {
-            None => {
+        let (hold, ended) = share.end(now);
+        match ended {
+            // It is another task's now, or its client's.
+            None => {}
+            Some(Ok(effects)) => {
                 let ended = lease.loss_at(now);
                 first_lost = ended
                     .map(|reason| (Arc::clone(&hold), reason))
@@ -251,7 +251,7 @@ fn end_all(shares: Few<RawShare>, now: Tick) -> Ended {
                     in_doubt.push(hold);
                 }
             }
-            Some(reason) => {
+            Some(Err(reason)) => {
                 let reason_of_share = hold.loss_of(lease).unwrap_or(reason);
                 Arc::clone(&hold).clean_up(reason);
                 first_lost = Some((hold, reason_of_share));

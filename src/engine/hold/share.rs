@@ -105,10 +105,10 @@ impl Share {
             hold.listen_for_recalls();
         }
         let mut state = hold.state();
-        let is_first = !state.is_taken();
+        let (is_first, lost) = (!state.is_taken(), state.loss());
         state.lock.grants.taken(hold.slot);
         let made = |state: &mut HoldState, now| state.make_guard(now, sticky);
-        let lost = hold.change_locked(state, hold.core.clock, made).refused;
+        hold.change_locked(state, hold.core.clock, made);
         if is_first {
             if let Some(reason) = lost {
                 // Nobody had it then.

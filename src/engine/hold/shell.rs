@@ -251,7 +251,7 @@ impl Hold {
         if effects.wakes_waiters() || effects.release == Some(ReleaseStep::Sent) {
             self.local.wake_waiters();
         }
-        if effects.wakes_guards || is_over {
+        if is_over {
             self.changed.notify();
         }
         if let Some(reason) = effects.lost() {
@@ -350,19 +350,15 @@ impl Hold {
     /// Notifies `group` when the hold is lost. Has no effect if it is lost already.
     pub(crate) fn add_loss_listener(&self, group: Weak<dyn LossListener>) {
         let listeners = self.loss_listeners.get_or_init(Box::default);
-        listeners.lock().push(group);
+        let mut listeners = listeners.lock();
+        listeners.retain(|other| other.strong_count() > 0);
+        listeners.push(group);
     }
 
-    pub(super) fn remove_loss_listener(&self, group: *const ()) {
-        if let Some(listeners) = self.loss_listeners.get() {
-            let mut listeners = listeners.lock();
-            listeners.retain(|other| other.as_ptr().cast::<()>() != group);
-        }
-    }
-
+    /// Whether no group is left that has to hear of its loss.
     pub(super) fn is_alone(&self) -> bool {
         let listeners = self.loss_listeners.get();
-        listeners.is_none_or(|listeners| listeners.lock().is_empty())
+        listeners.is_none_or(|all| all.lock().iter().all(|group| group.strong_count() == 0))
     }
 
     /// Ends its renewals. If no guard has it, it is released, unless it is left for the time that a guard asked for.
@@ -461,9 +457,13 @@ impl Leased for Hold {
     }
 
     fn renewed(&self, sent: Tick, lease: Duration) {
-        self.change(self.core.clock, |state, now| {
-            state.renewed(now.tick(), sent, lease)
-        });
+        let mut state = self.state();
+        // Read under the mutex, so that no event of an earlier time follows.
+        let has_moved = state.renewed(self.core.clock.now(), sent, lease);
+        drop(state);
+        if has_moved {
+            self.changed.notify();
+        }
     }
 
     fn deadline(&self) -> Tick {

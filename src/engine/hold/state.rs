@@ -16,7 +16,7 @@ use std::time::Duration;
 use self::counts::{HoldCounts, Stage};
 use self::lease::{Extras, HoldLease};
 use self::readers::Readers;
-use super::effects::{Answered, Effects, Entered, NewHold, NextStep, Phase, ServerChange, Tokens};
+use super::effects::{Agreed, Answered, Effects, NewHold, NextStep, Phase, ServerChange, Tokens};
 use super::share_lease::ShareLease;
 use super::turns::HANDOFFS_MAX;
 use crate::api::fencing::FencingToken;
@@ -171,11 +171,8 @@ impl HoldState {
         if let (Mode::Shared, Some((owner, _))) = (mode, ends) {
             self.readers.leave(owner);
         }
-        let mut effects = Effects {
-            refused: self.loss(),
-            ..Effects::default()
-        };
-        if effects.refused.is_some() {
+        let mut effects = Effects::default();
+        if self.loss().is_some() {
             return effects;
         }
         if ends.is_none() {
@@ -297,22 +294,30 @@ impl HoldState {
         Effects { missing, ..lost }
     }
 
-    /// Its owner has one more share. The hold is valid at this time.
-    pub(super) fn add_share(&mut self, now: Tick, entered: Entered) -> Effects {
+    /// This owner, which has it, has one more share. The hold is valid at this time. `agreed` is `None` if the server
+    /// was not asked.
+    pub(super) fn add_share(
+        &mut self,
+        now: Tick,
+        owner: &Owner,
+        mode: Mode,
+        share: ShareLease,
+        agreed: Option<Agreed>,
+    ) -> Effects {
         let mut token = None;
-        if let Some(agreed) = entered.agreed {
+        if let Some(agreed) = agreed {
             self.extend(now, agreed.sent, agreed.lease);
             // It may have got one by now.
-            let has_one = self.token_of(&entered.owner).is_some();
+            let has_one = self.token_of(owner).is_some();
             token = agreed.token.filter(|_| !has_one);
         }
-        self.counts.alive.raise(entered.mode);
+        self.counts.alive.raise(mode);
         self.claim();
-        self.readers.enter(&entered.owner, token);
+        self.readers.enter(owner, token);
         if let Some(token) = token {
             self.raise_token(token);
         }
-        self.lease.add(entered.share);
+        self.lease.add(share);
         Effects::look_again(true)
     }
 
@@ -337,17 +342,14 @@ impl HoldState {
         self.lease.note_answered(now, before);
     }
 
-    /// The server confirmed a renewal.
-    pub(super) fn renewed(&mut self, now: Tick, sent: Tick, lease: Duration) -> Effects {
-        let wakes_guards = self.extend(now, sent, lease);
+    /// The server confirmed a renewal. Returns whether the deadline has moved.
+    pub(super) fn renewed(&mut self, now: Tick, sent: Tick, lease: Duration) -> bool {
+        let has_moved = self.extend(now, sent, lease);
         self.is_check_put_off = self.is_unclaimed();
         self.lease.doubted_since.take_if(|since| *since <= sent);
         // The share that needed this renewal may have ended since it was sent.
         self.lease.keep_to_shares();
-        Effects {
-            wakes_guards,
-            ..Effects::default()
-        }
+        has_moved
     }
 
     /// Accepts a lease that the server has confirmed, unless the answer came too late.

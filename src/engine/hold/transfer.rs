@@ -16,6 +16,7 @@ use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use super::state::HoldState;
 use crate::api::holder::HolderId;
+use crate::api::loss::LostReason;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 
@@ -120,8 +121,8 @@ impl Hold {
 
 impl RawShare {
     /// Ends the share: it goes to the next task or stays with the client, and else what its hold needs follows from the
-    /// effects. Tasks that arrive later ask behind the release.
-    pub(super) fn end(self, now: Tick) -> (Arc<Hold>, Option<Effects>) {
+    /// effects, unless the hold was lost before. Tasks that arrive later ask behind the release.
+    pub(super) fn end(self, now: Tick) -> (Arc<Hold>, Option<Result<Effects, LostReason>>) {
         let Self {
             hold,
             owner,
@@ -141,10 +142,11 @@ impl RawShare {
             hold.passed(passed);
             return (hold, None);
         }
+        let lost = state.loss();
         let effects = hold.change_locked(state, now, |state, now| {
             state.release_share(now, &owner, mode, lease, kept_until)
         });
-        (hold, Some(effects))
+        (hold, Some(lost.map_or(Ok(effects), Err)))
     }
 }
 

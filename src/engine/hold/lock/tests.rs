@@ -16,7 +16,7 @@ use stateright::{Checker, Expectation, Model, Property};
 
 use super::*;
 use crate::api::options::{LeasePolicy, Options};
-use crate::engine::hold::effects::{Answered, Entered, NextStep, Phase, ServerChange, Tokens};
+use crate::engine::hold::effects::{Answered, NextStep, Phase, ServerChange, Tokens};
 use crate::engine::hold::queue::Wants;
 use crate::engine::hold::state::tests::new_hold;
 
@@ -296,10 +296,11 @@ impl World {
                 Some(Passed::On(_) | Passed::ToReaders) => return,
             }
         }
+        let lost = self.state(at).loss();
         let effects = self.change(at, |state, now| {
             state.release_share(now, &owner, mode, lease, kept_until)
         });
-        let must_settle = match effects.refused {
+        let must_settle = match lost {
             Some(_) => self.state(at).counts().is_none(),
             None => !effects.is_local,
         };
@@ -531,13 +532,9 @@ impl Explored {
                     && state.is_of(&owner)
                     && state.can_be_entered(now, LEASE, lease);
                 can_enter.then_some(())?;
-                let entered = Entered {
-                    owner: owner.clone(),
-                    mode,
-                    share: lease,
-                    agreed: None,
-                };
-                world.change(at, |state, now| state.add_share(now, entered));
+                world.change(at, |state, now| {
+                    state.add_share(now, &owner, mode, lease, None)
+                });
                 let kept_until = self.kept_until(now, mode);
                 world.held[at].guards.push(Guard {
                     owner,
@@ -559,11 +556,9 @@ impl Explored {
                 if world.state(at).is_held() && !world.is_valid(at) {
                     world.change(at, HoldState::expire_if_due);
                 }
-                if world
-                    .change(at, HoldState::downgrade_share)
-                    .refused
-                    .is_some()
-                {
+                let is_lost = world.state(at).loss().is_some();
+                world.change(at, HoldState::downgrade_share);
+                if is_lost {
                     world.held[at].guards.remove(guard);
                     let must_settle = world.state(at).counts().is_none();
                     world.held[at].settling += u8::from(must_settle);
@@ -632,7 +627,8 @@ impl Explored {
         let renewal = held.renewal.take_if(|renewal| renewal.found.is_some())?;
         if renewal.found == Some(true) {
             let (sent, lease) = (renewal.sent, renewal.what);
-            world.change(at, |state, now| state.renewed(now, sent, lease));
+            let now = world.now;
+            world.state_mut(at).renewed(now, sent, lease);
         } else {
             let is_false = world.is_revoked_falsely(at);
             world.break_promise(FALSE_LOSS, is_false);

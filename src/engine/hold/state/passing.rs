@@ -126,10 +126,7 @@ impl HoldState {
             self.readers.opened(now.tick());
         }
         self.stage = Stage::Guarded;
-        Effects {
-            refused: self.loss(),
-            ..Effects::look_again(self.claim())
-        }
+        Effects::look_again(self.claim())
     }
 
     /// The next task has taken the hold, or a reader the share that it was handed.

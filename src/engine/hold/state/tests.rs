@@ -164,12 +164,7 @@ fn reentry(now: Tick, state: &HoldState, mode: Mode) -> Event {
 }
 
 fn reentry_with(now: Tick, state: &HoldState, mode: Mode, share: ShareLease) -> Event {
-    entered(Entered {
-        owner: state.owner().clone(),
-        mode,
-        share,
-        agreed: agreed(now, LEASE),
-    })
+    entered(state.owner().clone(), mode, share, agreed(now, LEASE))
 }
 
 fn agreed(sent: Tick, lease: Duration) -> Option<Agreed> {
@@ -177,8 +172,16 @@ fn agreed(sent: Tick, lease: Duration) -> Option<Agreed> {
     Some(Agreed { sent, lease, token })
 }
 
-fn entered(entered: Entered) -> Event {
-    event(move |state, now| state.add_share(now, entered.clone()))
+fn entered(owner: Owner, mode: Mode, share: ShareLease, agreed: Option<Agreed>) -> Event {
+    event(move |state, now| state.add_share(now, &owner, mode, share, agreed))
+}
+
+/// The server confirmed a renewal that was sent then.
+fn confirmed(sent: Tick, lease: Duration) -> Event {
+    event(move |state, now| {
+        state.renewed(now, sent, lease);
+        Effects::default()
+    })
 }
 
 /// A hold in each phase.
@@ -224,7 +227,7 @@ fn only_what_is_held_changes_its_phase() {
         (
             "renewed too late",
             late,
-            event(|state, now| state.renewed(now, secs(110), LEASE)),
+            confirmed(secs(110), LEASE),
             Phase::Held,
         ),
     ];
@@ -318,7 +321,7 @@ fn the_end_of_a_share_by_what_is_left() {
         assert_eq!(effects.ended.is_some(), is_over, "{what}");
         assert_eq!(is_released(&effects, &state), ends, "{what}");
         assert_eq!(effects.release, release, "{what}");
-        assert_eq!(effects.refused, None, "{what}");
+        assert_eq!(state.loss(), None, "{what}");
         assert_eq!(state.is_held(), !is_over, "{what}");
         // A release wakes waiters itself. Without a release they are woken here.
         assert_eq!(
@@ -409,13 +412,14 @@ fn another_lease_counts_from_when_it_was_asked_for_and_only_in_time() {
         let mut state = held();
         let until = secs(102);
         state.lease_sent(until, longer);
-        let again = Entered {
-            owner: state.owner().clone(),
-            mode: Mode::Exclusive,
-            share: ShareLease::renewed(longer),
-            agreed: agreed(secs(101), longer),
-        };
-        state.add_share(now, again);
+        let (owner, share) = (state.owner().clone(), ShareLease::renewed(longer));
+        state.add_share(
+            now,
+            &owner,
+            Mode::Exclusive,
+            share,
+            agreed(secs(101), longer),
+        );
         state
     };
     let state = entered(secs(102));
@@ -430,11 +434,8 @@ fn a_share_of_a_lost_hold_ends_without_a_release() {
     let mut state = held();
     state.lose(secs(101), LostReason::Revoked);
     let effects = state.apply(secs(102), released(Mode::Exclusive));
-    let refused = Effects {
-        refused: Some(LostReason::Revoked),
-        ..Effects::default()
-    };
-    assert_eq!(effects, refused);
+    assert_eq!(effects, Effects::default());
+    assert_eq!(state.loss(), Some(LostReason::Revoked));
     assert!(state.counts().is_none());
 }
 
@@ -479,8 +480,8 @@ fn a_renewal_counts_from_when_it_was_sent_and_only_in_time() {
     for (now, sent, is_in_time) in [(110, 109, true), (111, 105, true), (150, 149, false)] {
         let before = state.deadline();
         let sent = secs(sent);
-        let effects = state.renewed(secs(now), sent, lease);
-        assert_eq!(effects.wakes_guards, is_in_time, "{now}");
+        let has_moved = state.renewed(secs(now), sent, lease);
+        assert_eq!(has_moved, is_in_time, "{now}");
         let granted = local_deadline(sent, lease);
         let expected = if is_in_time {
             before.max(granted)
@@ -1106,13 +1107,8 @@ fn a_hold_that_is_not_certain_takes_no_readers() {
 fn nobody_joins_when_no_share_with_its_lease_is_left() {
     let (mut state, first, other) = joined();
     let share = ShareLease::renewed(LEASE * 2);
-    let entered = Entered {
-        owner: other.clone(),
-        mode: Mode::Shared,
-        share,
-        agreed: agreed(secs(100), LEASE * 2),
-    };
-    state.add_share(secs(100), entered);
+    let agreed = agreed(secs(100), LEASE * 2);
+    state.add_share(secs(100), &other, Mode::Shared, share, agreed);
     for owner in [first, other] {
         assert!(state.can_be_joined(secs(100), LEASE, REPLY), "one has it");
         state.apply(secs(100), released_by(&owner, Mode::Shared));
@@ -1191,7 +1187,8 @@ fn all_who_joined_lose_it() {
     assert!(lost.ended.is_some() && lost.lost() == Some(LostReason::Revoked));
     for owner in [first, other] {
         let late = state.apply(secs(102), released_by(&owner, Mode::Shared));
-        assert_eq!(late.refused, Some(LostReason::Revoked));
+        assert_eq!(late, Effects::default());
+        assert_eq!(state.loss(), Some(LostReason::Revoked));
     }
     assert!(state.counts().is_none());
 }
@@ -1571,10 +1568,7 @@ impl Model {
             14..=16 => {
                 let (sent, lease) = self.renewal.take()?;
                 self.grant(sent, lease);
-                (
-                    "renewed",
-                    event(move |state, now| state.renewed(now, sent, lease)),
-                )
+                ("renewed", confirmed(sent, lease))
             }
             17 => ("a lease is asked for", sends(self.now.after(REPLY), lease)),
             18..=20 => {
@@ -1598,13 +1592,8 @@ impl Model {
                     return None;
                 }
                 self.shares.push((owner.clone(), mode, share));
-                let again = Entered {
-                    owner,
-                    mode,
-                    share,
-                    agreed: agreed(sent, lease).filter(|_| !is_local),
-                };
-                ("entered", entered(again))
+                let agreed = agreed(sent, lease).filter(|_| !is_local);
+                ("entered", entered(owner, mode, share, agreed))
             }
             21 => {
                 let before = self.shares.first()?.2;
