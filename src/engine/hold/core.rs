@@ -458,10 +458,10 @@ impl Drop for Core {
 
 type Entry = Weak<dyn Any + Send + Sync>;
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Shared(Mutex<Entries>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Entries {
     by_key: HashMap<(&'static str, Arc<str>), Entry>,
     /// Unused entries are removed when the map has more entries than this.
@@ -490,11 +490,5 @@ impl Shared {
             entries.sweep_at = 64 + entries.by_key.len() * 2;
         }
         value
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
