@@ -151,26 +151,17 @@ impl Protocol for FairProtocol {
             .arg(terms.heartbeat.map_or(0, millis))
             .arg(on_turn(terms))
             .arg(holder.name.lock_channel())
-            .arg(terms.publish)
+            .arg(holder.publish)
             .arg(is_fenced.then_some(holder.token_retention))
     }
 
-    fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
-        call_on_queue(&catalog::FAIR_RELEASE, holder.name, holder.fenced)
+    fn release(&self, holder: &HolderRef<'_>, places: &[HolderId]) -> Call {
+        let has_more = holder.fenced || !places.is_empty();
+        let call = call_on_queue(&catalog::FAIR_RELEASE, holder.name, holder.fenced)
             .arg(holder.id)
             .arg(holder.name.lock_channel())
-            .arg(publish)
-            .arg(holder.fenced.then_some(holder.token_retention))
-    }
-
-    fn release_places(&self, holder: &HolderRef<'_>, publish: &str, places: &[HolderId]) -> Call {
-        let mut call = self.release(holder, publish);
-        if places.is_empty() {
-            return call;
-        }
-        if !holder.fenced {
-            call = call.arg(holder.token_retention);
-        }
+            .arg(holder.publish)
+            .arg(has_more.then_some(holder.token_retention));
         places.iter().fold(call, |call, place| call.arg(&**place))
     }
 
@@ -220,13 +211,12 @@ impl Protocol for FairProtocol {
         &self,
         any: &HolderRef<'_>,
         heartbeat: Duration,
-        publish: &str,
         waiters: &[HolderId],
     ) -> Option<Call> {
         let call = call_on_queue(&catalog::FAIR_HEARTBEAT, any.name, any.fenced)
             .arg(millis(heartbeat))
             .arg(any.name.lock_channel())
-            .arg(publish)
+            .arg(any.publish)
             .arg(any.token_retention);
         Some(
             waiters

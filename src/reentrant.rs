@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::api::error::Result;
 use crate::api::guard::guard_methods;
 use crate::api::handle::Handle;
+use crate::api::holder::HolderId;
 use crate::api::verbs::{holder_methods, option_methods, sticky_methods, verb_methods};
 use crate::client::Client;
 use crate::engine::counts::Mode;
@@ -147,12 +148,12 @@ impl Protocol for ReentrantProtocol {
         Some(tell(publish, &name.lock_channel()))
     }
 
-    fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
+    fn release(&self, holder: &HolderRef<'_>, _places: &[HolderId]) -> Call {
         let key = holder.name.key();
         Call::new(&catalog::REENTRANT_RELEASE, key, &[key])
             .arg(holder.id)
             .arg(holder.name.lock_channel())
-            .arg(publish)
+            .arg(holder.publish)
     }
 
     fn force(&self, name: &LockName, forced: &Forced<'_>) -> Call {

@@ -11,7 +11,7 @@ use redis::Value;
 use crate::api::error::Result;
 use crate::api::guard::guard_methods;
 use crate::api::handle::Handle;
-use crate::api::holder::Holder;
+use crate::api::holder::{Holder, HolderId};
 use crate::api::verbs::{holder_methods, option_methods, sticky_methods, verb_methods};
 use crate::client::Client;
 use crate::engine::counts::Mode;
@@ -362,19 +362,19 @@ impl Protocol for RwProtocol {
             .arg((terms.tokens > 0).then_some(holder.token_retention))
     }
 
-    fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call {
+    fn release(&self, holder: &HolderRef<'_>, _places: &[HolderId]) -> Call {
         call(&catalog::RW_RELEASE, holder.name, None)
             .arg(holder.id)
             .arg(holder.name.rw_channel())
-            .arg(publish)
+            .arg(holder.publish)
     }
 
-    fn downgrade(&self, holder: &HolderRef<'_>, lease: Duration, publish: &str) -> Call {
+    fn downgrade(&self, holder: &HolderRef<'_>, lease: Duration) -> Call {
         call(&catalog::RW_DOWNGRADE, holder.name, None)
             .arg(holder.id)
             .arg(millis(lease))
             .arg(holder.name.rw_channel())
-            .arg(publish)
+            .arg(holder.publish)
     }
 
     fn force(&self, name: &LockName, forced: &Forced<'_>) -> Call {

@@ -51,13 +51,8 @@ impl<'a> Holders<'a> {
     pub(super) fn each_ref(self) -> impl Iterator<Item = (&'a LockRequest, HolderRef<'a>)> {
         let all = self.requests.all.iter().zip(self.ids);
         all.map(|(request, (_, id))| {
-            let holder = HolderRef {
-                name: &request.name,
-                id,
-                fenced: request.options.fenced,
-                token_retention: request.core.timing.token_retention,
-            };
-            (request, holder)
+            let (core, fenced) = (&request.core, request.options.fenced);
+            (request, core.holder_ref(&request.name, id, fenced))
         })
     }
 
@@ -69,13 +64,13 @@ impl<'a> Holders<'a> {
 
     /// The call that releases everything the server has under these ids.
     pub(super) fn release(self) -> Call {
-        let publish = self.requests.core().channels().publish();
         let mut holders = self.each_ref();
         if let [request] = self.requests.all
             && let Some((_, holder)) = holders.next()
         {
-            return request.protocol.release(&holder, publish);
+            return request.protocol.release(&holder, &[]);
         }
+        let publish = self.requests.core().channels().publish();
         let parts = holders.map(|(request, holder)| request.protocol.release_as_member(&holder));
         Call::of_parts(&catalog::MULTI_RELEASE, &[publish], parts)
     }

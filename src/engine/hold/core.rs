@@ -27,6 +27,7 @@ use crate::api::holder::HolderId;
 use crate::conn::Channels;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
+use crate::engine::keys::LockName;
 use crate::engine::replicas::Replicas;
 use crate::observe::observer::Observed;
 use crate::script::{Call, CallBudget, Scripts};
@@ -207,14 +208,25 @@ impl Core {
 
     /// The call that releases what the server has of an entry.
     pub(super) fn release_call(&self, unguarded: &Unguarded) -> Call {
-        let holder = HolderRef {
-            name: &unguarded.name,
-            id: &HolderId::new(&self.id, unguarded.number),
-            fenced: unguarded.fenced,
+        let id = HolderId::new(&self.id, unguarded.number);
+        let holder = self.holder_ref(&unguarded.name, &id, unguarded.fenced);
+        unguarded.protocol.release(&holder, &unguarded.places)
+    }
+
+    /// A holder id of this client, for calls about it.
+    pub(crate) fn holder_ref<'a>(
+        &self,
+        name: &'a LockName,
+        id: &'a str,
+        fenced: bool,
+    ) -> HolderRef<'a> {
+        HolderRef {
+            name,
+            id,
+            fenced,
             token_retention: self.timing.token_retention,
-        };
-        let (protocol, publish) = (unguarded.protocol, self.channels().publish());
-        protocol.release_places(&holder, publish, &unguarded.places)
+            publish: self.channels().publish(),
+        }
     }
 
     /// Has `entry` closed with the client. Nothing is left by an entry that asks only after this whether the client is

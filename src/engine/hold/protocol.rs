@@ -37,34 +37,24 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Releases a hold, or removes the place of a holder that only waits. Harmless if the holder has neither.
-    fn release(&self, holder: &HolderRef<'_>, publish: &str) -> Call;
-
-    /// As [`release`](Self::release), of a hold that other waiters had in turn. Their places are removed too.
-    fn release_places(&self, holder: &HolderRef<'_>, publish: &str, _places: &[HolderId]) -> Call {
-        self.release(holder, publish)
-    }
+    /// Releases a hold, or removes the place of a holder that only waits. Harmless if the holder has neither. The
+    /// `places` of other waiters that had the hold in turn are removed too.
+    fn release(&self, holder: &HolderRef<'_>, places: &[HolderId]) -> Call;
 
     /// Turns a write hold into a read hold with at least this lease. A lock without readers has none to leave.
-    fn downgrade(&self, holder: &HolderRef<'_>, _lease: Duration, publish: &str) -> Call {
-        self.release(holder, publish)
+    fn downgrade(&self, holder: &HolderRef<'_>, _lease: Duration) -> Call {
+        self.release(holder, &[])
     }
 
     /// Leaves a hold without a guard at the server until `remaining` is over, under the holder id `kept_as`. Harmless
     /// if there is no hold.
-    fn keep(
-        &self,
-        holder: &HolderRef<'_>,
-        kept_as: &str,
-        remaining: Duration,
-        publish: &str,
-    ) -> Call {
+    fn keep(&self, holder: &HolderRef<'_>, kept_as: &str, remaining: Duration) -> Call {
         self.keep_call(holder.name)
             .arg(holder.id)
             .arg(kept_as)
             .arg(millis(remaining))
             .arg(self.releases(holder.name))
-            .arg(publish)
+            .arg(holder.publish)
     }
 
     /// The script of [`keep`](Self::keep), with its keys.
@@ -129,7 +119,6 @@ pub(crate) trait Protocol: Debug + Send + Sync + 'static {
         &self,
         _any: &HolderRef<'_>,
         _heartbeat: Duration,
-        _publish: &str,
         _waiters: &[HolderId],
     ) -> Option<Call> {
         None
@@ -147,7 +136,7 @@ pub(crate) enum Queue {
     Server,
 }
 
-/// A holder id, and the lock.
+/// A holder id, the lock, and what calls about it need to know of the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HolderRef<'a> {
     pub(crate) name: &'a LockName,
@@ -156,6 +145,8 @@ pub(crate) struct HolderRef<'a> {
     pub(crate) fenced: bool,
     /// See [`Timing`](super::bound::Timing).
     pub(crate) token_retention: u64,
+    /// How waiters are notified: `PUBLISH` or `SPUBLISH`.
+    pub(crate) publish: &'static str,
 }
 
 /// The terms of a forced unlock.
@@ -174,8 +165,6 @@ pub(crate) struct Forced<'a> {
 /// The terms of an acquire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AcquireTerms {
-    /// How waiters are notified: `PUBLISH` or `SPUBLISH`.
-    pub(crate) publish: &'static str,
     pub(crate) mode: Mode,
     pub(crate) lease: Duration,
     /// How many fencing tokens are wanted: 0, 1, or more where the hold may pass from task to task.

@@ -26,7 +26,7 @@ use crate::script::{Call, CallBudget, catalog};
 
 /// Releases these holds on one server by one script.
 pub(super) fn release_all_call(holds: &[Arc<Hold>]) -> Call {
-    let publish = holds.first().map_or("", |hold| hold.publish());
+    let publish = holds[0].core.channels().publish();
     let ids: Few<HolderId> = holds.iter().map(|hold| hold.holder()).collect();
     let each = holds.iter().zip(&ids);
     let each = each.map(|(hold, id)| hold.protocol.release_as_member(&hold.holder_ref(id)));
@@ -78,13 +78,12 @@ impl Hold {
         }
     }
 
-    fn publish(&self) -> &'static str {
-        self.core.channels().publish()
-    }
-
     /// The command that notifies waiters after a plain command released the whole hold, if a release needs no more.
     fn tell_plain(&self) -> Option<Arc<Cmd>> {
-        let tell = || self.protocol.tell_plain(&self.name, self.publish());
+        let tell = || {
+            let publish = self.core.channels().publish();
+            self.protocol.tell_plain(&self.name, publish)
+        };
         self.local.tell.get_or_init(|| tell().map(Arc::new)).clone()
     }
 
@@ -113,7 +112,7 @@ impl Hold {
         let lease = remaining.max(Duration::from_millis(1));
         let id = self.holder();
         let holder = self.holder_ref(&id);
-        self.protocol.downgrade(&holder, lease, self.publish())
+        self.protocol.downgrade(&holder, lease)
     }
 
     /// The call that keeps the hold for this long, under one holder id for all repeats.
@@ -127,7 +126,6 @@ impl Hold {
         let kept_as = HolderId::new(self.core.id(), number);
         let id = self.holder();
         let holder = self.holder_ref(&id);
-        self.protocol
-            .keep(&holder, &kept_as, remaining, self.publish())
+        self.protocol.keep(&holder, &kept_as, remaining)
     }
 }

@@ -380,12 +380,7 @@ impl Hold {
 
     /// This hold, with its holder id.
     pub(super) fn holder_ref<'a>(&'a self, id: &'a HolderId) -> HolderRef<'a> {
-        HolderRef {
-            name: &self.name,
-            id,
-            fenced: self.token().is_some(),
-            token_retention: self.core.timing.token_retention,
-        }
+        self.core.holder_ref(&self.name, id, self.token().is_some())
     }
 }
 

@@ -136,7 +136,6 @@ impl Asked {
             ..
         } = self.terms;
         let terms = |member: usize, request: &LockRequest| AcquireTerms {
-            publish: request.core.channels().publish(),
             mode: request.mode,
             lease: request.policy.lease(),
             tokens: u32::from(request.options.fenced) * (1 + spare_tokens),

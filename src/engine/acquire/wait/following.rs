@@ -126,12 +126,7 @@ fn send_heartbeats(request: &LockRequest) {
                 return;
             };
             for places in places.chunks(PLACES_MAX) {
-                let any = HolderRef {
-                    name: &name,
-                    id: "",
-                    fenced,
-                    token_retention: core.timing.token_retention,
-                };
+                let any = core.holder_ref(&name, "", fenced);
                 send_heartbeat(&core, &local, protocol, &any, places).await;
             }
         }
@@ -147,8 +142,7 @@ async fn send_heartbeat(
     any: &HolderRef<'_>,
     places: &[HolderId],
 ) {
-    let (heartbeat, publish) = (core.timing.heartbeat, core.channels().publish());
-    let Some(call) = protocol.heartbeat(any, heartbeat, publish, places) else {
+    let Some(call) = protocol.heartbeat(any, core.timing.heartbeat, places) else {
         return;
     };
     let moved = core.locals.moved.mark();
