@@ -242,14 +242,18 @@ impl Leased for Permit {
             renewed => renewed.lease(),
         };
         Due::Renew {
-            request: RenewalRequest {
-                script: &catalog::SEMAPHORE_RENEW,
-                key: Arc::clone(&self.origin.timeouts),
-                holder: self.id,
-                lease,
-            },
+            lease,
             deadline: state.deadline,
             wait: state.policy.lease() / 6,
+        }
+    }
+
+    fn request(&self, lease: Duration) -> RenewalRequest {
+        RenewalRequest {
+            script: &catalog::SEMAPHORE_RENEW,
+            key: Arc::clone(&self.origin.timeouts),
+            holder: self.id,
+            lease,
         }
     }
 

@@ -159,17 +159,18 @@ impl Batching<'_> {
         schedule: &mut Schedule<Weak<dyn Leased>>,
         entry: DueEntry<Weak<dyn Leased>>,
     ) {
-        let Some(lease) = entry.item.upgrade() else {
+        let Some(hold) = entry.item.upgrade() else {
             return;
         };
         // The task plans its next wake-up after this, so it needs no waking.
-        let _needs_no_waking = match Arc::clone(&lease).due(self.now) {
+        let _needs_no_waking = match Arc::clone(&hold).due(self.now) {
             Due::Later(at) => schedule.insert(entry.id, at, entry.item),
             Due::Renew {
-                request,
+                lease,
                 deadline,
                 wait,
             } => {
+                let request = hold.request(lease);
                 let server = self.scripts.transport.server(&request.key);
                 // Longer than usual if the last replies took nearly as long.
                 let reply_max = self.reply_max.max(self.servers.of(server).answers_in * 2);
@@ -192,7 +193,7 @@ impl Batching<'_> {
                 schedule.insert(entry.id, deadline, entry.item)
             }
             Due::Expired => {
-                self.expired.push(lease);
+                self.expired.push(hold);
                 false
             }
             Due::Gone => false,

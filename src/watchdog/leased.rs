@@ -25,6 +25,8 @@ pub(crate) trait Leased: Send + Sync {
     fn wake(&self);
     /// The next step at `now`.
     fn due(self: Arc<Self>, now: Tick) -> Due;
+    /// The request that renews it with this lease.
+    fn request(&self, lease: Duration) -> RenewalRequest;
     /// The name of its lock.
     fn lock(&self) -> &LockName;
     /// The server confirmed a lease of `lease`, which counts from `sent`.
@@ -50,13 +52,13 @@ impl fmt::Debug for dyn Leased {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// Nothing to do before this time.
     Later(Tick),
     /// Renew the hold, and wait up to `wait` for the reply. At `deadline` it is lost or has another step to take.
     Renew {
-        request: RenewalRequest,
+        lease: Duration,
         deadline: Tick,
         wait: Duration,
     },

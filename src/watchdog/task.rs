@@ -353,7 +353,7 @@ impl Outages {
 mod tests {
     use super::*;
     use crate::engine::keys::LockName;
-    use crate::watchdog::Due;
+    use crate::watchdog::{Due, RenewalRequest};
 
     /// A hold whose lease ends then.
     struct Ends(Tick);
@@ -363,6 +363,9 @@ mod tests {
         fn wake(&self) {}
         fn due(self: Arc<Self>, _: Tick) -> Due {
             Due::Gone
+        }
+        fn request(&self, _: Duration) -> RenewalRequest {
+            unreachable!("an outage asks for nothing")
         }
         fn lock(&self) -> &LockName {
             unreachable!("an outage has no names")

@@ -172,19 +172,6 @@ pub(super) enum ReleaseStep {
     Sent,
 }
 
-/// The watchdog's next step for a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextStep {
-    Gone,
-    Expired,
-    Wait(Tick),
-    /// Renew, and wait for the answer for up to `wait`.
-    Renew {
-        lease: Duration,
-        wait: Duration,
-    },
-}
-
 impl Effects {
     /// Why the hold is lost, if it is: its guards and its groups have to be notified.
     pub(super) fn lost(&self) -> Option<LostReason> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::core::Core;
-use super::effects::{Effects, NewHold, NextStep, ReleaseStep};
+use super::effects::{Effects, NewHold, ReleaseStep};
 use super::grants::Slot;
 use super::handoff::{LocalHold, known};
 use super::local::LocalLock;
@@ -421,29 +421,21 @@ impl Leased for Hold {
         }
         self.end_stay_if_due(now);
         let mut state = self.state();
-        match state.next_step(now) {
-            NextStep::Gone => Due::Gone,
-            NextStep::Expired => Due::Expired,
-            NextStep::Wait(until) => {
-                state.put_off_check();
-                Due::Later(until)
-            }
-            NextStep::Renew { lease, wait } => {
-                // The deadline counts even while a renewal is on its way.
-                let others = state.downgrade_due().min(state.stays_until());
-                let deadline = state.deadline().min(others);
-                state.lease_sent(now, lease);
-                Due::Renew {
-                    request: RenewalRequest {
-                        script: self.protocol.renewal(),
-                        key: Arc::clone(self.name.key()),
-                        holder: self.holder(),
-                        lease,
-                    },
-                    deadline,
-                    wait,
-                }
-            }
+        let due = state.next_step(now);
+        match due {
+            Due::Later(_) => state.put_off_check(),
+            Due::Renew { lease, .. } => state.lease_sent(now, lease),
+            Due::Expired | Due::Gone => {}
+        }
+        due
+    }
+
+    fn request(&self, lease: Duration) -> RenewalRequest {
+        RenewalRequest {
+            script: self.protocol.renewal(),
+            key: Arc::clone(self.name.key()),
+            holder: self.holder(),
+            lease,
         }
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use self::counts::{HoldCounts, Stage};
 use self::lease::{Extras, HoldLease};
 use self::readers::Readers;
-use super::effects::{Agreed, Answered, Effects, NewHold, NextStep, Phase, ServerChange, Tokens};
+use super::effects::{Agreed, Answered, Effects, NewHold, Phase, ServerChange, Tokens};
 use super::share_lease::ShareLease;
 use super::turns::HANDOFFS_MAX;
 use crate::api::fencing::FencingToken;
@@ -26,6 +26,7 @@ use crate::api::options::Replication;
 use crate::engine::Seldom;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::{Counts, Mode};
+use crate::watchdog::Due;
 
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(Hash))]
@@ -358,24 +359,34 @@ impl HoldState {
     }
 
     /// The watchdog's next step for this hold.
-    pub(super) fn next_step(&self, now: Tick) -> NextStep {
+    pub(super) fn next_step(&self, now: Tick) -> Due {
         if self.phase != Phase::Held {
-            return NextStep::Gone;
+            return Due::Gone;
         }
         if now >= self.lease.deadline {
-            return NextStep::Expired;
+            return Due::Expired;
         }
         if self.next_check_of_lease() > now && !self.is_doubted() {
-            return NextStep::Wait(self.next_check());
+            return Due::Later(self.next_check());
         }
-        self.lease.renewal(now, self.kept_until)
+        let (lease, wait) = self.lease.renewal(now, self.kept_until);
+        Due::Renew {
+            lease,
+            wait,
+            // It counts even while a renewal is on its way.
+            deadline: self.lease.deadline.min(self.other_steps()),
+        }
     }
 
     /// When the watchdog has to check the hold: after a third of its lease, at its end, when its downgrade is due, or at
     /// the end of its stay.
     pub(super) fn next_check(&self) -> Tick {
-        let others = self.downgrade_due().min(self.stays_until());
-        self.next_check_of_lease().min(others)
+        self.next_check_of_lease().min(self.other_steps())
+    }
+
+    /// When it has a step to take that its lease does not need.
+    fn other_steps(&self) -> Tick {
+        self.downgrade_due().min(self.stays_until())
     }
 
     fn next_check_of_lease(&self) -> Tick {

@@ -16,9 +16,10 @@ use stateright::{Checker, Expectation, Model, Property};
 
 use super::*;
 use crate::api::options::{LeasePolicy, Options};
-use crate::engine::hold::effects::{Answered, NextStep, Phase, ServerChange, Tokens};
+use crate::engine::hold::effects::{Answered, Phase, ServerChange, Tokens};
 use crate::engine::hold::queue::Wants;
 use crate::engine::hold::state::tests::new_hold;
+use crate::watchdog::Due;
 
 const LEASE: Duration = Duration::from_secs(6);
 /// Time goes in steps of a third of a lease: when renewals are due.
@@ -809,7 +810,7 @@ impl Explored {
                 }
             }
             Step::Renew(at) => {
-                let NextStep::Renew { lease, .. } = world.state(at).next_step(now) else {
+                let Due::Renew { lease, .. } = world.state(at).next_step(now) else {
                     return None;
                 };
                 world.state_mut(at).lease_sent(now, lease);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::api::holder::HolderId;
 use crate::api::options::Replication;
 use crate::engine::clock::Tick;
-use crate::engine::hold::effects::{NewHold, NextStep, Tokens};
+use crate::engine::hold::effects::{NewHold, Tokens};
 use crate::engine::hold::share_lease::{ShareLease, ShareLeases, lease_until, local_deadline};
 use crate::engine::hold::turns::HandoffBudget;
 use crate::engine::{Seldom, Usual};
@@ -143,8 +143,9 @@ impl HoldLease {
         }
     }
 
-    /// The renewal to send now. The server keeps the hold until `kept_until` at least.
-    pub(super) fn renewal(&self, now: Tick, kept_until: Tick) -> NextStep {
+    /// The lease that a renewal asks for now, and how long to wait for its answer. The server keeps the hold until
+    /// `kept_until` at least.
+    pub(super) fn renewal(&self, now: Tick, kept_until: Tick) -> (Duration, Duration) {
         // The server is asked about a hold that is not renewed, without lengthening its lease.
         let lease = match self.shares.lease() {
             Some(lease) => lease_until(lease, now, self.shares.end().max(kept_until)),
@@ -156,7 +157,7 @@ impl HoldLease {
         } else {
             lease / 6
         };
-        NextStep::Renew { lease, wait }
+        (lease, wait)
     }
 }
 

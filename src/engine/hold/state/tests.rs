@@ -396,12 +396,12 @@ fn a_hold_without_a_guard_is_not_renewed() {
     let (mut state, _) = HoldState::new(secs(100), &new);
     let due = state.renewal_due();
     assert!(due < secs(112));
-    assert_eq!(state.next_step(due), NextStep::Wait(state.deadline()));
+    assert_eq!(state.next_step(due), Due::Later(state.deadline()));
     state.put_off_check();
     let effects = state.apply(secs(113), guarded());
     assert_eq!(effects, Effects::look_again(true));
     assert_eq!(state.next_check(), due, "it is due by now");
-    assert!(matches!(state.next_step(secs(113)), NextStep::Renew { .. }));
+    assert!(matches!(state.next_step(secs(113)), Due::Renew { .. }));
 }
 
 /// A task enters a hold again and asks for a longer lease.
@@ -492,14 +492,22 @@ fn a_renewal_counts_from_when_it_was_sent_and_only_in_time() {
     }
 }
 
+/// The renewal of a hold that has nothing else to do before its deadline.
+fn renewal_of(state: &HoldState, lease: Duration) -> Due {
+    Due::Renew {
+        lease,
+        deadline: state.deadline(),
+        wait: lease / 6,
+    }
+}
+
 #[test]
 fn a_doubt_is_over_with_the_answer_to_a_later_renewal() {
     let lease = LEASE;
     let mut state = held();
     state.doubt(secs(105));
     assert!(state.is_doubted());
-    let wait = lease / 6;
-    assert_eq!(state.next_step(secs(105)), NextStep::Renew { lease, wait });
+    assert_eq!(state.next_step(secs(105)), renewal_of(&state, lease));
     state.renewed(secs(106), secs(104), lease);
     assert!(state.is_doubted(), "it was sent before the doubt");
     state.renewed(secs(106), secs(105), lease);
@@ -510,18 +518,14 @@ fn a_doubt_is_over_with_the_answer_to_a_later_renewal() {
 fn what_is_due_when() {
     let mut state = held();
     let third = state.deadline().before(LEASE * 2 / 3);
-    let NextStep::Wait(check) = state.next_step(secs(101)) else {
+    let Due::Later(check) = state.next_step(secs(101)) else {
         panic!("it is not due");
     };
     assert!(check <= third && check.after(LEASE / RENEWED_TOGETHER) > third);
-    let renewal = NextStep::Renew {
-        lease: LEASE,
-        wait: LEASE / 6,
-    };
-    assert_eq!(state.next_step(check), renewal);
-    assert_eq!(state.next_step(state.deadline()), NextStep::Expired);
+    assert_eq!(state.next_step(check), renewal_of(&state, LEASE));
+    assert_eq!(state.next_step(state.deadline()), Due::Expired);
     state.apply(secs(102), released(Mode::Exclusive));
-    assert_eq!(state.next_step(secs(102)), NextStep::Gone);
+    assert_eq!(state.next_step(secs(102)), Due::Gone);
 }
 
 #[test]
@@ -530,7 +534,7 @@ fn a_fixed_lease_is_not_renewed() {
     let (mut state, share) = HoldState::new(secs(100), &new);
     let end = local_deadline(secs(100), LEASE);
     assert_eq!(share, ShareLease::fixed(end));
-    assert_eq!(state.next_step(secs(120)), NextStep::Wait(end));
+    assert_eq!(state.next_step(secs(120)), Due::Later(end));
     let granted = reentry(secs(110), &state, Mode::Exclusive);
     state.apply(secs(110), granted);
     assert!(state.deadline() > end, "a renewed share beside it");
@@ -548,11 +552,11 @@ fn a_hold_is_renewed_up_to_its_max_and_lost_for_that_reason() {
     assert_eq!(share, renewed_until(LEASE, end));
     let mut asked = Vec::new();
     let mut now = at(100_010);
-    while let NextStep::Wait(check) = state.next_step(now) {
+    while let Due::Later(check) = state.next_step(now) {
         if check == state.deadline() {
             break;
         }
-        let NextStep::Renew { lease, .. } = state.next_step(check) else {
+        let Due::Renew { lease, .. } = state.next_step(check) else {
             panic!("it is due at {check:?}");
         };
         asked.push(lease);
@@ -564,7 +568,7 @@ fn a_hold_is_renewed_up_to_its_max_and_lost_for_that_reason() {
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert_eq!(asked[0], LEASE);
     assert!(asked[1] < LEASE, "{asked:?}");
-    assert_eq!(state.next_step(end.before(REPLY)), NextStep::Wait(end));
+    assert_eq!(state.next_step(end.before(REPLY)), Due::Later(end));
     let lost = state.expire_if_due(end).lost();
     assert_eq!(lost, Some(LostReason::MaxHold));
 }
@@ -824,7 +828,7 @@ fn a_renewal_reaches_what_a_released_guard_asked_for() {
         let mut state = held_twice(renewed_until(lease, end));
         state.apply(secs(102), released_early(Mode::Exclusive, kept_until));
         match state.next_step(secs(120)) {
-            NextStep::Renew { lease, .. } => lease,
+            Due::Renew { lease, .. } => lease,
             other => panic!("{other:?}"),
         }
     };
@@ -1174,7 +1178,7 @@ fn the_last_of_those_that_joined_gives_it_back() {
 fn it_is_renewed_for_those_who_stay() {
     let (mut state, first, _) = joined();
     state.apply(secs(101), released_by(&first, Mode::Shared));
-    let NextStep::Renew { lease, .. } = state.next_step(secs(111)) else {
+    let Due::Renew { lease, .. } = state.next_step(secs(111)) else {
         panic!("a reader is left");
     };
     assert_eq!(lease, LEASE);
@@ -1213,8 +1217,8 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
     };
     let (mut state, _) = HoldState::new(secs(100), &new);
     state.apply(secs(100), guarded());
-    assert_eq!(state.next_step(secs(100)), NextStep::Wait(at(100_100)));
-    let NextStep::Renew { lease, wait } = state.next_step(at(100_100)) else {
+    assert_eq!(state.next_step(secs(100)), Due::Later(at(100_100)));
+    let Due::Renew { lease, wait, .. } = state.next_step(at(100_100)) else {
         panic!("its whole lease is asked for");
     };
     assert_eq!(lease, LEASE);
@@ -1224,7 +1228,7 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
     );
     let sent = at(100_100);
     state.renewed(sent, sent, lease);
-    assert!(matches!(state.next_step(at(100_200)), NextStep::Wait(_)));
+    assert!(matches!(state.next_step(at(100_200)), Due::Later(_)));
     // With enough time it waits no longer than any other hold.
     let long = NewHold {
         handover: Some(LEASE),
@@ -1232,8 +1236,7 @@ fn a_handed_over_hold_is_renewed_after_its_grace() {
     };
     let (mut state, _) = HoldState::new(secs(100), &long);
     state.apply(secs(100), guarded());
-    let wait = lease / 6;
-    assert_eq!(state.next_step(secs(110)), NextStep::Renew { lease, wait });
+    assert_eq!(state.next_step(secs(110)), renewal_of(&state, lease));
 }
 
 /// An unanswered request may be executed later, and then its lease counts.
@@ -1559,7 +1562,7 @@ impl Model {
                 ("downgraded", event(HoldState::downgrade_share))
             }
             11..=13 => {
-                let NextStep::Renew { lease, .. } = self.state.next_step(self.now) else {
+                let Due::Renew { lease, .. } = self.state.next_step(self.now) else {
                     return None;
                 };
                 self.renewal = Some((self.now, lease));
@@ -1775,7 +1778,7 @@ impl Model {
             assert!(state.deadline() <= ends.max().unwrap(), "{what}");
             assert!(state.deadline() <= state.server_end(), "{what}");
         }
-        if let NextStep::Renew { lease, .. } = state.next_step(self.now) {
+        if let Due::Renew { lease, .. } = state.next_step(self.now) {
             let ends = self.shares.iter().map(|(.., lease)| lease.end);
             let end = ends.max().unwrap().max(state.deadline());
             let end = end.max(state.kept_until);
