@@ -98,34 +98,32 @@ impl Hold {
 
     /// The request that makes this change. `None` if there is nothing to ask for.
     pub(super) fn call_for(&self, change: ServerChange) -> Option<Call> {
+        let id = self.holder();
         match change {
             ServerChange::Nothing => None,
-            ServerChange::Downgrade => Some(self.downgrade_call()),
             ServerChange::Release => Some(self.release_call()),
-            ServerChange::Keep(remaining) => Some(self.keep_call(remaining)),
+            ServerChange::Downgrade => {
+                // The lease that it has.
+                let remaining = self.remaining_of(ShareLease::fixed(Tick::NEVER));
+                let lease = remaining.max(Duration::from_millis(1));
+                Some(self.protocol.downgrade(&self.holder_ref(&id), lease))
+            }
+            ServerChange::Keep(remaining) => {
+                let kept_as = self.kept_as();
+                let holder = self.holder_ref(&id);
+                Some(self.protocol.keep(&holder, &kept_as, remaining))
+            }
         }
     }
 
-    /// Turns this write hold into a read hold with the lease that it has.
-    fn downgrade_call(&self) -> Call {
-        let remaining = self.remaining_of(ShareLease::fixed(Tick::NEVER));
-        let lease = remaining.max(Duration::from_millis(1));
-        let id = self.holder();
-        let holder = self.holder_ref(&id);
-        self.protocol.downgrade(&holder, lease)
-    }
-
-    /// The call that keeps the hold for this long, under one holder id for all repeats.
-    fn keep_call(&self, remaining: Duration) -> Call {
+    /// The holder id under which it is kept, for all repeats.
+    fn kept_as(&self) -> HolderId {
         // One operation at a time changes the hold.
         let mut number = self.kept_number.load(Ordering::Relaxed);
         if number == 0 {
             number = self.core.new_holder().0;
             self.kept_number.store(number, Ordering::Relaxed);
         }
-        let kept_as = HolderId::new(self.core.id(), number);
-        let id = self.holder();
-        let holder = self.holder_ref(&id);
-        self.protocol.keep(&holder, &kept_as, remaining)
+        HolderId::new(self.core.id(), number)
     }
 }

@@ -195,20 +195,14 @@ pub(super) fn release_all_later(now: Tick, shares: Few<RawShare>) {
     }
 }
 
-/// A release counts at each of its clients from before a share ends until it is handed over, so that no shutdown in
+/// Each release counts at its client from before its share ends until it is handed over, so that no shutdown in
 /// between misses it.
 struct CountedRelease(Few<Arc<Core>>);
 
 impl CountedRelease {
     fn begin(shares: &[RawShare]) -> Self {
-        let mut cores: Few<Arc<Core>> = Few::new();
-        for RawShare { hold, .. } in shares {
-            if !cores.iter().any(|known| Arc::ptr_eq(known, &hold.core)) {
-                hold.core.request_begins();
-                cores.push(Arc::clone(&hold.core));
-            }
-        }
-        Self(cores)
+        let cores = shares.iter().map(|share| Arc::clone(&share.hold.core));
+        Self(cores.inspect(|core| core.request_begins()).collect())
     }
 }
 

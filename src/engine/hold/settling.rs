@@ -7,11 +7,10 @@
 //! [`HoldState::needed_change`](super::state::HoldState::needed_change) decides what to ask for, and the state decides
 //! what the answer means.
 
-use std::future::Future;
-use std::pin::{Pin, pin};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -92,15 +91,18 @@ impl Settling {
     ) -> impl Future<Output = Result<()>> {
         let this = Self::new(holds, operation, now, true);
         Arc::clone(&this).start();
-        // The client's runtime may stand still, while the caller's does not.
-        let is_elsewhere = !this.holds[0].core.scripts.is_here();
         let awaited = Awaited(this);
         async move {
-            if is_elsewhere {
-                Box::pin(awaited.in_time()).await
-            } else {
-                awaited.await
+            let settling = &*awaited.0;
+            let ended = || poll_fn(|context| settling.end.poll(context));
+            let core = &settling.holds[0].core;
+            if core.scripts.is_here() {
+                return ended().await;
             }
+            // The client's runtime may stand still, while the caller's does not. Boxed because it is rare and large.
+            let (operation, until) = (settling.operation, settling.until);
+            let ended = Box::pin(core.watchdog.in_time(operation, until, ended())).await;
+            ended.map_err(|error| error.of_lock(&names(&settling.holds)))?
         }
     }
 
@@ -215,28 +217,8 @@ impl Settling {
     }
 }
 
-/// Waits for the end of a settling.
+/// A settling whose end a caller waits for, until this is dropped.
 struct Awaited(Arc<Settling>);
-
-impl Awaited {
-    /// For a caller on another runtime than the client's.
-    async fn in_time(self) -> Result<()> {
-        let settling = Arc::clone(&self.0);
-        let watchdog = &settling.holds[0].core.watchdog;
-        let ended = watchdog
-            .in_time(settling.operation, settling.until, self)
-            .await;
-        ended.map_err(|error| error.of_lock(&names(&settling.holds)))?
-    }
-}
-
-impl Future for Awaited {
-    type Output = Result<()>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.end.poll(context)
-    }
-}
 
 impl Drop for Awaited {
     fn drop(&mut self) {
