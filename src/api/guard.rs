@@ -191,7 +191,7 @@ macro_rules! guard_methods {
                 &self,
                 work: F,
             ) -> ::std::result::Result<F::Output, $crate::Lost> {
-                $crate::api::loss::drive(self.lost_lock(), || self.lost_now(), work).await
+                $crate::api::loss::drive(self.lost(), || self.lost_now(), work).await
             }
 
             /// Enters the lock once more for the same owner. Never waits for another owner.
@@ -279,10 +279,6 @@ macro_rules! guard_methods {
 
             pub(crate) fn lost_now(&self) -> Option<$crate::Lost> {
                 self.0.lost_now()
-            }
-
-            pub(crate) async fn lost_lock(&self) -> $crate::Lost {
-                self.0.lost_lock().await
             }
         }
     };

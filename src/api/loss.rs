@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 
 use crate::engine::hint::Hint;
@@ -115,18 +115,16 @@ impl std::error::Error for Lost {}
 
 /// Runs `work` to its end, or drops it when the lock is lost.
 ///
-/// `lost` may resolve late, because a blocked thread polls nothing. So `check` reads the clock before each
-/// step of the work, and once more at its end.
+/// `lost` wakes the task at the loss, and may resolve late, because a blocked thread polls nothing. So `check` reads
+/// the clock before each step of the work, and once more at its end.
 pub(crate) async fn drive<T>(
-    lost: impl Future<Output = Lost>,
+    lost: impl Future,
     check: impl Fn() -> Option<Lost>,
     work: impl Future<Output = T>,
 ) -> Result<T, Lost> {
-    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    let (mut lost, mut work) = (pin!(lost.fuse()), pin!(work));
     poll_fn(|context| {
-        if let Poll::Ready(lost) = lost.as_mut().poll(context) {
-            return Poll::Ready(Err(lost));
-        }
+        let _the_clock_says_it = lost.as_mut().poll(context);
         if let Some(lost) = check() {
             return Poll::Ready(Err(lost));
         }
@@ -333,8 +331,6 @@ impl LossCell {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-
-    use futures_util::FutureExt;
 
     use super::*;
 

@@ -209,7 +209,7 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
         F: Future<Output: Send> + Send,
         Self: Sized,
     {
-        drive(self.lost_lock(), || self.lost_now(), work)
+        drive(self.lost(), || self.lost_now(), work)
     }
 
     /// Enters the lock once more for the same owner; never waits for another owner.
@@ -243,9 +243,6 @@ pub(super) mod sealed {
         /// The lock that was lost, of one or of several.
         #[doc(hidden)]
         fn lost_now(&self) -> Option<Lost>;
-        /// Waits for the loss, and returns the lock. Cancel safe.
-        #[doc(hidden)]
-        fn lost_lock(&self) -> Boxed<'_, Lost>;
         #[doc(hidden)]
         fn reenter_boxed(&self) -> Boxed<'_, Result<Box<dyn super::Guard>>>;
         #[doc(hidden)]
@@ -460,7 +457,7 @@ where
     let work = async {
         ended = Some(body(guard).await);
     };
-    let driven = drive(guard.lost_lock(), || guard.lost_now(), work).await;
+    let driven = drive(guard.lost(), || guard.lost_now(), work).await;
     match ended {
         Some(ended) => Ok(ended),
         None => Err(driven.expect_err("a body that did not end was dropped")),

@@ -130,11 +130,6 @@ impl QuorumShare {
         self.loss().map(|reason| Lost::new(self.name(), reason))
     }
 
-    /// Waits for the loss, and returns the lock.
-    pub(super) async fn lost_lock(&self) -> Lost {
-        Lost::new(self.name(), self.lost().await)
-    }
-
     pub(super) async fn lost(&self) -> LostReason {
         self.hold.lost(self.lease()).await
     }

@@ -108,14 +108,9 @@ impl SemaphoreGuard {
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         let lost_now = || {
             let loss = self.held.loss();
-            loss.map(|reason| self.lost_by(reason))
+            loss.map(|reason| Lost::of("semaphore", self.name(), reason))
         };
-        let lost = async { self.lost_by(self.lost().await) };
-        drive(lost, lost_now, work).await
-    }
-
-    fn lost_by(&self, reason: LostReason) -> Lost {
-        Lost::of("semaphore", self.name(), reason)
+        drive(self.lost(), lost_now, work).await
     }
 
     /// Releases the permits and waits for the outcome. `Ok` means that all were held to the end, as far as this client

@@ -83,9 +83,6 @@ macro_rules! guards {
         $(
             impl sealed::Guard for $guard {
                 forward! { $guard: fn lost_now(self: &Self) -> Option<Lost>; }
-                fn lost_lock(&self) -> Boxed<'_, Lost> {
-                    Box::pin($guard::lost_lock(self))
-                }
                 fn reenter_boxed(&self) -> Boxed<'_, Result<Box<dyn Guard>>> {
                     Box::pin(async { Ok(Box::new(self.reenter().await?) as Box<dyn Guard>) })
                 }
@@ -172,7 +169,6 @@ macro_rules! of_boxed {
 impl sealed::Guard for Box<dyn Guard> {
     of_boxed! {
         fn lost_now() -> Option<Lost>;
-        fn lost_lock() -> Boxed<'_, Lost>;
         fn reenter_boxed() -> Boxed<'_, Result<Box<dyn Guard>>>;
     }
     fn release_boxed(self: Box<Self>) -> Boxed<'static, Result<()>> {

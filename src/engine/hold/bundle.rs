@@ -148,12 +148,6 @@ impl Members {
         self.fencing_tokens().flatten().max()
     }
 
-    /// Waits for the loss, and returns the member.
-    pub(crate) async fn lost_lock(&self) -> Lost {
-        let (name, reason) = self.lost_member().await;
-        Lost::new(name, reason)
-    }
-
     /// Resolves when a waiter wants one of the locks.
     pub(crate) async fn recalled(&self) {
         let members = self.all.iter();

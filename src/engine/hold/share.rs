@@ -290,11 +290,6 @@ impl Share {
         self.loss().map(|reason| Lost::new(self.name(), reason))
     }
 
-    /// Waits for the loss, and returns the lock.
-    pub(crate) async fn lost_lock(&self) -> Lost {
-        Lost::new(self.name(), self.lost().await)
-    }
-
     pub(crate) async fn lost(&self) -> LostReason {
         self.hold().lost(self.lease()).await
     }
