@@ -16,24 +16,24 @@ use super::core::Core;
 use super::handoff::{ReaderClass, known};
 use super::local::LocalLock;
 use super::settling::downgrade_later;
+use super::share::Share;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::Owner;
-use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::observe::group::Group;
 
-impl RawShare {
-    /// A share, for a new owner, of the hold that readers of this client have, and the time of joining. `None` if there is
-    /// none that accepts readers, or not on these terms.
-    pub(super) fn joined(
+impl Share {
+    /// A share, for a new owner, of the hold that readers of this client have. `None` if there is none that accepts
+    /// readers, or not on these terms.
+    pub(crate) fn joined(
         core: &Core,
         local: &LocalLock,
         terms: &ReaderClass,
         group: Group,
-    ) -> Option<(Self, Tick)> {
+    ) -> Option<Self> {
         if core.is_closed() {
             return None;
         }
@@ -43,7 +43,8 @@ impl RawShare {
         hold.carry_out(effects);
         hold.note_handoff(Mode::Shared, group);
         let lease = ShareLease::renewed(terms.lease);
-        Some((Self::new(hold, owner, Mode::Shared, lease), now))
+        let raw = RawShare::new(hold, owner, Mode::Shared, lease);
+        Some(Self::of(raw, now))
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::core::Core;
 use super::effects::NewHold;
-use super::handoff::{Handoff, ReaderClass, known};
+use super::handoff::Handoff;
 use super::local::LocalLock;
 use super::loss::{ShareView, SharedHold};
 use super::protocol::Protocol;
@@ -54,22 +54,8 @@ impl Share {
     }
 
     /// A share of a hold that another task of this client has handed off.
-    pub(crate) fn handed_off(mut handoff: Handoff) -> Option<Self> {
-        let hold = known(handoff.take()?)?;
-        let owner = handoff.owner.clone();
-        let raw = RawShare::new(hold, owner, handoff.mode, handoff.lease);
-        Some(Self::of(raw, Tick::ZERO))
-    }
-
-    /// A share, for a new owner, of a hold that readers of this client have. `None` if no hold can be joined.
-    pub(crate) fn joined(
-        core: &Core,
-        local: &LocalLock,
-        terms: &ReaderClass,
-        group: Group,
-    ) -> Option<Self> {
-        let (raw, now) = RawShare::joined(core, local, terms, group)?;
-        Some(Self::of(raw, now))
+    pub(crate) fn handed_off(handoff: Handoff) -> Option<Self> {
+        Some(Self::of(handoff.into_raw()?, Tick::ZERO))
     }
 
     /// One more share of a hold that is ready for it. Returns `None` if the hold has changed since.
@@ -79,7 +65,7 @@ impl Share {
     }
 
     /// Wraps a share that the hold counts already. `since` is when this client learned of it, or zero.
-    fn of(raw: RawShare, since: Tick) -> Self {
+    pub(super) fn of(raw: RawShare, since: Tick) -> Self {
         Self {
             raw: Some(raw),
             view: LossCell::default(),

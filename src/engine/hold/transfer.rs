@@ -151,15 +151,23 @@ impl RawShare {
 }
 
 impl Handoff {
+    /// Takes the share out. The caller has to release it.
+    pub(super) fn into_raw(mut self) -> Option<RawShare> {
+        let hold = known(self.take()?)?;
+        let owner = self.owner.clone();
+        Some(RawShare::new(hold, owner, self.mode, self.lease))
+    }
+
     /// Passes the share of a sticky hold on to the task that asks for it. `None` if it does not fit `request`. It is
     /// released then.
-    pub(crate) fn pass_on(mut self, request: &HandoffRequest) -> Option<Self> {
-        let hold: Arc<Hold> = known(self.take()?)?;
+    pub(crate) fn pass_on(self, request: &HandoffRequest) -> Option<Self> {
+        let share = self.into_raw()?;
+        let hold = &share.hold;
         let now = hold.core.clock.now();
-        let passing = hold.passing(self.mode, self.lease);
+        let passing = hold.passing(share.mode, share.lease);
         let next = hold.local.lock().hand_to(now, &passing, request, None);
         let Some(next) = next else {
-            RawShare::new(hold, self.owner.clone(), self.mode, self.lease).release_later(now);
+            share.release_later(now);
             return None;
         };
         if let Some(owner) = &request.options.owner {
