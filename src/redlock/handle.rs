@@ -13,7 +13,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::round::QuorumRequest;
 use super::servers::Servers;
-use super::tally::{Tally, VoteOutcome};
+use super::tally::{Tally, VoteOutcome, quorum};
 use crate::api::error::{Error, Result};
 use crate::api::handle::Handle;
 use crate::api::holder::{Holder, Owner};
@@ -148,7 +148,8 @@ impl QuorumHandle {
     /// Returns the holders that a majority of the servers names; none if there can be no majority.
     pub(super) async fn holders(&self, operation: &'static str) -> Result<Vec<Holder>> {
         let name = self.members[0].name(operation)?;
-        let (count, quorum) = (self.members.len(), self.servers.quorum());
+        let count = self.members.len();
+        let quorum = quorum(count);
         let mut tally = Tally::new(count);
         let ask = |member: Handle| async move { member.holder(operation).await };
         let mut answers = self.ask_all(ask);
@@ -184,7 +185,7 @@ impl QuorumHandle {
     pub(super) async fn force_unlock(&self) -> Result<bool> {
         const OPERATION: &str = "force_unlock";
         let name = self.members[0].name(OPERATION)?;
-        let quorum = self.servers.quorum();
+        let quorum = quorum(self.members.len());
         let mut tally = Tally::new(self.members.len());
         let ask = |member: Handle| async move { member.force_unlock().await };
         let mut answers = self.ask_all(ask);

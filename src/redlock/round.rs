@@ -142,10 +142,7 @@ impl QuorumRequest {
         let (attempted, has_replicas) = join(attempt, self.has_unconfirmed_replicas(server)).await;
         let vote = match attempted {
             Ok(Some(Ok(_))) if has_replicas => Err(VoteOutcome::HasReplicas),
-            Ok(Some(Ok(share))) => match self.servers.disqualified(server) {
-                Some(reason) => Err(reason),
-                None => Ok(share),
-            },
+            Ok(Some(Ok(share))) => self.servers.disqualified(server).map_or(Ok(share), Err),
             Ok(Some(Err(remaining))) => {
                 self.servers.observe_lease(remaining.unwrap_or_default());
                 Err(VoteOutcome::HeldElsewhere(remaining))

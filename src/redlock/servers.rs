@@ -136,10 +136,6 @@ impl Servers {
         Ok(servers)
     }
 
-    pub(super) fn quorum(&self) -> usize {
-        quorum(self.clients.len())
-    }
-
     pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
         self.clients
             .iter()
@@ -265,8 +261,8 @@ impl Servers {
 
     /// Whether two addresses are known to lead to one process.
     fn is_same_run(&self, at: usize, other: usize) -> bool {
-        let (one, other) = (self.process(at), self.process(other));
-        one.is_some_and(|one| other.is_some_and(|other| other.is_same_run(&one)))
+        let both = self.process(at).zip(self.process(other));
+        both.is_some_and(|(one, other)| other.is_same_run(&one))
     }
 }
 
@@ -346,7 +342,7 @@ impl Servers {
     /// Marks a server down, unless the others are no majority.
     pub(super) fn mark_down(self: &Arc<Self>, at: usize) {
         let mut down = self.down.lock();
-        let is_majority = self.clients.len() - down.len() > self.quorum();
+        let is_majority = self.clients.len() - down.len() > quorum(self.clients.len());
         let is_new = is_majority && down.insert(at);
         drop(down);
         if is_new {
