@@ -78,11 +78,10 @@ impl ClientSemaphore {
         }
     }
 
-    /// When the queue has to be woken, and whether a caller waits for messages. `None` ends the watch.
+    /// The next step of the watch. `None` ends it.
     fn plan(&self) -> Option<(Tick, bool)> {
         let mut state = self.state.lock();
-        let wake_at = state.queue.wake_at().filter(|_| !self.core().is_closed());
-        state.planned = wake_at.map(|at| (at, state.listens()));
+        state.planned = state.plan().filter(|_| !self.core().is_closed());
         state.planned
     }
 
@@ -418,7 +417,7 @@ mod tests {
 
     use super::*;
     use crate::client::Client;
-    use crate::testing::{Answer, Scripted, Sent};
+    use crate::testing::{Answer, Scripted, Sent, elsewhere};
 
     /// It sleeps while an attempt is under way, and no message comes after that.
     #[tokio::test(start_paused = true)]
@@ -646,6 +645,27 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(60)).await;
         let sent = server.sent();
         assert_eq!(sent.len(), 2, "other clients wait for the leases: {sent:?}");
+    }
+
+    /// Its renewal is due while the client is being closed, and a call that is not polled holds that up.
+    #[tokio::test(start_paused = true)]
+    async fn a_permit_whose_renewal_is_due_at_a_shutdown_is_lost_with_its_client() {
+        let server = Scripted::new(|sent| match is_attempt(sent) {
+            true => Answer::Value(Value::Int(1)),
+            false => Answer::Value(elsewhere(30_000)),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let permit = client.semaphore("x").permits(1).acquire().await.unwrap();
+        tokio::time::sleep(MS * 9_500).await;
+        let lock = client.lock("y");
+        let mut waits = pin!(lock.lock());
+        let waited = tokio::time::timeout(MS * 10, &mut waits).await;
+        assert!(waited.is_err());
+        let core = Arc::clone(client.core());
+        client.clone().shutdown().await.unwrap();
+        let losses = core.observed().counts.totals().losses;
+        assert_eq!(losses.of(LostReason::Closed), 1);
+        drop(permit);
     }
 
     /// The place of its waiter is taken again by a request that arrives late.

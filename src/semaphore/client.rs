@@ -96,10 +96,14 @@ pub(super) struct Caller {
 type Outcome = (InHand, Option<Tick>);
 
 impl State {
-    /// Whether a caller waits for messages: others have the permits, and it does not poll instead.
-    pub(super) fn listens(&self) -> bool {
+    /// When the queue has to be woken, and whether a caller waits for messages: others have the permits, and it does not
+    /// poll instead.
+    pub(super) fn plan(&self) -> Option<(Tick, bool)> {
+        let wake_at = self.queue.wake_at()?;
         let mut callers = self.callers.values();
-        self.queue.is_contended() && callers.any(|caller| caller.wanted.polled.is_none())
+        let listens =
+            self.queue.is_contended() && callers.any(|caller| caller.wanted.polled.is_none());
+        Some((wake_at, listens))
     }
 
     /// Since when the server does not answer, or the watch does not wake the queue, if this call waits.
@@ -298,7 +302,7 @@ impl ClientSemaphore {
         begin: Begin,
     ) {
         let mut effects = self.settle(&mut state, actions, in_hand);
-        let (wake_at, is_contended) = (state.queue.wake_at(), state.queue.is_contended());
+        let (plan, is_contended) = (state.plan(), state.queue.is_contended());
         if is_contended && !state.is_contended {
             // Those that still wait count that.
             let waiting = state.callers.values_mut();
@@ -307,13 +311,12 @@ impl ClientSemaphore {
         }
         state.is_contended = is_contended;
         let replans = state.planned.is_some_and(|(at, listens)| {
-            // Without a time, it has nothing left to wait for.
-            let is_sooner = wake_at.is_none_or(|sooner| sooner < at);
-            is_sooner || !listens && state.listens()
+            // Without a plan, it has nothing left to wait for.
+            plan.is_none_or(|(sooner, hears)| sooner < at || hears && !listens)
         });
-        let begins_watch = wake_at.is_some() && state.planned.is_none();
+        let begins_watch = plan.is_some() && state.planned.is_none();
         if begins_watch {
-            state.planned = wake_at.map(|at| (at, state.listens()));
+            state.planned = plan;
         }
         drop(state);
         for work in effects.works {
@@ -347,11 +350,6 @@ impl ClientSemaphore {
             "the permits were lost before: {reason}; what was done under them may have overlapped with other holders"
         );
         self.of_this(Error::new(Kind::NotHeld, "release", message))
-    }
-
-    /// The error of a release that has no task to drive it.
-    pub(super) fn closed(&self) -> Error {
-        self.of_this(self.core().closed("release"))
     }
 }
 

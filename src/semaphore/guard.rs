@@ -140,7 +140,8 @@ impl SemaphoreGuard {
         let until = core.clock.now().after(give_up);
         let released = core.watchdog.in_time("release", until, receiver).await;
         let released = released.map_err(|error| semaphore.of_this(error))?;
-        released.map_err(|_| semaphore.closed())?
+        // No task is left to drive it.
+        released.map_err(|_| semaphore.of_this(core.closed("release")))?
     }
 
     /// Drops the guard without releasing: renewals stop, and the permits stay taken until their leases end.

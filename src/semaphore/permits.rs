@@ -18,7 +18,7 @@ use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::facts::ask_why;
-use crate::engine::hold::local_deadline;
+use crate::engine::hold::{Phase, local_deadline};
 use crate::engine::keys::LockName;
 use crate::observe::counts::Fact;
 use crate::observe::events::Event;
@@ -52,27 +52,12 @@ pub(super) struct Permit {
 struct State {
     policy: LeasePolicy,
     deadline: Tick,
-    end: Option<End>,
+    phase: Phase,
     /// Since when the server may no longer have the permit.
     doubted_since: Option<Tick>,
     /// The group of the handle whose guard has it. If none has, it was given to a call that has not returned, and may
     /// never be polled again: no renewal is sent for it.
     claimed_by: Option<Group>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Released,
-    Lost(LostReason),
-}
-
-impl End {
-    fn loss(self) -> Option<LostReason> {
-        match self {
-            Self::Released => None,
-            Self::Lost(reason) => Some(reason),
-        }
-    }
 }
 
 impl Permit {
@@ -94,7 +79,7 @@ impl Permit {
             state: Mutex::new(State {
                 policy,
                 deadline: local_deadline(sent, policy.lease()),
-                end: None,
+                phase: Phase::Held,
                 doubted_since: None,
                 claimed_by: None,
             }),
@@ -110,11 +95,19 @@ impl Permit {
         permit
     }
 
+    fn core(&self) -> &Arc<Core> {
+        &self.origin.core
+    }
+
+    fn now(&self) -> Tick {
+        self.core().clock.now()
+    }
+
     /// Notes that a guard has it, from a handle of this group.
     fn claim(&self, group: Group) {
         let next = self.next_check();
         self.state.lock().claimed_by = Some(group);
-        let core = &self.origin.core;
+        let core = self.core();
         if next <= core.clock.now() {
             // The check was put off.
             core.watchdog.look_again(self.number);
@@ -124,46 +117,43 @@ impl Permit {
     /// Whether the permit is certainly held, with at least half of its lease left.
     pub(super) fn is_fresh(&self) -> bool {
         self.loss();
-        let now = self.origin.core.clock.now();
+        let now = self.now();
         let state = self.state.lock();
         let enough = state.policy.lease() / 2;
-        let is_certain = state.end.is_none() && state.doubted_since.is_none();
+        let is_certain = state.phase == Phase::Held && state.doubted_since.is_none();
         is_certain && now.until(state.deadline) >= enough
     }
 
     /// Ends the permit and its renewals, unless it is lost. Returns the reason of a loss.
     pub(super) fn release(&self) -> Option<LostReason> {
-        self.loss().or_else(|| self.end(End::Released))
+        self.loss().or_else(|| self.end(Phase::Released))
     }
 
     /// The reason of a loss. The clock decides, even if the watchdog has not noticed yet.
     pub(super) fn loss(&self) -> Option<LostReason> {
-        let now = self.origin.core.clock.now();
+        let now = self.now();
         let reason = {
             let state = self.state.lock();
-            match state.end {
-                Some(End::Lost(reason)) => return Some(reason),
-                Some(End::Released) => return None,
-                None if now >= state.deadline => LostReason::Expired,
-                None if self.origin.core.is_closed() => LostReason::Closed,
-                None => return None,
+            match state.phase {
+                Phase::Held if now >= state.deadline => LostReason::Expired,
+                Phase::Held if self.core().is_closed() => LostReason::Closed,
+                phase => return phase.loss(),
             }
         };
-        self.end(End::Lost(reason))
+        self.end(Phase::Lost(reason))
     }
 
     /// Ends the permit, unless it has ended. Returns the reason if it is lost from now on, or was before.
-    fn end(&self, end: End) -> Option<LostReason> {
-        let (before, claimed_by) = {
+    fn end(&self, end: Phase) -> Option<LostReason> {
+        let claimed_by = {
             let mut state = self.state.lock();
-            let before = state.end;
-            state.end = before.or(Some(end));
-            (before, state.claimed_by)
+            if state.phase != Phase::Held {
+                return state.phase.loss();
+            }
+            state.phase = end;
+            state.claimed_by
         };
-        if let Some(before) = before {
-            return before.loss();
-        }
-        self.origin.core.watchdog.withdraw(self.number);
+        self.core().watchdog.withdraw(self.number);
         self.changed.notify();
         let reason = end.loss()?;
         let Some(group) = claimed_by else {
@@ -174,12 +164,12 @@ impl Permit {
             lock: name.into(),
             holder: (&*self.id).into(),
             reason,
-            held: self.since.until(self.origin.core.clock.now()),
+            held: self.since.until(self.now()),
         };
-        let observed = self.origin.core.observed();
+        let observed = self.core().observed();
         observed.note(Fact::Event(lost, group));
         if reason == LostReason::Revoked {
-            ask_why(&self.origin.core, name, &self.id);
+            ask_why(self.core(), name, &self.id);
         }
         Some(reason)
     }
@@ -187,9 +177,9 @@ impl Permit {
     fn remaining(&self) -> Duration {
         self.loss();
         let state = self.state.lock();
-        match state.end {
-            Some(_) => Duration::ZERO,
-            None => self.origin.core.clock.now().until(state.deadline),
+        match state.phase {
+            Phase::Held => self.now().until(state.deadline),
+            _ => Duration::ZERO,
         }
     }
 
@@ -197,17 +187,17 @@ impl Permit {
     /// safe.
     async fn lost(&self) -> LostReason {
         loop {
-            let (changed, closing) = (self.changed.mark(), self.origin.core.closing.mark());
+            let (changed, closing) = (self.changed.mark(), self.core().closing.mark());
             if let Some(reason) = self.loss() {
                 return reason;
             }
-            let is_held = self.state.lock().end.is_none();
+            let is_held = self.state.lock().phase == Phase::Held;
             tokio::select! {
                 biased;
                 () = self.changed.changed_since(changed) => {}
-                () = self.origin.core.closing.changed_since(closing), if is_held => {}
+                () = self.core().closing.changed_since(closing), if is_held => {}
                 // A released permit is never lost.
-                () = self.origin.core.clock.sleep_until(self.deadline()), if is_held => {}
+                () = self.core().clock.sleep_until(self.deadline()), if is_held => {}
             }
         }
     }
@@ -225,10 +215,10 @@ impl Leased for Permit {
     fn due(self: Arc<Self>, now: Tick) -> Due {
         let next = self.next_check();
         let state = self.state.lock();
-        if state.end.is_some() || self.origin.core.is_closed() {
+        if state.phase != Phase::Held {
             return Due::Gone;
         }
-        if now >= state.deadline {
+        if now >= state.deadline || self.core().is_closed() {
             return Due::Expired;
         }
         if now < next {
@@ -285,11 +275,8 @@ impl Leased for Permit {
     }
 
     fn lose(&self, reason: LostReason) {
-        self.end(End::Lost(reason));
-    }
-
-    fn closed(&self) {
-        self.loss();
+        // The clock first: it may have expired before its client was closed.
+        let _ = self.loss().or_else(|| self.end(Phase::Lost(reason)));
     }
 }
 
@@ -317,9 +304,7 @@ impl Permits {
     /// The time since the first of them was requested.
     pub(super) fn age(&self) -> Duration {
         let first = self.0.first();
-        first.map_or(Duration::ZERO, |permit| {
-            permit.since.until(permit.origin.core.clock.now())
-        })
+        first.map_or(Duration::ZERO, |permit| permit.since.until(permit.now()))
     }
 
     /// Ends all permits. Returns the reason if a permit was lost.

@@ -36,14 +36,13 @@ pub(crate) trait Leased: Send + Sync {
     /// When the hold has to be checked next. Like [`Leased::due`], called while the schedule is locked: a later change
     /// of the hold moves its entry again.
     fn next_check(&self) -> Tick;
-    /// The hold is lost: the server no longer has it under this holder, or its local deadline has passed.
+    /// The hold is lost: the server no longer has it under this holder, its local deadline has passed, or its client was
+    /// shut down.
     fn lose(&self, reason: LostReason);
     /// A waiter wants the lock.
     fn wanted(self: Arc<Self>) {}
     /// Nothing renews the hold any more, because the task has ended.
     fn orphaned(&self) {}
-    /// The client was shut down, and no other state of it knows that the hold is lost with it.
-    fn closed(&self) {}
 }
 
 impl fmt::Debug for dyn Leased {
@@ -62,7 +61,7 @@ pub(crate) enum Due {
         deadline: Tick,
         wait: Duration,
     },
-    /// The deadline has passed.
+    /// It is lost: the deadline has passed, or its client was shut down.
     Expired,
     /// The hold has ended.
     Gone,

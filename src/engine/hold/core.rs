@@ -24,6 +24,7 @@ use super::protocol::HolderRef;
 use super::undo::{Kept, PendingRelease, Undo, UndoQueues, Unguarded};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
+use crate::api::loss::LostReason;
 use crate::conn::Channels;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::Hint;
@@ -416,7 +417,8 @@ impl Core {
             own.callers_gone().await;
             own.undo_all_unguarded();
             own.close_others();
-            own.watchdog.all().iter().for_each(|lease| lease.closed());
+            let all = own.watchdog.all();
+            all.iter().for_each(|lease| lease.lose(LostReason::Closed));
         };
         let until = self.clock.now().after(self.timing.reply);
         // Goes on if this future is dropped. If its end is not seen in time, the wait below fails too.

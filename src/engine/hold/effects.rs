@@ -130,7 +130,7 @@ pub(super) struct Answered {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     Held,
     /// No guard is left: it was released, or the release is under way.
     Released,
@@ -140,7 +140,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    pub(super) fn loss(self) -> Option<LostReason> {
+    pub(crate) fn loss(self) -> Option<LostReason> {
         match self {
             Self::Lost(reason) => Some(reason),
             _ => None,

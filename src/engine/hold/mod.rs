@@ -59,7 +59,7 @@ mod transfer;
 pub(crate) mod turns;
 pub(crate) mod undo;
 
-pub(crate) use effects::{NewHold, Tokens};
+pub(crate) use effects::{NewHold, Phase, Tokens};
 pub(crate) use loss::{LossListener, ShareView, SharedHold};
 pub(crate) use share::Share;
 pub(crate) use share_lease::{ShareLease, local_deadline};
