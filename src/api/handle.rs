@@ -258,25 +258,12 @@ impl Handle {
             |hold: &Inspected| self.mode == Mode::Exclusive || hold.mode == Mode::Exclusive;
         let holders = seen.filter(in_the_way).map(|hold| hold.holder);
         let longest = holders.max_by_key(|holder| holder.remaining);
-        let busy = |hold: Holder| Busy::held_by(self.given_name(), hold.id, hold.remaining);
-        Ok(longest.map(|hold| busy(hold).seen_by(self.core().id())))
+        Ok(longest.map(|holder| self.held_by(holder)))
     }
 
-    /// Returns the holder in the way of a refused caller, within the time of one reply. Without an answer it is only
-    /// known that others hold the lock.
+    /// Returns the holder in the way of a refused caller, within the time of one reply.
     pub(crate) async fn refused(&self) -> Busy {
         self.busy_in_time(self.busy()).await
-    }
-
-    /// What `asked` returns within the time of one reply.
-    pub(crate) async fn busy_in_time(
-        &self,
-        asked: impl Future<Output = Result<Option<Busy>>>,
-    ) -> Busy {
-        let core = self.core();
-        let answer = core.clock.within(core.timing.reply, asked).await;
-        let busy = answer.and_then(|answer| answer.ok().flatten());
-        busy.unwrap_or_else(|| Busy::new(self.given_name()))
     }
 
     /// The terms of a forced unlock.

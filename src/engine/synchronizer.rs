@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::api::error::{Error, Result};
-use crate::api::holder::HolderId;
+use crate::api::holder::{Busy, Holder, HolderId};
 use crate::api::options::{LEASE_MAX, Options, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;
@@ -201,6 +201,24 @@ impl Synchronizer {
         };
         let answer = answer.map_err(|failure| of_this(failure.into_error(operation)))?;
         read(&answer).map_err(of_this)
+    }
+
+    /// The report of this holder in the way.
+    pub(crate) fn held_by(&self, holder: Holder) -> Busy {
+        let busy = Busy::held_by(self.given_name(), holder.id, holder.remaining);
+        busy.seen_by(self.core.id())
+    }
+
+    /// The holder in the way, as `asked` returns it within the time of one reply. Without an answer it is only known
+    /// that others hold the lock.
+    pub(crate) async fn busy_in_time(
+        &self,
+        asked: impl Future<Output = Result<Option<Busy>>>,
+    ) -> Busy {
+        let core = &self.core;
+        let answer = core.clock.within(core.timing.reply, asked).await;
+        let busy = answer.and_then(|answer| answer.ok().flatten());
+        busy.unwrap_or_else(|| Busy::new(self.given_name()))
     }
 
     /// Asks until the condition is true; `None` if it is not by the deadline. `ask` returns the caller's result, or

@@ -234,8 +234,9 @@ impl Semaphore {
         deadline: Tick,
     ) -> Result<Option<SemaphoreGuard>> {
         let core = self.site.core();
+        let name = self.site.name(operation)?;
         let wanted = self.wanted(operation, deadline)?;
-        let semaphore = ClientSemaphore::of(core, self.site.name(operation)?);
+        let semaphore = ClientSemaphore::of(core, name);
         let lock_call = LockCall::begin(core, KIND, self.name(), &self.site.options);
         let queued = QueueNumber::default();
         let call = pin!(semaphore.acquire(wanted, &queued));
@@ -262,25 +263,19 @@ impl Semaphore {
 
     /// The holder of the permit whose lease ends first, as far as it is known after one more round trip.
     pub(crate) async fn refused(&self) -> Busy {
-        let core = self.site.core();
-        let answer = core.clock.within(core.timing.reply, self.holders()).await;
-        let holders = answer.and_then(Result::ok).unwrap_or_default();
-        let first = holders.into_iter().min_by_key(|holder| holder.remaining);
-        let busy = match first {
-            Some(Holder { id, remaining, .. }) => {
-                Busy::held_by(self.name(), id, remaining).seen_by(core.id())
-            }
-            None => Busy::new(self.name()),
+        let asked = async {
+            let holders = self.holders().await?.into_iter();
+            let first = holders.min_by_key(|holder| holder.remaining);
+            Ok(first.map(|holder| self.site.held_by(holder)))
         };
         Busy {
             is_semaphore: true,
-            ..busy
+            ..self.site.busy_in_time(asked).await
         }
     }
 
     fn wanted(&self, operation: &'static str, deadline: Tick) -> Result<Wanted> {
         let site = &self.site;
-        site.name(operation)?;
         let invalid = |message: String| Err(site.invalid(operation, message));
         let count = self.count;
         match self.declared {
