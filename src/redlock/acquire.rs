@@ -28,6 +28,7 @@ use crate::engine::hold::queue::Wants;
 use crate::engine::hold::recall::recall_holder;
 use crate::engine::hold::reenter::LeaseSource;
 use crate::engine::listen::Listener;
+use crate::observe::observer::HoldSpan;
 
 /// The head pauses for at least this long, unless it is notified.
 const WAIT_MIN: Duration = Duration::from_millis(1);
@@ -266,7 +267,7 @@ impl Acquisition {
         let owner = self.queue_request.options.owner.clone();
         let owner = owner.unwrap_or_else(Owner::new);
         let (hold, guard) = QuorumHold::granted(self.request.clone(), owner, &self.local, grant);
-        QuorumShare::new(hold, guard)
+        QuorumShare::new(hold, guard, HoldSpan::default())
     }
 
     /// Adds a share for the owner of this call, if it holds the lock.

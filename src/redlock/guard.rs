@@ -22,7 +22,7 @@ use crate::engine::counts::Mode;
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::reenter::{Entrance, LeaseSource, Reentry};
 use crate::engine::hold::{Share, ShareLease, ShareView, SharedHold};
-use crate::observe::observer::GuardTimer;
+use crate::observe::observer::{GuardTimer, HoldSpan};
 
 /// One hold on a [`RedlockLock`](crate::RedlockLock); dropping it releases on every server in the background.
 ///
@@ -68,16 +68,19 @@ pub(super) struct QuorumShare {
     view: LossCell,
     /// Whether it was released or forgotten.
     is_over: bool,
+    /// Of a guard that entered the hold. The servers' shares have those of the first.
+    _span: HoldSpan,
 }
 
 impl QuorumShare {
-    pub(super) fn new(hold: Arc<QuorumHold>, guard: Guard) -> Self {
+    pub(super) fn new(hold: Arc<QuorumHold>, guard: Guard, span: HoldSpan) -> Self {
         Self {
             timer: GuardTimer::default(),
             hold,
             guard,
             view: LossCell::default(),
             is_over: false,
+            _span: span,
         }
     }
 
@@ -160,21 +163,25 @@ impl QuorumShare {
         }
     }
 
-    /// Takes out the shares of the servers, which the caller releases. `None` if that was done before.
-    fn end(&mut self) -> Option<Vec<Share>> {
+    /// Ends the share. Takes out the shares of the servers that the caller has to release. `None` if that was done before.
+    fn end(&mut self, is_forgotten: bool) -> Option<Vec<Share>> {
         if std::mem::replace(&mut self.is_over, true) {
             return None;
         }
         self.view.end(|| self.hold.loss_of(self.guard.lease));
-        Some(self.hold.remove_guard(self.guard))
+        Some(self.hold.remove_guard(self.guard, is_forgotten))
     }
 
     /// Releases the share on all servers, and waits until a majority has confirmed. The rest goes on in the
     /// background. If this future is dropped, all of it does.
     pub(super) async fn release(mut self) -> Result<()> {
         let loss = self.loss();
-        let shares = self.end().unwrap_or_default();
+        let shares = self.end(false).unwrap_or_default();
         let hold = &self.hold;
+        if loss.is_none() && shares.is_empty() {
+            // Other guards have it.
+            return hold.ensure_alive();
+        }
         let enough = hold.request.quorum().min(shares.len());
         let mut releases: FuturesUnordered<_> = shares.into_iter().map(Share::release).collect();
         let work = async {
@@ -205,8 +212,12 @@ impl QuorumShare {
 
     /// Ends the share without releasing it.
     pub(super) fn forget(mut self) {
-        if let Some(shares) = self.end() {
-            shares.into_iter().for_each(Share::forget);
+        self.end_now(true);
+    }
+
+    fn end_now(&mut self, is_forgotten: bool) {
+        if let Some(shares) = self.end(is_forgotten) {
+            drop(shares);
             self.hold.releases_sent();
         }
     }
@@ -214,10 +225,7 @@ impl QuorumShare {
 
 impl Drop for QuorumShare {
     fn drop(&mut self) {
-        if let Some(shares) = self.end() {
-            drop(shares);
-            self.hold.releases_sent();
-        }
+        self.end_now(false);
     }
 }
 
@@ -241,6 +249,17 @@ impl QuorumShare {
 }
 
 impl QuorumHold {
+    /// Fails if too few of its clients have a task that renews it.
+    fn ensure_alive(&self) -> Result<()> {
+        let requests = self.request.requests.iter();
+        let mut gone = requests.filter_map(|request| request.core.ensure_alive("release").err());
+        let spare = self.request.requests.len() - self.request.quorum();
+        let error = gone.nth(spare);
+        error.map_or(Ok(()), |error| {
+            Err(error.of_lock(self.request.first().name.as_str()))
+        })
+    }
+
     fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
         let message = format!(
             "{reason} on too many servers: fewer than {} still hold the lock; what was done under it \
@@ -280,7 +299,6 @@ pub(super) async fn reenter(
         // Enters when all are ready, so that a call that is left alone before has entered no member.
         for (server, entrance) in entrances {
             let share = entered(Share::entered(entrance));
-            let share = share.map(|share| share.guarded(Tick::ZERO, Duration::ZERO));
             shares.extend(tally.record_vote(server, share));
         }
     }
@@ -290,7 +308,10 @@ pub(super) async fn reenter(
             LeaseSource::Like(_) => Tick::ZERO,
         };
         let guard = hold.add_guard(shares, kept_until);
-        return Ok(guard.map(|guard| QuorumShare::new(Arc::clone(hold), guard)));
+        return Ok(guard.map(|guard| {
+            let span = HoldSpan::begin(|| (first.name.as_str(), &hold.holder, hold.token()));
+            QuorumShare::new(Arc::clone(hold), guard, span)
+        }));
     }
     if !hold.is_held() {
         // The servers' answers about a hold that has ended in the meantime are not errors.
@@ -348,7 +369,7 @@ mod tests {
     use super::*;
     use crate::client::Client;
     use crate::redlock::Redlock;
-    use crate::script::catalog::RENEW;
+    use crate::script::catalog::{KEEP, RENEW};
     use crate::testing::{Answer, Scripted, Sent, each, elsewhere, granted};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -442,6 +463,55 @@ mod tests {
         assert_eq!(other.hold_count(), 1);
         for server in &servers[3..] {
             assert!(!server.sent().is_empty(), "it was asked for the lock");
+        }
+    }
+
+    /// Another guard of its owner is released after that.
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_that_is_forgotten_leaves_the_lock_to_its_lease() {
+        let servers = ["a:1", "b:2", "c:3"].map(|address| {
+            Scripted::at(address, |sent| match sent.words[1] == RENEW.sha() {
+                true => Answer::Value(each(1, 1)),
+                false => Answer::Value(granted()),
+            })
+        });
+        let clients = servers
+            .each_ref()
+            .map(|server| Client::over(server, SECOND * 30));
+        let lock = redlock(clients).lock("x").owner(&Owner::new());
+        let [forgotten, released] = [lock.lock().await, lock.lock().await].map(Result::unwrap);
+        forgotten.forget();
+        tokio::time::sleep(SECOND * 60).await;
+        assert!(!released.is_lost(), "it is renewed");
+        released.release().await.unwrap();
+        tokio::time::sleep(SECOND * 60).await;
+        for server in &servers {
+            assert!(!server.sent().iter().any(Sent::is_release));
+        }
+    }
+
+    /// The other guard of its owner ends by itself before that.
+    #[tokio::test(start_paused = true)]
+    async fn servers_keep_a_hold_for_a_guard_that_was_released_before_the_last() {
+        let servers = ["a:1", "b:2", "c:3"].map(|address| {
+            Scripted::at(address, |sent| match sent.words[1] == RENEW.sha() {
+                true => Answer::Value(each(1, 1)),
+                false => Answer::Value(granted()),
+            })
+        });
+        let clients = servers
+            .each_ref()
+            .map(|server| Client::over(server, SECOND * 30));
+        let lock = redlock(clients).lock("x").owner(&Owner::new());
+        let kept = lock.clone().at_least(SECOND * 20).lock().await.unwrap();
+        let longest = lock.max_hold(SECOND * 5).lock().await.unwrap();
+        kept.release().await.unwrap();
+        tokio::time::sleep(SECOND * 10).await;
+        assert!(longest.is_lost());
+        for server in &servers {
+            let sent = server.sent();
+            assert!(sent.iter().any(|sent| sent.words[1] == KEEP.sha()));
+            assert!(!sent.iter().any(Sent::is_release), "{sent:?}");
         }
     }
 

@@ -5,8 +5,8 @@
 //! the lock before it counts, and the other servers are checked for a majority in between. So there is no unnoticed
 //! moment between a loss and a join in which too few servers counted.
 //!
-//! A server has shares of at most one hold, at most one for each guard. With several guards, each share has a lease that
-//! is enough for all of them.
+//! A server has at most one share, however many guards there are. It has a lease that is enough for all of them, and
+//! keeps what the guards that are gone asked for, whenever the server has joined.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -50,8 +50,10 @@ struct QuorumState {
     guards: Vec<Guard>,
     /// The time that released guards asked for: the servers keep the hold until then.
     kept_until: Tick,
-    /// By server: shares of one hold.
-    shares: Vec<Vec<Share>>,
+    /// Whether a guard was forgotten: the servers keep the hold for the rest of its lease.
+    is_forgotten: bool,
+    /// By server.
+    shares: Vec<Option<Share>>,
 }
 
 /// A live guard.
@@ -105,9 +107,9 @@ impl QuorumHold {
             request.first().kept_until(),
         );
         let holder = (grant.shares.first()).map(|(_, share)| share.holder_id().into());
-        let mut shares: Vec<_> = request.requests.iter().map(|_| Vec::new()).collect();
+        let mut shares: Vec<_> = request.requests.iter().map(|_| None).collect();
         for (server, share) in grant.shares {
-            shares[server].push(share.guarded(Tick::ZERO, Duration::ZERO));
+            shares[server] = Some(share.guarded(Tick::ZERO, Duration::ZERO));
         }
         let state = QuorumState {
             token: grant.token,
@@ -206,7 +208,7 @@ impl QuorumHold {
             state.lost = Some((reason, held_until));
             // The holds that other servers may have are left until the guard is gone, and the work under it with it.
             let live = live.iter();
-            let given_back = live.map(|(server, member)| state.take_shares(*server, member));
+            let given_back = live.map(|(server, member)| state.take_share(*server, member));
             let given_back: Vec<_> = given_back.collect();
             drop(state);
             // Released first, so that later requests of this client go behind it.
@@ -241,10 +243,9 @@ impl QuorumHold {
 
     /// Drops a member, which counts no longer.
     fn drop_member(self: &Arc<Self>, server: usize, member: &Arc<Hold>) {
-        let dropped = self.state.lock().take_shares(server, member);
-        if dropped.is_empty() {
+        let Some(dropped) = self.state.lock().take_share(server, member) else {
             return;
-        }
+        };
         drop(dropped);
         // Its deadline may have been part of the majority.
         self.changed.notify();
@@ -276,8 +277,8 @@ impl QuorumHold {
             if !state.is_missing(server) || state.token.is_some_and(|token| raised != Some(token)) {
                 return false;
             }
-            state.shares[server].push(share);
-            state.set_leases();
+            state.shares[server] = Some(share);
+            state.set_terms();
             state.joins += 1;
         }
         // It may have been lost before it counted.
@@ -285,7 +286,7 @@ impl QuorumHold {
         true
     }
 
-    /// Adds a guard with shares of the members. `None` if the hold is lost or over.
+    /// Adds a guard with the lease of these new shares of the members. `None` if the hold is lost or over.
     pub(super) fn add_guard(
         self: &Arc<Self>,
         shares: Vec<(usize, Share)>,
@@ -300,40 +301,32 @@ impl QuorumHold {
             return None;
         }
         state.guards.push(guard);
-        let fits = |(server, share): &(usize, Share)| state.is_member(*server, share.hold());
-        let (fit, unfit): (Vec<_>, Vec<_>) = shares.into_iter().partition(fits);
-        for (server, share) in fit {
-            state.shares[server].push(share);
-        }
-        state.set_leases();
-        // Shares are dropped without the mutex.
+        state.set_terms();
         drop(state);
-        drop(unfit);
+        // By now the shares that the members had have this lease too.
+        drop(shares);
         // It may be renewed from now on.
         self.changed.notify();
         Some(guard)
     }
 
-    /// Removes a guard. Returns the shares that the others do not need.
-    pub(super) fn remove_guard(&self, guard: Guard) -> Vec<Share> {
+    /// Removes a guard, which was released or forgotten. Returns the shares if it was the last.
+    pub(super) fn remove_guard(&self, guard: Guard, is_forgotten: bool) -> Vec<Share> {
         // Marks the hold lost if the deadlines of too many members have passed.
         self.loss();
         let mut state = self.state.lock();
         if let Some(at) = state.guards.iter().position(|other| *other == guard) {
             state.guards.swap_remove(at);
         }
-        let left = state.guards.len();
-        let servers = state.shares.iter_mut();
-        let surplus = servers.filter(|shares| shares.len() > left);
-        let mut unneeded: Vec<Share> = surplus.filter_map(Vec::pop).collect();
-        state.set_leases();
-        state.kept_until = state.kept_until.max(guard.kept_until);
         if state.lost.is_none() {
-            for share in &mut unneeded {
-                share.keep_until(state.kept_until);
-            }
+            state.kept_until = state.kept_until.max(guard.kept_until);
         }
-        unneeded
+        state.is_forgotten |= is_forgotten;
+        state.set_terms();
+        if !state.guards.is_empty() {
+            return Vec::new();
+        }
+        state.shares.iter_mut().filter_map(Option::take).collect()
     }
 
     /// Notes that the releases of a removed guard's shares are on their way.
@@ -425,27 +418,18 @@ impl QuorumState {
     fn members(&self) -> Vec<(usize, Arc<Hold>)> {
         let servers = self.shares.iter().enumerate();
         servers
-            .filter_map(|(server, shares)| Some((server, Arc::clone(shares.first()?.hold()))))
+            .filter_map(|(server, share)| Some((server, Arc::clone(share.as_ref()?.hold()))))
             .collect()
     }
 
     /// Whether it is held, but without this server.
     fn is_missing(&self, server: usize) -> bool {
-        self.is_held() && self.shares[server].is_empty()
+        self.is_held() && self.shares[server].is_none()
     }
 
-    /// Whether this hold is the member at the server.
-    fn is_member(&self, server: usize, hold: &Arc<Hold>) -> bool {
-        let first = self.shares[server].first();
-        first.is_some_and(|share| Arc::ptr_eq(share.hold(), hold))
-    }
-
-    /// Takes out all shares at a server, if they are shares of this hold.
-    fn take_shares(&mut self, server: usize, hold: &Arc<Hold>) -> Vec<Share> {
-        if !self.is_member(server, hold) {
-            return Vec::new();
-        }
-        std::mem::take(&mut self.shares[server])
+    /// Takes out the share at a server, if it is a share of this hold.
+    fn take_share(&mut self, server: usize, hold: &Arc<Hold>) -> Option<Share> {
+        self.shares[server].take_if(|share| Arc::ptr_eq(share.hold(), hold))
     }
 
     /// The lease that is enough for all guards. `None` without a guard.
@@ -457,14 +441,14 @@ impl QuorumState {
         })
     }
 
-    /// Gives all shares the lease that the guards need.
-    fn set_leases(&mut self) {
-        let Some(lease) = self.lease() else {
-            return;
-        };
-        let shares = self.shares.iter_mut().flatten();
-        for share in shares.filter(|share| share.lease() != lease) {
-            share.set_lease(lease);
+    /// Gives all shares the lease that the guards need, and what the guards that are gone asked for.
+    fn set_terms(&mut self) {
+        let lease = self.lease();
+        for share in self.shares.iter_mut().flatten() {
+            share.ask_to_keep(self.kept_until, self.is_forgotten);
+            if let Some(lease) = lease.filter(|lease| *lease != share.lease()) {
+                share.set_lease(lease);
+            }
         }
     }
 }
@@ -563,7 +547,7 @@ mod tests {
             meeting.0.wait();
         });
         assert_eq!(hold.loss(), Some(LostReason::Revoked));
-        drop(hold.remove_guard(guard));
+        drop(hold.remove_guard(guard, false));
     }
 
     fn local_of(request: &LockRequest) -> QuorumLocal {
@@ -617,7 +601,7 @@ mod tests {
         assert_eq!(hold.loss(), None);
         hold.members()[0].1.lose(LostReason::Revoked);
         assert_eq!(hold.loss(), Some(LostReason::Revoked));
-        drop(hold.remove_guard(guard));
+        drop(hold.remove_guard(guard, false));
     }
 
     /// One of two left ends before the one whose client was shut down, and its own client does not get to say so.
@@ -656,7 +640,7 @@ mod tests {
         let (reason, ()) = tokio::join!(hold.lost(guard.lease), shut_down);
         assert_eq!(reason, LostReason::Expired);
         assert!(began.elapsed() <= SECOND * 10, "{:?}", began.elapsed());
-        drop(hold.remove_guard(guard));
+        drop(hold.remove_guard(guard, false));
         drop((hold, first));
         stalled.shutdown_background();
     }

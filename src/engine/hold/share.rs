@@ -83,7 +83,9 @@ impl Share {
     /// Gives the share to a guard. If the guard releases it before `kept_until`, the hold is left at the server until
     /// then. If the guard releases it later, the hold may stay with this client for up to `sticky`.
     pub(crate) fn guarded(mut self, kept_until: Tick, sticky: Duration) -> Self {
-        self.keep_until(kept_until);
+        if let Some(raw) = &mut self.raw {
+            raw.kept_until = kept_until;
+        }
         let RawShare {
             hold, owner, mode, ..
         } = self.raw();
@@ -107,10 +109,12 @@ impl Share {
         self
     }
 
-    /// If the share is released before this time, the hold is left at the server until then.
-    pub(crate) fn keep_until(&mut self, kept_until: Tick) {
-        if let Some(raw) = &mut self.raw {
-            raw.kept_until = kept_until;
+    /// Has the hold left at the server until then when its last share ends; if `is_forgotten`, for the rest of its lease.
+    pub(crate) fn ask_to_keep(&self, until: Tick, is_forgotten: bool) {
+        let mut state = self.hold().state();
+        state.ask_to_keep(until);
+        if is_forgotten {
+            state.note_forgotten(self.raw().mode);
         }
     }
 

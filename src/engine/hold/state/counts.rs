@@ -87,6 +87,10 @@ impl HoldCounts {
 
     pub(super) fn forget(&mut self, mode: Mode) {
         self.alive.lower(mode);
+        self.note_forgotten(mode);
+    }
+
+    pub(super) fn note_forgotten(&mut self, mode: Mode) {
         self.forgotten = self.forgotten.into_iter().chain([mode]).min();
     }
 

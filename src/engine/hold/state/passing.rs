@@ -294,10 +294,15 @@ impl HoldState {
 
 impl HoldState {
     /// Notes that a released guard asked to keep the hold until then. Ignored if the hold is lost.
-    pub(super) fn ask_to_keep(&mut self, until: Tick) {
+    pub(in crate::engine::hold) fn ask_to_keep(&mut self, until: Tick) {
         if self.phase == Phase::Held {
             self.kept_until = self.kept_until.max(until);
         }
+    }
+
+    /// Notes that a share in this mode was forgotten.
+    pub(in crate::engine::hold) fn note_forgotten(&mut self, mode: Mode) {
+        self.counts.note_forgotten(mode);
     }
 
     /// The time until which to keep the hold if its last share ends now. With a forgotten share it ends with its lease.
