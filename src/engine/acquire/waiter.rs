@@ -17,8 +17,8 @@ use crate::engine::hint::{Hint, Mark, OwnersWaiter};
 use crate::engine::hold::bound::Silence;
 use crate::engine::hold::followers::{Follower, Handed, KeptPlace};
 use crate::engine::hold::handoff::HandoffRequest;
-use crate::engine::hold::local::QueuePlace;
 use crate::engine::hold::protocol::Queue;
+use crate::engine::hold::queue::place::QueuePlace;
 use crate::engine::hold::subscription::{GrantMessage, Subscription};
 use crate::engine::listen::{LINGER, Listener, end_later};
 

@@ -2,24 +2,25 @@
 //! wait for.
 //!
 //! Tasks of one client that want one lock wait in its queue and hand the lock off to each other for a while.
-//! Invariant: none of this is authoritative. The scripts decide.
+//! Invariants: none of this is authoritative. The scripts decide. No task is woken under the mutex.
 
 use std::fmt;
+use std::mem;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use dashmap::DashMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use redis::Cmd;
 use rustc_hash::FxHashSet;
 
 use super::bound::Silence;
 use super::followers::{Followers, Heartbeats};
-use super::handoff::{Handoff, HandoffRequest, ReaderClass};
-use super::lock::{LocalQueue, LockState, Seen};
-use super::locked::Locked;
-use super::queue::{Place, Queued};
+use super::handoff::Handoff;
+use super::lock::{LockState, Seen};
 use super::subscription::{Recalls, Subscription};
 use crate::api::holder::Owner;
 use crate::conn::EventHandler;
@@ -32,9 +33,6 @@ use crate::observe::observer::Observed;
 
 /// For this long after a refusal, another refusal is likely.
 const REFUSED_LATELY: Duration = Duration::from_secs(1);
-
-/// A place in the local queue of a lock.
-pub(crate) type QueuePlace<'a> = Place<'a, LocalLock>;
 
 /// All locks that this client uses, and the channels it listens to.
 #[derive(Debug, Default)]
@@ -78,6 +76,10 @@ pub(crate) struct LocalLock {
     busy_until: AtomicU64,
     state: Mutex<LockState>,
 }
+
+/// The state under its mutex. The tasks that it wakes are woken once the mutex is free: a waker may do anything, and the
+/// task is about to lock the state itself.
+pub(crate) struct Locked<'a>(MutexGuard<'a, LockState>);
 
 /// The part of a lock that most locks never need.
 #[derive(Debug, Default)]
@@ -242,6 +244,39 @@ impl EventHandler for Locals {
     }
 }
 
+impl Locked<'_> {
+    #[cold]
+    fn wake(&mut self) {
+        let woken = self.0.woken().map(mem::take).unwrap_or_default();
+        MutexGuard::unlocked(&mut self.0, || woken.into_iter().for_each(Waker::wake));
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = LockState;
+
+    #[inline]
+    fn deref(&self) -> &LockState {
+        &self.0
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut LockState {
+        &mut self.0
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.woken().is_some_and(|woken| !woken.is_empty()) {
+            self.wake();
+        }
+    }
+}
+
 impl fmt::Debug for LocalLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Otherwise each guard's debug output would show all waiters of the lock.
@@ -254,8 +289,8 @@ impl fmt::Debug for LocalLock {
 impl LocalLock {
     /// Locks the state.
     #[inline]
-    pub(crate) fn lock(&self) -> Locked<'_, LockState> {
-        Locked::new(&self.state)
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Locked(self.state.lock())
     }
 
     /// The facts around the state.
@@ -398,16 +433,6 @@ impl LocalLock {
     /// Wakes the waiters, because another attempt may succeed.
     pub(crate) fn wake_waiters(&self) {
         self.hint().notify();
-    }
-}
-
-impl Queued for LocalLock {
-    type Request = HandoffRequest;
-    type Handed = Handoff;
-    type Terms = ReaderClass;
-
-    fn with_queue<X>(&self, work: impl FnOnce(&mut LocalQueue) -> X) -> X {
-        self.lock().with_queue(work)
     }
 }
 

@@ -18,7 +18,6 @@ use std::time::Duration;
 use super::effects::{Effects, NewHold, NextOwner, ReleaseStep};
 use super::grants::{Grant, Grants, Slot};
 use super::handoff::{Handoff, HandoffRequest, LocalHold, ReaderClass};
-use super::locked::Wakes;
 use super::queue::Queue;
 use super::share_lease::ShareLease;
 use super::state::HoldState;
@@ -29,22 +28,20 @@ use crate::engine::Few;
 use crate::engine::clock::{Now, Tick};
 use crate::engine::counts::Mode;
 
-pub(super) type LocalQueue = Queue<HandoffRequest, Handoff, ReaderClass>;
-
 /// At most this many idle queues are kept by a thread: as many calls may begin before the first of them is answered.
 const SPARES_MAX: usize = 64;
 
 thread_local! {
     /// The last queues that became idle on this thread, so that the next places need no allocation.
     #[expect(clippy::vec_box, reason = "a queue moves from here to its lock and back")]
-    static SPARES: RefCell<Vec<Box<LocalQueue>>> = const { RefCell::new(Vec::new()) };
+    static SPARES: RefCell<Vec<Box<Queue>>> = const { RefCell::new(Vec::new()) };
 }
 
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct LockState {
     /// `None` while no task waits: most locks have no place for most of the time.
-    queue: Option<Box<LocalQueue>>,
+    queue: Option<Box<Queue>>,
     pub(crate) turns: Turns,
     pub(crate) grants: Grants,
     /// The grant that the next readers may join: the latest, because it stays open for longest.
@@ -102,26 +99,25 @@ pub(super) struct Contradictions {
     pub(super) is_in_doubt: bool,
 }
 
-impl Wakes for LockState {
-    #[inline]
-    fn woken(&mut self) -> Option<&mut Few<Waker>> {
-        self.queue.as_mut()?.woken()
-    }
-}
-
 impl LockState {
-    pub(crate) fn queue(&self) -> &LocalQueue {
-        const EMPTY: &LocalQueue = &LocalQueue::EMPTY;
+    /// The tasks to wake once the mutex is free. `None` if there are none.
+    #[inline]
+    pub(super) fn woken(&mut self) -> Option<&mut Few<Waker>> {
+        Some(&mut self.queue.as_mut()?.woken)
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        const EMPTY: &Queue = &Queue::EMPTY;
         self.queue.as_deref().unwrap_or(EMPTY)
     }
 
     /// Changes the queue. It is made for that if there is none, and dropped if it is idle then.
-    pub(crate) fn with_queue<X>(&mut self, work: impl FnOnce(&mut LocalQueue) -> X) -> X {
+    pub(crate) fn with_queue<X>(&mut self, work: impl FnOnce(&mut Queue) -> X) -> X {
         let queue = self.queue.get_or_insert_with(|| {
             // There are none while the thread ends.
             let spare = SPARES.try_with(|spares| spares.borrow_mut().pop());
             let spare = spare.ok().flatten();
-            spare.unwrap_or_else(|| Box::new(LocalQueue::EMPTY))
+            spare.unwrap_or_else(|| Box::new(Queue::EMPTY))
         });
         let done = work(queue);
         if let Some(idle) = self.queue.take_if(|queue| queue.is_idle()) {

@@ -15,7 +15,7 @@
 //!   lease.rs        pure: its local deadline, when to renew it, and how long the server may have it
 //!   passing.rs      pure: who has it, and who may have it next
 //! share_lease.rs  pure: the lease of each share
-//! local.rs        the mutex of a lock; locked.rs: access to a state, and the tasks that it wakes
+//! local.rs        the mutex of a lock, and the tasks that its state wakes; queue/place.rs: a task's place in the queue
 //! shell.rs        a hold, and the I/O around its state
 //! share.rs        a guard's share of a hold; bundle.rs: shares that stand and fall together, for a multi-lock
 //! settle.rs       the ends of shares; settling.rs: the server is asked until it agrees; release.rs: the commands
@@ -41,7 +41,6 @@ pub(crate) mod handoff;
 pub(crate) mod join;
 pub(crate) mod local;
 mod lock;
-mod locked;
 mod loss;
 pub(crate) mod protocol;
 pub(crate) mod queue;

@@ -3,31 +3,29 @@
 //! At its head stands one waiter that wants the lock alone, or all of the oldest waiters that may have it together.
 //! Waiters that would share one hold are a cohort: its leader stands at the head, and the others follow the leader.
 //! Only the head talks to the server, unless a task of this client that has the lock hands it off to the head, or to
-//! a cohort. The queue does not know about locks: `R` is a waiter's request for a hand-off, `J` the terms that a
-//! cohort has in common, `T` the handed-off value.
+//! a cohort. Pure: it is under the mutex of its lock, and does not know the lock.
 //!
 //! Invariants: a place is taken when it is pushed, not when its future is first polled. No waiter follows a leader
 //! past another waiter that wants the lock alone. A head that does not come in time is passed over, and is next again
 //! once it comes. A waiter that asks the server is handed nothing in the meantime. A handed-off value is taken out by
-//! its task, or dropped with its place or when that is passed over, and never under the mutex of the queue.
+//! its task, or dropped with its place or when that is passed over, and never under the mutex.
 
+pub(crate) mod place;
 mod places;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
-pub(super) use self::places::MISSED_MAX;
-pub(crate) use self::places::Wants;
-use self::places::{Entry, Places, Stage};
-use super::locked::Wakes;
+use self::places::Places;
+use super::handoff::{Handoff, HandoffRequest, ReaderClass};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
-use crate::engine::hint::Mark;
+use crate::engine::hint::{Mark, set_waker};
 
 /// At most this many waiters that may hold a lock together stand at the head together.
 const HEADS_MAX: u32 = 64;
@@ -35,17 +33,20 @@ const HEADS_MAX: u32 = 64;
 /// Counting the waiters before a place ends at this number.
 const PLACE_MAX: usize = 1000;
 
+/// A head that was missing at this many checks in a row is passed over.
+pub(super) const MISSED_MAX: u32 = 2;
+
 /// The number of the next place in any queue, so that a queue need not be kept for its numbers.
 static NEXT_PLACE: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(crate) struct Queue<R, T, J = ()> {
+pub(crate) struct Queue {
     /// The places by number, in the order of arrival. Nothing is kept of a waiter that has left, at any position:
     /// thousands may come and go behind one that waits for long.
-    places: Places<Entry<R, T, J>>,
+    places: Places<Entry>,
     /// Waiters that were passed over and have not come since.
-    absent: BTreeMap<u64, Entry<R, T, J>>,
+    absent: BTreeMap<u64, Entry>,
     /// Entries of `places` with a lower number are at the head, or follow a leader there.
     next: u64,
     /// How many are at the head. `alone` is the number of the head that wants the lock alone, if there is one.
@@ -55,34 +56,105 @@ pub(crate) struct Queue<R, T, J = ()> {
     first_alone: Option<u64>,
     /// The leader of each cohort and its terms, in the order of their arrival. Its followers are the entries with these
     /// terms before `next` that are not at the head.
-    leaders: Vec<(J, u64)>,
+    leaders: Vec<(ReaderClass, u64)>,
     /// Whether a task watches the head for the waiters behind it.
     is_watched: bool,
     is_closed: bool,
     /// Tasks to wake once the mutex of the queue is free.
-    woken: Few<Waker>,
+    pub(super) woken: Few<Waker>,
 }
 
-/// A lock that keeps its queue under a mutex.
-pub(crate) trait Queued {
-    type Request;
-    type Handed;
-    type Terms: Copy + PartialEq;
-
-    fn with_queue<X>(
-        &self,
-        work: impl FnOnce(&mut Queue<Self::Request, Self::Handed, Self::Terms>) -> X,
-    ) -> X;
-}
-
-/// A place in the queue of a lock. Dropping it leaves the queue.
+/// A waiter at its place.
 #[derive(Debug)]
-pub(crate) struct Place<'a, L: Queued> {
-    lock: &'a L,
-    number: u64,
+#[cfg_attr(test, derive(Clone))]
+struct Entry {
+    wants: Wants,
+    is_head: bool,
+    stage: Stage,
+    /// How many checks in a row it has missed since it should have come.
+    missed: u32,
+    /// The waker of its task, for when it reaches the head or is handed something.
+    waiting: Option<Waker>,
 }
 
-impl<R, T, J> Queue<R, T, J> {
+impl Entry {
+    /// Whether it may be handed something.
+    fn is_free(&self) -> bool {
+        matches!(self.stage, Stage::Next | Stage::Resting(..))
+    }
+
+    /// Hands it this. Returns the waker of its task.
+    fn hand(&mut self, handoff: Handoff) -> Option<Waker> {
+        self.stage = Stage::Handed(handoff);
+        self.waiting.take()
+    }
+
+    /// Takes out what it was handed.
+    fn take_handoff(&mut self) -> Option<Handoff> {
+        match mem::replace(&mut self.stage, Stage::Next) {
+            Stage::Handed(handoff) => return Some(handoff),
+            other => self.stage = other,
+        }
+        None
+    }
+
+    /// Notes the waker of its task.
+    fn wait(&mut self, context: &Context<'_>) {
+        set_waker(&mut self.waiting, context);
+    }
+
+    /// Checks on one head. True if it has been missing for long enough.
+    fn is_missing(&mut self, seen: Mark, now: Tick) -> bool {
+        if let Stage::Resting(mark, until) = self.stage
+            && mark == seen
+            && now < until
+        {
+            return false;
+        }
+        self.missed += 1;
+        self.missed >= MISSED_MAX
+    }
+}
+
+/// How a waiter wants the lock.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
+pub(crate) enum Wants {
+    /// Alone. With a request, it may be handed a hold.
+    Alone(Option<HandoffRequest>),
+    /// Together with others. With terms, it would share another waiter's hold on these.
+    Together(Option<ReaderClass>),
+}
+
+impl Wants {
+    fn is_alone(&self) -> bool {
+        matches!(self, Self::Alone(_))
+    }
+
+    /// The terms on which it would share another waiter's hold.
+    fn terms(&self) -> Option<&ReaderClass> {
+        match self {
+            Self::Together(terms) => terms.as_ref(),
+            Self::Alone(_) => None,
+        }
+    }
+}
+
+/// The stage of a waiter.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
+enum Stage {
+    /// It waits for its turn, or its task is about to go on.
+    Next,
+    /// It asks the server, and is handed nothing.
+    Asking,
+    /// It need not come until there is a hint beyond this mark, or this time is reached.
+    Resting(Mark, Tick),
+    /// It was handed this.
+    Handed(Handoff),
+}
+
+impl Queue {
     pub(super) const EMPTY: Self = Self {
         places: Places::EMPTY,
         absent: BTreeMap::new(),
@@ -95,16 +167,7 @@ impl<R, T, J> Queue<R, T, J> {
         is_closed: false,
         woken: Few::new_const(),
     };
-}
 
-impl<R, T, J> Wakes for Queue<R, T, J> {
-    #[inline]
-    fn woken(&mut self) -> Option<&mut Few<Waker>> {
-        Some(&mut self.woken)
-    }
-}
-
-impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
     /// The number of places.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
@@ -118,7 +181,7 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
 
     /// Takes the last place, and returns its number. A waiter that would share another's hold follows a leader with the
     /// same terms, and comes to the head after the leader.
-    pub(super) fn push(&mut self, wants: Wants<R, J>) -> u64 {
+    pub(super) fn push(&mut self, wants: Wants) -> u64 {
         let number = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
         let entry = Entry {
             wants,
@@ -134,7 +197,10 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
 
     /// Hands the head the value that `offer` makes of its request. True if there was a head that could take it, and a
     /// value.
-    pub(crate) fn hand_off(&mut self, offer: impl FnOnce(&R) -> Option<T>) -> bool {
+    pub(crate) fn hand_off(
+        &mut self,
+        offer: impl FnOnce(&HandoffRequest) -> Option<Handoff>,
+    ) -> bool {
         if let Some(alone) = self.alone
             && let Some(head) = self.places.get_mut(alone)
             && head.is_free()
@@ -150,7 +216,10 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
     /// Hands each member of a cohort, in order, the value that `offer` makes of its terms, until there is none. Skips
     /// a leader that is asking the server or was handed something before. Serves only the first cohort that gets
     /// anything. True if any member was handed a value.
-    pub(crate) fn hand_to_cohort(&mut self, mut offer: impl FnMut(&J) -> Option<T>) -> bool {
+    pub(crate) fn hand_to_cohort(
+        &mut self,
+        mut offer: impl FnMut(&ReaderClass) -> Option<Handoff>,
+    ) -> bool {
         let mut is_any = false;
         let Self {
             places,
@@ -234,7 +303,7 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
         is_untaken: bool,
         seen: Mark,
         now: Tick,
-    ) -> Option<Vec<T>> {
+    ) -> Option<Vec<Handoff>> {
         if !is_untaken && !self.has_more() {
             self.is_watched = false;
             return None;
@@ -256,9 +325,7 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
         self.woken
             .extend(all.filter_map(|(_, entry)| entry.waiting.take()));
     }
-}
 
-impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
     /// Moves waiters to the head whose turn it is, or has them follow a leader there.
     fn promote(&mut self) {
         for (number, entry) in self.places.from(self.next) {
@@ -271,7 +338,7 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
                 return;
             }
             let terms = entry.wants.terms().copied();
-            let follows = |(of, _): &(J, u64)| terms == Some(*of);
+            let follows = |(of, _): &(ReaderClass, u64)| terms == Some(*of);
             if !self.leaders.iter().any(follows) {
                 if self.heads >= HEADS_MAX {
                     return;
@@ -286,7 +353,7 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
         }
     }
 
-    fn insert(&mut self, number: u64, entry: Entry<R, T, J>) {
+    fn insert(&mut self, number: u64, entry: Entry) {
         if entry.wants.is_alone() {
             let first = self.first_alone.get_or_insert(number);
             *first = number.min(*first);
@@ -311,7 +378,7 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
         })
     }
 
-    fn entry(&mut self, number: u64) -> &mut Entry<R, T, J> {
+    fn entry(&mut self, number: u64) -> &mut Entry {
         let entry = self.places.get_mut(number);
         let entry = entry.or_else(|| self.absent.get_mut(&number));
         entry.expect("a place is in the queue until it is dropped")
@@ -329,7 +396,7 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
     }
 
     /// Passes over a head that does not come. Returns the value that it had been handed, which is for others now.
-    fn skip(&mut self, number: u64) -> Option<T> {
+    fn skip(&mut self, number: u64) -> Option<Handoff> {
         let mut entry = self.leave(number)?;
         let handoff = entry.take_handoff();
         (entry.is_head, entry.stage, entry.missed) = (false, Stage::Next, 0);
@@ -337,7 +404,7 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
         handoff
     }
 
-    fn leave(&mut self, number: u64) -> Option<Entry<R, T, J>> {
+    fn leave(&mut self, number: u64) -> Option<Entry> {
         let Some(entry) = self.places.remove(number) else {
             return self.absent.remove(&number);
         };
@@ -368,105 +435,11 @@ impl<R, T, J: Copy + PartialEq> Queue<R, T, J> {
 }
 
 /// The waiters before `next` that follow a leader with these terms.
-fn followers<R, T, J: PartialEq>(
-    places: &mut Places<Entry<R, T, J>>,
+fn followers(
+    places: &mut Places<Entry>,
     next: u64,
-    terms: J,
-) -> impl Iterator<Item = (u64, &mut Entry<R, T, J>)> {
+    terms: ReaderClass,
+) -> impl Iterator<Item = (u64, &mut Entry)> {
     let before = places.from(0).take_while(move |(number, _)| *number < next);
     before.filter(move |(_, entry)| !entry.is_head && entry.wants.terms() == Some(&terms))
-}
-
-impl<'a, L: Queued> Place<'a, L> {
-    /// See [`Queue::push`].
-    pub(crate) fn take(lock: &'a L, wants: Wants<L::Request, L::Terms>) -> Self {
-        let number = lock.with_queue(|queue| queue.push(wants));
-        Self { lock, number }
-    }
-
-    /// The number of the place. Later places have higher numbers.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Whether it is at the head. A waiter that was passed over and comes back is next again.
-    pub(crate) fn is_head(&self) -> bool {
-        self.lock.with_queue(|queue| queue.come(self.number))
-    }
-
-    /// Whether a waiter before it wants the lock alone.
-    pub(crate) fn is_behind_alone(&self) -> bool {
-        let first = self.lock.with_queue(|queue| queue.first_alone);
-        first.is_some_and(|first| first < self.number)
-    }
-
-    /// Resolves when it is at the head, or when the client is closed. Cancel safe.
-    pub(crate) async fn turn(&self) {
-        let turn = |context: &mut Context<'_>| {
-            self.lock.with_queue(|queue| {
-                if queue.come(self.number) || queue.is_closed {
-                    return Poll::Ready(());
-                }
-                queue.entry(self.number).wait(context);
-                Poll::Pending
-            })
-        };
-        poll_fn(turn).await;
-    }
-
-    /// Resolves when it was handed something. Cancel safe.
-    pub(crate) async fn handed_off(&self) {
-        let handed_off = |context: &mut Context<'_>| {
-            self.with(|entry| {
-                if let Stage::Handed(_) = entry.stage {
-                    return Poll::Ready(());
-                }
-                entry.wait(context);
-                Poll::Pending
-            })
-        };
-        poll_fn(handed_off).await;
-    }
-
-    /// Takes out the value that it was handed.
-    pub(crate) fn take_handoff(&self) -> Option<L::Handed> {
-        self.with(Entry::take_handoff)
-    }
-
-    /// Takes out the value that it was handed. If there is none, it asks the server now, and is handed nothing until
-    /// it rests again.
-    pub(crate) fn begin_attempt(&self) -> Option<L::Handed> {
-        self.with(|entry| {
-            let handoff = entry.take_handoff();
-            if handoff.is_none() {
-                entry.stage = Stage::Asking;
-            }
-            handoff
-        })
-    }
-
-    /// Ends its request to the server. It need not come until there is a hint beyond `seen`, or `until` is reached.
-    pub(crate) fn rest(&self, seen: Mark, until: Tick) {
-        self.with(|entry| {
-            if !matches!(entry.stage, Stage::Handed(_)) {
-                entry.stage = Stage::Resting(seen, until);
-            }
-        });
-    }
-
-    fn with<X>(&self, change: impl FnOnce(&mut Entry<L::Request, L::Handed, L::Terms>) -> X) -> X {
-        self.lock.with_queue(|queue| {
-            let entry = queue.entry(self.number);
-            entry.missed = 0;
-            change(entry)
-        })
-    }
-}
-
-impl<L: Queued> Drop for Place<'_, L> {
-    fn drop(&mut self) {
-        let left = self.lock.with_queue(|queue| queue.leave(self.number));
-        // Dropped outside the mutex: its hand-off is released, or handed off again.
-        drop(left);
-    }
 }

@@ -13,9 +13,7 @@ use super::core::Core;
 use super::effects::{Effects, NewHold, ReleaseStep};
 use super::grants::Slot;
 use super::handoff::{LocalHold, known};
-use super::local::LocalLock;
-use super::lock::LockState;
-use super::locked::Locked;
+use super::local::{LocalLock, Locked};
 use super::loss::{LossListener, LossListeners, SharedHold};
 use super::protocol::{HolderRef, Protocol, Queue};
 use super::share_lease::ShareLease;
@@ -57,7 +55,7 @@ pub(crate) struct Hold {
 
 /// The state of a hold, under the mutex of its lock.
 pub(super) struct LockedHold<'a> {
-    pub(super) lock: Locked<'a, LockState>,
+    pub(super) lock: Locked<'a>,
     slot: Slot,
 }
 

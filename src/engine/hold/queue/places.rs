@@ -1,13 +1,8 @@
-//! The places of a queue by number, in order, and the waiters at them.
+//! The places of a queue by number, in order.
 //!
 //! Invariants: nothing is kept of a place that was left. A single place needs no allocation.
 
 use std::collections::BTreeMap;
-use std::mem;
-use std::task::{Context, Waker};
-
-use crate::engine::clock::Tick;
-use crate::engine::hint::{Mark, set_waker};
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
@@ -81,99 +76,6 @@ impl<E> Places<E> {
         only.filter(move |(number, _)| *number >= first)
             .chain(all.map(|(number, entry)| (*number, &mut **entry)))
     }
-}
-
-/// A head that was missing at this many checks in a row is passed over.
-pub(crate) const MISSED_MAX: u32 = 2;
-
-/// A waiter at its place.
-#[derive(Debug)]
-#[cfg_attr(test, derive(Clone))]
-pub(super) struct Entry<R, T, J> {
-    pub(super) wants: Wants<R, J>,
-    pub(super) is_head: bool,
-    pub(super) stage: Stage<T>,
-    /// How many checks in a row it has missed since it should have come.
-    pub(super) missed: u32,
-    /// The waker of its task, for when it reaches the head or is handed something.
-    pub(super) waiting: Option<Waker>,
-}
-
-impl<R, T, J> Entry<R, T, J> {
-    /// Whether it may be handed something.
-    pub(super) fn is_free(&self) -> bool {
-        matches!(self.stage, Stage::Next | Stage::Resting(..))
-    }
-
-    /// Hands it this. Returns the waker of its task.
-    pub(super) fn hand(&mut self, handoff: T) -> Option<Waker> {
-        self.stage = Stage::Handed(handoff);
-        self.waiting.take()
-    }
-
-    /// Takes out what it was handed.
-    pub(super) fn take_handoff(&mut self) -> Option<T> {
-        match mem::replace(&mut self.stage, Stage::Next) {
-            Stage::Handed(handoff) => return Some(handoff),
-            other => self.stage = other,
-        }
-        None
-    }
-
-    /// Notes the waker of its task.
-    pub(super) fn wait(&mut self, context: &Context<'_>) {
-        set_waker(&mut self.waiting, context);
-    }
-
-    /// Checks on one head. True if it has been missing for long enough.
-    pub(super) fn is_missing(&mut self, seen: Mark, now: Tick) -> bool {
-        if let Stage::Resting(mark, until) = self.stage
-            && mark == seen
-            && now < until
-        {
-            return false;
-        }
-        self.missed += 1;
-        self.missed >= MISSED_MAX
-    }
-}
-
-/// How a waiter wants the lock.
-#[derive(Debug)]
-#[cfg_attr(test, derive(Clone, Hash))]
-pub(crate) enum Wants<R, J> {
-    /// Alone. With a request, it may be handed a hold.
-    Alone(Option<R>),
-    /// Together with others. With terms, it would share another waiter's hold on these.
-    Together(Option<J>),
-}
-
-impl<R, J> Wants<R, J> {
-    pub(super) fn is_alone(&self) -> bool {
-        matches!(self, Self::Alone(_))
-    }
-
-    /// The terms on which it would share another waiter's hold.
-    pub(super) fn terms(&self) -> Option<&J> {
-        match self {
-            Self::Together(terms) => terms.as_ref(),
-            Self::Alone(_) => None,
-        }
-    }
-}
-
-/// The stage of a waiter.
-#[derive(Debug)]
-#[cfg_attr(test, derive(Clone, Hash))]
-pub(super) enum Stage<T> {
-    /// It waits for its turn, or its task is about to go on.
-    Next,
-    /// It asks the server, and is handed nothing.
-    Asking,
-    /// It need not come until there is a hint beyond this mark, or this time is reached.
-    Resting(Mark, Tick),
-    /// It was handed this.
-    Handed(T),
 }
 
 #[cfg(test)]
