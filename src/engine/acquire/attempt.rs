@@ -222,21 +222,17 @@ impl<'a> Attempt<'a> {
         Some(shares)
     }
 
-    /// What stands directly ahead of the place at the server, the place, and until when the server keeps it at least.
-    pub(super) fn place_behind(&self) -> Option<(HolderId, HolderId, Tick)> {
+    /// The place at the server, if it is certain to have one; what stands directly ahead of it, if that is known; and
+    /// until when the server keeps it at least.
+    pub(super) fn place(&self) -> Option<(HolderId, Option<HolderId>, Tick)> {
         let place = self.place.as_ref()?;
         let heartbeat = self.requests.core().timing.heartbeat;
         let kept_until = local_deadline(place.poll.sent, heartbeat);
-        Some((place.ahead?, self.ids[0].1, kept_until))
+        Some((self.ids[0].1, place.ahead, kept_until))
     }
 
-    /// The place at the server, if it is certain to have one.
-    pub(super) fn place(&self) -> Option<HolderId> {
-        self.place.as_ref().map(|_| self.ids[0].1)
-    }
-
-    /// Notes a heartbeat that keeps the place. Returns until when the place is kept at least.
-    pub(super) fn place_kept(&mut self, kept: Kept) -> Tick {
+    /// Notes a heartbeat that keeps the place.
+    pub(super) fn place_kept(&mut self, kept: Kept) {
         if let Some(place) = &mut self.place {
             place.poll = Grant {
                 sent: kept.sent,
@@ -245,7 +241,6 @@ impl<'a> Attempt<'a> {
             };
             place.until_ms = kept.until_ms;
         }
-        local_deadline(kept.sent, self.requests.core().timing.heartbeat)
     }
 
     /// Notes that a hold of this client has the place now, and takes it out of the queue when it ends.

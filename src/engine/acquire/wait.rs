@@ -32,7 +32,7 @@ use crate::api::error::Result;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::{Bound, Over, Silence};
-use crate::engine::hold::followers::Following;
+use crate::engine::hold::followers::RestingPlace;
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::queue::place::QueuePlace;
@@ -336,26 +336,25 @@ impl<'a> WaitLoop<'a> {
             );
         }
         self.waiter.rest(marks, self.place.as_ref(), time);
-        // Boxed here and below: only waiters of a queue at the server have one.
-        let mut following = self.follow().map(Box::new);
+        // Boxed: only waiters of a queue at the server have one.
+        let mut resting = self.rest_in_queue().map(Box::new);
         let channel = self.attempt.channel(self.at);
         // Whether a message or the one ahead wakes it when it has to ask.
         let is_told =
-            following.as_deref().is_some_and(Following::is_woken) || self.waiter.listen(&channel);
+            resting.as_deref().is_some_and(RestingPlace::is_told) || self.waiter.listen(&channel);
         self.has_recalled = false;
         self.moves_in_a_row = 0;
         self.sleeps = self.sleeps.saturating_add(1);
-        let kept_place = is_told.then(|| self.keep_place()).flatten().map(Box::new);
         loop {
             let woken = self.waiter.wait(marks, self.place.as_ref(), time).await;
-            if let Some(later) = self.rest_longer(kept_place.as_deref(), following.as_deref())
+            if let Some(later) = self.rest_longer(resting.as_deref())
                 && matches!(woken, Woken::Timer)
             {
                 time = later;
                 continue;
             }
             if !matches!(woken, Woken::Gained)
-                && let Some(step) = self.end_following(following.take())?
+                && let Some(step) = self.end_rest(resting.take())?
             {
                 return Ok(step);
             }

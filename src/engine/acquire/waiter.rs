@@ -15,7 +15,7 @@ use crate::api::holder::HolderId;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark, OwnersWaiter};
 use crate::engine::hold::bound::Silence;
-use crate::engine::hold::followers::{Follower, Handed, KeptPlace};
+use crate::engine::hold::followers::Resting;
 use crate::engine::hold::handoff::HandoffRequest;
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::queue::place::QueuePlace;
@@ -83,29 +83,17 @@ impl<'a> Waiter<'a> {
         self.owner_waiters.as_ref().map(OwnersWaiter::hint)
     }
 
-    /// Describes this waiter for the list of waiters that may be handed the lock. `None` if it queues in its client.
-    pub(super) fn follower(
+    /// Describes this waiter for the list of those that rest with a place at the server, until `kept_until` at least.
+    /// `None` if it queues in its client.
+    pub(super) fn resting(
         &self,
-        place: HolderId,
-        kept_until: Tick,
-        request: HandoffRequest,
         channel: &str,
-    ) -> Option<Follower> {
+        follows: Option<(HolderId, HandoffRequest)>,
+        kept_until: Tick,
+    ) -> Option<Resting> {
         let waiter = Arc::clone(self.own.as_ref()?);
-        Some(Follower {
-            place,
-            kept_until,
-            request,
-            is_listening: self.is_listening(channel),
-            waiter,
-            handed: Handed::Nothing,
-        })
-    }
-
-    /// Lists this waiter among those whose places are kept together. `None` if it queues in its client.
-    pub(super) fn keep_place(&self, place: HolderId) -> Option<KeptPlace<'a>> {
-        let waiter = Arc::clone(self.own.as_ref()?);
-        Some(self.request.local.rare().heartbeats.rest(place, waiter))
+        let is_listening = self.is_listening(channel);
+        Some(Resting::new(waiter, is_listening, follows, kept_until))
     }
 
     pub(crate) fn marks(&self) -> Marks {

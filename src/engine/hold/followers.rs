@@ -13,44 +13,62 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::handoff::{Handoff, HandoffRequest};
 use super::queue::MISSED_MAX;
+use super::share_lease::local_deadline;
 use super::subscription::Subscription;
 use crate::api::holder::HolderId;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
 use crate::script::reply::Heartbeat;
 
+/// Fewer waiters than this ask by themselves.
+const WAITERS_MIN: usize = 6;
+
+/// The most places that one script keeps. Bounds how long it blocks the server.
+pub(crate) const PLACES_MAX: usize = 500;
+
+/// A waiter looks at every answer or every second one. If it has not after this many, its place is not kept.
+const UNTAKEN_MAX: u32 = 3;
+
 #[derive(Debug, Default)]
 pub(crate) struct Followers(Mutex<Listed>);
 
 #[derive(Debug, Default)]
 struct Listed {
-    /// The followers, by the place or hold that each stands directly behind. Boxed, because a map has room for more than
-    /// it holds.
-    behind: FxHashMap<HolderId, Box<Follower>>,
+    /// The waiters that rest, by place. Boxed, because a map has room for more than it holds.
+    resting: FxHashMap<HolderId, Box<Resting>>,
+    /// The place of the follower that stands directly behind each place or hold.
+    behind: FxHashMap<HolderId, HolderId>,
     /// The places and holds of this client. Of a hold with used places the last of these.
     here: FxHashSet<HolderId>,
     /// Whether a task watches for followers that do not take what they were handed.
     is_watched: bool,
+    /// Whether a task sends heartbeats.
+    is_sent: bool,
 }
 
-/// A waiter with a place at the server.
+/// A waiter that rests with a place at the server.
 #[derive(Debug)]
-pub(crate) struct Follower {
-    pub(crate) place: HolderId,
-    /// Until when the server keeps the place, at least.
-    pub(crate) kept_until: Tick,
-    pub(crate) request: HandoffRequest,
-    /// Whether the server's messages reach it.
-    pub(crate) is_listening: bool,
+pub(crate) struct Resting {
     /// Its hint wakes the waiter.
-    pub(crate) waiter: Arc<Subscription>,
-    pub(crate) handed: Handed,
+    waiter: Arc<Subscription>,
+    /// Whether the server's messages reach it.
+    is_listening: bool,
+    /// The place or hold directly ahead of a follower, and what the follower asks for.
+    follows: Option<(HolderId, HandoffRequest)>,
+    /// Until when the server keeps the place, at least.
+    kept_until: Tick,
+    handed: Handed,
+    /// The last heartbeat, until the waiter takes it.
+    kept: Option<Kept>,
+    /// How many heartbeats came since it last took one.
+    untaken: u32,
 }
 
 /// The lock that a follower was handed, if any.
@@ -67,12 +85,30 @@ pub(crate) enum Handed {
     Withdrawn,
 }
 
+/// A heartbeat that keeps a place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    /// When the answered request was sent.
+    pub(crate) sent: Tick,
+    /// A mark of failovers and moved slots, taken before that.
+    pub(crate) moved: Mark,
+    /// Until when the place is kept, in ms of the server's clock.
+    pub(crate) until_ms: u64,
+}
+
 /// Lists a waiter until dropped.
 #[derive(Debug)]
-pub(crate) struct Following<'a> {
+pub(crate) struct RestingPlace<'a> {
     followers: &'a Followers,
-    ahead: HolderId,
     place: HolderId,
+}
+
+impl Listed {
+    /// Whether something wakes this waiter when it has to ask: a message, or the one ahead.
+    fn is_told(&self, waiter: &Resting) -> bool {
+        let ahead = waiter.follows.as_ref().map(|(ahead, _)| ahead);
+        waiter.is_listening || ahead.is_some_and(|ahead| self.here.contains(ahead))
+    }
 }
 
 impl Followers {
@@ -86,7 +122,7 @@ impl Followers {
         let woken = {
             let mut state = self.0.lock();
             state.here.remove(id);
-            let next = state.behind.get(id);
+            let next = (state.behind.get(id)).and_then(|place| state.resting.get(place));
             let next = next.filter(|next| !next.is_listening);
             next.map(|next| Arc::clone(&next.waiter))
         };
@@ -95,15 +131,16 @@ impl Followers {
         }
     }
 
-    /// Lists a waiter that stands directly behind `ahead`.
-    pub(crate) fn follow(&self, ahead: HolderId, follower: Follower) -> Following<'_> {
-        let place = follower.place;
-        // One that was listed before has lost its place.
-        let replaced = self.0.lock().behind.insert(ahead, Box::new(follower));
-        drop(replaced);
-        Following {
+    /// Lists a waiter that rests with this place.
+    pub(crate) fn rest(&self, place: HolderId, waiter: Resting) -> RestingPlace<'_> {
+        let mut state = self.0.lock();
+        if let Some((ahead, _)) = &waiter.follows {
+            // One that was behind it before has lost its place.
+            state.behind.insert(*ahead, place);
+        }
+        state.resting.insert(place, Box::new(waiter));
+        RestingPlace {
             followers: self,
-            ahead,
             place,
         }
     }
@@ -117,13 +154,15 @@ impl Followers {
         offer: impl FnOnce(&HandoffRequest, HolderId) -> Option<Handoff>,
     ) -> bool {
         let mut state = self.0.lock();
-        let Some(next) = state.behind.get_mut(ahead) else {
+        let Some(place) = state.behind.get(ahead).copied() else {
             return false;
         };
-        if !matches!(next.handed, Handed::Nothing) || now >= next.kept_until {
+        let next = state.resting.get_mut(&place);
+        let Some(next) = next.filter(|next| next.may_be_handed(now)) else {
             return false;
-        }
-        let Some(handoff) = offer(&next.request, next.place) else {
+        };
+        let request = next.follows.as_ref().map(|(_, request)| request);
+        let Some(handoff) = request.and_then(|request| offer(request, place)) else {
             return false;
         };
         next.handed = Handed::Lock { handoff, missed: 0 };
@@ -150,135 +189,20 @@ impl Followers {
             state.is_watched = false;
             return None;
         }
-        let all = state.behind.values_mut();
+        let all = state.resting.values_mut();
         Some(all.filter_map(|next| next.handed.check()).collect())
-    }
-}
-
-impl Handed {
-    /// Checks whether the lock was taken. Withdraws one that was missed twice.
-    fn check(&mut self) -> Option<Handoff> {
-        if let Self::Lock { missed, .. } = self {
-            *missed += 1;
-            if *missed >= MISSED_MAX
-                && let Self::Lock { handoff, .. } = mem::replace(self, Self::Withdrawn)
-            {
-                return Some(handoff);
-            }
-        }
-        None
-    }
-}
-
-impl Following<'_> {
-    /// Whether the one ahead is of this client, and has not left.
-    pub(crate) fn is_woken(&self) -> bool {
-        self.followers.0.lock().here.contains(&self.ahead)
-    }
-
-    /// Notes that the server keeps the place until then, at least.
-    pub(crate) fn keep_until(&self, kept_until: Tick) {
-        let behind = &mut self.followers.0.lock().behind;
-        if let Some(listed) = behind.get_mut(&self.ahead)
-            && listed.place == self.place
-        {
-            listed.kept_until = kept_until;
-        }
-    }
-
-    /// Ends the entry. Returns what the waiter was handed.
-    pub(crate) fn end(self) -> Handed {
-        let follower = self.remove();
-        follower.map_or(Handed::Nothing, |follower| follower.handed)
-    }
-
-    fn remove(&self) -> Option<Box<Follower>> {
-        let behind = &mut self.followers.0.lock().behind;
-        let listed = behind.get(&self.ahead)?;
-        if listed.place != self.place {
-            return None;
-        }
-        behind.remove(&self.ahead)
-    }
-}
-
-impl Drop for Following<'_> {
-    fn drop(&mut self) {
-        // Dropped outside the mutex: its hand-off is released, or handed off again.
-        drop(self.remove());
-    }
-}
-
-/// Fewer waiters than this ask by themselves.
-const WAITERS_MIN: usize = 6;
-
-/// The most places that one script keeps. Bounds how long it blocks the server.
-pub(crate) const PLACES_MAX: usize = 500;
-
-/// A waiter looks at every answer or every second one. If it has not after this many, its place is not kept.
-const UNTAKEN_MAX: u32 = 3;
-
-#[derive(Debug, Default)]
-pub(crate) struct Heartbeats(Mutex<AllResting>);
-
-#[derive(Debug, Default)]
-struct AllResting {
-    resting: FxHashMap<HolderId, Resting>,
-    /// Whether a task sends heartbeats.
-    is_sent: bool,
-}
-
-#[derive(Debug)]
-struct Resting {
-    /// Its hint wakes the waiter.
-    waiter: Arc<Subscription>,
-    kept: Option<Kept>,
-    /// How many answers came since it last took one.
-    untaken: u32,
-}
-
-/// A place that the server keeps.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
-    /// When the answered request was sent.
-    pub(crate) sent: Tick,
-    /// A mark of failovers and moved slots, taken before that.
-    pub(crate) moved: Mark,
-    /// Until when the place is kept, in ms of the server's clock.
-    pub(crate) until_ms: u64,
-}
-
-/// Lists a waiter until dropped.
-#[derive(Debug)]
-pub(crate) struct KeptPlace<'a> {
-    heartbeats: &'a Heartbeats,
-    place: HolderId,
-}
-
-impl Heartbeats {
-    /// Lists a waiter that rests with this place.
-    pub(crate) fn rest(&self, place: HolderId, waiter: Arc<Subscription>) -> KeptPlace<'_> {
-        let resting = Resting {
-            waiter,
-            kept: None,
-            untaken: 0,
-        };
-        self.0.lock().resting.insert(place, resting);
-        KeptPlace {
-            heartbeats: self,
-            place,
-        }
     }
 
     /// True if there are enough waiters and no task sends heartbeats: the caller has to begin.
-    pub(crate) fn begin(&self) -> bool {
+    pub(crate) fn begin_heartbeats(&self) -> bool {
         let mut state = self.0.lock();
         let is_needed = state.resting.len() >= WAITERS_MIN && !state.is_sent;
         state.is_sent |= is_needed;
         is_needed
     }
 
-    /// The places to keep. `None` if they are too few: the task ends.
+    /// The places to keep: of waiters that take the heartbeats, and need not ask to learn of their turn. `None` if there
+    /// are too few waiters: the task ends.
     pub(crate) fn places(&self) -> Option<Vec<HolderId>> {
         let mut state = self.0.lock();
         if state.resting.len() < WAITERS_MIN {
@@ -287,7 +211,8 @@ impl Heartbeats {
         }
         let all = state.resting.iter();
         let polled = all.filter(|(_, resting)| resting.untaken < UNTAKEN_MAX);
-        Some(polled.map(|(place, _)| *place).collect())
+        let told = polled.filter(|(_, resting)| state.is_told(resting));
+        Some(told.map(|(place, _)| *place).collect())
     }
 
     /// Notes the answers to a request that was sent then. Wakes the waiters that have no place.
@@ -322,18 +247,83 @@ impl Heartbeats {
     }
 }
 
-impl KeptPlace<'_> {
-    /// The last answer, if one came since the last look.
-    pub(crate) fn take(&self) -> Option<Kept> {
-        let mut state = self.heartbeats.0.lock();
-        let resting = state.resting.get_mut(&self.place)?;
-        resting.untaken = 0;
-        resting.kept.take()
+impl Resting {
+    pub(crate) fn new(
+        waiter: Arc<Subscription>,
+        is_listening: bool,
+        follows: Option<(HolderId, HandoffRequest)>,
+        kept_until: Tick,
+    ) -> Self {
+        Self {
+            waiter,
+            is_listening,
+            follows,
+            kept_until,
+            handed: Handed::Nothing,
+            kept: None,
+            untaken: 0,
+        }
+    }
+
+    fn may_be_handed(&self, now: Tick) -> bool {
+        matches!(self.handed, Handed::Nothing) && now < self.kept_until
     }
 }
 
-impl Drop for KeptPlace<'_> {
+impl Handed {
+    /// Checks whether the lock was taken. Withdraws one that was missed twice.
+    fn check(&mut self) -> Option<Handoff> {
+        if let Self::Lock { missed, .. } = self {
+            *missed += 1;
+            if *missed >= MISSED_MAX
+                && let Self::Lock { handoff, .. } = mem::replace(self, Self::Withdrawn)
+            {
+                return Some(handoff);
+            }
+        }
+        None
+    }
+}
+
+impl RestingPlace<'_> {
+    /// Whether something wakes the waiter when it has to ask.
+    pub(crate) fn is_told(&self) -> bool {
+        let state = self.followers.0.lock();
+        let waiter = state.resting.get(&self.place);
+        waiter.is_some_and(|waiter| state.is_told(waiter))
+    }
+
+    /// Takes the last heartbeat, if one came since the last look. It keeps the place for this long.
+    pub(crate) fn take_kept(&self, heartbeat: Duration) -> Option<Kept> {
+        let mut state = self.followers.0.lock();
+        let resting = state.resting.get_mut(&self.place)?;
+        resting.untaken = 0;
+        let kept = resting.kept.take()?;
+        resting.kept_until = local_deadline(kept.sent, heartbeat);
+        Some(kept)
+    }
+
+    /// Ends the entry. Returns what the waiter was handed.
+    pub(crate) fn end(self) -> Handed {
+        self.remove()
+            .map_or(Handed::Nothing, |resting| resting.handed)
+    }
+
+    fn remove(&self) -> Option<Box<Resting>> {
+        let mut state = self.followers.0.lock();
+        let resting = state.resting.remove(&self.place)?;
+        if let Some((ahead, _)) = &resting.follows
+            && state.behind.get(ahead) == Some(&self.place)
+        {
+            state.behind.remove(ahead);
+        }
+        Some(resting)
+    }
+}
+
+impl Drop for RestingPlace<'_> {
     fn drop(&mut self) {
-        self.heartbeats.0.lock().resting.remove(&self.place);
+        // Dropped outside the mutex: its hand-off is released, or handed off again.
+        drop(self.remove());
     }
 }

@@ -18,7 +18,7 @@ use redis::Cmd;
 use rustc_hash::FxHashSet;
 
 use super::bound::Silence;
-use super::followers::{Followers, Heartbeats};
+use super::followers::Followers;
 use super::handoff::Handoff;
 use super::lock::{LockState, Seen};
 use super::subscription::{Recalls, Subscription};
@@ -86,10 +86,8 @@ pub(crate) struct Locked<'a>(MutexGuard<'a, LockState>);
 pub(crate) struct Rare {
     /// Wakes the waiters of an owner when another of its tasks gets the lock.
     pub(crate) acquired_here: OwnerWaiters,
-    /// The waiters that may be handed a lock that queues at the server.
+    /// The waiters of a lock that queues at the server.
     pub(crate) followers: Followers,
-    /// Keeps the places of waiters that queue at the server.
-    pub(crate) heartbeats: Heartbeats,
     /// Signalled when a waiter, here or elsewhere, begins to wait for the lock.
     pub(crate) wanted: Hint,
 }

@@ -18,7 +18,7 @@ use crate::engine::acquire::local::handoff_request;
 use crate::engine::acquire::request::LockRequest;
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
-use crate::engine::hold::followers::{Following, Handed, KeptPlace, PLACES_MAX};
+use crate::engine::hold::followers::{Handed, PLACES_MAX, RestingPlace};
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::protocol::{HolderRef, Protocol};
 use crate::script::{CallBudget, reply};
@@ -27,48 +27,37 @@ use crate::script::{CallBudget, reply};
 const ASKS_EVERY: Duration = Duration::from_secs(60);
 
 impl<'a> WaitLoop<'a> {
-    /// Lists this waiter, which rests now, behind the place or hold directly ahead of it.
-    pub(super) fn follow(&self) -> Option<Following<'a>> {
-        let request = self.requests().alone()?;
-        let options = &request.options;
-        let is_plain = request.policy.is_renewed()
-            && !options.fenced
-            && options.replication.is_none()
-            && options.at_least.is_none()
-            && request.sticky().is_zero();
-        if !is_plain {
-            return None;
-        }
-        let (ahead, place, kept_until) = self.attempt.place_behind()?;
-        let (wish, channel) = (handoff_request(request), self.attempt.channel(self.at));
-        let follower = self.waiter.follower(place, kept_until, wish, &channel)?;
-        let following = request.local.rare().followers.follow(ahead, follower);
-        request.core.watch_followers(&request.local);
-        Some(following)
-    }
-
-    /// Lists this waiter, which rests now, among the waiters whose places one script keeps.
-    pub(super) fn keep_place(&self) -> Option<KeptPlace<'a>> {
+    /// Lists this waiter, which rests now with its place at the server.
+    pub(super) fn rest_in_queue(&self) -> Option<RestingPlace<'a>> {
         let [request] = self.requests().all else {
             return None;
         };
-        let kept = self.waiter.keep_place(self.attempt.place()?)?;
+        let (place, ahead, kept_until) = self.attempt.place()?;
+        let follows = ahead.filter(|_| self.may_follow(request));
+        let follows = follows.map(|ahead| (ahead, handoff_request(request)));
+        let channel = self.attempt.channel(self.at);
+        let waiter = self.waiter.resting(&channel, follows, kept_until)?;
+        let resting = request.local.rare().followers.rest(place, waiter);
+        request.core.watch_followers(&request.local);
         send_heartbeats(request);
-        Some(kept)
+        Some(resting)
+    }
+
+    fn may_follow(&self, request: &LockRequest) -> bool {
+        let options = &request.options;
+        self.requests().alone().is_some()
+            && request.policy.is_renewed()
+            && !options.fenced
+            && options.replication.is_none()
+            && options.at_least.is_none()
+            && request.sticky().is_zero()
     }
 
     /// Notes that the place was kept. Returns until when the waiter need not ask; `None` if it has to ask when its timer
     /// fires.
-    pub(super) fn rest_longer(
-        &mut self,
-        place: Option<&KeptPlace<'_>>,
-        following: Option<&Following<'_>>,
-    ) -> Option<Tick> {
-        let kept = place?.take()?;
-        let kept_until = self.attempt.place_kept(kept);
-        if let Some(following) = following {
-            following.keep_until(kept_until);
-        }
+    pub(super) fn rest_longer(&mut self, resting: Option<&RestingPlace<'_>>) -> Option<Tick> {
+        let kept = resting?.take_kept(self.requests().core().timing.heartbeat)?;
+        self.attempt.place_kept(kept);
         let now = self.clock().now();
         let deadline = self.deadline();
         if now >= deadline || self.attempt.asked_at.after(ASKS_EVERY) <= now {
@@ -82,11 +71,11 @@ impl<'a> WaitLoop<'a> {
 
     /// Takes the lock that the task ahead handed on, if it did. If that is lost by now, or was withdrawn because this
     /// task did not come, the place is gone with it.
-    pub(super) fn end_following(
+    pub(super) fn end_rest(
         &mut self,
-        following: Option<Box<Following<'_>>>,
+        resting: Option<Box<RestingPlace<'_>>>,
     ) -> Result<Option<Step>> {
-        let outcome = match following.map(|following| following.end()) {
+        let outcome = match resting.map(|resting| resting.end()) {
             None | Some(Handed::Nothing) => return Ok(None),
             Some(Handed::Lock { handoff, .. }) => self.take_over(handoff)?,
             Some(Handed::Withdrawn) => None,
@@ -102,7 +91,7 @@ impl<'a> WaitLoop<'a> {
 
 /// Begins to send the heartbeats of this queue, if there are enough waiters and no task does so.
 fn send_heartbeats(request: &LockRequest) {
-    if !request.local.rare().heartbeats.begin() {
+    if !request.local.rare().followers.begin_heartbeats() {
         return;
     }
     let (protocol, name, fenced) = (
@@ -122,7 +111,7 @@ fn send_heartbeats(request: &LockRequest) {
             let (Some(core), Some(local)) = (core.upgrade(), local.upgrade()) else {
                 return;
             };
-            let Some(places) = local.rare().heartbeats.places() else {
+            let Some(places) = local.rare().followers.places() else {
                 return;
             };
             for places in places.chunks(PLACES_MAX) {
@@ -152,7 +141,7 @@ async fn send_heartbeat(
         return;
     };
     if let Ok(answers) = reply::heartbeats(&answer.value, places.len()) {
-        let heartbeats = &local.rare().heartbeats;
-        heartbeats.answered(places, &answers, answer.sent, moved);
+        let followers = &local.rare().followers;
+        followers.answered(places, &answers, answer.sent, moved);
     }
 }
