@@ -203,10 +203,7 @@ pub(crate) async fn place_of(request: &LockRequest) -> Option<Place> {
     let (core, number) = (&request.core, request.queued.number()?);
     let holder = HolderId::new(core.id(), number);
     let Some(ask) = request.protocol.place(&request.name, &holder) else {
-        let place = request
-            .local
-            .lock()
-            .with_queue(|queue| queue.place_of(number));
+        let place = request.local.lock().queue().place_of(number);
         return place.map(Place::Client);
     };
     let budget = core.call_budget(core.timing.reply);

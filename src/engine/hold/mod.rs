@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! lock.rs         pure: one lock in one client: who has it, who gets it next
-//!   grants.rs       pure: the holds of one lock; queue.rs, queue/places.rs: the local queue; a head that is not polled
+//!   grants.rs       pure: the holds of one lock; queue.rs: the local queue; a head that is not polled
 //!                   is passed over; turns.rs: turns between clients
 //! state.rs        pure: the state of a hold: held -> released or lost; effects.rs: what a change
 //!                   needs, and its effects

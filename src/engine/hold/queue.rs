@@ -11,16 +11,14 @@
 //! its task, or dropped with its place or when that is passed over, and never under the mutex.
 
 pub(crate) mod place;
-mod places;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
-use self::places::Places;
 use super::handoff::{Handoff, HandoffRequest, ReaderClass};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
@@ -36,15 +34,18 @@ const PLACE_MAX: usize = 1000;
 /// A head that was missing at this many checks in a row is passed over.
 pub(super) const MISSED_MAX: u32 = 2;
 
+/// Room for this many waiters is kept.
+const KEPT_MAX: usize = 4;
+
 /// The number of the next place in any queue, so that a queue need not be kept for its numbers.
 static NEXT_PLACE: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Queue {
-    /// The places by number, in the order of arrival. Nothing is kept of a waiter that has left, at any position:
-    /// thousands may come and go behind one that waits for long.
-    places: Places<Entry>,
+    /// The waiters by the number of their place, in the order of arrival. Nothing is kept of a waiter that has left, at
+    /// any position: thousands may come and go behind one that waits for long.
+    places: VecDeque<Entry>,
     /// Waiters that were passed over and have not come since.
     absent: BTreeMap<u64, Entry>,
     /// Entries of `places` with a lower number are at the head, or follow a leader there.
@@ -68,6 +69,7 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 struct Entry {
+    number: u64,
     wants: Wants,
     is_head: bool,
     stage: Stage,
@@ -156,7 +158,7 @@ enum Stage {
 
 impl Queue {
     pub(super) const EMPTY: Self = Self {
-        places: Places::EMPTY,
+        places: VecDeque::new(),
         absent: BTreeMap::new(),
         next: 0,
         heads: 0,
@@ -175,7 +177,7 @@ impl Queue {
 
     /// Whether nothing of it is needed: any lock may have it next.
     pub(super) fn is_idle(&self) -> bool {
-        let is_empty = self.places.len() == 0 && self.absent.is_empty() && self.woken.is_empty();
+        let is_empty = self.places.is_empty() && self.absent.is_empty() && self.woken.is_empty();
         is_empty && !self.is_watched && !self.is_closed
     }
 
@@ -183,14 +185,14 @@ impl Queue {
     /// same terms, and comes to the head after the leader.
     pub(super) fn push(&mut self, wants: Wants) -> u64 {
         let number = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry {
+        self.insert(Entry {
+            number,
             wants,
             is_head: false,
             stage: Stage::Next,
             missed: 0,
             waiting: None,
-        };
-        self.insert(number, entry);
+        });
         self.promote();
         number
     }
@@ -202,7 +204,7 @@ impl Queue {
         offer: impl FnOnce(&HandoffRequest) -> Option<Handoff>,
     ) -> bool {
         if let Some(alone) = self.alone
-            && let Some(head) = self.places.get_mut(alone)
+            && let Some(head) = find(&mut self.places, alone)
             && head.is_free()
             && let Wants::Alone(Some(request)) = &head.wants
             && let Some(handoff) = offer(request)
@@ -230,7 +232,7 @@ impl Queue {
             ..
         } = self;
         for (terms, leader) in leaders {
-            let leader = places.get_mut(*leader).filter(|leader| leader.is_free());
+            let leader = find(places, *leader).filter(|leader| leader.is_free());
             if let Some(leader) = leader {
                 let Some(handoff) = offer(terms) else {
                     continue;
@@ -238,7 +240,7 @@ impl Queue {
                 woken.extend(leader.hand(handoff));
                 is_any = true;
             }
-            for (_, follower) in followers(places, *next, *terms) {
+            for follower in followers(places, *next, *terms) {
                 let Some(handoff) = offer(terms) else {
                     break;
                 };
@@ -257,24 +259,23 @@ impl Queue {
     /// The number of the oldest place that is left.
     pub(crate) fn oldest(&self) -> Option<u64> {
         let absent = self.absent.keys().next().copied();
-        self.places.first().into_iter().chain(absent).min()
+        let first = self.places.front().map(|entry| entry.number);
+        first.into_iter().chain(absent).min()
     }
 
     /// The position of a place among those still there, counted from 1. `None` if it was left, or if at least
     /// [`PLACE_MAX`] places are before it.
-    pub(crate) fn place_of(&mut self, number: u64) -> Option<usize> {
-        let is_absent = self.absent.contains_key(&number);
-        if !is_absent && self.places.get_mut(number).is_none() {
-            return None;
-        }
+    pub(crate) fn place_of(&self, number: u64) -> Option<usize> {
+        let at = position(&self.places, number);
+        let is_there = at.is_ok() || self.absent.contains_key(&number);
         let absent = self.absent.range(..number).take(PLACE_MAX).count();
-        let before = self.places.before(number, PLACE_MAX) + absent;
-        (before < PLACE_MAX).then_some(before + 1)
+        let before = at.unwrap_or_else(|at| at) + absent;
+        (is_there && before < PLACE_MAX).then_some(before + 1)
     }
 
     /// Whether any waiter is excluded by a hold in this mode.
     pub(crate) fn has_waiter_blocked_by(&self, held: Mode) -> bool {
-        let mut all = self.places.values().chain(self.absent.values());
+        let mut all = self.places.iter().chain(self.absent.values());
         all.any(|entry| held == Mode::Exclusive || entry.wants.is_alone())
     }
 
@@ -309,10 +310,10 @@ impl Queue {
             return None;
         }
         let count = self.heads as usize;
-        let heads = self.places.from(0).filter(|(_, entry)| entry.is_head);
+        let heads = self.places.iter_mut().filter(|entry| entry.is_head);
         let missing: Vec<u64> = heads
             .take(count)
-            .filter_map(|(number, head)| head.is_missing(seen, now).then_some(number))
+            .filter_map(|head| head.is_missing(seen, now).then_some(head.number))
             .collect();
         let handoffs = missing.into_iter().filter_map(|head| self.skip(head));
         Some(handoffs.collect())
@@ -321,14 +322,14 @@ impl Queue {
     /// Wakes all waiters, because the client is closed.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
-        let all = self.places.from(0);
+        let all = self.places.iter_mut();
         self.woken
-            .extend(all.filter_map(|(_, entry)| entry.waiting.take()));
+            .extend(all.filter_map(|entry| entry.waiting.take()));
     }
 
     /// Moves waiters to the head whose turn it is, or has them follow a leader there.
     fn promote(&mut self) {
-        for (number, entry) in self.places.from(self.next) {
+        for entry in from(&mut self.places, self.next) {
             if entry.is_head {
                 // It stands behind a waiter that was passed over and has come back.
                 continue;
@@ -343,32 +344,39 @@ impl Queue {
                 if self.heads >= HEADS_MAX {
                     return;
                 }
-                self.leaders.extend(terms.map(|terms| (terms, number)));
+                self.leaders
+                    .extend(terms.map(|terms| (terms, entry.number)));
                 self.woken.extend(entry.waiting.take());
                 entry.is_head = true;
                 self.heads += 1;
-                self.alone = is_alone.then_some(number);
+                self.alone = is_alone.then_some(entry.number);
             }
-            self.next = number + 1;
+            self.next = entry.number + 1;
         }
     }
 
-    fn insert(&mut self, number: u64, entry: Entry) {
+    fn insert(&mut self, entry: Entry) {
+        let number = entry.number;
         if entry.wants.is_alone() {
             let first = self.first_alone.get_or_insert(number);
             *first = number.min(*first);
         }
-        self.places.insert(number, entry);
+        if self.places.len() == self.places.capacity() {
+            // Room for one, as most queues have one, or for a quarter more.
+            self.places.reserve_exact(1 + self.places.len() / 4);
+        }
+        let (Ok(at) | Err(at)) = position(&self.places, number);
+        self.places.insert(at, entry);
     }
 
     /// Notes that its task has come. Returns whether it is at the head. A waiter that was passed over is next again.
     fn come(&mut self, number: u64) -> bool {
         if let Some(entry) = self.absent.remove(&number) {
-            self.insert(number, entry);
+            self.insert(entry);
             self.next = self.next.min(number);
             self.promote();
         }
-        let entry = self.places.get_mut(number);
+        let entry = find(&mut self.places, number);
         entry.is_some_and(|entry| {
             entry.missed = 0;
             if let Stage::Resting(..) = entry.stage {
@@ -379,7 +387,7 @@ impl Queue {
     }
 
     fn entry(&mut self, number: u64) -> &mut Entry {
-        let entry = self.places.get_mut(number);
+        let entry = find(&mut self.places, number);
         let entry = entry.or_else(|| self.absent.get_mut(&number));
         entry.expect("a place is in the queue until it is dropped")
     }
@@ -405,9 +413,13 @@ impl Queue {
     }
 
     fn leave(&mut self, number: u64) -> Option<Entry> {
-        let Some(entry) = self.places.remove(number) else {
+        let Ok(at) = position(&self.places, number) else {
             return self.absent.remove(&number);
         };
+        let entry = self.places.remove(at)?;
+        if self.places.capacity() > KEPT_MAX.max(4 * self.places.len()) {
+            self.places.shrink_to_fit();
+        }
         if entry.is_head {
             self.heads -= 1;
             self.alone = None;
@@ -415,31 +427,49 @@ impl Queue {
         let mut leaders = self.leaders.iter();
         if let Some(at) = leaders.position(|(_, leader)| *leader == number) {
             let (terms, _) = self.leaders[at];
-            if let Some((next, follower)) = followers(&mut self.places, self.next, terms).next() {
+            if let Some(follower) = followers(&mut self.places, self.next, terms).next() {
                 self.woken.extend(follower.waiting.take());
                 follower.is_head = true;
                 self.heads += 1;
-                self.leaders[at].1 = next;
+                self.leaders[at].1 = follower.number;
             } else {
                 self.leaders.remove(at);
             }
         }
         if self.first_alone == Some(number) {
-            let mut behind = self.places.from(number);
-            let next = behind.find(|(_, entry)| entry.wants.is_alone());
-            self.first_alone = next.map(|(number, _)| number);
+            let mut behind = from(&mut self.places, number);
+            let next = behind.find(|entry| entry.wants.is_alone());
+            self.first_alone = next.map(|entry| entry.number);
         }
         self.promote();
         Some(entry)
     }
 }
 
+/// The index of a place, or where it would be.
+fn position(places: &VecDeque<Entry>, number: u64) -> Result<usize, usize> {
+    places.binary_search_by_key(&number, |entry| entry.number)
+}
+
+fn find(places: &mut VecDeque<Entry>, number: u64) -> Option<&mut Entry> {
+    let at = position(places, number).ok()?;
+    places.get_mut(at)
+}
+
+/// The places from this number on, in order.
+fn from(places: &mut VecDeque<Entry>, first: u64) -> impl Iterator<Item = &mut Entry> {
+    let (Ok(at) | Err(at)) = position(places, first);
+    places.range_mut(at..)
+}
+
 /// The waiters before `next` that follow a leader with these terms.
 fn followers(
-    places: &mut Places<Entry>,
+    places: &mut VecDeque<Entry>,
     next: u64,
     terms: ReaderClass,
-) -> impl Iterator<Item = (u64, &mut Entry)> {
-    let before = places.from(0).take_while(move |(number, _)| *number < next);
-    before.filter(move |(_, entry)| !entry.is_head && entry.wants.terms() == Some(&terms))
+) -> impl Iterator<Item = &mut Entry> {
+    let before = places
+        .iter_mut()
+        .take_while(move |entry| entry.number < next);
+    before.filter(move |entry| !entry.is_head && entry.wants.terms() == Some(&terms))
 }

@@ -99,10 +99,10 @@ fn generous() -> Arc<Scripted> {
 impl Hash for Queue {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         // Only the order of the numbers makes a difference.
-        let all = || self.places.iter().chain(&self.absent);
-        let rank = |number: u64| all().filter(|(other, _)| **other < number).count();
-        for (number, entry) in all() {
-            (rank(*number), entry).hash(hasher);
+        let all = || self.places.iter().chain(self.absent.values());
+        let rank = |number: u64| all().filter(|other| other.number < number).count();
+        for entry in all() {
+            (rank(entry.number), entry).hash(hasher);
         }
         let alone = self.alone.or(self.first_alone).map(rank);
         (rank(self.next), self.heads, alone).hash(hasher);
@@ -132,7 +132,7 @@ impl Queue {
 
     /// The values that waiters were handed.
     pub(in crate::engine::hold) fn handed(&self) -> impl Iterator<Item = &Handoff> {
-        self.places.values().filter_map(|entry| match &entry.stage {
+        self.places.iter().filter_map(|entry| match &entry.stage {
             Stage::Handed(handoff) => Some(handoff),
             _ => None,
         })
