@@ -15,7 +15,6 @@ use std::time::Duration;
 use dashmap::DashMap;
 use parking_lot::{Mutex, MutexGuard};
 use redis::Cmd;
-use rustc_hash::FxHashSet;
 
 use super::bound::Silence;
 use super::followers::Followers;
@@ -39,8 +38,6 @@ const REFUSED_LATELY: Duration = Duration::from_secs(1);
 pub(crate) struct Locals {
     locks: DashMap<LocalId, Namesakes>,
     channels: DashMap<Box<str>, Arc<Subscription>>,
-    /// The number of locks made.
-    made: AtomicU64,
     /// How often all subscriptions were lost.
     gaps: AtomicU64,
     /// Signalled when a waiter leaves.
@@ -60,8 +57,6 @@ type LocalId = (&'static str, Arc<str>);
 type Namesakes = [Weak<LocalLock>; 2];
 
 pub(crate) struct LocalLock {
-    /// Orders the locks of a client.
-    number: u64,
     id: LocalId,
     /// Its key at the server.
     key: Arc<str>,
@@ -119,7 +114,6 @@ impl Locals {
         let other = entry[other].upgrade();
         let shared = other.as_ref().map(|other| &other.subscription);
         let local = Arc::new(LocalLock {
-            number: self.made.fetch_add(1, Ordering::Relaxed),
             id,
             key: Arc::clone(key),
             locals: Arc::clone(self),
@@ -136,13 +130,13 @@ impl Locals {
         local
     }
 
-    /// All locks in the order in which they were made, so that callers always treat them in one order.
+    /// All locks, in one order.
     pub(crate) fn all(&self) -> Vec<Arc<LocalLock>> {
         let all = self.locks.iter();
         let all = all.flat_map(|entry| entry.value().clone());
         // Dropped by the caller, not here: the drop of the last reference takes a lock out of the map.
         let mut all: Vec<_> = all.filter_map(|local| local.upgrade()).collect();
-        all.sort_by_cached_key(|local| local.number);
+        all.sort_unstable_by(|a, b| (&a.id, &a.key).cmp(&(&b.id, &b.key)));
         all
     }
 
@@ -155,11 +149,11 @@ impl Locals {
 
     /// The number of waiters, in local queues and at the server.
     pub(crate) fn waiters(&self) -> usize {
-        let (locks, mut counted) = (self.all(), FxHashSet::default());
-        // Locks with one channel count together.
-        let subscriptions = locks.iter().map(|lock| &lock.subscription);
-        let each = subscriptions.filter(|shared| counted.insert(Arc::as_ptr(shared)));
-        each.map(|shared| shared.waiters()).sum()
+        // Namesakes have one subscription. Dropped below, not here, as in `all`.
+        let locks = self.locks.iter();
+        let each = locks.filter_map(|entry| entry.value().iter().find_map(Weak::upgrade));
+        let each: Vec<_> = each.collect();
+        each.iter().map(|local| local.waiters()).sum()
     }
 
     pub(crate) fn gaps(&self) -> u64 {
@@ -398,15 +392,6 @@ impl LocalLock {
 
     pub(crate) fn was_refused_lately(&self, now: Tick) -> bool {
         now.nanos() < self.busy_until.load(Ordering::Relaxed)
-    }
-
-    /// Whether a recall may be sent to the holder elsewhere.
-    pub(crate) fn may_recall(&self, now: Tick) -> bool {
-        now >= self.lock().recall_after
-    }
-
-    pub(crate) fn recall_after(&self, at: Tick) {
-        self.lock().recall_after = at;
     }
 
     pub(crate) fn key(&self) -> &Arc<str> {

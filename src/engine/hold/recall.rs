@@ -131,11 +131,15 @@ const DENIED_FOR: Duration = Duration::from_secs(60);
 /// Notifies the client that holds the lock, unless an earlier answer showed that it does not listen.
 pub(crate) fn recall_holder(core: &Core, local: &Arc<LocalLock>, key: &Arc<str>) {
     let (clock, reply) = (core.clock, core.timing.reply);
-    if !local.may_recall(clock.now()) {
-        return;
+    {
+        let mut state = local.lock();
+        let now = clock.now();
+        if now < state.recall_after {
+            return;
+        }
+        // Blocks further recalls until the answer is there.
+        state.recall_after = now.after(reply);
     }
-    // Blocks further recalls until the answer is there.
-    local.recall_after(clock.now().after(reply));
     let call = Call::new(&catalog::RECALL, key, &[key])
         .arg(RECALL_CHANNEL)
         .arg(Channels::Plain.publish());
@@ -152,7 +156,7 @@ pub(crate) fn recall_holder(core: &Core, local: &Arc<LocalLock>, key: &Arc<str>)
             }
             _ => IN_VAIN_FOR,
         };
-        local.recall_after(clock.now().after(pause));
+        local.lock().recall_after = clock.now().after(pause);
     };
     core.watchdog.drive_while_needed(recalling.boxed());
 }
