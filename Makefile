@@ -283,7 +283,7 @@ properties:
 	@PROPTEST_CASES=$(CASES) cargo test --workspace --all-features --lib --quiet -- $(PROPERTIES)
 
 # Those that draw their input at random.
-PROPERTIES = record:: conn::url:: conn::link::wire:: conn::cluster::map:: engine::keys:: hold::queue::places:: \
+PROPERTIES = record:: conn::url:: conn::link::wire:: conn::cluster::map:: engine::keys:: \
 	  hold::state:: hold::subscription::
 
 mutants-core:

@@ -392,7 +392,8 @@ impl Queue {
         entry.expect("a place is in the queue until it is dropped")
     }
 
-    /// As [`Place::begin_attempt`], if there is no other place and nothing was handed to this one.
+    /// As [`begin_attempt`](place::QueuePlace::begin_attempt), if there is no other place and nothing was handed to this
+    /// one.
     pub(super) fn begin_alone(&mut self, number: u64) -> bool {
         let is_alone = self.places.len() == 1 && self.absent.is_empty();
         let entry = self.entry(number);
