@@ -185,7 +185,8 @@ impl Followers {
     /// over.
     pub(super) fn withdraw_untaken(&self) -> Option<Vec<Handoff>> {
         let mut state = self.0.lock();
-        if state.behind.is_empty() {
+        let mut all = state.resting.values();
+        if !all.any(|waiter| waiter.follows.is_some()) {
             state.is_watched = false;
             return None;
         }
