@@ -73,15 +73,13 @@ impl LocalHold for Counted {
 
 /// A share of a hold, with a number.
 fn share_of(hold: &Arc<Counted>, number: u64) -> Handoff {
-    let lease = ShareLease::Renewed(Duration::from_secs(number));
+    let lease = ShareLease::renewed(Duration::from_secs(number));
     Handoff::new(Arc::clone(hold) as _, Owner::new(), Mode::Exclusive, lease)
 }
 
 fn number(handoff: &Handoff) -> u64 {
-    match handoff.lease {
-        ShareLease::Renewed(lease) => lease.as_secs(),
-        _ => panic!("a share has a number"),
-    }
+    let lease = handoff.lease.renewed;
+    lease.expect("a share has a number").as_secs()
 }
 
 const LEASE: Duration = Duration::from_secs(30);
