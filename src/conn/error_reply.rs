@@ -160,7 +160,10 @@ fn advice_on_unknown(error: &RedisError) -> &'static str {
             .iter()
             .any(|quote| says(error, &format!("{quote}{command}{quote}")))
     };
-    if is("hello") {
+    if is_unknown_in_script(error) {
+        "the server lacks a command that lockset's scripts need: Redis 6.2 or later, or Valkey, with no command \
+         renamed"
+    } else if is("hello") {
         "lockset needs a server that speaks RESP3: Redis 6.2 or later, or Valkey, whose HELLO has kept its name"
     } else if is("auth") {
         "the URL names a password; lockset needs a server whose AUTH has kept its name"
@@ -274,7 +277,12 @@ pub(crate) fn is_about_keys(said: &str) -> bool {
 
 /// Whether a server or a proxy lacks the command, or has renamed it.
 pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
-    says(error, "unknown command")
+    says(error, "unknown command") || is_unknown_in_script(error)
+}
+
+/// Whether the server lacks a command that a script calls. Redis and Valkey say so in different words.
+fn is_unknown_in_script(error: &RedisError) -> bool {
+    says(error, "unknown redis command called from") || says(error, "unknown command called from")
 }
 
 /// Whether the server speaks another protocol.
@@ -464,6 +472,26 @@ mod tests {
                 true,
             ),
             ("ERR unknown command 'EVAL'", Kind::Invalid, false, false),
+            // From Redis 7, Redis 6 and Valkey. The script may have written before.
+            (
+                "ERR Unknown Redis command called from script script: 1, on @user_script:9.",
+                Kind::Invalid,
+                false,
+                false,
+            ),
+            (
+                "ERR Error running script (call to f_1): @user_script:9: @user_script: 9: Unknown Redis command \
+                 called from Lua script",
+                Kind::Invalid,
+                false,
+                false,
+            ),
+            (
+                "ERR Unknown command called from script script: 1, on @user_script:9.",
+                Kind::Invalid,
+                false,
+                false,
+            ),
             (
                 "ERR This instance has cluster support disabled",
                 Kind::Invalid,

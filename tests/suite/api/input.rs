@@ -285,6 +285,20 @@ async fn a_server_without_scripting() {
     );
 }
 
+/// Plain commands take and release a lock without a token.
+#[tokio::test]
+async fn a_server_that_lacks_a_command_of_the_scripts() {
+    let server = Server::builder()
+        .args(["--rename-command", "PEXPIRE", ""])
+        .start();
+    let client = patient_client(&server.url()).await;
+    let error = client.lock("x").fenced().lock().await.unwrap_err();
+    assert!(error.is_invalid() && !error.is_transient(), "{error}");
+    let told = error.to_string();
+    assert!(told.contains("with no command renamed"), "{told}");
+    assert_eq!(server.keys().await.len(), 0);
+}
+
 #[tokio::test]
 async fn a_unix_socket_works_like_any_other() {
     let server = Server::builder().unix().start();
