@@ -10,7 +10,7 @@ use redis::RedisError;
 use super::call::Call;
 use crate::api::error::{Error, Kind};
 use crate::conn::error_reply::{
-    RUN_THE, code, explained, is_about_keys, is_temporary, was_not_executed,
+    RUN_THE, code, explained, is_about_keys, is_out_of_connections, is_temporary, was_not_executed,
 };
 use crate::conn::{Fault, Reason, words};
 use crate::engine::clock::Tick;
@@ -116,6 +116,11 @@ impl Failure {
     /// Whether the server answered.
     pub(crate) fn is_answer(&self) -> bool {
         self.fault.answer().is_some()
+    }
+
+    /// Whether nothing was sent, because the server has no room for the connection of the lane.
+    pub(crate) fn lacks_connection(&self) -> bool {
+        self.executed == Executed::No && self.fault.answer().is_some_and(is_out_of_connections)
     }
 
     /// Whether another server has the key.

@@ -183,7 +183,8 @@ async fn renew(
     }
 }
 
-/// Runs one renewal script, once. A hold without an answer is scheduled again, and its next step is decided then.
+/// Runs one renewal script, once, on the lane of renewals. If the server has no room for its connection, the lane of
+/// commands may still have its own. A hold without an answer is scheduled again, and its next step is decided then.
 async fn ask(
     scripts: &Scripts,
     holds: &[Renewal],
@@ -197,7 +198,12 @@ async fn ask(
         call.arg(&*request.holder).arg(millis(request.lease))
     });
     let budget = CallBudget::once(reply_wait);
-    let answer = scripts.run(Lane::Renewal, &call, budget).await?;
+    let answer = match scripts.run(Lane::Renewal, &call, budget).await {
+        Err(failure) if failure.lacks_connection() => {
+            scripts.run(Lane::Command, &call, budget).await?
+        }
+        answer => answer?,
+    };
     let outcome = |held| match held {
         true => PassOutcome::Renewed,
         false => PassOutcome::NotHeld,

@@ -85,6 +85,34 @@ async fn a_renewal_without_an_answer_is_tried_until_the_deadline_and_not_after()
     assert!(guard.is_lost(), "a loss is final");
 }
 
+/// The server is full of connections, and nothing was sent over the one for renewals.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_gets_no_connection_goes_over_that_of_commands() {
+    let is_renewal = |sent: &Sent| sent.script_args()[0].ends_with('x') && sent.at > MS;
+    let server = Scripted::new(move |sent| match sent.lane {
+        Lane::Renewal => Answer::Declined("ERR max number of clients reached"),
+        _ if is_renewal(sent) => Answer::Value(all_held(sent)),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    tokio::time::sleep(LEASE * 3).await;
+    assert!(!guard.is_lost());
+    let times = server.times(Lane::Renewal);
+    assert!((9..=10).contains(&times.len()), "{times:?}");
+    assert_eq!(server.times(Lane::Command)[1..], times, "once each");
+}
+
+/// Any other refusal is about the server.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_refused_goes_over_no_other_connection() {
+    let server = renewing(|_| Answer::Declined("NOAUTH Authentication required."));
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    assert_eq!(guard.lost().await, crate::LostReason::Expired);
+    assert_eq!(server.times(Lane::Command).len(), 1);
+}
+
 /// An answer after the deadline does not revive a lost hold.
 #[tokio::test(start_paused = true)]
 async fn a_late_renewal_does_not_revive() {
