@@ -27,6 +27,9 @@ local round = {
 local now, waits = server_ms(), redis.call('ZSCORE', arrivals, party)
 -- The server knows no longer what became of its round, and it must not count in a later one.
 if ARGV[8] == '1' and not waits then return 'died:' .. party end
+-- A full server accepts this write, which changes nothing, and all later ones after it: a party that waits
+-- already waits on.
+if waits then redis.pcall('ZREM', arrivals, '') end
 -- As barrier_leave, whose calls for them may come behind this one.
 for i = 9, #ARGV do
   redis.call('ZREM', arrivals, ARGV[i])

@@ -47,5 +47,9 @@ for i, waiter in ipairs(waiters) do
     reply[i] = -1
   end
 end
-if #kept > 0 then redis.call('ZADD', q.alive, 'XX', unpack(kept)) end
+if #kept > 0 then
+  -- A full server accepts this write, which changes nothing, and all later ones after it.
+  redis.pcall('ZREM', q.alive, '')
+  redis.call('ZADD', q.alive, 'XX', unpack(kept))
+end
 return reply

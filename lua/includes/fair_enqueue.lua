@@ -39,6 +39,9 @@ local function fair_enqueue(q, holder, heartbeat_ms, on_turn, remaining, held_by
   end
   local until_ms = math.max(now + math.max(remaining, 0) + places * redisson_wait_ms, before)
   local alive_until = now + heartbeat_ms
+  -- A full server accepts this write, which changes nothing, and all later ones after it: a waiter with a place
+  -- keeps it.
+  if is_queued then redis.pcall('ZREM', q.alive, '') end
   redis.call('ZADD', q.alive, mark_place(q.lock, alive_until, on_turn), holder)
   if redis.call('PTTL', q.alive) < until_ms - now then
     -- The heartbeats outlast the scores, so that our dead are known as ours.

@@ -1,6 +1,6 @@
 //! Rounds of a barrier: all waiting parties get the same result, and a repeat counts once.
 
-use super::fixture::{Fixture, U1, U2, U3, U4};
+use super::fixture::{Fixture, U1, U2, U3, U4, U8};
 use crate::conn::error_reply::code;
 use crate::script::reply::{self, Arrived};
 
@@ -122,6 +122,35 @@ async fn a_party_of_a_forgotten_round_counts_in_no_other() {
     assert_eq!(fixture.arrive(U3, "2").await, Arrived::Waits(1));
     assert_eq!(fixture.asks_again(U1, "2").await, broken(U1, true));
     assert_eq!(fixture.asks_again(U3, "2").await, Arrived::Waits(1));
+}
+
+/// Only a new party needs room.
+#[tokio::test]
+async fn a_full_server_lets_parties_wait_and_leave() {
+    let mut fixture = Fixture::new().await;
+    for party in [U1, U2, U3] {
+        fixture.arrive(party, "5").await;
+    }
+    fixture.fill().await;
+    let over = format!("{OVER}{U4}");
+    let args = [&[U4, "5", "30000", OVER, "60000"], &TELL[..], &["0"]].concat();
+    let refused = fixture
+        .refused("barrier_arrive", &[PARTIES, ARRIVED, &over], &args)
+        .await;
+    assert_eq!(code(&refused), Some("OOM"), "{refused}");
+    assert_eq!(fixture.asks_again(U1, "5").await, Arrived::Waits(3));
+    assert_eq!(fixture.leave(U3, "0").await, broken(U3, false));
+    fixture.make(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    fixture.dies_there(U2).await;
+    fixture.fill().await;
+    assert_eq!(fixture.asks_again(U1, "5").await, broken(U2, true));
+    fixture.make(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    for party in [U4, U8] {
+        fixture.arrive(party, "5").await;
+    }
+    fixture.fill().await;
+    assert_eq!(fixture.leave(U4, "1").await, broken(U4, false));
+    assert_eq!(fixture.asks_again(U8, "5").await, broken(U4, false));
 }
 
 #[tokio::test]

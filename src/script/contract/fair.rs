@@ -604,6 +604,15 @@ async fn a_full_server_lets_fair_waiters_and_holders_go() {
     let refused = fixture.refused("fair_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
     assert_eq!(fixture.keys().await, before, "nothing is half done");
+    // A place that is there is kept.
+    for waiter in [U1, U2] {
+        fixture.queue_up(waiter, WAKE).await;
+    }
+    let beat = ["5000", CHANNEL, "PUBLISH", "0", U2];
+    let reply = fixture.run("fair_heartbeat", &KEYS, &beat).await;
+    let beats = reply::heartbeats(&reply, 1).unwrap();
+    assert!(matches!(beats[0], Heartbeat::Kept { .. }), "{beats:?}");
+    assert_eq!(fixture.keys().await, before, "the same waiters");
     let renewed = fixture.run("renew", &["F"], &[U0, "60000"]).await;
     assert_eq!(renewed, list(&[1]));
     assert_eq!(fixture.fair_release(U1).await, DONE);

@@ -15,6 +15,11 @@ async fn a_full_server_lets_readers_and_writers_go() {
     let refused = fixture.refused("write_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
     assert_eq!(fixture.keys().await, before, "nothing is half done");
+    // One that waits already waits on.
+    let noted = fixture.score(WAITING, U2).await;
+    let args = [U2, "30000", "0", "60000"];
+    fixture.run("write_acquire", &KEYS, &args).await;
+    assert!(fixture.score(WAITING, U2).await > noted + 30_000);
     assert_eq!(fixture.renew_rw(U1, "60000").await, list(&[1]));
     // There is no subscriber, so the reply counts none.
     assert_eq!(fixture.downgrade(U1).await, DONE);

@@ -3,7 +3,7 @@
 
 use redis::Value;
 
-use super::fixture::{Fixture, Subscriber, U1, U2, U3};
+use super::fixture::{Fixture, Subscriber, U1, U2, U3, near};
 use crate::conn::error_reply::code;
 
 const TIMEOUTS: &str = "{S}:timeout";
@@ -113,6 +113,24 @@ async fn a_renewal_takes_no_permit_that_ended() {
         .await;
     assert_eq!(renewed, Value::Array([0, 1].map(Value::Int).to_vec()));
     assert_eq!(fixture.counted().await, (1, 1));
+}
+
+/// The first key has no permit, and the second is another kind.
+#[tokio::test]
+async fn a_full_server_renews_permits() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1, U2], "2").await, YES);
+    fixture.make(&["SET", "other", "theirs"]).await;
+    fixture.fill().await;
+    let keys = ["none", "other", TIMEOUTS, TIMEOUTS];
+    let args = [U1, "60000", U1, "60000", U1, "60000", U2, "60000"];
+    let renewed = fixture.run("semaphore_renew", &keys, &args).await;
+    assert_eq!(renewed, Value::Array([0, 0, 1, 1].map(Value::Int).to_vec()));
+    let left = fixture.score(TIMEOUTS, U1).await - fixture.now().await;
+    assert!(near(left, 60_000), "{left}");
+    assert_eq!(fixture.counted().await, (0, 2));
+    fixture.release_permits(&[U1, U2]).await;
+    assert_eq!(fixture.counted().await, (2, 0));
 }
 
 /// The first part of a guard was released, and the late attempt finds the second part taken.

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lockset::{Client, LostReason};
-use lockset_testkit::{Server, eventually, unique_name, within};
+use lockset_testkit::{ClientKind, Server, eventually, unique_name, within};
 
 use crate::primitive::{Guard, Primitive, for_every_primitive, names_it};
 use crate::server::rights::doc::{Rights, rows};
 use crate::support::{
-    LEASE, PATIENCE, SOON, client, idle, nothing_left, patient_client, took_less, waiting,
+    LEASE, PATIENCE, SLACK, SOON, ask, client, idle, listening, nothing_left, patient_client,
+    took_less, waiting,
 };
 
 async fn config(server: &Server, name: &str, value: &str) {
@@ -38,6 +39,45 @@ async fn a_full_server_renews_and_releases<P: Primitive>() {
     inner.release().await.unwrap();
     guard.reenter().await.unwrap().release().await.unwrap();
     guard.release().await.unwrap();
+    nothing_left(&server).await;
+}
+
+/// They wait for longer than the server keeps a place that is not kept again.
+async fn a_full_server_lets_waiters_wait<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let theirs = client(&server.url()).await;
+    let name = unique_name("lock");
+    let held = P::rival(&theirs, &name).lock().await.unwrap();
+    let lock = P::of(&ours, &name);
+    let waiter = lockset_testkit::spawn(async move { lock.lock().await });
+    waiting(&ours, 1).await;
+    tokio::time::sleep(SLACK).await;
+    config(&server, "maxmemory", "1").await;
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(!waiter.is_finished(), "{:?}", waiter.await);
+    config(&server, "maxmemory", "0").await;
+    held.release().await.unwrap();
+    let guard = within(SOON, waiter).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+/// The server ends the connection for renewals, and has no room for another.
+async fn no_connection_left_for_renewals<P: Primitive>() {
+    let server = Server::start();
+    let ours = client(&server.url()).await;
+    let guard = P::of(&ours, &unique_name("lock")).lock().await.unwrap();
+    let mut renewal = server.clients(ClientKind::All).await;
+    renewal.retain(|line| line.name.contains("renewal"));
+    assert!(!renewal.is_empty());
+    let mut admin = server.admin().await;
+    let () = ask(&mut admin, &["CONFIG", "SET", "maxclients", "1"]).await;
+    for line in renewal {
+        let () = ask(&mut admin, &["CLIENT", "KILL", "ID", &line.id.to_string()]).await;
+    }
+    assert!(tokio::time::timeout(LEASE * 2, guard.lost()).await.is_err());
+    guard.release().await.unwrap();
+    let () = ask(&mut admin, &["CONFIG", "SET", "maxclients", "100"]).await;
     nothing_left(&server).await;
 }
 
@@ -240,7 +280,7 @@ async fn a_replica_is_refused_and_left<P: Primitive>() {
     let mut replica = redis::cmd("REPLICAOF");
     replica.arg("127.0.0.1").arg("1");
     let _: () = replica.query_async(&mut admin).await.unwrap();
-    let before = server.clients(lockset_testkit::ClientKind::All).await;
+    let before = server.clients(ClientKind::All).await;
     // A call whose last attempt meets a machine that stands still says so instead.
     eventually(SOON, "it is refused as a replica", async || {
         let refused = lock.try_lock().await.expect_err("a replica");
@@ -248,7 +288,7 @@ async fn a_replica_is_refused_and_left<P: Primitive>() {
         refused.is_refused() && refused.to_string().contains("primary")
     })
     .await;
-    let after = server.clients(lockset_testkit::ClientKind::All).await;
+    let after = server.clients(ClientKind::All).await;
     let command = |lines: &[lockset_testkit::ClientLine]| -> Vec<u64> {
         let ours = lines.iter().filter(|line| line.name.contains("command"));
         ours.map(|line| line.id).collect()
@@ -287,6 +327,8 @@ async fn a_timed_re_entry_times_out<P: Primitive>() {
 
 for_every_primitive! {"multi_thread":
     a_full_server_renews_and_releases
+    a_full_server_lets_waiters_wait
+    no_connection_left_for_renewals
     no_connection_left_for_messages
     a_user_with_the_documented_rights
     a_user_with_the_bare_minimum
@@ -297,6 +339,33 @@ for_every_primitive! {"multi_thread":
     a_busy_server_is_waited_for
     a_replica_is_refused_and_left
     a_timed_re_entry_times_out
+}
+
+/// Of a fair semaphore too, whose waiter keeps its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_server_renews_and_releases_permits() {
+    for name in ["plain", "fair"] {
+        let server = Server::start();
+        let ours = client(&server.url()).await;
+        let theirs = client(&server.url()).await;
+        let [mine, other] = [&ours, &theirs].map(|client| match name {
+            "fair" => client.semaphore(name).permits(2).fair(),
+            _ => client.semaphore(name).permits(2),
+        });
+        let [one, two] = [mine.acquire().await, mine.acquire().await].map(Result::unwrap);
+        let waiter = lockset_testkit::spawn(async move { other.acquire().await });
+        listening(&server).await;
+        config(&server, "maxmemory", "1").await;
+        tokio::time::sleep(LEASE * 2).await;
+        assert!(!one.is_lost() && !two.is_lost(), "{name}");
+        assert!(!waiter.is_finished(), "{name}");
+        config(&server, "maxmemory", "0").await;
+        one.release().await.unwrap();
+        let next = within(SOON, waiter).await.unwrap().unwrap();
+        config(&server, "maxmemory", "1").await;
+        next.release().await.unwrap();
+        two.release().await.unwrap();
+    }
 }
 
 /// Callers that wait for a connection share its result, instead of each trying to connect.
