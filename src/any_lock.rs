@@ -120,7 +120,9 @@ impl<'de> serde::Deserialize<'de> for LockKind {
 ///
 /// A handle: cheap to make and to clone, it holds nothing. It behaves as the handle of its [kind](Self::kind). Locks of
 /// several kinds go into one list, and each is a [`Lock`](crate::Lock) and a [`Member`](crate::Member).
-/// [`holder`](Self::holder) of a lock that is read is one of its readers.
+/// [`holder`](Self::holder) of a lock that is read is one of its readers. Of a read-write lock,
+/// [`is_locked`](Self::is_locked), [`holder`](Self::holder) and [`force_unlock`](Self::force_unlock) are about the side of
+/// the kind alone: for [`LockKind::Write`] a lock that only readers have is not locked, and they keep it.
 ///
 /// ```no_run
 /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {

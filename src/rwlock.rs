@@ -263,6 +263,9 @@ impl ReadSide {
 }
 
 /// The write side of a [`RwLock`], held by one owner at a time; from [`RwLock::write_side`].
+///
+/// [`is_locked`](Self::is_locked), [`holder`](Self::holder) and [`force_unlock`](Self::force_unlock) are about a writer;
+/// the [read side](RwLock::read_side) has those about readers, and [`busy`](Self::busy) is about both.
 #[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct WriteSide(pub(crate) Handle);
@@ -270,7 +273,7 @@ pub struct WriteSide(pub(crate) Handle);
 option_methods!(WriteSide);
 sticky_methods!(WriteSide);
 verb_methods!(WriteSide, WriteGuard);
-holder_methods!(WriteSide);
+holder_methods!(WriteSide, "Readers are not seen, and keep the lock.");
 
 /// One read hold on a [`RwLock`]; dropping it releases in the background.
 ///

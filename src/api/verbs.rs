@@ -401,12 +401,14 @@ macro_rules! verb_methods {
     };
 }
 
-/// Adds the queries to a public handle on a lock of one holder, a newtype over [`Handle`].
+/// Adds the queries to a public handle on a lock of one holder, a newtype over [`Handle`]. `scope` says what of the lock
+/// they are about, if that is not all.
 macro_rules! holder_methods {
-    ($lock:ident) => {
+    ($lock:ident $(, $scope:literal)?) => {
         impl $lock {
             /// Whether the lock is held. One round trip; the answer may be outdated when it arrives.
             ///
+            $(#[doc = $scope] #[doc = ""])?
             /// # Cancel safety
             /// Cancel safe: it changes nothing.
             ///
@@ -449,6 +451,7 @@ macro_rules! holder_methods {
             /// tokens granted since. If the answer is lost, the call is repeated and may free the lock of a holder that
             /// came in between.
             ///
+            $(#[doc = $scope] #[doc = ""])?
             /// # Cancel safety
             /// If the future is dropped, the lock may or may not be freed.
             ///
