@@ -245,7 +245,8 @@ impl Election {
         });
         // Fused: it may be polled after its end.
         let seen = changes.map(|seen: Result<_>| seen?);
-        Leaders(seen.fuse().boxed())
+        // A mutex that is never locked, so that it is `Sync`.
+        Leaders(Mutex::new(seen.fuse().boxed()))
     }
 }
 
@@ -272,13 +273,13 @@ pub struct Leader {
 
 /// The leaders of an election, one after the other; from [`Election::observe`].
 #[must_use = "a stream does nothing unless it is polled"]
-pub struct Leaders(BoxStream<'static, Result<Option<Leader>>>);
+pub struct Leaders(Mutex<BoxStream<'static, Result<Option<Leader>>>>);
 
 impl Stream for Leaders {
     type Item = Result<Option<Leader>>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_next_unpin(context)
+        self.0.get_mut().poll_next_unpin(context)
     }
 }
 

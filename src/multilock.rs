@@ -73,6 +73,12 @@ macro_rules! member {
 
 member!(ReentrantLock FairLock ReadSide WriteSide AnyLock);
 
+impl From<&Self> for Member {
+    fn from(member: &Self) -> Self {
+        member.clone()
+    }
+}
+
 /// What a [`MultiLock`] is made of: a list of locks of one kind or of [`Member`]s, or a tuple of two to eight locks of
 /// any kinds.
 ///

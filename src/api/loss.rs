@@ -56,6 +56,8 @@ impl fmt::Display for LostReason {
     }
 }
 
+impl std::error::Error for LostReason {}
+
 /// The error of [`run`](crate::ReentrantGuard::run): the lock was lost before the work ended, or while its
 /// last step blocked the thread.
 ///

@@ -5,16 +5,17 @@ use std::time::Duration;
 use futures_util::Stream;
 use lockset::{
     AnyGuard, AnyLock, Barrier, Claim, Election, Error, FairGuard, FairLock, Job, Latch, Leader,
-    Leaders, Leadership, MultiGuard, MultiLock, Once, OnceKey, PlainPermits, PlainSemaphore,
-    ReadGuard, RedlockGuard, RedlockLock, ReentrantGuard, ReentrantLock, RwLock, Semaphore,
-    SemaphoreGuard, WriteGuard,
+    Leaders, Leadership, LostReason, MultiGuard, MultiLock, Once, OnceKey, PlainPermits,
+    PlainSemaphore, ReadGuard, RedlockGuard, RedlockLock, ReentrantGuard, ReentrantLock, RwLock,
+    Semaphore, SemaphoreGuard, WriteGuard,
 };
 
 #[test]
 fn handles_guards_and_errors_may_go_to_any_thread() {
     fn check<T: Send + Sync + 'static>() {}
     fn clones<T: Send + Sync + Clone + 'static>() {}
-    fn streams<T: Stream + Send + Unpin + 'static>() {}
+    fn streams<T: Stream + Send + Sync + Unpin + 'static>() {}
+    fn errors<T: std::error::Error + Clone>() {}
     check::<ReentrantLock>();
     check::<ReentrantGuard>();
     check::<FairLock>();
@@ -43,6 +44,8 @@ fn handles_guards_and_errors_may_go_to_any_thread() {
     check::<Claim>();
     check::<Job>();
     clones::<Error>();
+    errors::<Error>();
+    errors::<LostReason>();
 }
 
 #[test]
