@@ -38,6 +38,10 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// Once that runtime has ended, every call fails with [`is_closed`](Error::is_closed), and holds are lost
 /// with their leases. Build one client per runtime, for example one in each `#[tokio::test]`.
 ///
+/// # Panics
+/// The future of a call may panic if it is polled outside of a tokio runtime with timers. It may be another runtime than
+/// that of the client.
+///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = lockset::Client::connect("redis://127.0.0.1:6379").await?;
@@ -162,11 +166,12 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn shutdown(self) -> Result<()> {
-        let is_done = self.core.close().await;
-        if let Some(announcer) = &self.announcer {
-            announcer.withdraw(&self.core).await;
-        }
-        if is_done {
+        let timing = &self.core.timing;
+        let end = (self.core.clock.now()).after(timing.give_up.min(timing.linger));
+        if self.core.close(end).await {
+            if let Some(announcer) = &self.announcer {
+                announcer.withdraw(&self.core, end).await;
+            }
             return Ok(());
         }
         self.core.ensure_alive("shutdown")?;
@@ -763,5 +768,46 @@ impl fmt::Debug for ClientBuilder {
             .field("label", &self.label)
             .field("connect_timeout", &self.connect_timeout)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use redis::Value;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::testing::{Answer, Scripted, granted};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// With an announcement, a dropped guard, and a call that is not polled any longer.
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_at_a_silent_server_has_one_bound() {
+        let server = Scripted::new(|sent| match sent.at < SECOND {
+            true if sent.is("EVALSHA") => Answer::Value(granted()),
+            true => Answer::Value(Value::Okay),
+            false => Answer::Silence,
+        });
+        let mut client = Client::over(&server, SECOND * 30);
+        let announcer = Announcer::start(&client.core, SECOND * 10, String::new());
+        client.announcer = Some(announcer);
+        let guard = client.lock("x").lock().await.unwrap();
+        let other = client.lock("x");
+        let mut waits = pin!(other.lock());
+        let mut context = std::task::Context::from_waker(Waker::noop());
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        client.announce().await.unwrap();
+        tokio::time::sleep(SECOND).await;
+        drop(guard);
+        let since = Instant::now();
+        let error = client.shutdown().await.unwrap_err();
+        assert!(error.is_io(), "{error}");
+        // A third of the lease.
+        assert_eq!(since.elapsed().as_secs(), 10);
     }
 }

@@ -186,13 +186,14 @@ impl Announcer {
         written.map_err(|fault| Failure::from(fault).into_error(OPERATION))
     }
 
-    /// Removes the announcement, because the client ends.
-    pub(crate) async fn withdraw(&self, core: &Core) {
+    /// Removes the announcement, because the client ends. Waits until `end` at most.
+    pub(crate) async fn withdraw(&self, core: &Core, end: Tick) {
         if !self.is_written.swap(false, Ordering::AcqRel) {
             return;
         }
         let key = key_of(core.id());
-        let (transport, limit) = (&core.scripts.transport, core.timing.reply);
+        let limit = core.timing.reply.min(core.clock.now().until(end));
+        let transport = &core.scripts.transport;
         let record = command(&["DEL", &key]);
         let index = command(&["ZREM", INDEX_KEY, core.id()]);
         // An announcement that is not removed expires.

@@ -376,8 +376,8 @@ impl Core {
     }
 
     /// Resolves when no caller waits for a lock, so that everything they leave behind is noted here, and when no step that
-    /// found the client open may still send. Waits no longer than the time of one reply, because the callers may not be
-    /// polled.
+    /// found the client open may still send. Waits no longer than the time of one reply, or half of the shutdown, because
+    /// the callers may not be polled.
     async fn callers_gone(&self) {
         let gone = async {
             loop {
@@ -392,12 +392,13 @@ impl Core {
                 self.locals.waiter_left.changed_since(mark).await;
             }
         };
-        self.clock.within(self.timing.reply, gone).await;
+        let limit = self.timing.reply.min(self.timing.give_up / 2);
+        self.clock.within(limit, gone).await;
     }
 
     /// Ends everything: guards are notified, calls fail, and everything without a guard is released. False if some of
-    /// it was not answered in time.
-    pub(crate) async fn close(self: &Arc<Self>) -> bool {
+    /// it was not answered by `end`.
+    pub(crate) async fn close(self: &Arc<Self>, end: Tick) -> bool {
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify();
         self.locals.recalls.changed.notify();
@@ -420,7 +421,7 @@ impl Core {
             let all = own.watchdog.all();
             all.iter().for_each(|lease| lease.lose(LostReason::Closed));
         };
-        let until = self.clock.now().after(self.timing.reply);
+        let until = self.clock.now().after(self.timing.reply).min(end);
         // Goes on if this future is dropped. If its end is not seen in time, the wait below fails too.
         drop(self.watchdog.finish("shutdown", until, left).await);
         let done = async {
@@ -440,8 +441,8 @@ impl Core {
                 }
             }
         };
-        let enough = self.timing.give_up.min(self.timing.linger);
-        let is_done = self.clock.within(enough, done).await.is_some();
+        let limit = self.clock.now().until(end);
+        let is_done = self.clock.within(limit, done).await.is_some();
         self.shut.store(true, Ordering::Release);
         self.observed().publish();
         is_done && !self.undo_queues.gave_up() && !self.watchdog.is_gone()
