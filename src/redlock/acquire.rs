@@ -165,7 +165,11 @@ impl Acquisition {
         let since = silence.begin_asking(began, head.bound);
         let end = head.bound.end(since.map_err(|why| self.silent(Some(why)))?);
         head.place.begin_attempt();
-        let tally = match self.request.round().await {
+        let mut request = self.request.clone();
+        if began < end {
+            request.vote_timeout = request.vote_timeout.min(began.until(end));
+        }
+        let tally = match request.round().await {
             Ok(grant) => {
                 silence.end();
                 self.note_answer(began, LocalLock::begin_turn);
@@ -173,7 +177,7 @@ impl Acquisition {
             }
             Err(tally) => tally,
         };
-        let now = clock.now();
+        let (now, mut pause_end) = (clock.now(), deadline);
         if !tally.lacks_voters() {
             silence.end();
             self.note_answer(began, LocalLock::seen_elsewhere);
@@ -184,9 +188,14 @@ impl Acquisition {
             let error = self.request.error(&tally);
             silence.note_error(&error);
             return Err(error);
+        } else if end < deadline {
+            // The next step ends with this error if the pause lasts until then.
+            silence.note_error(&self.request.error(&tally));
+            pause_end = end;
         }
         head.refused.notify_one();
-        self.pause(head, marks, began.until(now), &tally).await;
+        let pause = self.pause(head, marks, began.until(now), &tally);
+        clock.within(now.until(pause_end), pause).await;
         Ok(Step::Continue(()))
     }
 
@@ -245,7 +254,7 @@ impl Acquisition {
     /// Pauses after a round without a majority that took `round`.
     async fn pause(&self, head: &mut Head<'_>, marks: Marks, round: Duration, tally: &Tally) {
         let clock = self.clock();
-        let (now, deadline) = (clock.now(), head.deadline());
+        let now = clock.now();
         let chances = [fastrand::f64(), fastrand::f64()];
         let remaining = tally.remaining();
         let request = self.request.first();
@@ -256,7 +265,7 @@ impl Acquisition {
         let has_votes = tally.has_votes();
         let pause = (head.backoff).pause(round, has_votes, remaining, chances, polled);
         head.pauses = head.pauses.saturating_add(1);
-        let [least, most] = [pause.least, pause.most].map(|span| now.after(span).min(deadline));
+        let [least, most] = [pause.least, pause.most].map(|span| now.after(span));
         let mark = head.notified.mark();
         head.waiter.rest(marks, Some(head.place), most);
         clock.sleep_until(least).await;
@@ -415,5 +424,22 @@ mod tests {
         let asked = [0, 300, 600, 900, 1_200].map(|at| MS * at);
         assert_eq!(server.times(Lane::Command), asked);
         drop(guard);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_at_silent_servers_ends_at_its_limit() {
+        let silent =
+            |address| Client::over(&Scripted::at(address, |_| Answer::Silence), MS * 30_000);
+        let [a, b, c] = ["a:1", "b:2", "c:3"].map(silent);
+        for limit in [300, 600, 1_100, 1_600].map(|limit| MS * limit) {
+            let lock = lock_of([&a, &b, &c]).give_up_after(limit);
+            let since = tokio::time::Instant::now();
+            assert!(lock.lock().await.unwrap_err().is_quorum());
+            let took = since.elapsed();
+            assert!(
+                (limit..=limit + MS * 2).contains(&took),
+                "{limit:?}: {took:?}"
+            );
+        }
     }
 }

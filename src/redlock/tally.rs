@@ -14,6 +14,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::api::error::{Error, Kind};
+use crate::engine::clock::Rounded;
 
 /// The problem with a server that has replicas.
 pub(super) const HAS_REPLICAS: &str = "has replicas, and one that takes over at its address may \
@@ -113,7 +114,7 @@ impl fmt::Display for VoteOutcome {
                 "is the same server as {other}, which has its vote; name each server once"
             ),
             Self::HasReplicas => f.write_str(HAS_REPLICAS),
-            Self::NoAnswer(limit) => write!(f, "no answer within {limit:?}"),
+            Self::NoAnswer(limit) => write!(f, "no answer within {}", Rounded(*limit)),
             Self::Down => f.write_str("no answer a moment ago"),
             Self::Failed(error) => f.write_str(error.message()),
             Self::GrantedTooLate(lease) => write!(
