@@ -810,4 +810,14 @@ mod tests {
         // A third of the lease.
         assert_eq!(since.elapsed().as_secs(), 10);
     }
+
+    #[test]
+    fn a_runtime_that_cannot_connect_is_named() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().build().unwrap();
+        let error = runtime.block_on(Client::connect("redis://127.0.0.1:1"));
+        let error = error.unwrap_err();
+        assert!(error.is_invalid() && !error.is_transient(), "{error}");
+        assert!(error.to_string().contains("enable_all"), "{error}");
+    }
 }

@@ -240,12 +240,12 @@ pub(crate) fn connect_error(fault: Fault, endpoint: &str) -> Error {
             let (kind, message) = explained(&error, endpoint);
             Error::new(kind, "connect", message).caused_by(error)
         }
-        Fault::Unsent(why) | Fault::Unknown(why) => Error::new(
-            Kind::Io,
-            "connect",
-            format!("{why}; check host, port and that the server is up"),
-        )
-        .caused_by_any(why.source),
+        Fault::Unsent(why) | Fault::Unknown(why) => {
+            let advice = "; check host, port and that the server is up";
+            let advice = if why.kind == Kind::Io { advice } else { "" };
+            let message = format!("{why}{advice}");
+            Error::new(why.kind, "connect", message).caused_by_any(why.source)
+        }
     }
 }
 

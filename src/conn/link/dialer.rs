@@ -16,6 +16,7 @@ use super::connection::Connection;
 use super::connector::{Connector, Ended, Purpose, RENEWAL_WAIT_MIN};
 use super::server::{Reachability, SharedProcess, Sibling};
 use super::wire::{Carrier, Exchanged};
+use crate::api::error::Kind;
 use crate::conn::error_reply::code;
 use crate::conn::setup::Setup;
 use crate::conn::transport::{
@@ -375,7 +376,11 @@ impl Dial {
 impl Drop for Dial {
     fn drop(&mut self) {
         if let Some(link) = self.link.upgrade() {
-            let result = mem::replace(&mut self.result, Ok(()));
+            let mut result = mem::replace(&mut self.result, Ok(()));
+            if std::thread::panicking() {
+                let why = "the task that connects has panicked; does the runtime have I/O and timers (`enable_all`)?";
+                result = Err(link.unsent(Reason::of(Kind::Invalid, why.to_owned())));
+            }
             *link.failure.lock() = result.err();
             link.is_dialing.store(false, Ordering::Release);
             link.ended.notify();
