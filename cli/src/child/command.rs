@@ -2,19 +2,23 @@
 //! supervisor, waits until it may begin, and executes the command.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 
+use super::control::take_socket;
 use crate::output::complain;
 
 /// The argument for the supervisor; the command follows.
 pub(super) const SUPERVISE: &str = "--supervise";
 /// The argument for the process that becomes the command; the command follows.
 pub(super) const BECOME: &str = "--become";
+
+/// What the supervisor reads if the command could not be executed.
+const NOT_BEGUN: &[u8] = b"n";
 
 /// The statuses that `env` uses.
 const CANNOT_RUN: u8 = 126;
@@ -40,9 +44,15 @@ pub(super) fn run(arguments: Vec<OsString>) -> u8 {
     if parent.map(|pid| pid.to_string()).as_deref() != supervisor.to_str() {
         return CANNOT_RUN;
     }
+    // Closed when the command begins.
+    let Ok(mut socket) = take_socket() else {
+        return CANNOT_RUN;
+    };
     // The supervisor sees the stop, gives the terminal to this group, and continues it.
     let _ = kill_process(getpid(), Signal::STOP);
     let error = Command::new(program).args(rest).exec();
+    // If the supervisor is gone, so is this process.
+    let _ = socket.write_all(NOT_BEGUN);
     complain(&format!("{}: {}", program.display(), reason(&error)));
     if error.kind() == io::ErrorKind::NotFound {
         NOT_FOUND

@@ -36,8 +36,9 @@ pub(super) enum Report {
     Ready(i32),
     /// The command was stopped by this signal.
     Stopped(i32),
-    /// The command ended like this, and whether the supervisor had asked it to end because of the lock.
-    Ended { exit: Exit, told: bool },
+    /// The command ended like this, whether the supervisor had asked it to end because of the lock, and whether the
+    /// command had begun.
+    Ended { exit: Exit, told: bool, begun: bool },
 }
 
 /// A signal that stops the group replaces an unsent SIGCONT, and the other way round.
@@ -106,8 +107,9 @@ impl Message for Report {
         match self {
             Self::Ready(pid) => format!("ready {pid}\n"),
             Self::Stopped(signal) => format!("stopped {signal}\n"),
-            Self::Ended { exit, told } => {
-                format!("ended {} {} {told}\n", exit.status, exit.by_signal)
+            Self::Ended { exit, told, begun } => {
+                let Exit { status, by_signal } = exit;
+                format!("ended {status} {by_signal} {told} {begun}\n")
             }
         }
     }
@@ -127,12 +129,13 @@ impl Report {
         Some(match *words {
             ["ready", pid] => Self::Ready(pid.parse().ok()?),
             ["stopped", signal] => Self::Stopped(signal.parse().ok()?),
-            ["ended", status, by_signal, told] => Self::Ended {
+            ["ended", status, by_signal, told, begun] => Self::Ended {
                 exit: Exit {
                     status: status.parse().ok()?,
                     by_signal: by_signal.parse().ok()?,
                 },
                 told: told.parse().ok()?,
+                begun: begun.parse().ok()?,
             },
             _ => return None,
         })
@@ -154,8 +157,14 @@ pub(super) fn send_file(socket: &UnixStream, file: impl AsFd) -> io::Result<()> 
     Ok(())
 }
 
-/// Receives what [`send_file`] sends.
-pub(super) fn receive_file(socket: &UnixStream) -> io::Result<OwnedFd> {
+/// The socket that is this process's standard input. What [`send_file`] sends over it takes its place.
+pub(super) fn take_socket() -> io::Result<UnixStream> {
+    let socket: UnixStream = rustix::stdio::stdin().try_clone_to_owned()?.into();
+    rustix::stdio::dup2_stdin(receive_file(&socket)?)?;
+    Ok(socket)
+}
+
+fn receive_file(socket: &UnixStream) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut files = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
@@ -213,6 +222,7 @@ mod tests {
         let ended = Report::Ended {
             exit: status::OK,
             told: false,
+            begun: true,
         };
         let (ready, stopped) = (Report::Ready(7), Report::Stopped);
         for (sent, expected) in [
@@ -244,11 +254,12 @@ mod tests {
         let ended = Report::Ended {
             exit: status::signalled(Signal::TERM),
             told: true,
+            begun: false,
         };
         for report in [Report::Ready(77), Report::Stopped(20), ended] {
             assert_eq!(Report::read(report.line().trim_end()), Some(report));
         }
         assert_eq!(Order::read("until 12"), None);
-        assert_eq!(Report::read("ended x false true"), None);
+        assert_eq!(Report::read("ended x false true true"), None);
     }
 }

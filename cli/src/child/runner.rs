@@ -53,6 +53,8 @@ pub(crate) struct Limits {
 pub(crate) enum Ended {
     /// By itself, or by a signal that was passed on.
     Command(Exit),
+    /// It could not be executed, or was ended before it began.
+    NotBegun(Exit),
     /// The command was ended because of the lock.
     Lost,
     /// The supervisor was killed, so the command was too.
@@ -135,8 +137,8 @@ impl Child {
                     match Report::read(&line) {
                         Some(Report::Ready(pid)) => self.begin(pid, remaining()),
                         Some(Report::Stopped(signal)) => self.stop(signal),
-                        Some(Report::Ended { exit, told }) => {
-                            return Ok(self.ended(exit, told || is_lost));
+                        Some(Report::Ended { exit, told, begun }) => {
+                            return Ok(self.ended(exit, told || is_lost, begun));
                         }
                         None => {}
                     }
@@ -290,7 +292,7 @@ impl Child {
         }
     }
 
-    fn ended(&self, exit: Exit, lost: bool) -> Ended {
+    fn ended(&self, exit: Exit, lost: bool, begun: bool) -> Ended {
         if let (Some(terminal), Some(group)) = (&self.terminal, self.group) {
             let had = terminal.take_from(group);
             if lost || exit.status > 128 {
@@ -305,10 +307,10 @@ impl Child {
                 let _ = kill_current_process_group(key);
             }
         }
-        if lost {
-            Ended::Lost
-        } else {
-            Ended::Command(exit)
+        match (lost, begun) {
+            (true, _) => Ended::Lost,
+            (false, true) => Ended::Command(exit),
+            (false, false) => Ended::NotBegun(exit),
         }
     }
 

@@ -2,10 +2,11 @@
 //! the runner is gone. The decisions are in `watch.rs`.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -66,8 +67,7 @@ fn prepare() {}
 
 async fn supervise(arguments: &[OsString]) -> io::Result<()> {
     prepare();
-    let socket: UnixStream = rustix::stdio::stdin().try_clone_to_owned()?.into();
-    rustix::stdio::dup2_stdin(control::receive_file(&socket)?)?;
+    let socket = control::take_socket()?;
     socket.set_nonblocking(true)?;
     let (orders, reports) = tokio::net::UnixStream::from_std(socket)?.into_split();
     let mut orders = BufReader::new(orders).lines();
@@ -122,15 +122,21 @@ struct Supervisor {
     reports: Sender<Report>,
     watch: Watch,
     has_begun: bool,
+    /// Has something to read if the command could not be executed.
+    failed: UnixStream,
 }
 
 impl Supervisor {
     fn start(arguments: &[OsString], reports: OwnedWriteHalf) -> io::Result<Self> {
+        let (failed, theirs) = UnixStream::pair()?;
+        control::send_file(&failed, rustix::stdio::stdin())?;
+        failed.set_nonblocking(true)?;
         let child = Command::new(this_program())
             .arg0("lockset")
             .arg(BECOME)
             .arg(getpid().as_raw_pid().to_string())
             .args(arguments)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
             .process_group(0)
             .spawn()?;
         let command = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -141,6 +147,7 @@ impl Supervisor {
             reports: Sender::new(reports),
             watch: Watch::new(),
             has_begun: false,
+            failed,
         })
     }
 
@@ -247,7 +254,13 @@ impl Supervisor {
             // Processes that began while the others were killed.
             self.group.kill();
         }
-        end.map(|(exit, told)| Report::Ended { exit, told })
+        let (exit, told) = end?;
+        let has_failed = matches!((&self.failed).read(&mut [0]), Ok(1));
+        Some(Report::Ended {
+            exit,
+            told,
+            begun: self.has_begun && !has_failed,
+        })
     }
 }
 

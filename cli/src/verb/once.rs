@@ -96,14 +96,15 @@ impl Once {
             Err(error) => Err(error),
         };
         let is_done = matches!(ended, Ok(Ended::Command(status::OK)));
-        if !is_done && !self.keep {
+        let has_begun = !matches!(ended, Ok(Ended::NotBegun(_)) | Err(_));
+        if !is_done && !(self.keep && has_begun) {
             // A claim that cannot be undone ends with its window.
             if let Err(error) = claim.undo().await {
                 complain(&error.to_string());
             }
         }
         match ended.map_err(Failure::internal)? {
-            Ended::Command(exit) => Ok(exit),
+            Ended::Command(exit) | Ended::NotBegun(exit) => Ok(exit),
             Ended::Lost | Ended::Unsupervised => Err(Failure::internal(
                 "the supervisor of the command was killed, so the command was killed too",
             )),

@@ -313,8 +313,8 @@ async fn say_why(mut reasons: Reasons) {
 /// `over`: the `--max-hold` that was reached.
 fn status_of(name: &str, ended: Ended, was_held: bool, over: Option<Duration>) -> Outcome {
     let (status, message) = match (ended, over) {
-        (Ended::Command(exit), _) if was_held => return Ok(exit),
-        (Ended::Command(_), _) => (
+        (Ended::Command(exit) | Ended::NotBegun(exit), _) if was_held => return Ok(exit),
+        (Ended::Command(_) | Ended::NotBegun(_), _) => (
             status::LOST,
             format!("lock {name} was lost as the command ended; check what it wrote last"),
         ),

@@ -39,6 +39,21 @@ async fn a_command_that_fails_gives_its_key_back_unless_it_is_kept() {
 }
 
 #[tokio::test]
+async fn a_key_is_kept_for_a_command_that_began_alone() {
+    let server = Server::start();
+    for (command, status) in [
+        (&["/no/such/command"][..], 127),
+        (&["/etc/passwd"], 126),
+        (&["sh", "-c", "exit 127"], 127),
+        (&["true"], 75),
+    ] {
+        let arguments = [&["once", "a", "--for", "1m", "--keep", "--"], command].concat();
+        let ended = ended(&mut lockset(&server.url(), &arguments)).await;
+        assert_eq!(ended.status, status, "{command:?}: {ended:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_year_is_not_too_long() {
     let server = Server::start();
     for arguments in [
