@@ -161,7 +161,7 @@ impl Subscription {
     }
 
     /// Ends an unused subscription: `forget` removes it from the client's list, or returns false if it is used by then.
-    /// False if the subscription stays. Who listens then ends it by the mark.
+    /// False if the subscription stays. Its last listener finds the mark then.
     pub(crate) fn end_unused(&self, mut forget: impl FnMut() -> bool) -> bool {
         loop {
             // In this order: who leaves after the check finds the mark.
@@ -193,7 +193,7 @@ impl Subscription {
     /// have left.
     pub(crate) fn to_subscribe(&self) -> Option<Box<str>> {
         let mut state = self.state();
-        // The mutex is held, so a later listener finds that nobody subscribes.
+        // Under the mutex, as a later listener has to begin by itself.
         state.subscribing.take_if(|_| self.users() == 1);
         state.subscribing.clone()
     }
