@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::checker::{Harm, Limits, Report, check};
+use crate::checker::{Harm, Hit, Limits, Report, check};
 use crate::faults::Fault;
 use crate::history::{self, Nanos, now};
 use crate::topology::{Servers, Topology};
@@ -74,7 +74,7 @@ impl Stalls {
                     stalls.push(Harm {
                         from,
                         to,
-                        killed: None,
+                        hit: Hit::All,
                     });
                 }
                 from = to;
@@ -163,7 +163,7 @@ impl Campaign {
         let histories = tokio::task::block_in_place(|| workers.finish())?;
         servers.are_well().await;
         // Holds of dead workers end with their leases.
-        let was_killed = harms.iter().any(|harm| harm.killed.is_some());
+        let was_killed = harms.iter().any(|harm| matches!(harm.hit, Hit::Killed(_)));
         let left = servers.left(LEASE * 3, was_killed).await;
         let mut events = Vec::new();
         for history in &histories {
@@ -202,7 +202,7 @@ impl Campaign {
                 break;
             }
             let from = now();
-            let killed = fault.cause(servers, workers, &mut random, LEASE).await;
+            let hit = fault.cause(servers, workers, &mut random, LEASE).await;
             servers.are_well().await;
             // From the same machine to another continent.
             let distance = [0, 0, 1, 5, 20, 50][random.usize(..6)];
@@ -210,7 +210,7 @@ impl Campaign {
             harms.push(Harm {
                 from,
                 to: now(),
-                killed,
+                hit,
             });
             *faults.entry(*fault).or_default() += 1;
             sleep(Duration::from_millis(random.u64(100..800))).await;

@@ -2,7 +2,8 @@
 //!
 //! Pure: times and tokens are all that it knows. Invariants: each violation it reports is real. A guard counts as held
 //! only from after its grant until it was about to be released, reported its loss, or was held by a killed process, and
-//! never past the last moment it vouched for. Within the time of a fault only exclusion and tokens are checked.
+//! never past the last moment it vouched for. Within the time of a fault only exclusion, tokens, and that losses are
+//! reported in time are checked. A fault elsewhere does not excuse a late report: a guard has a clock of its own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,6 +13,19 @@ use crate::history::{Event, Mode, Nanos, What};
 #[cfg(test)]
 mod tests;
 
+/// The process that a fault hits itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hit {
+    /// None: it hits a server, or what is between.
+    Nobody,
+    /// It was killed at the beginning.
+    Killed(u32),
+    /// It stood still.
+    Stopped(u32),
+    /// The machine stood still.
+    All,
+}
+
 /// One fault: its target and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Harm {
@@ -19,8 +33,18 @@ pub struct Harm {
     pub from: Nanos,
     /// Until when, its consequences not counted.
     pub to: Nanos,
-    /// The process that was killed with it at `from`, if any.
-    pub killed: Option<u32>,
+    /// Which process.
+    pub hit: Hit,
+}
+
+impl Harm {
+    fn has_killed(&self, process: u32) -> bool {
+        self.hit == Hit::Killed(process)
+    }
+
+    fn has_stopped(&self, process: u32) -> bool {
+        self.hit == Hit::All || self.hit == Hit::Stopped(process)
+    }
 }
 
 /// What is allowed.
@@ -81,11 +105,11 @@ pub enum Violation {
         /// Who got it.
         granted: (u32, u64),
     },
-    /// A guard was not told of its loss in time.
+    /// A guard was not told of its loss in time, or never.
     LossTooLate {
         /// Whose.
         call: (u32, u64),
-        /// How late.
+        /// How late, or for how long it was kept after its end.
         late: Nanos,
     },
     /// A guard was lost without a fault.
@@ -175,19 +199,38 @@ struct Call {
     vouched: Nanos,
     released: Option<Nanos>,
     lost: Option<(Nanos, String)>,
-    failed: Option<String>,
+    failed: Option<(Nanos, String)>,
 }
 
 impl Call {
     /// Until when it certainly held the lock.
     fn end(&self, harms: &[Harm]) -> Nanos {
         let granted = self.granted.unwrap_or(0);
-        let killed = harms.iter().filter(|harm| harm.killed == Some(self.id.0));
+        let killed = harms.iter().filter(|harm| harm.has_killed(self.id.0));
         // It may have been granted after the kill was decided on.
         let killed = killed.map(|harm| harm.from.max(granted));
         let ends = [self.released, self.lost.as_ref().map(|(at, _)| *at)];
         let ends = ends.into_iter().flatten().chain(killed);
         ends.chain([self.vouched]).min().unwrap_or(granted)
+    }
+
+    /// How long after its end its guard was told of that, or was used without being told. A process that stands still
+    /// learns of it when it goes on.
+    fn late(&self, harms: &[Harm], last: Nanos, limits: &Limits) -> Option<Nanos> {
+        self.granted?;
+        if harms.iter().any(|harm| harm.has_killed(self.id.0)) {
+            return None;
+        }
+        let lost = self.lost.as_ref().map(|(at, _)| *at);
+        let told = lost.or(self.released).unwrap_or(last);
+        let mut due = self.vouched;
+        let stops = || harms.iter().filter(|harm| harm.has_stopped(self.id.0));
+        while let Some(stop) = stops().find(|stop| stop.from <= due + limits.loss && stop.to > due)
+        {
+            due = stop.to;
+        }
+        let late = told.saturating_sub(due);
+        (late > limits.loss).then_some(late)
     }
 }
 
@@ -237,7 +280,7 @@ fn calls(events: &[Event]) -> Vec<Call> {
             What::Refused | What::Dropped => call.answered = Some(*at),
             What::Failed { error } => {
                 call.answered.get_or_insert(*at);
-                call.failed = Some(error.clone());
+                call.failed = Some((*at, error.clone()));
             }
             What::ReleaseBegin => call.released = Some(*at),
             What::Lost { reason } => call.lost = Some((*at, reason.clone())),
@@ -259,8 +302,14 @@ pub fn check(events: &[Event], harms: &[Harm], left: &[String], limits: &Limits)
         ..Report::default()
     };
     let mut by_lock: HashMap<&str, Vec<&Call>> = HashMap::new();
+    let last = events.iter().map(|event| event.at).max().unwrap_or(0);
     for call in &calls {
         by_lock.entry(&call.lock).or_default().push(call);
+        if let Some(late) = call.late(harms, last, limits) {
+            let call = call.id;
+            let too_late = Violation::LossTooLate { call, late };
+            report.violations.push(too_late);
+        }
         check_call(call, harms, limits, &mut report);
     }
     let mut locks: Vec<_> = by_lock.into_iter().collect();
@@ -294,7 +343,7 @@ fn is_troubled(from: Nanos, to: Nanos, harms: &[Harm], limits: &Limits) -> bool 
 fn check_call(call: &Call, harms: &[Harm], limits: &Limits, report: &mut Report) {
     let took = call.answered.map(|answered| answered - call.begin);
     report.longest_call = report.longest_call.max(took.unwrap_or(0));
-    let was_killed = harms.iter().any(|harm| harm.killed == Some(call.id.0));
+    let was_killed = harms.iter().any(|harm| harm.has_killed(call.id.0));
     let end = call.answered.unwrap_or(Nanos::MAX / 2);
     let trouble = is_troubled(call.begin, end, harms, limits);
     let limit = call.wait
@@ -309,7 +358,9 @@ fn check_call(call: &Call, harms: &[Harm], limits: &Limits, report: &mut Report)
             took,
         });
     }
-    if let (Some(error), false) = (&call.failed, trouble) {
+    if let Some((at, error)) = &call.failed
+        && !is_troubled(call.begin, *at, harms, limits)
+    {
         let error = error.clone();
         report.violations.push(Violation::FailedWithoutCause {
             call: call.id,
@@ -319,16 +370,7 @@ fn check_call(call: &Call, harms: &[Harm], limits: &Limits, report: &mut Report)
     let Some((lost, reason)) = &call.lost else {
         return;
     };
-    let late = lost.saturating_sub(call.vouched);
-    let is_troubled = is_troubled(call.begin, *lost, harms, limits);
-    // A process that stood still learns of it when it goes on.
-    if late > limits.loss && !is_troubled {
-        report.violations.push(Violation::LossTooLate {
-            call: call.id,
-            late,
-        });
-    }
-    if !is_troubled {
+    if !is_troubled(call.begin, *lost, harms, limits) {
         let reason = reason.clone();
         report.violations.push(Violation::LossWithoutCause {
             call: call.id,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use lockset_testkit::{FailOver, Server};
 use tokio::time::sleep;
 
+use crate::checker::Hit;
 use crate::topology::{Servers, Topology};
 use crate::workers::Workers;
 
@@ -96,7 +97,7 @@ impl Fault {
         faults
     }
 
-    /// Does it and undoes it. Returns the number of a worker that was killed.
+    /// Does it and undoes it. Returns which worker it hit.
     ///
     /// # Panics
     ///
@@ -107,7 +108,7 @@ impl Fault {
         workers: &mut Workers,
         random: &mut fastrand::Rng,
         lease: Duration,
-    ) -> Option<u32> {
+    ) -> Hit {
         // Sometimes shorter than a lease, sometimes longer.
         let time = lease.mul_f64(0.1 + 1.4 * random.f64());
         let worker = random.usize(..workers.count());
@@ -118,9 +119,10 @@ impl Fault {
                 workers.stop(worker);
                 sleep(time).await;
                 workers.cont(worker);
+                return Hit::Stopped(workers.number(worker));
             }
             WorkerKilled => {
-                return Some(workers.replace(worker).expect("another one starts"));
+                return Hit::Killed(workers.replace(worker).expect("another one starts"));
             }
             ServerStopped => {
                 server.stop();
@@ -168,7 +170,7 @@ impl Fault {
             }
             _ => self.of_topology(servers, random, time).await,
         }
-        None
+        Hit::Nobody
     }
 
     async fn of_topology(self, servers: &Servers, random: &mut fastrand::Rng, time: Duration) {

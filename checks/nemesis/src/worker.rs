@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use lockset::{Client, Lock, Member, MultiLock, Redlock};
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
@@ -54,6 +56,9 @@ const WAIT: Duration = Duration::from_secs(1);
 
 /// How long a guard may go without being asked.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// A guard that is lost is kept for this long, until it says so.
+const NOTICE: Duration = Duration::from_secs(3);
 
 /// State shared by all tasks of a worker.
 #[derive(Debug)]
@@ -340,6 +345,8 @@ async fn hold(desk: &Desk, calls: &[u64], guard: Kept, plan: Use) {
     desk.note(calls, &What::Granted { token });
     let end = now() + plan.hold.as_nanos() as Nanos;
     let mut vouched = 0;
+    // One for the whole time, which is polled only when it is woken.
+    let mut told = FuturesUnordered::from_iter([guard.lost()]);
     let lost = loop {
         let asked = now();
         let remaining = guard.remaining().as_nanos() as Nanos;
@@ -354,13 +361,18 @@ async fn hold(desk: &Desk, calls: &[u64], guard: Kept, plan: Use) {
             }
         }
         if asked >= end {
-            break None;
+            break if guard.is_lost() {
+                timeout(NOTICE, told.next()).await.ok().flatten()
+            } else {
+                None
+            };
         }
         let rest = Duration::from_nanos(end - asked).min(LOOK);
-        if let Ok(reason) = timeout(rest, guard.lost()).await {
-            break Some(reason);
+        if let Ok(reason) = timeout(rest, told.next()).await {
+            break reason;
         }
     };
+    drop(told);
     if let Some(reason) = lost {
         let reason = reason.to_string();
         desk.note(calls, &What::Lost { reason });
@@ -369,9 +381,9 @@ async fn hold(desk: &Desk, calls: &[u64], guard: Kept, plan: Use) {
     desk.note(calls, &What::ReleaseBegin);
     if plan.is_dropped {
         drop(guard);
-    } else {
-        // An error reports a loss or a missing answer: either way the hold is over.
-        let _ = guard.release().await;
+    } else if let Err(error) = guard.release().await {
+        // A loss, or a missing answer, which without a fault there is none of. Either way the hold is over.
+        desk.failed(calls, error);
     }
     desk.note(calls, &What::ReleaseEnd);
 }

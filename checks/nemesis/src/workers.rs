@@ -64,6 +64,12 @@ impl Workers {
         self.running.len()
     }
 
+    /// The number of one.
+    #[must_use]
+    pub fn number(&self, at: usize) -> u32 {
+        self.running[at].0
+    }
+
     fn signal(&self, at: usize, signal: Signal) {
         let id = self.running[at].1.id();
         let pid = i32::try_from(id).ok().and_then(Pid::from_raw);

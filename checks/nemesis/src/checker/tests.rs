@@ -1,5 +1,6 @@
 //! Hand-made histories: each kind of violation is found, and what only looks like one is not.
 
+use super::Hit::{All, Killed, Nobody, Stopped};
 use super::*;
 
 const MS: Nanos = 1_000_000;
@@ -73,11 +74,11 @@ impl Told {
     }
 }
 
-fn harm(from: Nanos, to: Nanos, killed: Option<u32>) -> Harm {
+fn harm(from: Nanos, to: Nanos, hit: Hit) -> Harm {
     Harm {
         from: from * MS,
         to: to * MS,
-        killed,
+        hit,
     }
 }
 
@@ -114,7 +115,7 @@ fn two_at_once_are_found() {
     told.releases(150, 2);
     assert_eq!(told.kinds(&[]), ["two at once"]);
     // Whatever happened meanwhile.
-    assert_eq!(told.kinds(&[harm(0, 200, None)]), ["two at once"]);
+    assert_eq!(told.kinds(&[harm(0, 200, Nobody)]), ["two at once"]);
     let loses_data = Limits {
         loses_data: true,
         ..LIMITS
@@ -147,15 +148,15 @@ fn a_guard_ends_where_it_vouched_for_and_where_its_process_was_killed() {
     told.has(301, 2, 11, 600);
     told.releases(350, 2);
     told.loses(400, 1);
-    assert_eq!(told.kinds(&[harm(100, 390, None)]), [""; 0]);
+    assert_eq!(told.kinds(&[harm(100, 390, Stopped(1))]), [""; 0]);
     let mut killed = Told::default();
     killed.begins(0, 1);
     killed.has(1, 1, 10, 300);
     killed.begins(2, 2);
     killed.has(200, 2, 11, 600);
     killed.releases(350, 2);
-    assert_eq!(killed.kinds(&[harm(150, 150, Some(1))]), [""; 0]);
-    assert_eq!(killed.kinds(&[harm(150, 150, Some(3))]), ["two at once"]);
+    assert_eq!(killed.kinds(&[harm(150, 150, Killed(1))]), [""; 0]);
+    assert_eq!(killed.kinds(&[harm(150, 150, Killed(3))]), ["two at once"]);
 }
 
 #[test]
@@ -188,7 +189,7 @@ fn a_waiter_that_is_passed_over_is_found() {
     told.has(252, 2, 12, 600);
     told.releases(260, 2);
     assert_eq!(told.kinds(&[]), ["out of order"]);
-    assert_eq!(told.kinds(&[harm(120, 121, None)]), [""; 0]);
+    assert_eq!(told.kinds(&[harm(120, 121, Nobody)]), [""; 0]);
 }
 
 #[test]
@@ -198,12 +199,62 @@ fn a_loss_that_is_late_or_has_no_cause_is_found() {
     told.has(1, 1, 10, 300);
     told.loses(290, 1);
     assert_eq!(told.kinds(&[]), ["loss without cause"]);
-    assert_eq!(told.kinds(&[harm(10, 20, None)]), [""; 0]);
+    assert_eq!(told.kinds(&[harm(10, 20, Nobody)]), [""; 0]);
     told.begins(1_000, 1);
     told.has(1_001, 1, 12, 1_300);
     told.loses(1_500, 1);
-    let found = told.kinds(&[harm(10, 20, None)]);
+    let found = told.kinds(&[harm(10, 20, Nobody)]);
     assert_eq!(found, ["loss too late", "loss without cause"]);
+}
+
+#[test]
+fn only_what_stops_a_process_excuses_a_late_loss() {
+    let mut told = Told::default();
+    told.begins(0, 1);
+    told.has(1, 1, 10, 300);
+    told.loses(20_000, 1);
+    let fault = harm(10, 20, Nobody);
+    assert_eq!(told.kinds(&[fault.clone()]), ["loss too late"]);
+    // It ran between these two times, for long enough to say so.
+    let twice = [harm(250, 500, Stopped(1)), harm(15_000, 19_990, Stopped(1))];
+    let found = told.kinds(&[&[fault.clone()], &twice[..]].concat());
+    assert_eq!(found, ["loss too late"]);
+    for hit in [Stopped(1), All, Killed(1), Stopped(2), Killed(2)] {
+        let found = told.kinds(&[fault.clone(), harm(250, 19_990, hit)]);
+        let is_excused = matches!(hit, All | Stopped(1) | Killed(1));
+        assert_eq!(found.is_empty(), is_excused, "{hit:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_loss_that_is_never_reported_is_found() {
+    let mut told = Told::default();
+    told.begins(0, 1);
+    told.has(1, 1, 10, 300);
+    let mut released = Told(told.0.clone());
+    released.releases(390, 1);
+    assert_eq!(released.kinds(&[]), [""; 0]);
+    let mut kept = Told(told.0.clone());
+    kept.releases(100_000, 1);
+    assert_eq!(kept.kinds(&[]), ["loss too late"]);
+    // The history goes on without it.
+    told.begins(50_000, 2);
+    told.note(50_001, 2, What::Refused);
+    assert_eq!(told.kinds(&[]), ["loss too late"]);
+    assert_eq!(told.kinds(&[harm(200, 210, Killed(1))]), [""; 0]);
+}
+
+#[test]
+fn a_release_that_fails_without_a_fault_is_found() {
+    let mut told = Told::default();
+    told.begins(0, 1);
+    told.has(1, 1, 10, 900);
+    told.note(800, 1, What::ReleaseBegin);
+    let error = "no".to_owned();
+    told.note(805, 1, What::Failed { error });
+    told.note(805, 1, What::ReleaseEnd);
+    assert_eq!(told.kinds(&[]), ["failed without cause"]);
+    assert_eq!(told.kinds(&[harm(700, 750, Nobody)]), [""; 0]);
 }
 
 #[test]
@@ -212,10 +263,10 @@ fn a_call_that_takes_too_long_or_fails_is_found() {
     told.begins(0, 1);
     told.note(1_300, 1, What::Refused);
     assert_eq!(told.kinds(&[]), ["call too long"]);
-    assert_eq!(told.kinds(&[harm(900, 950, None)]), [""; 0]);
+    assert_eq!(told.kinds(&[harm(900, 950, Nobody)]), [""; 0]);
     told.begins(2_000, 1);
-    assert_eq!(told.kinds(&[harm(900, 950, None)]), ["call too long"]);
-    assert_eq!(told.kinds(&[harm(900, 2_100, Some(1))]), [""; 0]);
+    assert_eq!(told.kinds(&[harm(900, 950, Nobody)]), ["call too long"]);
+    assert_eq!(told.kinds(&[harm(900, 2_100, Killed(1))]), [""; 0]);
     let mut failed = Told::default();
     failed.begins(0, 1);
     failed.note(
