@@ -9,8 +9,10 @@ mod rounds;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use lockset::{
-    Client, Guard, Lock, LostReason, Member, MultiGuard, MultiLock, Owner, Redlock, Result,
+    Client, Error, Guard, Lock, LostReason, Member, MultiGuard, MultiLock, Owner, Redlock, Result,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -44,6 +46,9 @@ const NOTICE_MAX: Duration = Duration::from_millis(5);
 
 /// Time enough for some round trips.
 const PATIENT_MIN: Duration = Duration::from_millis(200);
+
+/// No time for some round trips.
+const HASTY_MAX: Duration = Duration::from_millis(20);
 
 /// A sticky hold stays with its process for this time.
 const STICKY: Duration = Duration::from_millis(200);
@@ -116,12 +121,15 @@ impl Actor {
             match done {
                 None => note(format!("a call of {op:?} was dropped")),
                 Some(Ok(())) => {}
-                Some(Err(error)) => {
-                    note(error.to_string());
-                    self.checks.lock().unconfirmed += u64::from(error.is_not_replicated());
-                }
+                Some(Err(error)) => self.failed(&op, &error),
             }
         }
+    }
+
+    fn failed(&self, op: &Op, error: &Error) {
+        let is_hasty = op.terms.give_up.is_some_and(|span| span < HASTY_MAX);
+        let names = names(op.kind, op.lock);
+        self.checks.lock().failed(&names, error, is_hasty);
     }
 
     /// Counts a call, if it is not dropped before its end.
@@ -298,7 +306,13 @@ impl Actor {
             return Ok(());
         }
         let more = match op.end {
-            End::Reenter => self.ended(guard.reenter()).await.ok(),
+            End::Reenter => match self.ended(guard.reenter()).await {
+                Ok(more) => Some(more),
+                Err(error) => {
+                    self.failed(op, &error);
+                    None
+                }
+            },
             _ => None,
         };
         if let Some(more) = more {
@@ -347,15 +361,17 @@ impl Actor {
 
     /// Works for a while; why the hold was lost, if it was.
     async fn work(&self, op: &Op, guard: &dyn Guard) -> Option<LostReason> {
+        // One for the whole time, which is polled only when it is woken.
+        let mut told = FuturesUnordered::from_iter([guard.lost()]);
         tokio::select! {
             biased;
-            reason = guard.lost() => Some(reason),
+            reason = told.next() => reason,
             () = guard.recalled(), if op.terms.ends_when_recalled => None,
             () = tokio::time::sleep(op.hold) => {
                 if !guard.is_lost() {
                     return None;
                 }
-                self.told_in_time(guard.name(), guard.lost()).await
+                self.told_in_time(guard.name(), told.next()).await
             }
         }
     }

@@ -8,7 +8,7 @@ mod permits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use lockset::LostReason;
+use lockset::{Error, LostReason};
 use tokio::time::Instant;
 
 use super::forgotten::Forgotten;
@@ -43,6 +43,8 @@ pub(super) struct Checks {
     next: u64,
     /// Whether something went wrong that may end any hold.
     may_fail: bool,
+    /// Whether nothing goes wrong: then no call fails.
+    is_still: bool,
     /// Processes whose clients are being shut down, and whether they have been.
     closed: BTreeMap<usize, bool>,
     /// Whether some clients may not publish a release, or not receive it.
@@ -83,6 +85,7 @@ impl Checks {
             tokens: BTreeMap::new(),
             next: 0,
             may_fail,
+            is_still: !has_faults && !may_fail,
             closed: BTreeMap::new(),
             polls: false,
             unconfirmed: 0,
@@ -117,6 +120,20 @@ impl Checks {
         let at = self.began.elapsed();
         self.violation
             .get_or_insert_with(|| format!("at {at:?}: {what}"));
+    }
+
+    /// A call for these locks failed. `is_hasty`: it gives up before some round trips are over.
+    pub(super) fn failed(&mut self, names: &[Name], error: &Error, is_hasty: bool) {
+        self.note(|| error.to_string());
+        self.unconfirmed += u64::from(error.is_not_replicated());
+        let is_forced = names.iter().any(|name| self.is_forced(name));
+        let may_fail = error.is_not_replicated()
+            || error.is_upgrade()
+            || error.is_not_held() && is_forced
+            || (error.is_io() || error.is_quorum()) && is_hasty;
+        if self.is_still && !may_fail {
+            self.violate(format!("a call fails, and nothing went wrong: {error}"));
+        }
     }
 
     /// The only server has done a command.
@@ -326,6 +343,7 @@ impl Checks {
 
     /// A user lacks this right from now on.
     pub(super) fn denied(&mut self, right: Right) {
+        self.is_still = false;
         self.leaves_parts |= right.is_required();
         self.leaves_leases |=
             self.leaves_parts || right.is_against_late_commands() && self.may_fail;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use lockset::{LostReason, Result, SemaphoreGuard};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -115,25 +117,26 @@ impl Actor {
 
     /// Works for a while; why the permits were lost, if they were.
     async fn works(&self, op: &Op, guard: &SemaphoreGuard) -> Option<LostReason> {
-        let lost = tokio::time::timeout(op.hold, guard.lost()).await.ok();
-        if lost.is_some() || !guard.is_lost() {
-            return lost;
+        let mut told = FuturesUnordered::from_iter([guard.lost()]);
+        let lost = tokio::time::timeout(op.hold, told.next()).await;
+        if lost.is_ok() || !guard.is_lost() {
+            return lost.ok().flatten();
         }
-        self.told_in_time(guard.name(), guard.lost()).await
+        self.told_in_time(guard.name(), told.next()).await
     }
 
     /// Waits for a guard to say that it is lost, which it has to do at once.
     pub(super) async fn told_in_time(
         &self,
         name: &str,
-        lost: impl Future<Output = LostReason>,
+        lost: impl Future<Output = Option<LostReason>>,
     ) -> Option<LostReason> {
         let told = tokio::time::timeout(NOTICE_MAX, lost).await;
         if told.is_err() {
             let what = format!("{name} is lost, and its guard does not say so");
             self.checks.lock().violate(what);
         }
-        told.ok().or(Some(LostReason::Expired))
+        told.ok().flatten().or(Some(LostReason::Expired))
     }
 
     /// Campaigns, leads, and resigns. A leader counts as the holder of a lock.
@@ -172,10 +175,13 @@ impl Actor {
             number,
             checks: Arc::clone(&self.checks),
         };
-        let mut lost = tokio::time::timeout(op.hold, leads.lost()).await.ok();
+        let mut told = FuturesUnordered::from_iter([leads.lost()]);
+        let lost = tokio::time::timeout(op.hold, told.next()).await;
+        let mut lost = lost.ok().flatten();
         if lost.is_none() && leads.is_lost() {
-            lost = self.told_in_time(&name, leads.lost()).await;
+            lost = self.told_in_time(&name, told.next()).await;
         }
+        drop(told);
         if let Some(reason) = lost {
             Registered::lost(vec![held], reason);
             return Ok(());
