@@ -27,7 +27,7 @@ pub enum Hit {
 }
 
 /// One fault: its target and its time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Harm {
     /// From when.
     pub from: Nanos,

@@ -214,13 +214,13 @@ fn only_what_stops_a_process_excuses_a_late_loss() {
     told.has(1, 1, 10, 300);
     told.loses(20_000, 1);
     let fault = harm(10, 20, Nobody);
-    assert_eq!(told.kinds(&[fault.clone()]), ["loss too late"]);
+    assert_eq!(told.kinds(&[fault]), ["loss too late"]);
     // It ran between these two times, for long enough to say so.
     let twice = [harm(250, 500, Stopped(1)), harm(15_000, 19_990, Stopped(1))];
-    let found = told.kinds(&[&[fault.clone()], &twice[..]].concat());
+    let found = told.kinds(&[&[fault], &twice[..]].concat());
     assert_eq!(found, ["loss too late"]);
     for hit in [Stopped(1), All, Killed(1), Stopped(2), Killed(2)] {
-        let found = told.kinds(&[fault.clone(), harm(250, 19_990, hit)]);
+        let found = told.kinds(&[fault, harm(250, 19_990, hit)]);
         let is_excused = matches!(hit, All | Stopped(1) | Killed(1));
         assert_eq!(found.is_empty(), is_excused, "{hit:?}: {found:?}");
     }
