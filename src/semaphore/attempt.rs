@@ -417,6 +417,7 @@ mod tests {
 
     use super::*;
     use crate::client::Client;
+    use crate::conn::EventHandler as _;
     use crate::testing::{Answer, Scripted, Sent, elsewhere};
 
     /// It sleeps while an attempt is under way, and no message comes after that.
@@ -688,5 +689,43 @@ mod tests {
         let leaves = |sent: &Sent| !is_attempt(sent) && sent.words.contains(waiter);
         assert!(sent[last_attempt..].iter().any(leaves), "{sent:?}");
         guard.release().await.unwrap();
+    }
+
+    /// The server that has taken over may lack them.
+    #[tokio::test(start_paused = true)]
+    async fn permits_in_doubt_are_released_and_not_given_to_the_next_call() {
+        for is_moved in [false, true] {
+            let asked = AtomicU32::new(0);
+            let server = Scripted::new(move |sent| match sent.words.get(1) {
+                Some(word) if word == catalog::SEMAPHORE_RENEW.sha() => Answer::Silence,
+                Some(word) if word == catalog::SEMAPHORE_ACQUIRE.sha() => {
+                    match asked.fetch_add(1, Ordering::Relaxed) {
+                        0 => Answer::Value(Value::Int(1)),
+                        _ => Answer::Value(Value::Array(vec![Value::Int(0), Value::Int(30_000)])),
+                    }
+                }
+                Some(word) if word == catalog::SEMAPHORE_RELEASE.sha() => {
+                    Answer::Value(Value::Array(vec![Value::Int(1), Value::Int(0)]))
+                }
+                _ => Answer::Value(Value::Okay),
+            });
+            let client = Client::over(&server, Duration::from_secs(30));
+            let semaphore = client.semaphore("x").permits(1);
+            let guard = semaphore.acquire().await.unwrap();
+            let next = tokio::spawn(async move { semaphore.acquire().await });
+            tokio::time::sleep(MS).await;
+            if is_moved {
+                client.core().locals.moved();
+                tokio::time::sleep(MS).await;
+            }
+            assert!(!guard.is_lost());
+            drop(guard);
+            tokio::time::sleep(MS).await;
+            assert_eq!(next.is_finished(), !is_moved);
+            let is_release = |sent: &Sent| sent.words[1] == catalog::SEMAPHORE_RELEASE.sha();
+            let sent = server.sent();
+            assert_eq!(sent.iter().any(is_release), is_moved, "{sent:?}");
+            next.abort();
+        }
     }
 }

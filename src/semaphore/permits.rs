@@ -343,22 +343,26 @@ mod tests {
 
     use super::*;
     use crate::client::Client;
-    use crate::testing::{Answer, Scripted};
+    use crate::conn::{EventHandler as _, Lane};
+    use crate::testing::{Answer, Scripted, Sent, each};
 
     const LEASE: Duration = Duration::from_secs(30);
+
+    fn origin(client: &Client) -> Arc<Origin> {
+        let name = LockName::new("", "x").unwrap();
+        Arc::new(Origin {
+            core: Arc::clone(client.core()),
+            timeouts: name.semaphore_timeouts_key().into(),
+            name,
+        })
+    }
 
     /// One thread releases a permit while another learns that its lease has ended.
     #[tokio::test(start_paused = true)]
     async fn a_permit_ends_once() {
         let server = Scripted::new(|_| Answer::Value(redis::Value::Nil));
         let client = Client::over(&server, LEASE);
-        let core = client.core();
-        let name = LockName::new("", "x").unwrap();
-        let origin = Arc::new(Origin {
-            core: Arc::clone(core),
-            timeouts: name.semaphore_timeouts_key().into(),
-            name,
-        });
+        let (core, origin) = (client.core(), origin(&client));
         for _ in 0..1_000 {
             let (policy, sent) = (LeasePolicy::Renewed(LEASE), core.clock.now());
             let moved = core.locals.moved.mark();
@@ -375,5 +379,76 @@ mod tests {
             assert_eq!(permit.loss(), released);
         }
         assert_eq!(client.stats().holds, 0);
+    }
+
+    /// The lease that a renewal names, in ms, for one permit.
+    fn named(sent: &Sent) -> Option<Duration> {
+        let is_renewal = sent.words[1] == catalog::SEMAPHORE_RENEW.sha();
+        let lease = is_renewal.then(|| sent.words[5].parse());
+        lease.map(|lease| Duration::from_millis(lease.unwrap()))
+    }
+
+    /// The server that has taken over may lack it, and must not have it for longer than its guard.
+    #[tokio::test(start_paused = true)]
+    async fn a_fixed_permit_in_doubt_is_renewed_for_the_rest_of_its_lease() {
+        let server = Scripted::new(|sent| match sent.lane {
+            Lane::Renewal => Answer::Value(each(1, 1)),
+            _ => Answer::Value(redis::Value::Int(1)),
+        });
+        let client = Client::over(&server, LEASE);
+        let semaphore = client.semaphore("x").permits(1);
+        let guard = semaphore.fixed_lease(LEASE).acquire().await.unwrap();
+        tokio::time::sleep(LEASE / 3).await;
+        let remaining = guard.remaining();
+        client.core().locals.moved();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let leases: Vec<_> = server.sent().iter().filter_map(named).collect();
+        assert_eq!(leases.len(), 1, "{:?}", server.sent());
+        assert!(leases[0] <= remaining, "{leases:?} of {remaining:?}");
+        assert!(
+            leases[0] + LEASE / 10 > remaining,
+            "{leases:?} of {remaining:?}"
+        );
+        assert!(guard.remaining() <= remaining);
+        tokio::time::sleep(remaining).await;
+        assert_eq!(guard.loss().reason(), Some(LostReason::Expired));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_renewed_permit_gets_a_later_deadline() {
+        let server = Scripted::new(|_| Answer::Value(redis::Value::Nil));
+        let client = Client::over(&server, LEASE);
+        let (core, origin) = (client.core(), origin(&client));
+        for (policy, is_renewed) in [
+            (LeasePolicy::Renewed(LEASE), true),
+            (LeasePolicy::Fixed(LEASE), false),
+        ] {
+            let (sent, moved) = (core.clock.now(), core.locals.moved.mark());
+            let permit = Permit::granted(&origin, core.new_holder(), policy, sent, moved);
+            let before = permit.deadline();
+            permit.renewed(sent.after(LEASE / 2), LEASE);
+            assert_eq!(permit.deadline() > before, is_renewed, "{policy:?}");
+            permit.release();
+        }
+    }
+
+    /// The task of the client does not get to run, and so wakes no one.
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_for_the_loss_of_a_permit_needs_no_watchdog() {
+        let second = Duration::from_secs(1);
+        let stalled = tokio::runtime::Builder::new_current_thread().build();
+        let stalled = stalled.unwrap();
+        let server = Scripted::new(|_| Answer::Value(redis::Value::Int(1)));
+        let client = {
+            let _elsewhere = stalled.enter();
+            Client::over(&server, LEASE)
+        };
+        let (core, policy) = (client.core(), LeasePolicy::Fixed(second));
+        let (sent, moved) = (core.clock.now(), core.locals.moved.mark());
+        let permit = Permit::granted(&origin(&client), core.new_holder(), policy, sent, moved);
+        let lost = tokio::time::timeout(second, permit.lost()).await;
+        assert_eq!(lost, Ok(LostReason::Expired));
+        drop((permit, client));
+        stalled.shutdown_background();
     }
 }

@@ -215,4 +215,22 @@ mod tests {
             assert!(released.to_string().contains(&named), "{released}");
         }
     }
+
+    /// The task of the client does not get to run, and so wakes no one.
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_for_a_loss_needs_no_watchdog() {
+        let stalled = tokio::runtime::Builder::new_current_thread().build();
+        let stalled = stalled.unwrap();
+        let server = Scripted::new(|_| Answer::Value(granted()));
+        let client = {
+            let _elsewhere = stalled.enter();
+            Client::over(&server, SECOND * 30)
+        };
+        let guard = client.lock("x").fixed_lease(SECOND).lock().await.unwrap();
+        let lost = tokio::time::timeout(SECOND, guard.lost()).await;
+        assert_eq!(lost, Ok(LostReason::Expired));
+        drop(guard);
+        drop(client);
+        stalled.shutdown_background();
+    }
 }
