@@ -341,4 +341,16 @@ mod tests {
         let arrived = tokio::time::timeout(Duration::from_secs(5), latch.arrive_and_wait());
         assert!(arrived.await.is_err(), "one more has to come");
     }
+
+    /// The server forgets the calls of others sooner, and this id would count again.
+    #[tokio::test(start_paused = true)]
+    async fn an_id_is_known_for_a_day() {
+        let server = Scripted::new(|_| Reply::Value(Value::BulkString(vec![])));
+        let latch = Client::over(&server, Duration::from_secs(30)).latch("x");
+        latch.count_down().await.unwrap();
+        assert!(latch.count_down_as("one").await.unwrap());
+        let sent = server.sent();
+        let kept: Vec<_> = sent.iter().map(|sent| &*sent.words[7]).collect();
+        assert_eq!(kept, ["60000", "86400000"]);
+    }
 }

@@ -441,4 +441,64 @@ mod tests {
         let was_withdrawn = arriving.await.unwrap();
         assert_eq!(was_withdrawn, Some(false));
     }
+
+    /// A repeat, as late as the call goes on, must not count again.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_known_for_twice_as_long_as_it_goes_on() {
+        const LONG: Duration = Duration::from_secs(600);
+        // The script, and which of its words says for how long.
+        let scripts = [
+            (&catalog::LATCH_INIT, 6),
+            (&catalog::LATCH_COUNT_DOWN, 7),
+            (&catalog::LATCH_DELETE, 7),
+            (&catalog::PLAIN_INIT, 7),
+            (&catalog::PLAIN_GIVE, 6),
+            (&catalog::BARRIER_ARRIVE, 10),
+            (&catalog::BARRIER_LEAVE, 9),
+        ];
+        let server = Scripted::new(|sent| match sent.words[1] == catalog::BARRIER_LEAVE.sha() {
+            true => Answer::Value(Value::SimpleString("left:x".to_owned())),
+            false => Answer::Value(Value::Int(1)),
+        });
+        let client = Client::over(&server, Duration::from_secs(30));
+        let latch = client.latch("x").give_up_after(LONG);
+        latch.init(1).await.unwrap();
+        latch.count_down().await.unwrap();
+        latch.delete().await.unwrap();
+        let plain = client.plain_semaphore("x").give_up_after(LONG);
+        plain.try_set(1).await.unwrap();
+        plain.release(1).await.unwrap();
+        let barrier = client.barrier("x", 2).give_up_after(LONG);
+        let met = barrier.wait_for(Duration::from_secs(1)).await;
+        assert!(met.unwrap_err().is_broken());
+        let sent = server.sent();
+        for (script, at) in scripts {
+            let call = sent.iter().find(|sent| sent.words[1] == script.sha());
+            let words = &call.expect("a call of each").words;
+            let kept = Duration::from_millis(words[at].parse().unwrap());
+            assert!(kept >= LONG * 2, "{words:?}");
+        }
+    }
+
+    /// The server takes it for dead after its lease, however rarely it is to ask.
+    #[tokio::test(start_paused = true)]
+    async fn a_party_that_polls_rarely_says_in_time_that_it_lives() {
+        let server = Scripted::new(|sent| match sent.words[1] == catalog::BARRIER_LEAVE.sha() {
+            true => Answer::Value(Value::SimpleString("left:x".to_owned())),
+            false => Answer::Value(Value::Int(1)),
+        });
+        let client = Client::over(&server, Duration::from_secs(3));
+        let rarely = Duration::from_secs(60);
+        let barrier = client.barrier("x", 2).polled(rarely);
+        assert!(barrier.wait_for(rarely).await.unwrap_err().is_broken());
+        let sent = server.sent();
+        let is_arrival = |sent: &&Sent| sent.words[1] == catalog::BARRIER_ARRIVE.sha();
+        let mut last = Duration::ZERO;
+        for arrival in sent.iter().filter(is_arrival) {
+            let lease = Duration::from_millis(arrival.words[8].parse().unwrap());
+            let since = arrival.at - std::mem::replace(&mut last, arrival.at);
+            assert!(since * 2 < lease, "{since:?}");
+        }
+        assert!(last > rarely / 2);
+    }
 }
