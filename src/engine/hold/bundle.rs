@@ -275,7 +275,8 @@ mod tests {
     use super::*;
     use crate::client::Client;
     use crate::multilock::MultiLock;
-    use crate::testing::{Answer, Scripted, granted};
+    use crate::script::catalog::{FAIR_ACQUIRE, REENTRANT_ACQUIRE};
+    use crate::testing::{Answer, Scripted, Sent, elsewhere, granted};
 
     /// No guard has them any more, and the work under the lost one has to stop anyway.
     #[tokio::test(start_paused = true)]
@@ -299,5 +300,98 @@ mod tests {
         let released = servers.map(|server| server.sent().iter().any(|sent| sent.is_release()));
         assert_eq!(released, [false, true]);
         drop(guard);
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn is_taking(sent: &Sent) -> bool {
+        let scripts = [&REENTRANT_ACQUIRE, &FAIR_ACQUIRE];
+        scripts.iter().any(|script| sent.words[1] == script.sha())
+    }
+
+    /// Two servers that grant everything, and a client of each.
+    fn two() -> ([Arc<Scripted>; 2], [Client; 2]) {
+        let servers = [(); 2].map(|()| {
+            Scripted::new(|sent| match is_taking(sent) {
+                true => Answer::Value(granted()),
+                false => Answer::Value(Value::Int(1)),
+            })
+        });
+        let clients = servers
+            .each_ref()
+            .map(|server| Client::over(server, SECOND * 30));
+        (servers, clients)
+    }
+
+    /// The work under them stops, so the time that was asked for has no use.
+    #[tokio::test(start_paused = true)]
+    async fn members_that_were_to_be_held_for_longer_are_released_when_another_is_lost() {
+        let (servers, [one, other]) = two();
+        let both = MultiLock::new([one.lock("a"), other.lock("b")]).unwrap();
+        let guard = both.at_least(SECOND * 20).lock().await.unwrap();
+        tokio::time::sleep(SECOND).await;
+        assert!(one.lock("a").force_unlock().await.unwrap());
+        assert_eq!(guard.loss().reason(), Some(LostReason::Revoked));
+        tokio::time::sleep(SECOND).await;
+        assert!(servers[1].sent().iter().any(|sent| sent.is_release()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_for_any_member_recalls_the_guard() {
+        for at in 0..2 {
+            let (_servers, clients) = two();
+            let names = ["a", "b"];
+            let members = clients.iter().zip(names);
+            let both = MultiLock::new(members.map(|(client, name)| client.lock(name))).unwrap();
+            let guard = both.lock().await.unwrap();
+            let early = tokio::time::timeout(SECOND, guard.recalled()).await;
+            assert!(early.is_err(), "nobody waits");
+            let wanted = clients[at].lock(names[at]);
+            let waiter = tokio::spawn(async move { wanted.lock().await.map(drop) });
+            let recalled = tokio::time::timeout(SECOND, guard.recalled()).await;
+            assert!(recalled.is_ok(), "{at}");
+            waiter.abort();
+        }
+    }
+
+    /// It was held by the call alone, which has no use for the second without it.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_loses_its_first_lock_waits_no_longer_for_the_second() {
+        let first = Scripted::new(|sent| match is_taking(sent) {
+            true => Answer::Value(granted()),
+            false => Answer::Value(Value::Int(1)),
+        });
+        let second = Scripted::new(|_| Answer::Value(elsewhere(30_000)));
+        let clients = [&first, &second].map(|server| Client::over(server, SECOND * 30));
+        let members = clients.iter().zip(["a", "b"]);
+        let both = MultiLock::new(members.map(|(client, name)| client.lock(name))).unwrap();
+        let waiting = tokio::spawn(async move { both.lock().await.map(drop) });
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(
+            first.sent().iter().filter(|sent| is_taking(sent)).count(),
+            1
+        );
+        clients[0].lock("a").force_unlock().await.unwrap();
+        let before = first.sent().len();
+        tokio::time::sleep(SECOND).await;
+        let since = first.sent().split_off(before);
+        assert!(since.iter().any(is_taking), "it begins again: {since:?}");
+        waiting.abort();
+    }
+
+    /// It is not renewed before all are held, and after a crash it stands for its whole lease.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_is_taken_in_order_for_a_short_time_has_a_short_lease() {
+        let (servers, [one, other]) = two();
+        let both = MultiLock::new([one.fair_lock("a"), other.fair_lock("b")]).unwrap();
+        let guard = both.max_hold(SECOND).lock().await.unwrap();
+        for server in servers {
+            let sent = server.sent();
+            let numbers = sent[0].words.iter().filter_map(|word| word.parse().ok());
+            let longest: Option<u64> = numbers.max();
+            let is_short = longest.is_some_and(|ms| (2_000..5_000).contains(&ms));
+            assert!(is_short, "{:?}", sent[0]);
+        }
+        guard.release().await.unwrap();
     }
 }
