@@ -472,7 +472,7 @@ mod tests {
     use crate::redlock::servers::Servers;
     use crate::reentrant::PROTOCOL;
     use crate::script::catalog::RENEW;
-    use crate::testing::{Answer, Scripted, each, granted};
+    use crate::testing::{Answer, Scripted, Sent, each, granted};
     use crate::watchdog::Leased;
 
     const MS: Duration = Duration::from_millis(1);
@@ -691,5 +691,71 @@ mod tests {
         let reasons = [longest.loss(), other.loss()].map(|loss| loss.reason());
         let expected = [LostReason::MaxHold, LostReason::Expired];
         assert_eq!(reasons, expected.map(Some));
+    }
+
+    /// Three servers that grant everything, and a hold of one client of each.
+    async fn of_three() -> ([Arc<Scripted>; 3], [Client; 3], (Arc<QuorumHold>, Guard)) {
+        let servers = ["a:1", "b:2", "c:3"].map(|address| {
+            Scripted::at(address, |sent| match sent.words[1] == RENEW.sha() {
+                true => Answer::Value(each(1, sent.script_keys())),
+                false if sent.is_release() => Answer::Value(Value::Int(1)),
+                false => Answer::Value(granted()),
+            })
+        });
+        let clients = servers
+            .each_ref()
+            .map(|server| Client::over(server, Duration::from_secs(30)));
+        let held = granted_by(&clients, clients.iter().map(asking).collect()).await;
+        (servers, clients, held)
+    }
+
+    fn asking(client: &Client) -> LockRequest {
+        let handle = Handle::new(client, "x", &PROTOCOL, Mode::Exclusive);
+        handle.request("lock").unwrap()
+    }
+
+    /// The next holder may get its token from this server and one that has forgotten this hold.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_whose_counter_was_not_raised_does_not_count() {
+        let (_servers, clients, (hold, guard)) = of_three().await;
+        let members = || {
+            let members = hold.members();
+            members
+                .iter()
+                .map(|(server, _)| *server)
+                .collect::<Vec<_>>()
+        };
+        let token = FencingToken::from(7);
+        assert!(!hold.fence(token, &[(0, ())]), "no majority");
+        assert_eq!(members(), [0, 1, 2]);
+        assert!(hold.fence(token, &[(0, ()), (1, ())]));
+        assert_eq!(members(), [0, 1]);
+        for (raised, joins) in [(None, false), (Some(6), false), (Some(7), true)] {
+            let share = attempt_once(asking(&clients[2]), MS * 1_000).await.unwrap();
+            let share = share.expect("an answer").expect("a grant");
+            let raised = raised.map(FencingToken::from);
+            assert_eq!(hold.join(2, share, raised), joins, "{raised:?}");
+        }
+        assert_eq!(members(), [0, 1, 2]);
+        drop(hold.remove_guard(guard));
+    }
+
+    /// The operator may have taken it away everywhere, or the other servers have lost their data too.
+    #[tokio::test(start_paused = true)]
+    async fn a_member_that_was_taken_away_has_the_others_verified() {
+        for (reason, verified) in [(LostReason::Revoked, 1), (LostReason::Expired, 0)] {
+            let (servers, _clients, (hold, guard)) = of_three().await;
+            tokio::time::sleep(MS).await;
+            hold.members()[0].1.lose(reason);
+            tokio::time::sleep(MS * 100).await;
+            assert_eq!(hold.loss(), None);
+            let is_renewal = |sent: &&Sent| sent.words[1] == RENEW.sha();
+            for server in &servers[1..] {
+                let sent = server.sent();
+                let renewals = sent.iter().filter(is_renewal).count();
+                assert_eq!(renewals, verified, "{reason:?}: {sent:?}");
+            }
+            drop(hold.remove_guard(guard));
+        }
     }
 }
