@@ -302,3 +302,32 @@ impl Drop for Claim {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+    use crate::testing::{Answer, Scripted, granted};
+
+    /// The key stays claimed for its window, and the caller believes that others may claim it now.
+    #[tokio::test(start_paused = true)]
+    async fn an_undo_after_a_shutdown_is_an_error_and_one_after_the_window_is_none() {
+        for is_shut in [true, false] {
+            let server = Scripted::new(|sent| match sent.is_release() {
+                true => Answer::Value(Value::Int(-1)),
+                false => Answer::Value(granted()),
+            });
+            let client = Client::over(&server, Duration::from_secs(30));
+            let window = Duration::from_secs(60);
+            let claim = client.once("x").per(window).claim().await.unwrap().unwrap();
+            if is_shut {
+                client.clone().shutdown().await.unwrap();
+            } else {
+                tokio::time::sleep(window).await;
+            }
+            let undone = claim.undo().await;
+            assert_eq!(undone.is_err_and(|error| error.is_not_held()), is_shut);
+        }
+    }
+}

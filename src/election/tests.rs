@@ -59,3 +59,38 @@ async fn a_resignation_at_a_silent_server_has_one_bound() {
     assert!(began.elapsed() <= GIVE_UP, "{:?}", began.elapsed());
     assert!(client.stats().background > 0, "it goes on");
 }
+
+/// Its lease ends while the server does not answer the resignation.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_lost_while_it_resigns_is_told_so() {
+    let server = silent_at(catalog::LEADER_RESIGN.sha());
+    let client = Client::over(&server, LEASE);
+    let election = client.election("x").lease(GIVE_UP / 2);
+    let leadership = election.campaign().await.unwrap();
+    let error = leadership.resign().await.unwrap_err();
+    assert!(error.is_not_held(), "{error}");
+}
+
+/// The second of two equal errors is no news.
+#[tokio::test(start_paused = true)]
+async fn an_observer_is_told_of_an_error_once() {
+    let server = Scripted::new(|sent| match sent.at {
+        at if at < REPLY => Answer::Value(Value::Okay),
+        at if at < REPLY * 2 => Answer::Value(Value::Array(Vec::new())),
+        _ => Answer::Value(Value::Okay),
+    });
+    let election = Client::over(&server, LEASE).election("x");
+    let mut seen = election.polled(REPLY / 10).observe();
+    let mut items = Vec::new();
+    let ended = tokio::time::timeout(REPLY * 5, async {
+        while let Some(leader) = seen.next().await {
+            items.push(leader.is_err());
+            if items.len() > 3 {
+                break;
+            }
+        }
+    })
+    .await;
+    assert_eq!(items, [true, false, true]);
+    assert!(ended.is_err(), "an observer goes on");
+}

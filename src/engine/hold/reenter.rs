@@ -300,3 +300,22 @@ impl Entrance {
         Ok(Some(RawShare::new(hold, owner, mode, lease)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reentry_asks_for_no_more_than_the_rest_of_a_hold_that_has_an_end() {
+        let second = Duration::from_secs(1);
+        let (lease, began) = (second * 30, Tick::ZERO.after(second));
+        let asked = |max, age| {
+            let policy = LeasePolicy::RenewedFor { lease, max };
+            let entered = LeaseSource::Like(ShareLease::of(policy, began, began));
+            entered.lease(began.after(age))
+        };
+        assert_eq!(asked(second * 100, second), lease);
+        let rest = asked(second * 100, second * 95);
+        assert!(rest >= second * 5 && rest < second * 6, "{rest:?}");
+    }
+}
