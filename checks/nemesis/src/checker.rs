@@ -10,6 +10,7 @@ use std::fmt;
 
 use crate::history::{Event, Mode, Nanos, What};
 
+mod late;
 #[cfg(test)]
 mod tests;
 
@@ -40,10 +41,6 @@ pub struct Harm {
 impl Harm {
     fn has_killed(&self, process: u32) -> bool {
         self.hit == Hit::Killed(process)
-    }
-
-    fn has_stopped(&self, process: u32) -> bool {
-        self.hit == Hit::All || self.hit == Hit::Stopped(process)
     }
 }
 
@@ -212,25 +209,6 @@ impl Call {
         let ends = [self.released, self.lost.as_ref().map(|(at, _)| *at)];
         let ends = ends.into_iter().flatten().chain(killed);
         ends.chain([self.vouched]).min().unwrap_or(granted)
-    }
-
-    /// How long after its end its guard was told of that, or was used without being told. A process that stands still
-    /// learns of it when it goes on.
-    fn late(&self, harms: &[Harm], last: Nanos, limits: &Limits) -> Option<Nanos> {
-        self.granted?;
-        if harms.iter().any(|harm| harm.has_killed(self.id.0)) {
-            return None;
-        }
-        let lost = self.lost.as_ref().map(|(at, _)| *at);
-        let told = lost.or(self.released).unwrap_or(last);
-        let mut due = self.vouched;
-        let stops = || harms.iter().filter(|harm| harm.has_stopped(self.id.0));
-        while let Some(stop) = stops().find(|stop| stop.from <= due + limits.loss && stop.to > due)
-        {
-            due = stop.to;
-        }
-        let late = told.saturating_sub(due);
-        (late > limits.loss).then_some(late)
     }
 }
 

@@ -3,12 +3,13 @@
 //! There is one true clock. A guard counts as valid for as long as it says so itself, and the checks see all guards of
 //! all processes at once, as no real observer can.
 
+mod errors;
 mod permits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use lockset::{Error, LostReason};
+use lockset::LostReason;
 use tokio::time::Instant;
 
 use super::forgotten::Forgotten;
@@ -120,20 +121,6 @@ impl Checks {
         let at = self.began.elapsed();
         self.violation
             .get_or_insert_with(|| format!("at {at:?}: {what}"));
-    }
-
-    /// A call for these locks failed. `is_hasty`: it gives up before some round trips are over.
-    pub(super) fn failed(&mut self, names: &[Name], error: &Error, is_hasty: bool) {
-        self.note(|| error.to_string());
-        self.unconfirmed += u64::from(error.is_not_replicated());
-        let is_forced = names.iter().any(|name| self.is_forced(name));
-        let may_fail = error.is_not_replicated()
-            || error.is_upgrade()
-            || error.is_not_held() && is_forced
-            || (error.is_io() || error.is_quorum()) && is_hasty;
-        if self.is_still && !may_fail {
-            self.violate(format!("a call fails, and nothing went wrong: {error}"));
-        }
     }
 
     /// The only server has done a command.
