@@ -737,7 +737,7 @@ mod tests {
             assert_eq!(hold.join(2, share, raised), joins, "{raised:?}");
         }
         assert_eq!(members(), [0, 1, 2]);
-        drop(hold.remove_guard(guard));
+        drop(hold.remove_guard(guard, false));
     }
 
     /// The operator may have taken it away everywhere, or the other servers have lost their data too.
@@ -755,7 +755,7 @@ mod tests {
                 let renewals = sent.iter().filter(is_renewal).count();
                 assert_eq!(renewals, verified, "{reason:?}: {sent:?}");
             }
-            drop(hold.remove_guard(guard));
+            drop(hold.remove_guard(guard, false));
         }
     }
 }

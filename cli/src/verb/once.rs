@@ -97,7 +97,8 @@ impl Once {
         };
         let is_done = matches!(ended, Ok(Ended::Command(status::OK)));
         let has_begun = !matches!(ended, Ok(Ended::NotBegun(_)) | Err(_));
-        if !is_done && !(self.keep && has_begun) {
+        let is_kept = is_done || (self.keep && has_begun);
+        if !is_kept {
             // A claim that cannot be undone ends with its window.
             if let Err(error) = claim.undo().await {
                 complain(&error.to_string());
