@@ -79,6 +79,8 @@ pub(crate) struct Scripted {
     decide: Box<Decide>,
     place: Box<Place>,
     sent: Mutex<Vec<Sent>>,
+    /// When a command over the connection for messages was answered last.
+    pushed: Mutex<Tick>,
     settled: bool,
     /// Whether there are connections. Commands wait for them in no order.
     is_connected: watch::Sender<bool>,
@@ -143,6 +145,7 @@ impl Scripted {
             decide: Box::new(decide),
             place: Box::new(|_| (0, 0)),
             sent: Mutex::default(),
+            pushed: Mutex::default(),
             settled,
             is_connected: watch::Sender::new(true),
             splits_slots: false,
@@ -196,7 +199,11 @@ impl Scripted {
             return Answer::Value(done());
         }
         self.sent.lock().push(sent.clone());
-        (self.decide)(&sent)
+        let answer = (self.decide)(&sent);
+        if lane == Lane::Push && !matches!(answer, Answer::Silence) {
+            *self.pushed.lock() = self.clock.now();
+        }
+        answer
     }
 }
 
@@ -277,11 +284,14 @@ impl Transport for Scripted {
         true
     }
 
-    fn link_state(&self, _lane: Lane, _route: &str) -> Option<LinkState> {
+    fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {
         Some(LinkState {
             endpoint: self.address().into(),
             earlier_commands_settled: self.settled,
-            last_reply_at: Tick::ZERO,
+            last_reply_at: match lane {
+                Lane::Push => *self.pushed.lock(),
+                _ => Tick::ZERO,
+            },
             process: self.process.clone(),
         })
     }

@@ -8,12 +8,12 @@
 //! it were missed. The watchdog's task subscribes, and tries again for as long as somebody listens. When the last listener
 //! leaves, the subscription ends in the background.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::conn::Lane;
+use crate::conn::{Fault, Lane, Recipient, Replies};
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
@@ -26,7 +26,7 @@ use crate::engine::keys::LockName;
 pub(crate) const LINGER: Duration = Duration::from_millis(100);
 
 /// Has the watchdog's task subscribe to this channel, and try again until the server confirms it or nobody else listens.
-/// If it was not heard before, that gives a hint, as a message does: the caller asks the server again, because earlier
+/// Unless it was heard all along, that gives a hint, as a message does: the caller asks the server again, because earlier
 /// messages were missed.
 fn subscribe_later(listener: Listener) {
     let core = Arc::clone(&listener.core);
@@ -51,8 +51,16 @@ fn subscribe_later(listener: Listener) {
                 let next = clock.now().after(pause);
                 core.until_closed(clock.sleep_until(next)).await;
                 pause = (pause * 2).min(cap);
-            } else {
-                subscription.end_subscribing(&channel, !was_heard);
+                continue;
+            }
+            let is_heard = subscription.is_heard(&channel, core.locals.gaps());
+            let is_done = subscription.end_subscribing(&channel);
+            if !(was_heard && is_heard) {
+                subscription.hint.notify();
+            }
+            if is_done {
+                // By now another task may have begun.
+                return;
             }
         }
     };
@@ -62,9 +70,9 @@ fn subscribe_later(listener: Listener) {
 /// Subscribes to this channel, for a task that counts as a listener until this has ended. Returns whether the server has
 /// confirmed it. The last listener to leave ends the subscription.
 async fn subscribe(
-    core: &Core,
+    core: &Arc<Core>,
     subscription: &Arc<Subscription>,
-    route: &str,
+    route: &Arc<str>,
     channel: &str,
 ) -> bool {
     let command = push_command(core.channels().subscribe(), channel);
@@ -119,7 +127,7 @@ pub(crate) fn end_later(
 }
 
 /// Ends the subscription if it has no listener.
-fn unsubscribe_unused(core: &Core, subscription: &Arc<Subscription>, route: &str) {
+fn unsubscribe_unused(core: &Arc<Core>, subscription: &Arc<Subscription>, route: &Arc<str>) {
     let mut state = subscription.state();
     let Some(channel) = state.channel.clone() else {
         return;
@@ -135,12 +143,51 @@ fn unsubscribe_unused(core: &Core, subscription: &Arc<Subscription>, route: &str
     }
 }
 
-/// Ends the subscription to this channel at the server. It has ended already if there is no connection, and ends with
-/// the connection if there is no answer.
-pub(crate) fn unsubscribe(core: &Core, route: &str, channel: &str) {
+/// Ends the subscription to this channel at the server. Without a connection it has ended already, unless the server has
+/// yet to notice the end of that: the next connection has it killed.
+fn unsubscribe(core: &Arc<Core>, route: &Arc<str>, channel: &str) {
     let command = push_command(core.channels().unsubscribe(), channel);
+    let ending = Arc::new(Ending {
+        core: Arc::downgrade(core),
+        route: Arc::clone(route),
+    });
     let (transport, limit) = (&core.scripts.transport, core.timing.reply);
-    transport.submit(Lane::Push, route, &[&command], limit, Arc::new(()));
+    let to = Arc::clone(&ending) as _;
+    if !transport.submit(Lane::Push, route, &[&command], limit, to) {
+        ending.connect();
+    }
+}
+
+/// The end of a subscription, on its way to the server.
+#[derive(Debug)]
+struct Ending {
+    core: Weak<Core>,
+    route: Arc<str>,
+}
+
+impl Ending {
+    /// Has the client make the next connection for messages.
+    fn connect(&self) {
+        let core = self.core.upgrade().filter(|core| !core.is_closed());
+        let Some(core) = core else {
+            return;
+        };
+        let (own, route) = (Arc::clone(&core), Arc::clone(&self.route));
+        let work = async move {
+            let (ping, limit) = (redis::cmd("PING"), own.timing.reply);
+            let sent = (own.scripts.transport).send(Lane::Push, &route, &ping, limit);
+            let _whether_it_came = own.until_closed(sent).await;
+        };
+        core.watchdog.drive(work.boxed());
+    }
+}
+
+impl Recipient for Ending {
+    fn received(self: Arc<Self>, outcome: Result<Replies, Fault>) {
+        if let Err(Fault::Unknown(_) | Fault::Unsent(_)) = outcome {
+            self.connect();
+        }
+    }
 }
 
 fn push_command(verb: &str, channel: &str) -> redis::Cmd {
@@ -240,7 +287,7 @@ impl Listener {
             .scripts
             .transport
             .last_reply_at(Lane::Push, &self.route);
-        if replied.after(core.timing.poll_cap) <= core.clock.now() {
+        if replied.after(core.timing.heartbeat) <= core.clock.now() {
             subscribe_later(self);
         }
     }

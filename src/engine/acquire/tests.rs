@@ -76,9 +76,7 @@ async fn without_messages_it_asks_at_the_poll_cap_and_at_the_deadline() {
     );
     let sent = server.sent().into_iter();
     let subscribed: Vec<_> = sent.filter(|sent| sent.is("SUBSCRIBE")).collect();
-    // Once more at each poll, over a connection that has been silent.
-    let times: Vec<_> = subscribed.iter().map(|sent| sent.at).collect();
-    assert_eq!(times, [at(0), at(1_000), at(2_000)]);
+    assert_eq!(subscribed.len(), 1);
     assert_eq!(subscribed[0].words[1], "redisson_lock__channel:{x}");
 }
 
@@ -639,8 +637,7 @@ async fn a_fair_waiter_keeps_its_place_by_asking_and_gives_it_up() {
     );
     assert_eq!(first[7], "3000", "the place is kept for three polls");
     let channel = format!("redisson_lock__channel:{{x}}:{}", first[4]);
-    let mut words: Vec<_> = sent.iter().filter(|sent| !sent.is("EVALSHA")).collect();
-    words.dedup_by_key(|sent| sent.words.clone());
+    let words: Vec<_> = sent.iter().filter(|sent| !sent.is("EVALSHA")).collect();
     assert_eq!(words[0].words, ["SUBSCRIBE", &channel]);
     assert_eq!(words[1].words, ["UNSUBSCRIBE", &channel]);
     assert_eq!(words.len(), 2);
@@ -705,14 +702,12 @@ async fn a_multi_lock_waits_for_the_member_that_refused() {
     assert!(locks.try_lock_for(wait).await.unwrap().is_none());
     tokio::time::sleep(MS * 200).await;
     let sent = server.sent();
-    let mut channels: Vec<_> = sent
+    let channels: Vec<_> = sent
         .iter()
         .filter(|sent| sent.is("SUBSCRIBE"))
         .map(|sent| sent.words[1].split_once("{").unwrap().1)
         .map(|name| &name[..1])
         .collect();
-    // Each once more at a poll, to see whether the connection is alive.
-    channels.dedup();
     assert_eq!(channels, ["b", "a", "c"]);
     // The keys are 1 of the first lock, 5 of the second and 3 of the third. PUBLISH and the place follow.
     let places: Vec<_> = sent

@@ -342,7 +342,7 @@ impl<'a> WaitLoop<'a> {
         // Whether a message or the one ahead wakes it when it has to ask.
         let is_told =
             resting.as_deref().is_some_and(RestingPlace::is_told) || self.waiter.listen(&channel);
-        self.has_recalled = false;
+        let mut begins_to_listen = !is_told;
         self.moves_in_a_row = 0;
         self.sleeps = self.sleeps.saturating_add(1);
         loop {
@@ -351,6 +351,16 @@ impl<'a> WaitLoop<'a> {
                 && matches!(woken, Woken::Timer)
             {
                 time = later;
+                continue;
+            }
+            let now = self.clock().now();
+            if matches!(woken, Woken::Timer)
+                && now < deadline
+                && !self.waiter.check_connection(&channel)
+                && !std::mem::replace(&mut begins_to_listen, true)
+            {
+                // Only the one ahead would have woken it. It asks when messages reach it as well, or soon.
+                time = now.after(poll_cap / 8).min(deadline);
                 continue;
             }
             if !matches!(woken, Woken::Gained)
@@ -368,12 +378,10 @@ impl<'a> WaitLoop<'a> {
                     }
                     // The beginning of the subscription is a hint, too, but no race that was lost.
                     self.hints_in_a_row += u32::from(is_told);
+                    self.has_recalled = !is_told;
                 }
                 Woken::Timer => {
-                    self.hints_in_a_row = 0;
-                    if self.clock().now() < deadline {
-                        self.waiter.check_connection(&channel);
-                    }
+                    (self.hints_in_a_row, self.has_recalled) = (0, false);
                 }
                 // A change inside the client, so there is no need to ask the server.
                 Woken::Gained => {

@@ -171,11 +171,14 @@ impl<'a> Waiter<'a> {
         !is_polled && (self.is_listening(channel) || self.listener(channel).subscribe())
     }
 
-    /// Checks, after a sleep without a message, whether the connection for messages is alive.
-    pub(super) fn check_connection(&self, channel: &str) {
-        if self.listen(channel) {
+    /// As [`listen`](Self::listen), after a sleep without a message: checks whether the connection for messages is alive.
+    /// False if the waiter has just begun to listen.
+    pub(super) fn check_connection(&self, channel: &str) -> bool {
+        let is_heard = self.listen(channel);
+        if is_heard {
             self.listener(channel).check_connection();
         }
+        is_heard || self.request.options.polled.is_some()
     }
 
     fn listener(&self, channel: &str) -> Listener {

@@ -198,12 +198,11 @@ impl Subscription {
         state.subscribing.clone()
     }
 
-    /// The channel has been subscribed to. `gives_hint`: earlier messages were missed.
-    pub(crate) fn end_subscribing(&self, channel: &str, gives_hint: bool) {
-        (self.state().subscribing).take_if(|subscribing| **subscribing == *channel);
-        if gives_hint {
-            self.hint.notify();
-        }
+    /// The channel has been subscribed to. False if another was asked for meanwhile.
+    pub(crate) fn end_subscribing(&self, channel: &str) -> bool {
+        let mut state = self.state();
+        let done = (state.subscribing).take_if(|subscribing| **subscribing == *channel);
+        done.is_some()
     }
 }
 

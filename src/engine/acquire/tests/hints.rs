@@ -104,6 +104,46 @@ async fn who_waits_for_a_short_time_hears_of_a_release() {
     assert_eq!(began.elapsed(), MS * 20);
 }
 
+/// It may be dead, and nobody would learn of a release before the next poll.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_silent_for_three_polls_is_checked() {
+    let server = refusing(25_000);
+    let client = Client::over(&server, LEASE);
+    let wait = MS * 7_500;
+    assert!(client.lock("x").try_lock_for(wait).await.unwrap().is_none());
+    assert_eq!(
+        server.times(Lane::Push),
+        [0, 3_000, 6_000].map(|at| MS * at)
+    );
+    let asked: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
+    let expected = [0, 0, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 7_500];
+    assert_eq!(asked, expected.map(|at| MS * at), "it asks no more often");
+}
+
+/// The check finds the slot at another node, whose messages are heard from then on.
+#[tokio::test(start_paused = true)]
+async fn a_gap_during_a_check_leads_to_another_question() {
+    let server = Scripted::new(|sent| match sent.is("EVALSHA") {
+        true => Answer::Value(elsewhere(25_000)),
+        false if sent.at < MS * 3_000 => Answer::Value(redis::Value::Nil),
+        false => Answer::Late(MS * 50, redis::Value::Nil),
+    });
+    let client = Client::over(&server, LEASE);
+    let locals = Arc::clone(&client.core().locals);
+    let moves = async {
+        tokio::time::sleep(MS * 3_010).await;
+        locals.gap();
+    };
+    let lock = client.lock("x");
+    let (got, ()) = tokio::join!(lock.try_lock_for(MS * 3_500), moves);
+    assert!(got.unwrap().is_none());
+    let asked: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
+    // Heard again, as far as the client knows, at 50 ms after the check, and then behind a subscription that
+    // counts all gaps.
+    let expected = [3_000, 3_010, 3_050, 3_100, 3_500].map(|at| MS * at);
+    assert_eq!(asked[asked.len() - 5..], expected);
+}
+
 /// Each hint costs one attempt, even without a connection for a subscription.
 #[tokio::test(start_paused = true)]
 async fn who_has_no_connection_for_messages_asks_once_for_each_hint() {
