@@ -139,6 +139,9 @@ pub(crate) fn released(value: &Value) -> Result<Released, Error> {
     }
 }
 
+/// After a `RESTORE` that was refused, the script is asked when messages reach the client, or after this time.
+const ASKED_AFTER_MS: i64 = 50;
+
 /// Reads the end of a `RESTORE`. After a failure, the script has to be asked.
 pub(crate) fn restored(end: Result<Value, Fault>) -> Result<Acquired, Fault> {
     match end {
@@ -147,7 +150,9 @@ pub(crate) fn restored(end: Result<Value, Fault>) -> Result<Acquired, Fault> {
             "a reply to RESTORE that no server sends".into(),
         )),
         // There is a lock, or another key. The script knows for how long.
-        Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => Ok(elsewhere(0, None)),
+        Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => {
+            Ok(elsewhere(ASKED_AFTER_MS, None))
+        }
         Err(fault) => Err(fault),
     }
 }
