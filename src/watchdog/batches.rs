@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::leased::{Due, Leased, RenewalRequest, Shared};
-use super::schedule::{DueEntry, Schedule};
+use super::leased::{Leased, RenewalRequest, Shared};
+use super::schedule::{Due, DueEntry, Schedule};
 use crate::api::loss::LostReason;
 use crate::conn::RENEWAL_WAIT_MIN;
 use crate::engine::clock::Tick;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::schedule::Schedule;
+use super::schedule::{Due, Schedule};
 use crate::api::holder::HolderId;
 use crate::api::loss::LostReason;
 use crate::engine::clock::Tick;
@@ -49,22 +49,6 @@ impl fmt::Debug for dyn Leased {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Leased")
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
-    /// Nothing to do before this time.
-    Later(Tick),
-    /// Renew the hold, and wait up to `wait` for the reply. At `deadline` it is lost or has another step to take.
-    Renew {
-        lease: Duration,
-        deadline: Tick,
-        wait: Duration,
-    },
-    /// It is lost: the deadline has passed, or its client was shut down.
-    Expired,
-    /// The hold has ended.
-    Gone,
 }
 
 /// The part of one hold in a renewal script.

@@ -39,8 +39,9 @@ use crate::engine::hint::Hint;
 use crate::script::Scripts;
 pub(crate) use batches::BATCH_HOLDS_MAX;
 pub(crate) use leased::Work;
-pub(crate) use leased::{Due, Leased, RenewalRequest};
 use leased::{Job, Shared};
+pub(crate) use leased::{Leased, RenewalRequest};
+pub(crate) use schedule::Due;
 
 /// The handle of the task. The task ends when the last handle is dropped.
 #[derive(Debug)]

@@ -1,12 +1,30 @@
-//! Records when each entry is due. A timer queue without a clock.
+//! Records when each entry is due, and says what is to do then. A timer queue without a clock.
 //!
 //! A pure data structure. Invariant: an entry has one id and one place in the order of time, and is taken once.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use crate::engine::clock::Tick;
+
+/// The next step of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Nothing to do before this time.
+    Later(Tick),
+    /// Renew the hold, and wait up to `wait` for the reply. At `deadline` it is lost or has another step to take.
+    Renew {
+        lease: Duration,
+        deadline: Tick,
+        wait: Duration,
+    },
+    /// It is lost: the deadline has passed, or its client was shut down.
+    Expired,
+    /// The hold has ended.
+    Gone,
+}
 
 /// Entries in the order of time, each with an id.
 #[derive(Debug)]
