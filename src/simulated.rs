@@ -166,6 +166,7 @@ impl Transport for Simulated {
         let tick = |at| self.clock.tick_of(at);
         Some(LinkState {
             endpoint: connections.address().into(),
+            is_open: last_reply_at.is_some(),
             earlier_commands_settled: true,
             last_reply_at: last_reply_at.map_or(Tick::ZERO, tick),
             process: run.map(|(run_id, up_since)| Process {

@@ -287,6 +287,7 @@ impl Transport for Scripted {
     fn link_state(&self, lane: Lane, _route: &str) -> Option<LinkState> {
         Some(LinkState {
             endpoint: self.address().into(),
+            is_open: *self.is_connected.borrow(),
             earlier_commands_settled: self.settled,
             last_reply_at: match lane {
                 Lane::Push => *self.pushed.lock(),

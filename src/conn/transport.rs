@@ -93,6 +93,12 @@ pub(crate) trait Transport: Debug + Send + Sync {
         link.is_some_and(|link| link.earlier_commands_settled)
     }
 
+    /// Whether a lane has a connection to the server of `route`.
+    fn is_open(&self, lane: Lane, route: &str) -> bool {
+        let link = self.link_state(lane, route);
+        link.is_some_and(|link| link.is_open)
+    }
+
     /// The host and port of a key's server, for messages.
     fn endpoint(&self, route: &str) -> String {
         let link = self.link_state(Lane::Command, route);
@@ -272,6 +278,8 @@ pub(crate) fn only(mut replies: Replies) -> Result<Value, Fault> {
 pub(crate) struct LinkState {
     /// The host and port of its server.
     pub(crate) endpoint: Arc<str>,
+    /// Whether it has a connection.
+    pub(crate) is_open: bool,
     pub(crate) earlier_commands_settled: bool,
     pub(crate) last_reply_at: Tick,
     pub(crate) process: Option<Process>,

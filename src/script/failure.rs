@@ -118,9 +118,14 @@ impl Failure {
         self.fault.answer().is_some()
     }
 
-    /// Whether nothing was sent, because the server has no room for the connection of the lane.
+    /// Whether nothing was sent, because there was no connection in time or the server has no room for one.
     pub(crate) fn lacks_connection(&self) -> bool {
-        self.executed == Executed::No && self.fault.answer().is_some_and(is_out_of_connections)
+        let is_unsent = match &self.fault {
+            Fault::Answered(error) | Fault::Declined(error) => is_out_of_connections(error),
+            Fault::Unsent(_) => true,
+            Fault::Unknown(_) => false,
+        };
+        self.executed == Executed::No && is_unsent
     }
 
     /// Whether another server has the key.

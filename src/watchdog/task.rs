@@ -183,8 +183,8 @@ async fn renew(
     }
 }
 
-/// Runs one renewal script, once, on the lane of renewals. If the server has no room for its connection, the lane of
-/// commands may still have its own. A hold without an answer is scheduled again, and its next step is decided then.
+/// Runs one renewal script, once, on the lane of renewals. If that gets no connection, the lane of commands may still
+/// have its own; without one, a second wait would only delay the next try. A hold without an answer is scheduled again, and its next step is decided then.
 async fn ask(
     scripts: &Scripts,
     holds: &[Renewal],
@@ -198,8 +198,9 @@ async fn ask(
         call.arg(&*request.holder).arg(millis(request.lease))
     });
     let budget = CallBudget::once(reply_wait);
+    let is_open = |lane| scripts.transport.is_open(lane, &first.key);
     let answer = match scripts.run(Lane::Renewal, &call, budget).await {
-        Err(failure) if failure.lacks_connection() => {
+        Err(failure) if failure.lacks_connection() && is_open(Lane::Command) => {
             scripts.run(Lane::Command, &call, budget).await?
         }
         answer => answer?,

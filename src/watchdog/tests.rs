@@ -103,6 +103,38 @@ async fn a_renewal_that_gets_no_connection_goes_over_that_of_commands() {
     assert_eq!(server.times(Lane::Command)[1..], times, "once each");
 }
 
+/// The connection for renewals waits its turn behind others.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_waits_for_its_connection_goes_over_that_of_commands() {
+    let server = Scripted::new(|sent| match sent.lane {
+        Lane::Renewal => Answer::Unsent,
+        _ if sent.at > MS => Answer::Value(all_held(sent)),
+        _ => Answer::Value(granted()),
+    });
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    tokio::time::sleep(LEASE * 5 / 2).await;
+    assert!(!guard.is_lost());
+    let times = server.times(Lane::Command).len();
+    assert_eq!(times, 1 + server.times(Lane::Renewal).len(), "once each");
+}
+
+/// Both connections have ended, and come back during what would be the second wait.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_waits_for_one_connection_at_a_time() {
+    let server = renewing(|sent| Answer::Value(all_held(sent)));
+    let client = Client::over(&server, LEASE);
+    let guard = client.lock("x").lock().await.unwrap();
+    server.connect(false);
+    let reply = client.core().timing.reply;
+    tokio::time::sleep(LEASE / 3 + reply * 3 / 2).await;
+    server.connect(true);
+    tokio::time::sleep(LEASE).await;
+    assert!(!guard.is_lost());
+    assert!(server.times(Lane::Renewal).len() > 1);
+    assert_eq!(server.times(Lane::Command).len(), 1, "the acquire");
+}
+
 /// Any other refusal is about the server.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_refused_goes_over_no_other_connection() {

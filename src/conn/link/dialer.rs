@@ -86,6 +86,7 @@ impl Link {
         let current = self.current();
         LinkState {
             endpoint: Arc::clone(&self.connector.endpoint),
+            is_open: current.is_some(),
             earlier_commands_settled: self.connector.handshake.earlier_commands_settled(),
             last_reply_at: current.map_or(Tick::ZERO, |used| used.connection.last_reply_at()),
             process: self.connector.process.known(),
