@@ -1,4 +1,4 @@
-//! A server with its links: three that every client uses, and two that only some clients need. A set of servers of one
+//! A server with its links: three that every client uses, and one that only some clients need. A set of servers of one
 //! kind, each made on first use.
 //!
 //! Invariant: one address has one [`SingleServer`] for as long as the client lives, however often its role changes.

@@ -127,8 +127,8 @@ impl Connector {
         }
     }
 
-    /// Whether a call during a back-off fails at once with the last refusal, because the callers of this link can use
-    /// another one.
+    /// Whether a call during a back-off fails at once with the last refusal, because no caller waits for it: without
+    /// messages, waiters poll.
     pub(super) fn repeats_refusal(&self) -> bool {
         self.purpose == Purpose::Lane(Lane::Push)
             && self.reachability.is_backing_off(self.setup.clock.now())

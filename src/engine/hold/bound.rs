@@ -49,7 +49,7 @@ impl Timing {
     pub(crate) fn of_lease(lease: Duration) -> Self {
         let reply = (lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(1));
         let poll_cap = (lease / 6).clamp(Duration::from_millis(50), Duration::from_secs(1));
-        // Time for an answer on each of two lanes, and for another on a new connection if both were cut off.
+        // Time for three answers, so that a call whose connection was cut off can try again.
         let linger = (lease / 3).max(reply * 3);
         Self {
             lease,
