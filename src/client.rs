@@ -39,8 +39,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// with their leases. Build one client per runtime, for example one in each `#[tokio::test]`.
 ///
 /// # Panics
-/// The future of a call may panic if it is polled outside of a tokio runtime with timers. It may be another runtime than
-/// that of the client.
+/// The future of a call may panic if it is polled outside of a tokio runtime with timers, and that of a connect
+/// through sentinels outside of one with I/O. It may be another runtime than that of the client.
 ///
 /// ```no_run
 /// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
@@ -168,10 +168,12 @@ impl Client {
     pub async fn shutdown(self) -> Result<()> {
         let timing = &self.core.timing;
         let end = (self.core.clock.now()).after(timing.give_up.min(timing.linger));
-        if self.core.close(end).await {
-            if let Some(announcer) = &self.announcer {
-                announcer.withdraw(&self.core, end).await;
-            }
+        let is_done = self.core.close(end).await;
+        if let Some(announcer) = &self.announcer {
+            // Sent even if no time is left to wait for the reply.
+            announcer.withdraw(&self.core, end).await;
+        }
+        if is_done {
             return Ok(());
         }
         self.core.ensure_alive("shutdown")?;
@@ -653,7 +655,7 @@ impl ClientBuilder {
         #[cfg(feature = "tls")]
         let security = target.security(self.tls.as_ref())?;
         #[cfg(not(feature = "tls"))]
-        let security = conn::tls::Security;
+        let security = conn::tls::Security::default();
         let timing = self.timing()?;
         let every = self.announce_every.unwrap_or(default_every(self.lease));
         let announce_every = announce::checked(every)?;
@@ -811,13 +813,37 @@ mod tests {
         assert_eq!(since.elapsed().as_secs(), 10);
     }
 
+    /// The server answers, but not to releases.
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_that_fails_withdraws_the_announcement() {
+        let server = Scripted::new(|sent| match sent.at < SECOND {
+            true if sent.is("EVALSHA") => Answer::Value(granted()),
+            false if sent.lane == conn::Lane::Command => Answer::Silence,
+            _ => Answer::Value(Value::Okay),
+        });
+        let mut client = Client::over(&server, SECOND * 30);
+        let announcer = Announcer::start(&client.core, SECOND * 10, String::new());
+        client.announcer = Some(announcer);
+        let guard = client.lock("x").lock().await.unwrap();
+        client.announce().await.unwrap();
+        tokio::time::sleep(SECOND).await;
+        drop(guard);
+        let error = client.shutdown().await.unwrap_err();
+        assert!(error.is_io(), "{error}");
+        let sent = server.sent();
+        let withdrawn =
+            ["DEL", "ZREM"].map(|name| sent.iter().filter(|sent| sent.is(name)).count());
+        assert_eq!(withdrawn, [1, 1]);
+    }
+
     #[test]
     fn a_runtime_that_cannot_connect_is_named() {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_time().build().unwrap();
-        let error = runtime.block_on(Client::connect("redis://127.0.0.1:1"));
-        let error = error.unwrap_err();
-        assert!(error.is_invalid() && !error.is_transient(), "{error}");
-        assert!(error.to_string().contains("enable_all"), "{error}");
+        for url in ["redis://127.0.0.1:1", "redis+cluster://127.0.0.1:1"] {
+            let error = runtime.block_on(Client::connect(url)).unwrap_err();
+            assert!(error.is_invalid() && !error.is_transient(), "{error}");
+            assert!(error.to_string().contains("enable_all"), "{error}");
+        }
     }
 }

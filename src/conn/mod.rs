@@ -63,7 +63,7 @@ pub(crate) mod tls {
 
     /// There are no settings.
     #[derive(Clone, Debug, Default)]
-    pub(crate) struct Security;
+    pub(crate) struct Security(());
 
     impl Security {
         /// Fails, because this stream would not be secure.

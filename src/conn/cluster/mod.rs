@@ -1,13 +1,11 @@
 //! A cluster: each command goes to the node that serves the slot of its key.
 //!
 //! We route commands ourselves, with one server per node, because order and outcome matter more here than convenience:
-//! a command is sent again only if a node replied that it did not execute it. With sharded channels, each node has a
-//! link for subscriptions only ([`PushState`](super::push::PushState) gives the reason), and commands that must follow
-//! a subscription wait until it has ended.
+//! a command is sent again only if a node replied that it did not execute it.
 //!
 //! ```text
 //! map.rs          pure: slots, views of nodes, redirections
-//! route.rs        the node for each command; redirections followed; the barrier behind subscriptions
+//! route.rs        the node for each command; redirections followed
 //! refresh.rs      the task that keeps the map up to date, and the questions to nodes
 //! ```
 
@@ -27,7 +25,7 @@ use super::error_reply::connect_error;
 use super::setup::Setup;
 use super::single::Nodes;
 use super::transport::Fault;
-use crate::api::error::Error;
+use crate::api::error::{Error, Kind};
 
 /// Connects to a cluster, with the map from its seeds. The future keeps that up to date, and never ends.
 pub(super) async fn connect(
@@ -48,8 +46,8 @@ pub(super) async fn connect(
     Ok((router, refresh))
 }
 
-/// The error of a connect without a map from any seed. An error reply of one seed says more than the silence of
-/// another.
+/// The error of a connect without a map from any seed. An error reply of one seed, or what this client cannot do,
+/// says more than the silence of another.
 fn no_seed(faults: Vec<(Address, Fault)>) -> Error {
     if faults.is_empty() {
         let why = "the nodes in the URL belong to different clusters; name those of one cluster";
@@ -58,10 +56,10 @@ fn no_seed(faults: Vec<(Address, Fault)>) -> Error {
     let mut silent = Vec::new();
     for (address, fault) in faults {
         match fault {
-            Fault::Answered(_) | Fault::Declined(_) => {
-                return connect_error(fault, &address.to_string());
+            Fault::Unsent(why) | Fault::Unknown(why) if why.kind == Kind::Io => {
+                silent.push(why.to_string());
             }
-            Fault::Unsent(why) | Fault::Unknown(why) => silent.push(why.to_string()),
+            fault => return connect_error(fault, &address.to_string()),
         }
     }
     let why = format!("no node of the cluster answers ({})", silent.join("; "));
