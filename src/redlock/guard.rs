@@ -173,30 +173,24 @@ impl QuorumShare {
     }
 
     /// Releases the share on all servers, and waits until a majority has confirmed. The rest goes on in the
-    /// background. If this future is dropped, all of it does.
+    /// background. If this future is dropped, all of it does. While other guards have the hold, a majority confirms
+    /// that it is still there, where that is in doubt.
     pub(super) async fn release(mut self) -> Result<()> {
         let loss = self.loss();
         let shares = self.end(false).unwrap_or_default();
         let hold = &self.hold;
         if loss.is_none() && shares.is_empty() {
-            // Other guards have it.
-            return hold.ensure_alive();
+            // Other guards have it, if the servers still have it.
+            hold.ensure_alive()?;
+            let members = hold.members();
+            let enough = hold.request.quorum().min(members.len());
+            let confirmed = (members.iter()).map(|(_, member)| member.confirmed("release"));
+            let failed = failure(enough, confirmed.collect()).await;
+            return failed.map_or(Ok(()), Err);
         }
         let enough = hold.request.quorum().min(shares.len());
-        let mut releases: FuturesUnordered<_> = shares.into_iter().map(Share::release).collect();
-        let work = async {
-            let (mut done, mut first) = (0, None);
-            while done < enough
-                && let Some(released) = releases.next().await
-            {
-                match released {
-                    Ok(()) => done += 1,
-                    Err(error) => first = first.or(Some(error)),
-                }
-            }
-            first.filter(|_| done < enough)
-        };
-        let mut work = pin!(work);
+        let releases = shares.into_iter().map(Share::release).collect();
+        let mut work = pin!(failure(enough, releases));
         let begun = (&mut work).now_or_never();
         hold.releases_sent();
         let failed = match begun {
@@ -268,6 +262,23 @@ impl QuorumHold {
         );
         Error::new(Kind::NotHeld, operation, message).of_lock(self.request.first().name.as_str())
     }
+}
+
+/// Waits until so many have succeeded. Returns the first error if fewer do.
+async fn failure(
+    enough: usize,
+    mut works: FuturesUnordered<impl Future<Output = Result<()>>>,
+) -> Option<Error> {
+    let (mut done, mut first) = (0, None);
+    while done < enough
+        && let Some(worked) = works.next().await
+    {
+        match worked {
+            Ok(()) => done += 1,
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    first.filter(|_| done < enough)
 }
 
 /// Asks all servers of the hold at once, and waits for a majority of all, within the limit of the call. `None` if the
@@ -530,5 +541,30 @@ mod tests {
         let renewed = lock.lock().await.unwrap();
         tokio::time::sleep(SECOND * 40).await;
         assert_eq!(renewed.holder_ids().len(), 3);
+    }
+
+    /// The servers were out of reach. Another guard has the hold, if they still have it.
+    #[tokio::test(start_paused = true)]
+    async fn a_release_in_doubt_waits_for_the_answer() {
+        for is_there in [true, false] {
+            let clients = clients(move |_, sent| match sent.words[1] == RENEW.sha() {
+                true => Answer::Late(SECOND / 4, each(i64::from(is_there), sent.script_keys())),
+                false => Answer::Value(granted()),
+            });
+            let lock = redlock(clients.clone()).lock("x").owner(&Owner::new());
+            let [one, other] = [lock.lock().await, lock.lock().await].map(Result::unwrap);
+            // The third server joins.
+            tokio::time::sleep(SECOND).await;
+            for client in &clients {
+                client.core().locals.moved.notify();
+            }
+            tokio::time::sleep(SECOND / 8).await;
+            let mut releasing = Box::pin(one.release());
+            assert!((&mut releasing).now_or_never().is_none());
+            match releasing.await {
+                Ok(()) => assert!(is_there && !other.is_lost()),
+                Err(error) => assert!(!is_there && error.is_not_held(), "{error}"),
+            }
+        }
     }
 }

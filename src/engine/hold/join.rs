@@ -60,12 +60,12 @@ impl Hold {
         self.core.watchdog.look_again(self.number);
     }
 
-    /// Waits for the answer to whether the server still has the hold, for a reader that leaves while others stay. The
-    /// last reader learns that from the answer to its release.
+    /// Waits for the answer to whether the server still has the hold, for a guard that leaves while others stay. The
+    /// last one learns that from the answer to its release.
     ///
     /// # Errors
     /// Fails if the hold is lost, or if there is no answer.
-    pub(super) async fn confirmed(&self, operation: &'static str) -> Result<()> {
+    pub(crate) async fn confirmed(&self, operation: &'static str) -> Result<()> {
         let budget = self.call_budget();
         let unanswered = || {
             let message = "no answer yet to whether the server still has it, after it was out of reach; check that it \

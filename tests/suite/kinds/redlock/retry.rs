@@ -186,7 +186,8 @@ async fn dropped_at_every_await_it_leaves_nothing() {
             break;
         }
     }
-    assert!(polls > 4, "{polls}");
+    // It waits for the votes, for the token and for the last release. A re-entry and its release need no server.
+    assert!(polls > 3, "{polls}");
 }
 
 #[tokio::test]
