@@ -13,6 +13,7 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 
 use super::guard::{QuorumShare, reenter};
+use super::handle::VOTE_TIMEOUT_MIN;
 use super::hold::{QuorumHold, QuorumLocal};
 use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::{Backoff, Tally};
@@ -114,7 +115,7 @@ impl Acquisition {
     async fn run_single_round(&self) -> Result<Option<QuorumShare>> {
         let mut request = self.request.clone();
         request.vote_timeout = self.request.first().give_up().min(SINGLE_ROUND_MAX);
-        match request.round().await {
+        match request.round(request.vote_timeout).await {
             Ok(grant) => Ok(Some(self.establish(grant))),
             Err(tally) if tally.lacks_voters() => Err(self.request.error(&tally)),
             Err(_) => Ok(None),
@@ -165,11 +166,11 @@ impl Acquisition {
         let since = silence.begin_asking(began, head.bound);
         let end = head.bound.end(since.map_err(|why| self.silent(Some(why)))?);
         head.place.begin_attempt();
-        let mut request = self.request.clone();
-        if began < end {
-            request.vote_timeout = request.vote_timeout.min(began.until(end));
-        }
-        let tally = match request.round().await {
+        // A shorter one would end before healthy servers have answered.
+        let (full, least) = self.round_times();
+        let left = began.until(end);
+        let limit = if left < least { full } else { full.min(left) };
+        let tally = match self.request.round(limit).await {
             Ok(grant) => {
                 silence.end();
                 self.note_answer(began, LocalLock::begin_turn);
@@ -177,7 +178,7 @@ impl Acquisition {
             }
             Err(tally) => tally,
         };
-        let (now, mut pause_end) = (clock.now(), deadline);
+        let (now, mut pause_end, mut why) = (clock.now(), deadline, None);
         if !tally.lacks_voters() {
             silence.end();
             self.note_answer(began, LocalLock::seen_elsewhere);
@@ -189,14 +190,26 @@ impl Acquisition {
             silence.note_error(&error);
             return Err(error);
         } else if end < deadline {
-            // The next step ends with this error if the pause lasts until then.
-            silence.note_error(&self.request.error(&tally));
-            pause_end = end;
+            (pause_end, why) = (end, Some(self.request.error(&tally)));
         }
         head.refused.notify_one();
         let pause = self.pause(head, marks, began.until(now), &tally);
         clock.within(now.until(pause_end), pause).await;
+        let now = clock.now();
+        // Not if it was not polled for a while: then the servers may answer by now.
+        let is_over = now.until(end) < least && end.until(now) < least;
+        if let Some(error) = why.filter(|_| is_over) {
+            clock.sleep_until(end).await;
+            silence.note_error(&error);
+            return Err(error);
+        }
         Ok(Step::Continue(()))
+    }
+
+    /// How long a server has to answer in a round, and the least that it may have in the last one.
+    fn round_times(&self) -> (Duration, Duration) {
+        let full = self.request.vote_timeout;
+        (full, full.min(VOTE_TIMEOUT_MIN))
     }
 
     /// After the turn of this process, backs off until the others have had theirs, as far as a majority of the
@@ -440,6 +453,62 @@ mod tests {
                 (limit..=limit + MS * 2).contains(&took),
                 "{limit:?}: {took:?}"
             );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_was_not_polled_until_its_limit_asks_again() {
+        let later = |address| {
+            let server = Scripted::at(address, |sent| match sent.is_release() {
+                true => Answer::Value(Value::Int(1)),
+                false if sent.at < MS * 2_000 => Answer::Silence,
+                false => Answer::Value(granted()),
+            });
+            Client::over(&server, MS * 30_000)
+        };
+        let [a, b, c] = ["a:1", "b:2", "c:3"].map(later);
+        let lock = lock_of([&a, &b, &c]).give_up_after(MS * 1_100);
+        let mut call = Box::pin(lock.lock());
+        // It has had no answer in its first round.
+        let early = tokio::time::timeout(MS * 502, &mut call).await;
+        assert!(early.is_err());
+        tokio::time::sleep(MS * 10_000).await;
+        drop(call.await.unwrap());
+    }
+
+    /// The servers answer again, after more time than is left for the last round.
+    #[tokio::test(start_paused = true)]
+    async fn a_short_last_round_says_nothing_about_the_servers() {
+        for (pause, rounds) in [(970, 1), (900, 2)] {
+            let since = tokio::time::Instant::now();
+            let servers = ["a:1", "b:2", "c:3"].map(|address| {
+                Scripted::at(address, move |sent| match sent.is_release() {
+                    true => Answer::Value(Value::Int(1)),
+                    false if since.elapsed() < MS * 500 => Answer::Error("OOM full"),
+                    false => Answer::Late(MS * 200, granted()),
+                })
+            });
+            let [a, b, c] = servers
+                .each_ref()
+                .map(|server| Client::over(server, MS * 30_000));
+            let lock = lock_of([&a, &b, &c]).give_up_after(MS * 1_000);
+            let polled = lock
+                .clone()
+                .polled(crate::Backoff::from(MS * pause).jitter(0));
+            let error = polled
+                .lock()
+                .await
+                .map(drop)
+                .map_err(|error| error.to_string());
+            let asked = servers[0].times(Lane::Command);
+            let error = error.expect_err(&format!("{asked:?}"));
+            assert!((MS * 1_000..=MS * 1_002).contains(&since.elapsed()));
+            assert_eq!(error.contains("no answer"), rounds > 1, "{error}");
+            for (at, server) in servers.iter().enumerate() {
+                assert_eq!(server.times(Lane::Command).len(), rounds);
+                assert!(!lock.0.servers.is_down(at), "{at}");
+            }
+            drop(lock.lock().await.unwrap());
         }
     }
 }

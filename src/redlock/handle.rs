@@ -25,7 +25,7 @@ use crate::reentrant::PROTOCOL;
 
 /// The part of the lease that a server has to answer, and its bounds.
 const VOTE_TIMEOUT_PART: u32 = 6;
-const VOTE_TIMEOUT_MIN: Duration = Duration::from_millis(50);
+pub(super) const VOTE_TIMEOUT_MIN: Duration = Duration::from_millis(50);
 const VOTE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
 
 #[derive(Clone)]

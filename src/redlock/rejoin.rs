@@ -89,7 +89,7 @@ impl QuorumHold {
                 pause = PAUSE_UNASKED_MAX.min(pause * 2);
                 continue;
             }
-            pause = match self.request.ask(server).await {
+            pause = match self.request.ask(server, self.request.vote_timeout).await {
                 Ok(share) => {
                     if self.fence_and_join(server, share).await {
                         return;

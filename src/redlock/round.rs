@@ -3,11 +3,12 @@
 //! Invariants: a vote counts only if its server cannot have forgotten an earlier one; a grant that is not used is
 //! released when it is dropped.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join, join_all, select_all};
+use futures_util::future::{BoxFuture, Either, join_all, select, select_all};
 
 use super::servers::Servers;
 use super::tally::{Tally, VoteOutcome, quorum};
@@ -64,10 +65,10 @@ impl QuorumRequest {
         self.servers.error(first.operation, &first.name, tally)
     }
 
-    /// Asks all servers at once. Does not wait for a minority that is dead or slow.
-    pub(super) async fn round(&self) -> Result<QuorumGrant, Tally> {
+    /// Asks all servers at once, with this limit for each. Does not wait for a minority that is dead or slow.
+    pub(super) async fn round(&self, limit: Duration) -> Result<QuorumGrant, Tally> {
         let mut tally = Tally::new(self.requests.len());
-        let (mut shares, pending) = self.collect_votes(&mut tally).await;
+        let (mut shares, pending) = self.collect_votes(limit, &mut tally).await;
         // The answers of the other servers may disqualify one.
         tally.retain(&mut shares, |server, _| self.servers.disqualified(server));
         if shares.len() < self.quorum() {
@@ -93,7 +94,11 @@ impl QuorumRequest {
     }
 
     /// Returns the grants until the outcome is decided, and the votes that are still under way.
-    async fn collect_votes(&self, tally: &mut Tally) -> (Vec<(usize, Share)>, Pending) {
+    async fn collect_votes(
+        &self,
+        limit: Duration,
+        tally: &mut Tally,
+    ) -> (Vec<(usize, Share)>, Pending) {
         let mut pending = Pending::new();
         for server in 0..self.requests.len() {
             self.servers.check_silence(server, self.vote_timeout);
@@ -101,7 +106,7 @@ impl QuorumRequest {
                 tally.record(server, VoteOutcome::Down);
             } else {
                 let request = self.clone();
-                let vote = async move { request.ask(server).await };
+                let vote = async move { request.ask(server, limit).await };
                 pending.push((server, vote.boxed()));
             }
         }
@@ -131,15 +136,20 @@ impl QuorumRequest {
         certain.count() < self.quorum()
     }
 
-    /// Asks one server.
-    pub(super) async fn ask(&self, server: usize) -> Vote {
+    /// Asks one server, with this limit. No answer within a limit that is cut says nothing about the server.
+    pub(super) async fn ask(&self, server: usize, limit: Duration) -> Vote {
         if let Some(reason) = self.servers.too_young(server) {
             return Err(reason);
         }
         self.servers.note_request(server);
-        let attempt = acquire::attempt_once(self.requests[server].clone(), self.vote_timeout);
+        let attempt = pin!(acquire::attempt_once(self.requests[server].clone(), limit));
         // Sent together.
-        let (attempted, has_replicas) = join(attempt, self.has_unconfirmed_replicas(server)).await;
+        let replicas = pin!(self.has_unconfirmed_replicas(server));
+        let (attempted, has_replicas) = match select(attempt, replicas).await {
+            Either::Left((Ok(None), _)) => (Ok(None), false),
+            Either::Left((attempted, replicas)) => (attempted, replicas.await),
+            Either::Right((has_replicas, attempt)) => (attempt.await, has_replicas),
+        };
         let vote = match attempted {
             Ok(Some(Ok(_))) if has_replicas => Err(VoteOutcome::HasReplicas),
             Ok(Some(Ok(share))) => self.servers.disqualified(server).map_or(Ok(share), Err),
@@ -147,10 +157,11 @@ impl QuorumRequest {
                 self.servers.observe_lease(remaining.unwrap_or_default());
                 Err(VoteOutcome::HeldElsewhere(remaining))
             }
-            Ok(None) => Err(VoteOutcome::NoAnswer(self.vote_timeout)),
+            Ok(None) => Err(VoteOutcome::NoAnswer(limit)),
             Err(error) => Err(VoteOutcome::Failed(error)),
         };
         match &vote {
+            Err(VoteOutcome::NoAnswer(limit)) if *limit < self.vote_timeout => {}
             Err(outcome) if outcome.is_unreachable() => self.servers.mark_down(server),
             _ => self.servers.mark_up(server),
         }
