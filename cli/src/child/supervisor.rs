@@ -122,6 +122,8 @@ struct Supervisor {
     reports: Sender<Report>,
     watch: Watch,
     has_begun: bool,
+    /// Whether the group may be continued: it begins, or it got a signal that asks it to end.
+    may_go_on: bool,
     /// Has something to read if the command could not be executed.
     failed: UnixStream,
 }
@@ -147,6 +149,7 @@ impl Supervisor {
             reports: Sender::new(reports),
             watch: Watch::new(),
             has_begun: false,
+            may_go_on: false,
             failed,
         })
     }
@@ -165,7 +168,7 @@ impl Supervisor {
             Order::Until(until) => self.watch.renewed(until),
             Order::Kill => self.give_up(),
             Order::Go => {
-                self.has_begun = true;
+                (self.has_begun, self.may_go_on) = (true, true);
                 self.pass_on(Signal::CONT);
             }
             Order::Signal(signal) => {
@@ -176,7 +179,7 @@ impl Supervisor {
         }
     }
 
-    /// Not after the end of the lock: a stopped command must not go on then.
+    /// Not after the end of the lock: a stopped command must not go on then. Nor does one begin that way.
     fn pass_on(&mut self, signal: Signal) {
         self.look_at_clock();
         if self.watch.is_killed() {
@@ -184,8 +187,11 @@ impl Supervisor {
         }
         if is_ending(signal) {
             self.watch.asked();
+            self.may_go_on = true;
         }
-        self.group.signal(signal);
+        if signal != Signal::CONT || self.may_go_on {
+            self.group.signal(signal);
+        }
     }
 
     fn look_at_clock(&mut self) {

@@ -1,8 +1,11 @@
 //! `once`: one run per key and window.
 
-use lockset_testkit::Server;
+use std::time::Duration;
 
-use crate::support::{ended, lockset};
+use lockset_testkit::{Server, eventually, within};
+use rustix::process::Signal;
+
+use crate::support::{BOUND, Running, ended, is_alive, is_stopped, lockset, send};
 
 #[tokio::test]
 async fn a_key_is_claimed_until_its_window_ends() {
@@ -63,4 +66,45 @@ async fn a_year_is_not_too_long() {
         let ended = ended(&mut lockset(&server.url(), arguments)).await;
         assert_eq!(ended.status, 0, "{ended:?}");
     }
+}
+
+/// The supervisor is stopped before it has seen that the command waits, and hears of the signal first.
+#[tokio::test]
+async fn a_signal_that_continues_the_runner_does_not_begin_the_command() {
+    let server = Server::start();
+    let once = ["once", "a", "--for", "1m", "--", "true"];
+    let running = Running::start(&mut lockset(&server.url(), &once));
+    let supervisor = child(running.pid()).await;
+    let command = child(supervisor).await;
+    send(supervisor, Signal::STOP);
+    // It may have been faster, and then the command has ended.
+    let waits = async || is_stopped(command) || !is_alive(command);
+    eventually(BOUND, "it waits", waits).await;
+    running.listens_for(Signal::CONT).await;
+    running.signal(Signal::CONT);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    send(supervisor, Signal::CONT);
+    assert_eq!(running.ended().await.status, 0);
+    let again = ended(&mut lockset(&server.url(), &once)).await;
+    assert_eq!(again.status, 75, "it is done: {again:?}");
+}
+
+/// The child of a process, as soon as it has one.
+async fn child(pid: i32) -> i32 {
+    let first = || {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let mut children = threads.filter_map(|thread| {
+            std::fs::read_to_string(thread.unwrap().path().join("children")).ok()
+        });
+        children.find_map(|pids| pids.split(' ').next()?.parse().ok())
+    };
+    let looked = async {
+        loop {
+            if let Some(child) = first() {
+                return child;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    within(BOUND, looked).await
 }
