@@ -382,10 +382,9 @@ impl Core {
         let gone = async {
             loop {
                 let mark = self.locals.waiter_left.mark();
-                let waits = |local: &Arc<LocalLock>| local.waiters() > 0;
                 let is_any_left = !self.unguarded.lock().is_empty()
                     || self.steps.load(Ordering::SeqCst) > 0
-                    || self.locals.all().iter().any(waits);
+                    || self.locals.waiters() > 0;
                 if !is_any_left {
                     return;
                 }

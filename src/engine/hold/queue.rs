@@ -44,10 +44,13 @@ static NEXT_PLACE: AtomicU64 = AtomicU64::new(0);
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Queue {
     /// The waiters by the number of their place, in the order of arrival. Nothing is kept of a waiter that has left, at
-    /// any position: thousands may come and go behind one that waits for long.
-    places: VecDeque<Entry>,
+    /// any position: thousands may come and go behind one that waits for long. Boxed, because those behind one that leaves
+    /// move up, under the mutex.
+    places: VecDeque<Box<Entry>>,
+    /// The box of the last waiter that has left, for the next one: where one comes when one leaves, none is allocated.
+    spare: Option<Box<Entry>>,
     /// Waiters that were passed over and have not come since.
-    absent: BTreeMap<u64, Entry>,
+    absent: BTreeMap<u64, Box<Entry>>,
     /// Entries of `places` with a lower number are at the head, or follow a leader there.
     next: u64,
     /// How many are at the head. `alone` is the number of the head that wants the lock alone, if there is one.
@@ -80,6 +83,17 @@ struct Entry {
 }
 
 impl Entry {
+    fn new(number: u64, wants: Wants) -> Self {
+        Self {
+            number,
+            wants,
+            is_head: false,
+            stage: Stage::Next,
+            missed: 0,
+            waiting: None,
+        }
+    }
+
     /// Whether it may be handed something.
     fn is_free(&self) -> bool {
         matches!(self.stage, Stage::Next | Stage::Resting(..))
@@ -159,6 +173,7 @@ enum Stage {
 impl Queue {
     pub(super) const EMPTY: Self = Self {
         places: VecDeque::new(),
+        spare: None,
         absent: BTreeMap::new(),
         next: 0,
         heads: 0,
@@ -185,14 +200,15 @@ impl Queue {
     /// same terms, and comes to the head after the leader.
     pub(super) fn push(&mut self, wants: Wants) -> u64 {
         let number = NEXT_PLACE.fetch_add(1, Ordering::Relaxed);
-        self.insert(Entry {
-            number,
-            wants,
-            is_head: false,
-            stage: Stage::Next,
-            missed: 0,
-            waiting: None,
-        });
+        let entry = Entry::new(number, wants);
+        let boxed = match self.spare.take() {
+            Some(mut spare) => {
+                *spare = entry;
+                spare
+            }
+            None => Box::new(entry),
+        };
+        self.insert(boxed);
         self.promote();
         number
     }
@@ -355,7 +371,7 @@ impl Queue {
         }
     }
 
-    fn insert(&mut self, entry: Entry) {
+    fn insert(&mut self, entry: Box<Entry>) {
         let number = entry.number;
         if entry.wants.is_alone() {
             let first = self.first_alone.get_or_insert(number);
@@ -388,7 +404,7 @@ impl Queue {
 
     fn entry(&mut self, number: u64) -> &mut Entry {
         let entry = find(&mut self.places, number);
-        let entry = entry.or_else(|| self.absent.get_mut(&number));
+        let entry = entry.or_else(|| self.absent.get_mut(&number).map(Box::as_mut));
         entry.expect("a place is in the queue until it is dropped")
     }
 
@@ -406,14 +422,23 @@ impl Queue {
 
     /// Passes over a head that does not come. Returns the value that it had been handed, which is for others now.
     fn skip(&mut self, number: u64) -> Option<Handoff> {
-        let mut entry = self.leave(number)?;
+        let mut entry = self.remove(number)?;
         let handoff = entry.take_handoff();
         (entry.is_head, entry.stage, entry.missed) = (false, Stage::Next, 0);
         self.absent.insert(number, entry);
         handoff
     }
 
+    /// Returns the waiter that was there.
     fn leave(&mut self, number: u64) -> Option<Entry> {
+        let mut entry = self.remove(number)?;
+        let nobody = Entry::new(number, Wants::Together(None));
+        let left = mem::replace(&mut *entry, nobody);
+        self.spare = Some(entry);
+        Some(left)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Box<Entry>> {
         let Ok(at) = position(&self.places, number) else {
             return self.absent.remove(&number);
         };
@@ -448,29 +473,30 @@ impl Queue {
 }
 
 /// The index of a place, or where it would be.
-fn position(places: &VecDeque<Entry>, number: u64) -> Result<usize, usize> {
+fn position(places: &VecDeque<Box<Entry>>, number: u64) -> Result<usize, usize> {
     places.binary_search_by_key(&number, |entry| entry.number)
 }
 
-fn find(places: &mut VecDeque<Entry>, number: u64) -> Option<&mut Entry> {
+fn find(places: &mut VecDeque<Box<Entry>>, number: u64) -> Option<&mut Entry> {
     let at = position(places, number).ok()?;
-    places.get_mut(at)
+    places.get_mut(at).map(Box::as_mut)
 }
 
 /// The places from this number on, in order.
-fn from(places: &mut VecDeque<Entry>, first: u64) -> impl Iterator<Item = &mut Entry> {
+fn from(places: &mut VecDeque<Box<Entry>>, first: u64) -> impl Iterator<Item = &mut Entry> {
     let (Ok(at) | Err(at)) = position(places, first);
-    places.range_mut(at..)
+    places.range_mut(at..).map(Box::as_mut)
 }
 
 /// The waiters before `next` that follow a leader with these terms.
 fn followers(
-    places: &mut VecDeque<Entry>,
+    places: &mut VecDeque<Box<Entry>>,
     next: u64,
     terms: ReaderClass,
 ) -> impl Iterator<Item = &mut Entry> {
     let before = places
         .iter_mut()
+        .map(Box::as_mut)
         .take_while(move |entry| entry.number < next);
     before.filter(move |entry| !entry.is_head && entry.wants.terms() == Some(&terms))
 }
