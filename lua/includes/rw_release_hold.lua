@@ -48,7 +48,8 @@ local function rw_release_hold(lock, waiting, holder, held, fields)
       redis.call('HDEL', lock, holder, writer)
       if was_writer then redis.call('HSET', lock, 'mode', 'read') end
       local is_sooner = longest >= 0 and longest < enough
-      if is_sooner then redis.call('PEXPIRE', lock, longest) end
+      -- Of a key in its last ms, 0 are left, and a lease of 0 deletes.
+      if is_sooner then redis.call('PEXPIRE', lock, math.max(longest, 1)) end
       -- Refused callers were given the longer lease, and a waiter of Redisson sleeps for that time.
       if not was_writer then return 0, is_sooner and '1' or nil end
     end

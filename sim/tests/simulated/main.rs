@@ -8,6 +8,7 @@ mod faults;
 mod kept;
 mod mutants;
 mod pairs;
+mod readers;
 mod redlock;
 mod redlock_turns;
 mod refinement;
