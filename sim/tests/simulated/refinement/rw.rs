@@ -87,7 +87,9 @@ fn by_model<'a>(line: &Line<'a>, before: &Lock<'a>) -> (Lock<'a>, bool) {
         is_readers_turn: before.is_readers_turn,
     };
     let me = number(line.holder);
-    if saw_writer_end && !before.waiting.iter().any(|(who, _)| *who == line.holder) {
+    let is_noted = before.waiting.iter().any(|(who, _)| *who == line.holder);
+    let is_reported = saw_writer_end && !is_noted;
+    if is_reported {
         // It has waited in its client, and the call reports that to the server.
         server.waiting.push(waiter(&(line.holder, Mode::Read)));
     }
@@ -96,6 +98,10 @@ fn by_model<'a>(line: &Line<'a>, before: &Lock<'a>) -> (Lock<'a>, bool) {
         heartbeat: u8::from(!line.detail.starts_with('0')),
     };
     let reply = server.execute(terms, &Rules::ALL, request(line, me));
+    if is_reported && terms.heartbeat == 0 {
+        // The report was for this call: the server notes none that asks without a heartbeat.
+        server.waiting.retain(|waiter| waiter.holder != me);
+    }
     let name = |holder: Holder| known.name(holder.client);
     let alive = server.waiting.iter().filter(|waiter| waiter.left > 0);
     let readers = server.readers.iter();
