@@ -329,11 +329,8 @@ impl<'a> WaitLoop<'a> {
         self.count_wait();
         self.requests().core().watch_heads(self.local());
         if !std::mem::replace(&mut self.has_recalled, true) {
-            recall_holder(
-                self.requests().core(),
-                self.local(),
-                self.request().name.key(),
-            );
+            let LockRequest { core, name, .. } = self.request();
+            recall_holder(core, self.local(), name.key());
         }
         self.waiter.rest(marks, self.place.as_ref(), time);
         // Boxed: only waiters of a queue at the server have one.

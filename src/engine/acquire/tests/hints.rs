@@ -104,7 +104,7 @@ async fn who_waits_for_a_short_time_hears_of_a_release() {
     assert_eq!(began.elapsed(), MS * 20);
 }
 
-/// It may be dead, and nobody would learn of a release before the next poll.
+/// A dead connection would hide each release until the next poll.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_silent_for_three_polls_is_checked() {
     let server = refusing(25_000);
@@ -120,7 +120,7 @@ async fn a_connection_that_is_silent_for_three_polls_is_checked() {
     assert_eq!(asked, expected.map(|at| MS * at), "it asks no more often");
 }
 
-/// The check finds the slot at another node, whose messages are heard from then on.
+/// As when the slot has moved to another node.
 #[tokio::test(start_paused = true)]
 async fn a_gap_during_a_check_leads_to_another_question() {
     let server = Scripted::new(|sent| match sent.is("EVALSHA") {
