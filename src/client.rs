@@ -775,7 +775,6 @@ impl fmt::Debug for ClientBuilder {
 
 #[cfg(test)]
 mod tests {
-    use std::future::Future;
     use std::pin::pin;
     use std::task::Waker;
 

@@ -477,18 +477,21 @@ mod tests {
         }
     }
 
-    /// Another guard of its owner is released after that.
-    #[tokio::test(start_paused = true)]
-    async fn a_guard_that_is_forgotten_leaves_the_lock_to_its_lease() {
-        let servers = ["a:1", "b:2", "c:3"].map(|address| {
+    /// Three servers that grant all and renew all.
+    fn granting() -> [Arc<Scripted>; 3] {
+        ["a:1", "b:2", "c:3"].map(|address| {
             Scripted::at(address, |sent| match sent.words[1] == RENEW.sha() {
                 true => Answer::Value(each(1, 1)),
                 false => Answer::Value(granted()),
             })
-        });
-        let clients = servers
-            .each_ref()
-            .map(|server| Client::over(server, SECOND * 30));
+        })
+    }
+
+    /// Another guard of its owner is released after that.
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_that_is_forgotten_leaves_the_lock_to_its_lease() {
+        let servers = granting();
+        let clients = (servers.each_ref()).map(|server| Client::over(server, SECOND * 30));
         let lock = redlock(clients).lock("x").owner(&Owner::new());
         let [forgotten, released] = [lock.lock().await, lock.lock().await].map(Result::unwrap);
         forgotten.forget();
@@ -504,15 +507,8 @@ mod tests {
     /// The other guard of its owner ends by itself before that.
     #[tokio::test(start_paused = true)]
     async fn servers_keep_a_hold_for_a_guard_that_was_released_before_the_last() {
-        let servers = ["a:1", "b:2", "c:3"].map(|address| {
-            Scripted::at(address, |sent| match sent.words[1] == RENEW.sha() {
-                true => Answer::Value(each(1, 1)),
-                false => Answer::Value(granted()),
-            })
-        });
-        let clients = servers
-            .each_ref()
-            .map(|server| Client::over(server, SECOND * 30));
+        let servers = granting();
+        let clients = (servers.each_ref()).map(|server| Client::over(server, SECOND * 30));
         let lock = redlock(clients).lock("x").owner(&Owner::new());
         let kept = lock.clone().at_least(SECOND * 20).lock().await.unwrap();
         let longest = lock.max_hold(SECOND * 5).lock().await.unwrap();

@@ -184,7 +184,8 @@ async fn renew(
 }
 
 /// Runs one renewal script, once, on the lane of renewals. If that gets no connection, the lane of commands may still
-/// have its own; without one, a second wait would only delay the next try. A hold without an answer is scheduled again, and its next step is decided then.
+/// have its own; without one, a second wait would only delay the next try. A hold without an answer is scheduled again,
+/// and its next step is decided then.
 async fn ask(
     scripts: &Scripts,
     holds: &[Renewal],
