@@ -452,7 +452,8 @@ impl ClientBuilder {
     }
 
     /// Requires `count` replicas to confirm every grant of a lock within `within`, at most a third of the lease.
-    /// Default: grants do not wait for replicas. See
+    /// Default: grants do not wait for replicas. Elections, `once` and `job` are locks; permits of semaphores, latches
+    /// and barriers never wait for replicas. See
     /// [`ReentrantLock::replicated`](crate::ReentrantLock::replicated).
     pub fn replicated(mut self, count: u32, within: Duration) -> Self {
         self.replication = Some(Replication { count, within });

@@ -49,6 +49,11 @@ impl Client {
 /// One process closes it, before it hands out the parts. Workers do not: one that is started again after the latch has
 /// opened would close it again, and its id would not count again.
 ///
+/// **A server that loses its data opens all latches**, and a failover to a replica may forget that a latch was closed, or
+/// a count. The server cannot tell that from a latch that was counted down, nor can lockset. Where it would do harm to go on
+/// too early, check the parts themselves. After a failover each worker may call [`count_down_as`](Self::count_down_as)
+/// once more: it counts once.
+///
 /// ```no_run
 /// # async fn load(part: u32) {}
 /// # async fn doc(client: lockset::Client) -> lockset::Result<()> {

@@ -51,7 +51,8 @@ impl Client {
 /// Take it only to share permits with Java services that use `RSemaphore`. A handle: cheap to make and to clone, it
 /// holds nothing. There are never more permits than were declared, by [`permits`](Self::permits),
 /// [`try_set`](Self::try_set), [`release`](Self::release) or Java, even if calls are repeated or lost. Waiters have no
-/// order.
+/// order. A failover to a replica may forget releases, and then those permits are gone, or grants, and then they are given
+/// out twice.
 ///
 /// ```no_run
 /// # async fn convert() {}

@@ -74,10 +74,17 @@ impl Client {
 /// Each permit has a lease, which the watchdog renews until its guard is gone. The permits of a process that dies come
 /// back when their leases end. Redisson's `RPermitExpirableSemaphore` of the same name takes from the same permits.
 ///
-/// Callers of one client that ask on the same terms are served in the order of their calls. Once one of them was
-/// refused, so are all callers of that client. A released permit goes to the next of them in memory, at most 64 times and
-/// for 5 ms in a row, before other clients have their turn. Between clients there is no order, unless the semaphore is
-/// [`fair`](Self::fair): a large request may wait as long as smaller requests keep coming.
+/// Callers of one client are served in the order of their calls: a call waits behind every earlier one, even if that asks
+/// for more permits than are free and this one does not. If they ask on the same terms, a released permit goes to the next
+/// of them in memory, at most 64 times and for 5 ms in a row, before other clients have their turn. Between clients there
+/// is no order, unless the semaphore is [`fair`](Self::fair): a large request may wait as long as smaller requests of
+/// other clients keep coming.
+///
+/// The server keeps two keys of each semaphore for ever, even with [`per`](Self::per), so use few names, not one for each
+/// user. One that nobody uses any more is removed by `DEL name {name}:timeout`, with the prefix in both, and without the
+/// braces if the name has a `{tag}`.
+///
+/// Permits do not wait for replicas: [`ClientBuilder::replicated`](crate::ClientBuilder::replicated) is for locks.
 ///
 /// A handle: cheap to make and to clone, it holds nothing. There is no semaphore over several independent servers, as
 /// [`Redlock`](crate::Redlock) is for locks: two majorities can each hand out the last permit of one server.
@@ -216,7 +223,8 @@ impl Semaphore {
         self.acquire_until("try_acquire", Tick::ZERO).await
     }
 
-    /// Acquires permits, waiting at most `wait`. The server is asked once more at the end.
+    /// Acquires permits, waiting at most `wait`. The server is asked once more at the end, unless an earlier call of this
+    /// client still waits.
     ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).
