@@ -1,5 +1,6 @@
 //! The client: connects, and owns everything that its handles share. Knows no primitive.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use crate::api::error::{Error, Kind, Result};
 use crate::api::options::{
     Options, Replication, TOKEN_RETENTION, check_give_up, check_lease, token_retention,
 };
+use crate::conn::credentials::{Credentials, Provider};
 #[cfg(feature = "tls")]
 use crate::conn::tls::Tls;
 use crate::conn::{self, AddressMap, Lookups, Network, Setup, Transport, url};
@@ -132,6 +134,7 @@ impl Client {
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             native: NativePath::On,
             addresses: AddressMap::default(),
+            provider: Provider::default(),
             observer: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -389,6 +392,7 @@ pub struct ClientBuilder {
     connect_timeout: Duration,
     native: NativePath,
     addresses: AddressMap,
+    provider: Provider,
     observer: Option<Box<dyn Observer>>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
@@ -609,6 +613,44 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets a provider of the login, for tokens that expire and passwords that are replaced. It is asked for each
+    /// connection to a server, when that is reached, and goes before a login of the URL or the environment. Sentinels
+    /// keep the login of the URL.
+    ///
+    /// Connections that are open need no new login. A service that closes them when a token expires costs the time of a
+    /// reconnect: commands without an answer are repeated, and holds stay, as long as there is a new connection before
+    /// their leases end.
+    ///
+    /// The provider has the time of one step of connecting ([`connect_timeout`](Self::connect_timeout), later 1 s at
+    /// first), and its future is dropped after that. A client asks for two or three connections to a server at once, so
+    /// keep a token until shortly before its end. A provider that fails, is late or panics fails the attempt to connect,
+    /// and so do credentials that the server rejects. The next attempt, after a pause, asks the provider again. Calls go
+    /// on until then as while the server is away. A call that ends before fails with
+    /// [`is_refused`](Error::is_refused), and not with [`is_denied`](Error::is_denied). Its error has the words of the
+    /// provider's error or of the server, so the former must have no secret in it.
+    ///
+    /// ```no_run
+    /// # async fn token_of(user: &str) -> std::io::Result<String> { todo!() }
+    /// # async fn doc() -> lockset::Result<()> {
+    /// use lockset::{Client, Credentials};
+    ///
+    /// let client = Client::builder("rediss://locks.example.com:6379")
+    ///     .credentials(|| async {
+    ///         let token = token_of("locker").await?; // from the service's SDK, or a file that is replaced
+    ///         Ok(Credentials::new("locker", token))
+    ///     })
+    ///     .build()
+    ///     .await?;
+    /// # drop(client); Ok(()) }
+    /// ```
+    pub fn credentials<F>(mut self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, Box<dyn StdError + Send + Sync>>> + Send + 'static,
+    {
+        self.provider = Provider::of(provider);
+        self
+    }
+
     /// Sets an observer of everything that happens in the client without a caller to report it to: losses, late
     /// renewals, releases that failed in the background, long waits, new connections. Default: none. [`Client::stats`]
     /// counts all of it with or without an observer. See [`Observer`].
@@ -679,6 +721,7 @@ impl ClientBuilder {
             address_map: self.addresses.clone(),
             lookups: Lookups::default(),
             security,
+            provider: self.provider.clone(),
         };
         let transport = conn::connect(target, setup).await?;
         Ok(self.client(id, timing, clock, transport, locals, announce_every))

@@ -138,6 +138,7 @@ pub use api::options::{Backoff, LEASE_MAX, LEASE_MIN, STICKY_MAX};
 pub use api::traits::{Completed, Guard, Lock, Wait, WithError};
 pub use barrier::Barrier;
 pub use client::{Client, ClientBuilder, ClientStats};
+pub use conn::credentials::Credentials;
 #[cfg(feature = "tls")]
 pub use conn::tls::Tls;
 pub use election::{Election, Leader, Leaders, Leadership};

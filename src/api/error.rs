@@ -278,7 +278,8 @@ impl Error {
     }
 
     /// The server answered that it cannot do this now: it is out of memory, busy, loading or read-only, or
-    /// has [too few replicas](Self::is_not_replicated). Nothing was changed, or the change was undone.
+    /// has [too few replicas](Self::is_not_replicated). Nothing was changed, or the change was undone. Also, a connection
+    /// got no login from a [provider](crate::ClientBuilder::credentials), or one that the server rejects.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self.0.kind, Kind::Refused | Kind::NotReplicated)

@@ -32,7 +32,7 @@ impl Client {
     /// # Errors
     /// * [`is_io`](crate::Error::is_io): a server did not answer in time.
     /// * [`is_refused`](crate::Error::is_refused): a server answered that it cannot serve now, such as while it loads its
-    ///   data.
+    ///   data; or there is no login from a [provider](crate::ClientBuilder::credentials).
     /// * [`is_denied`](crate::Error::is_denied): the password is wrong, or the user may not run scripts.
     /// * [`is_closed`](crate::Error::is_closed): the client was shut down, or its runtime has ended.
     ///

@@ -16,7 +16,11 @@ const TEMPORARY: &[&str] = &[
     "READONLY",
     "NOREPLICAS",
     "UNBLOCKED",
+    NO_LOGIN,
 ];
+
+/// The code of our own error about the login of a connection, for clients with a provider of credentials.
+const NO_LOGIN: &str = "NOLOGIN";
 
 /// Refused before anything was executed. This is true of `OOM` and `WRONGTYPE` because every script reads its keys
 /// before it writes, and only its first write can be refused.
@@ -79,6 +83,8 @@ pub(crate) fn was_not_executed(error: &RedisError) -> bool {
         || is_out_of_connections(error)
 }
 
+const ASKED_AGAIN: &str = "the next connection asks the provider of credentials again";
+
 const COUNTER_STAYS: &str = "nothing was granted, and the counter is as it was";
 
 /// The kind of an error for the caller, with advice on what to do about it.
@@ -93,6 +99,7 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
             "a key of this lock holds something else, which was not changed; choose another name, \
              or a key_prefix for all locks",
         ),
+        Some(NO_LOGIN) => (Kind::Refused, ASKED_AGAIN),
         Some("NOAUTH" | "WRONGPASS") => (Kind::Denied, "check user and password in the URL"),
         Some("NOPERM") if says(error, "run the 'select' command") => (
             Kind::Denied,
@@ -178,6 +185,10 @@ pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
     if tls_advice(error).is_some() {
         return format!("no connection to {endpoint} over TLS: {error}");
     }
+    if code(error) == Some(NO_LOGIN) {
+        let why = error.detail().unwrap_or_default();
+        return format!("no login at {endpoint}: {why}");
+    }
     if is_foreign(error) {
         let says = error.detail().map(|line| format!("; it says {line:?}"));
         let says = says.unwrap_or_default();
@@ -262,6 +273,11 @@ pub(super) fn without_arguments(error: RedisError) -> RedisError {
     }
 }
 
+/// The error for a connection without a login. A later one may have one.
+pub(super) fn no_login(why: String) -> RedisError {
+    redis::make_extension_error(NO_LOGIN.to_owned(), Some(why))
+}
+
 /// The error for something that no server says.
 pub(super) fn nonsense(what: &'static str) -> RedisError {
     (redis::ErrorKind::UnexpectedReturnType, what).into()
@@ -294,6 +310,12 @@ pub(super) fn is_foreign(error: &RedisError) -> bool {
 /// nothing.
 pub(crate) fn is_out_of_connections(error: &RedisError) -> bool {
     says(error, "max number of clients")
+}
+
+/// Whether the server refuses a new connection, while others that are open may still serve: it has no room for one, or
+/// the login was replaced.
+pub(crate) fn is_about_connection(error: &RedisError) -> bool {
+    is_out_of_connections(error) || matches!(code(error), Some("WRONGPASS" | NO_LOGIN))
 }
 
 /// Whether a server says that it is in no cluster.
@@ -434,6 +456,12 @@ mod tests {
                 true,
             ),
             ("NOAUTH Authentication required.", Kind::Denied, true, false),
+            (
+                "NOLOGIN the provider of credentials panicked",
+                Kind::Refused,
+                true,
+                true,
+            ),
             (
                 "DENIED Redis is running in protected mode. And so on",
                 Kind::Denied,

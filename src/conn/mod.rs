@@ -9,6 +9,7 @@
 //!                 whether a command was sent before its future was dropped
 //! setup.rs        the settings of every connection, and its network
 //! address.rs      addresses of servers, and of a host name
+//! credentials.rs  logins from a provider that the user sets
 //! link/           one lane's connection, replaced when it falls silent
 //! push.rs         messages that come without a request
 //! servers.rs      the servers of a client as its transport: one, a cluster, or a primary behind sentinels
@@ -21,6 +22,7 @@
 
 mod address;
 mod cluster;
+pub(crate) mod credentials;
 pub(crate) mod error_reply;
 mod link;
 mod push;

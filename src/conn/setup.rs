@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::address::{AddressMap, Lookups};
+use super::credentials::Provider;
 use super::tls::Security;
 use super::transport::EventHandler;
 use crate::engine::clock::Clock;
@@ -45,6 +46,8 @@ pub(crate) struct Setup {
     pub(crate) lookups: Lookups,
     /// For connections over TLS.
     pub(crate) security: Security,
+    /// Of the logins at servers, but not at sentinels.
+    pub(crate) provider: Provider,
 }
 
 #[cfg(test)]
@@ -75,6 +78,7 @@ impl Setup {
             address_map: AddressMap::default(),
             lookups: Lookups::default(),
             security: Security::default(),
+            provider: Provider::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use redis::RedisError;
 use super::call::Call;
 use crate::api::error::{Error, Kind};
 use crate::conn::error_reply::{
-    RUN_THE, code, explained, is_about_keys, is_out_of_connections, is_temporary, was_not_executed,
+    RUN_THE, code, explained, is_about_connection, is_about_keys, is_temporary, was_not_executed,
 };
 use crate::conn::{Fault, Reason, words};
 use crate::engine::clock::Tick;
@@ -118,10 +118,10 @@ impl Failure {
         self.fault.answer().is_some()
     }
 
-    /// Whether nothing was sent, because there was no connection in time or the server has no room for one.
+    /// Whether nothing was sent, because there was no connection in time or the server refused one.
     pub(crate) fn lacks_connection(&self) -> bool {
         let is_unsent = match &self.fault {
-            Fault::Answered(error) | Fault::Declined(error) => is_out_of_connections(error),
+            Fault::Answered(error) | Fault::Declined(error) => is_about_connection(error),
             Fault::Unsent(_) => true,
             Fault::Unknown(_) => false,
         };

@@ -156,10 +156,16 @@ impl Connector {
     }
 
     async fn introduced(&self, wire: &WireParams) -> Result<(Socket, u64), RedisError> {
+        let Setup {
+            clock, provider, ..
+        } = &self.setup;
         let limit = self.reachability.step_timeout(self.setup.step_timeout);
         let socket = Socket::connect(&self.info, &self.setup, limit, wire.clone()).await?;
         let settings = self.info.redis_settings();
-        let generation = self.handshake.run(&socket.wire, settings, limit).await?;
+        // Not before there is a server to give them to.
+        let settings = provider.settings(settings, *clock, limit).await?;
+        let introduced = self.handshake.run(&socket.wire, &settings, limit).await;
+        let generation = introduced.map_err(|error| provider.judged(error))?;
         Ok((socket, generation))
     }
 

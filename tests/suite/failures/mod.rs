@@ -3,6 +3,7 @@
 mod comeback;
 mod distance;
 pub(crate) mod faults;
+mod logins;
 mod outage;
 pub(crate) mod process;
 mod reaching;
