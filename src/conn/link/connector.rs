@@ -39,7 +39,7 @@ pub(super) enum Ended {
     Closed,
     /// The connection broke, or is silent.
     Broken,
-    /// Its server takes no writes, or another process answers at its address.
+    /// Its server takes no writes or has logged it out, or another process answers at its address.
     Unfit,
 }
 

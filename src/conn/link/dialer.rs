@@ -282,9 +282,9 @@ impl Link {
                 Err(self.unknown("another server answers at this address by now"))
             }
             Some(Ok(replies)) => {
-                let is_demoted = |no| matches!(code(&no), Some("READONLY" | "MASTERDOWN"));
-                if errors_in(&replies).any(is_demoted) {
-                    // The address may already lead to another server.
+                let is_unfit = |no| matches!(code(&no), Some("READONLY" | "MASTERDOWN" | "NOAUTH"));
+                if errors_in(&replies).any(is_unfit) {
+                    // The address may already lead to another server, or the login has expired.
                     self.replace(used, Ended::Unfit);
                 }
                 Ok(replies)

@@ -1,10 +1,13 @@
 //! Tests of the connections to one server that is slow.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use redis::IntoConnectionInfo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::conn::tests::{BOUND, FakeServer, at_once};
 use crate::conn::transport::errors_in;
 
 const REPLY: Duration = Duration::from_secs(1);
@@ -79,4 +82,28 @@ async fn nothing_is_sent_over_a_connection_that_has_ended() {
     let replies = link.exchange(&[&ping], REPLY * 2).await;
     let replies = replies.expect("over another connection");
     assert_eq!(errors_in(&replies).count(), 1);
+}
+
+/// A proxy may log a connection out after a time, and leave it open.
+#[tokio::test]
+async fn a_connection_that_is_no_longer_logged_in_is_replaced() {
+    let asked = AtomicUsize::new(0);
+    let server = FakeServer::start(move |words| match words {
+        "PING" if asked.fetch_add(1, Ordering::SeqCst) == 1 => at_once("-NOAUTH log in again"),
+        "PING" => at_once("+PONG"),
+        _ => at_once("-ERR no"),
+    });
+    let server = server.await;
+    let url = format!("redis://{}", server.address);
+    let setup = Setup::sample(BOUND);
+    let one = SingleServer::new(url.into_connection_info().unwrap(), &setup);
+    let link = one.link(Lane::Command);
+    let ping = redis::cmd("PING");
+    let pinged = async || link.send(&ping, BOUND).await;
+    pinged().await.expect("a reply");
+    let out = pinged().await.unwrap_err();
+    assert_eq!(out.answer().and_then(code), Some("NOAUTH"));
+    assert!(!link.is_open());
+    pinged().await.expect("a reply");
+    assert_eq!(server.connections(), 2);
 }
