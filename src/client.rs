@@ -622,12 +622,15 @@ impl ClientBuilder {
     /// their leases end.
     ///
     /// The provider has the time of one step of connecting ([`connect_timeout`](Self::connect_timeout), later 1 s at
-    /// first), and its future is dropped after that. A client asks for two or three connections to a server at once, so
-    /// keep a token until shortly before its end. A provider that fails, is late or panics fails the attempt to connect,
-    /// and so do credentials that the server rejects. The next attempt, after a pause, asks the provider again. Calls go
-    /// on until then as while the server is away. A call that ends before fails with
-    /// [`is_refused`](Error::is_refused), and not with [`is_denied`](Error::is_denied). Its error has the words of the
-    /// provider's error or of the server, so the former must have no secret in it.
+    /// first), and its future is dropped after that. It runs on the client's runtime, so it must not block. A client asks
+    /// for two or three connections to a server at once, so keep a token until shortly before its end.
+    ///
+    /// A provider that fails, is late or panics fails the attempt to connect, and so do credentials that the server
+    /// rejects. The next attempt, after a pause, asks the provider again. Calls go on until then as while the server is
+    /// away. A call that ends before fails with [`is_refused`](Error::is_refused), and not with
+    /// [`is_denied`](Error::is_denied); so does [`build`](Self::build) after one attempt, or behind sentinels after three
+    /// seconds of them. The error has the words of the provider's error, which must have no secret in it, or of the
+    /// server.
     ///
     /// ```no_run
     /// # async fn token_of(user: &str) -> std::io::Result<String> { todo!() }

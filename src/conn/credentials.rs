@@ -39,12 +39,12 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What a provider returns.
+/// The answer of a provider.
 type Given = Result<Credentials, Box<dyn StdError + Send + Sync>>;
 
 type Provide = dyn Fn() -> BoxFuture<'static, Given> + Send + Sync;
 
-/// The user's provider, if there is one.
+/// The provider that the program has set, if it has.
 #[derive(Clone, Default)]
 pub(crate) struct Provider(Option<Arc<Provide>>);
 
@@ -56,7 +56,7 @@ impl Provider {
         Self(Some(Arc::new(move || provide().boxed())))
     }
 
-    /// The settings of one connection: with a login of the provider, or else with that of the URL.
+    /// The settings of one connection: with a login of the provider if there is one, otherwise with the URL's.
     pub(super) async fn settings(
         &self,
         of_url: &RedisConnectionInfo,
@@ -79,7 +79,7 @@ impl Provider {
         Err(no_login(format!("the provider of credentials {why}")))
     }
 
-    /// The error of a handshake. That a login was rejected is final only for one from the URL.
+    /// The error of a handshake. If the server rejected the login, it is final only without a provider.
     pub(super) fn judged(&self, error: RedisError) -> RedisError {
         let is_about_login = error.kind() == ErrorKind::AuthenticationFailed
             || matches!(code(&error), Some("WRONGPASS"));
@@ -96,7 +96,7 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// What an error says, with those of its causes that it does not say itself, in one line.
+/// The text of an error with the texts of its causes in one line, each once.
 fn with_causes(error: &(dyn StdError + 'static)) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();

@@ -13,7 +13,7 @@ use crate::support::{
     BY_MESSAGE, LEASE, PATIENCE, SOON, ask, command, cycle, listening, nothing_left,
 };
 
-/// What the provider does when it is asked.
+/// The behaviour of the provider when it is asked.
 #[derive(Clone, Copy)]
 enum Gives {
     Password(&'static str),
@@ -89,14 +89,14 @@ async fn replace_password(servers: &[Server], login: &Login, password: &'static 
     }
 }
 
-/// A server with the user, who has the password `old`.
+/// A server with the user, who has the password of `OLD`.
 async fn server() -> Server {
     let server = Server::start();
     set_password(&server, "old-s3cret").await;
     server
 }
 
-/// What a caller sees of a connection without a login.
+/// Checks the error of a call without a connection that is logged in.
 fn assert_no_login(error: &Error, server: &Server, why: &str) {
     let text = format!("{error} {error:?}");
     assert!(error.is_refused() && error.is_transient(), "{text}");
@@ -112,10 +112,11 @@ const NEW: Gives = Gives::Password("new-s3cret");
 #[tokio::test]
 async fn each_connection_logs_in_with_what_is_given_for_it() {
     let (server, login) = (server().await, Login::giving(OLD));
-    // Of a login in the URL, nothing is left.
+    // The login in the URL is not used.
     let url = format!("redis://nobody:at-all@{}", server.addr());
     let client = login.builder(&url).build().await.unwrap();
     assert_eq!(login.asked(), 2, "for commands and for renewals");
+    let other = login.builder(&url).build().await.unwrap();
     let guard = client.lock("held").lock().await.unwrap();
     for round in ["a-s3cret", "b-s3cret", "c-s3cret"] {
         let asked = login.asked();
@@ -124,18 +125,9 @@ async fn each_connection_logs_in_with_what_is_given_for_it() {
         guard.reenter().await.unwrap().release().await.unwrap();
         assert!(login.asked() > asked, "{round}");
         // Messages come over a connection of their own.
-        let waiter = spawn({
-            let lock = client.lock("waited for");
-            let rival = lock.lock().await.unwrap();
-            let other = login.builder(&url).build().await.unwrap();
-            let lock = other.lock("waited for");
-            let waits = async move { lock.lock().await.unwrap().release().await.unwrap() };
-            async move {
-                let waits = spawn(waits);
-                (waits, rival)
-            }
-        });
-        let (waits, rival) = within(SOON, waiter).await.unwrap();
+        let rival = client.lock("waited for").lock().await.unwrap();
+        let lock = other.lock("waited for");
+        let waits = spawn(async move { cycle(&lock).await });
         listening(&server).await;
         rival.release().await.unwrap();
         within(BY_MESSAGE, waits).await.unwrap();
@@ -147,13 +139,13 @@ async fn each_connection_logs_in_with_what_is_given_for_it() {
     nothing_left(&server).await;
 }
 
-/// As a token that expires before the provider has the next one.
+/// A token expires before the provider has the next one, say.
 #[tokio::test]
 async fn a_rejected_login_is_not_final() {
     let (server, login) = (server().await, Login::giving(OLD));
     let events = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&events);
-    let builder = login.builder(&server.admin_url()).lease(LEASE * 3);
+    let builder = login.builder(&server.admin_url()).lease(LEASE * 5);
     let builder = builder.observer(move |event: &Event<'_>| {
         told.lock().unwrap().push(event.clone().into_owned());
     });
@@ -161,7 +153,7 @@ async fn a_rejected_login_is_not_final() {
     let guard = client.lock("held").lock().await.unwrap();
     set_password(&server, "new-s3cret").await;
     kill_connections(&server).await;
-    let hasty = client.lock("free").give_up_after(LEASE / 4);
+    let hasty = client.lock("free").give_up_after(LEASE / 2);
     for error in [
         hasty.try_lock().await.unwrap_err(),
         hasty.lock().await.unwrap_err(),
@@ -289,7 +281,7 @@ async fn the_nodes_of_a_cluster_get_it() {
     for node in cluster.nodes() {
         kill_connections(node).await;
     }
-    let hasty = locks[0].clone().give_up_after(LEASE / 4);
+    let hasty = locks[0].clone().give_up_after(LEASE / 2);
     let node = cluster.primary_of("lock 0").await;
     assert_no_login(&hasty.lock().await.unwrap_err(), node, "WRONGPASS");
     login.gives(NEW);
@@ -318,7 +310,7 @@ async fn primaries_get_it_and_sentinels_that_of_the_url() {
     let primary = sentinels.primary().await;
     login.gives(Gives::Fails);
     kill_connections(primary).await;
-    let error = lock.clone().give_up_after(LEASE / 4).lock().await;
+    let error = lock.clone().give_up_after(LEASE / 2).lock().await;
     assert_no_login(&error.unwrap_err(), primary, "vault is sealed");
     let error = login.builder(&url).build().await.unwrap_err();
     assert_no_login(&error, primary, "vault is sealed");
