@@ -17,7 +17,7 @@ use redis::{ConnectionInfo, Value};
 
 use super::address::Address;
 use super::error_reply::{code, is_unknown_command};
-use super::link::{Link, Purpose, Reachability, SharedProcess};
+use super::link::{Link, Reachability, SharedProcess};
 use super::setup::Setup;
 use super::transport::{Fault, Lane, command};
 
@@ -34,10 +34,9 @@ impl SingleServer {
         let reachability = Arc::default();
         let process = Arc::default();
         // In the order of the lanes.
-        let lanes = [Lane::Command, Lane::Renewal, Lane::Push, Lane::Confirm].map(Purpose::Lane);
+        let lanes = [Lane::Command, Lane::Renewal, Lane::Push, Lane::Confirm].map(Some);
         Self {
-            links: lanes
-                .map(|purpose| Link::new(info.clone(), purpose, setup, &reachability, &process)),
+            links: lanes.map(|lane| Link::new(info.clone(), lane, setup, &reachability, &process)),
             reachability,
             process,
         }

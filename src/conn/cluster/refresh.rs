@@ -34,7 +34,7 @@ use super::map::{Range, SlotMap, Told, View, are_most, best, is_ours, slot_of};
 use super::route::Router;
 use crate::conn::address::{Address, distinct};
 use crate::conn::error_reply::is_temporary;
-use crate::conn::link::{Link, Purpose};
+use crate::conn::link::Link;
 use crate::conn::setup::Setup;
 use crate::conn::single::Nodes;
 use crate::conn::transport::{Channels, Fault, Lane, command};
@@ -275,7 +275,7 @@ fn temporary_link(nodes: &Nodes, address: &Address) -> Arc<Link> {
     };
     let (info, server) = (nodes.info(address), nodes.at(address));
     let process = Arc::default();
-    Link::new(info, Purpose::Map, &setup, &server.reachability, &process)
+    Link::new(info, None, &setup, &server.reachability, &process)
 }
 
 /// The longest pause between two polls: doubled from [`PAUSE_FIRST`], plus up to a half.

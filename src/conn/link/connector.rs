@@ -21,7 +21,8 @@ use crate::observe::counts::LANES;
 #[derive(Debug)]
 pub(super) struct Connector {
     info: ConnectionInfo,
-    purpose: Purpose,
+    /// `None` for a link to ask for the map of a cluster.
+    lane: Option<Lane>,
     pub(super) setup: Setup,
     /// The address of the server, for messages.
     pub(super) endpoint: Arc<str>,
@@ -46,49 +47,28 @@ pub(super) enum Ended {
 /// A renewal waits at least this long for its reply, however short the lease.
 pub(crate) const RENEWAL_WAIT_MIN: Duration = Duration::from_millis(25);
 
-/// The purpose of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// The commands of this lane.
-    Lane(Lane),
-    /// One question about the map of a cluster.
-    Map,
-}
-
-impl Purpose {
-    /// Shown by `CLIENT LIST`, so that an operator can identify the connections.
-    fn label(self) -> &'static str {
-        match self {
-            Self::Lane(lane) => LANES[lane as usize],
-            Self::Map => "map",
-        }
-    }
-
-    /// The name of its lane; `None` for a helper's connection that is not one of the client's lanes.
-    fn lane(self) -> Option<&'static str> {
-        match self {
-            Self::Lane(_) => Some(self.label()),
-            Self::Map => None,
-        }
-    }
+/// The name of a lane, or of the links to ask for the map of a cluster. Shown by `CLIENT LIST`, so that an operator can
+/// identify the connections.
+fn label(lane: Option<Lane>) -> &'static str {
+    lane.map_or("map", |lane| LANES[lane as usize])
 }
 
 impl Connector {
     pub(super) fn new(
         info: ConnectionInfo,
-        purpose: Purpose,
+        lane: Option<Lane>,
         setup: &Setup,
         reachability: &Arc<Reachability>,
         process: &Arc<SharedProcess>,
     ) -> Self {
-        let label = format!("lockset-{}-{}", purpose.label(), setup.client_id);
+        let label = format!("lockset-{}-{}", label(lane), setup.client_id);
         Self {
             endpoint: endpoint(info.addr()).into(),
-            info: match purpose {
-                Purpose::Lane(Lane::Push) => with_pushes(info),
+            info: match lane {
+                Some(Lane::Push) => with_pushes(info),
                 _ => info,
             },
-            purpose,
+            lane,
             setup: setup.clone(),
             reachability: Arc::clone(reachability),
             process: Arc::clone(process),
@@ -100,7 +80,8 @@ impl Connector {
     /// Notes that a connection of this link is now in use. Reports it if it replaces another.
     pub(super) fn note_connected(&self) {
         let is_another = self.has_connected.swap(true, Ordering::AcqRel);
-        if let (true, Some(lane)) = (is_another, self.purpose.lane()) {
+        if is_another && self.lane.is_some() {
+            let lane = label(self.lane);
             self.setup.events.reconnected(lane, &self.endpoint);
         }
     }
@@ -130,15 +111,14 @@ impl Connector {
     /// Whether a call during a back-off fails at once with the last refusal, because no caller waits for it: without
     /// messages, waiters poll.
     pub(super) fn repeats_refusal(&self) -> bool {
-        self.purpose == Purpose::Lane(Lane::Push)
-            && self.reachability.is_backing_off(self.setup.clock.now())
+        self.lane == Some(Lane::Push) && self.reachability.is_backing_off(self.setup.clock.now())
     }
 
     pub(super) async fn connect(&self) -> Result<Connection, Fault> {
         let setup = &self.setup;
         let began = setup.clock.now();
         // Only a push connection takes messages.
-        let takes_messages = self.purpose == Purpose::Lane(Lane::Push);
+        let takes_messages = self.lane == Some(Lane::Push);
         let events = takes_messages.then(|| Arc::clone(&setup.events));
         let wire = WireParams::new(&self.info, setup, events);
         match self.introduced(&wire).await {
@@ -208,11 +188,8 @@ mod tests {
 
     #[test]
     fn the_lane_is_in_the_name() {
-        for (purpose, label, lane) in [
-            (Purpose::Lane(Lane::Renewal), "renewal", Some("renewal")),
-            (Purpose::Map, "map", None),
-        ] {
-            assert_eq!((purpose.label(), purpose.lane()), (label, lane));
+        for (lane, name) in [(Some(Lane::Renewal), "renewal"), (None, "map")] {
+            assert_eq!(label(lane), name);
         }
     }
 }

@@ -13,7 +13,7 @@ use redis::{Cmd, ConnectionInfo, Value};
 use tokio::task::AbortHandle;
 
 use super::connection::Connection;
-use super::connector::{Connector, Ended, Purpose, RENEWAL_WAIT_MIN};
+use super::connector::{Connector, Ended, RENEWAL_WAIT_MIN};
 use super::server::{Reachability, SharedProcess, Sibling};
 use super::wire::{Carrier, Exchanged};
 use crate::api::error::Kind;
@@ -57,20 +57,20 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Makes a link. All links to a server share its `reachability` and `process`.
+    /// Makes a link, of a lane or for one question. All links to a server share its `reachability` and `process`.
     pub(crate) fn new(
         info: ConnectionInfo,
-        purpose: Purpose,
+        lane: Option<Lane>,
         setup: &Setup,
         reachability: &Arc<Reachability>,
         process: &Arc<SharedProcess>,
     ) -> Arc<Self> {
-        let silence = match purpose {
-            Purpose::Lane(Lane::Renewal) => setup.silence.min(RENEWAL_WAIT_MIN),
+        let silence = match lane {
+            Some(Lane::Renewal) => setup.silence.min(RENEWAL_WAIT_MIN),
             _ => setup.silence,
         };
         let link = Arc::new(Self {
-            connector: Arc::new(Connector::new(info, purpose, setup, reachability, process)),
+            connector: Arc::new(Connector::new(info, lane, setup, reachability, process)),
             silence,
             current: Mutex::default(),
             is_dialing: AtomicBool::new(false),

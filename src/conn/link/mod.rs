@@ -28,7 +28,7 @@ mod server;
 mod wire;
 
 pub(super) use self::connection::Socket;
-pub(crate) use self::connector::{Purpose, RENEWAL_WAIT_MIN};
+pub(crate) use self::connector::RENEWAL_WAIT_MIN;
 pub(crate) use self::dialer::Link;
 pub(super) use self::handshake::{check_greeting, greeting};
 pub(crate) use self::server::{Reachability, SharedProcess};
