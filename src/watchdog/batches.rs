@@ -73,6 +73,40 @@ impl Server {
         };
         most.saturating_sub(self.batches)
     }
+
+    /// How long a reply may take, for a hold that can wait this long.
+    fn wait(&self, wait: Duration, reply_max: Duration) -> Duration {
+        // Longer than usual if the last replies took nearly as long.
+        let reply_max = reply_max.max(self.answers_in * 2);
+        // Rounded up by a quarter at most, so that holds with about the same wait share a batch.
+        let wait = Tick::ZERO.until(Tick::ZERO.after(wait + wait / 4).rounded_down(wait / 4));
+        wait.clamp(RENEWAL_WAIT_MIN.min(reply_max), reply_max)
+    }
+
+    /// A batch for this server with room for another hold. `None` if the server has no room.
+    fn batch<'a>(
+        &mut self,
+        batches: &'a mut Vec<Batch>,
+        server: u64,
+        wait: Duration,
+    ) -> Option<&'a mut Batch> {
+        let is_open = |batch: &Batch| {
+            (batch.server, batch.wait) == (server, wait) && batch.holds.len() < BATCH_HOLDS_MAX
+        };
+        if let Some(at) = batches.iter().position(is_open) {
+            return batches.get_mut(at);
+        }
+        if self.room() == 0 {
+            return None;
+        }
+        self.batches += 1;
+        batches.push(Batch {
+            server,
+            wait,
+            holds: Vec::new(),
+        });
+        batches.last_mut()
+    }
 }
 
 impl Servers {
@@ -106,10 +140,6 @@ impl Servers {
             }
         }
     }
-
-    fn of(&mut self, id: u64) -> &mut Server {
-        self.0.entry(id).or_default()
-    }
 }
 
 /// Takes the holds that waited for a server with room, then the holds that are due, and makes batches of them. Tells
@@ -120,103 +150,47 @@ pub(super) fn take_due(
     servers: &mut Servers,
     reply_max: Duration,
 ) -> Vec<Batch> {
-    let mut batching = Batching {
-        now: scripts.clock.now(),
-        scripts,
-        reply_max,
-        servers,
-        batches: Vec::new(),
-        expired: Vec::new(),
-    };
+    let now = scripts.clock.now();
+    let (mut batches, mut expired) = (Vec::new(), Vec::new());
     {
         // Locked throughout, so that a hold withdrawn in between is not put back.
         let mut schedule = shared.schedule.lock();
-        batching.servers.go_on(&mut schedule);
-        for entry in schedule.take_due(batching.now, DUE_HOLDS_MAX) {
-            batching.add(&mut schedule, entry);
+        servers.go_on(&mut schedule);
+        for DueEntry { id, since, item } in schedule.take_due(now, DUE_HOLDS_MAX) {
+            let Some(hold) = item.upgrade() else {
+                continue;
+            };
+            match Arc::clone(&hold).due(now) {
+                Due::Later(at) => schedule.insert(id, at, item),
+                Due::Renew {
+                    lease,
+                    deadline,
+                    wait,
+                } => {
+                    let request = hold.request(lease);
+                    let to = scripts.transport.server(&request.key);
+                    let server = servers.0.entry(to).or_default();
+                    match server.batch(&mut batches, to, server.wait(wait, reply_max)) {
+                        Some(batch) => batch.holds.push(Renewal {
+                            id,
+                            hold: Weak::clone(&item),
+                            request,
+                        }),
+                        None => {
+                            server.waiting.insert((since, id));
+                        }
+                    }
+                    // Until the renewal is answered, or there is room for it, the next event of the hold is its
+                    // deadline.
+                    schedule.insert(id, deadline, item);
+                }
+                Due::Expired => expired.push(hold),
+                Due::Gone => {}
+            }
         }
     }
-    for lease in batching.expired {
+    for lease in expired {
         lease.lose(LostReason::Expired);
     }
-    batching.batches
-}
-
-/// Batches that are being filled.
-struct Batching<'a> {
-    now: Tick,
-    scripts: &'a Scripts,
-    reply_max: Duration,
-    servers: &'a mut Servers,
-    batches: Vec<Batch>,
-    expired: Vec<Arc<dyn Leased>>,
-}
-
-impl Batching<'_> {
-    /// Asks one entry for its next step, and takes that step.
-    fn add(
-        &mut self,
-        schedule: &mut Schedule<Weak<dyn Leased>>,
-        entry: DueEntry<Weak<dyn Leased>>,
-    ) {
-        let Some(hold) = entry.item.upgrade() else {
-            return;
-        };
-        // The task plans its next wake-up after this, so it needs no waking.
-        let _needs_no_waking = match Arc::clone(&hold).due(self.now) {
-            Due::Later(at) => schedule.insert(entry.id, at, entry.item),
-            Due::Renew {
-                lease,
-                deadline,
-                wait,
-            } => {
-                let request = hold.request(lease);
-                let server = self.scripts.transport.server(&request.key);
-                // Longer than usual if the last replies took nearly as long.
-                let reply_max = self.reply_max.max(self.servers.of(server).answers_in * 2);
-                // Rounded up by a quarter at most, so that holds with about the same wait share a batch.
-                let wait =
-                    Tick::ZERO.until(Tick::ZERO.after(wait + wait / 4).rounded_down(wait / 4));
-                let wait = wait.clamp(RENEWAL_WAIT_MIN.min(reply_max), reply_max);
-                match self.batch(server, wait) {
-                    Some(batch) => batch.holds.push(Renewal {
-                        id: entry.id,
-                        hold: Weak::clone(&entry.item),
-                        request,
-                    }),
-                    None => {
-                        let waiting = &mut self.servers.of(server).waiting;
-                        waiting.insert((entry.since, entry.id));
-                    }
-                }
-                // Until the renewal is answered, or there is room for it, the next event of the hold is its deadline.
-                schedule.insert(entry.id, deadline, entry.item)
-            }
-            Due::Expired => {
-                self.expired.push(hold);
-                false
-            }
-            Due::Gone => false,
-        };
-    }
-
-    /// A batch with room for another hold. `None` if the server has no room.
-    fn batch(&mut self, server: u64, wait: Duration) -> Option<&mut Batch> {
-        let is_open = |batch: &Batch| {
-            (batch.server, batch.wait) == (server, wait) && batch.holds.len() < BATCH_HOLDS_MAX
-        };
-        if let Some(at) = self.batches.iter().position(is_open) {
-            return self.batches.get_mut(at);
-        }
-        if self.servers.of(server).room() == 0 {
-            return None;
-        }
-        self.servers.of(server).batches += 1;
-        self.batches.push(Batch {
-            server,
-            wait,
-            holds: Vec::new(),
-        });
-        self.batches.last_mut()
-    }
+    batches
 }

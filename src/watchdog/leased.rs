@@ -73,8 +73,6 @@ pub(super) enum Job {
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) schedule: Mutex<Schedule<Weak<dyn Leased>>>,
-    /// Given when an entry is due before the task's planned wake-up.
-    pub(super) sooner: Hint,
     /// The number of pieces of work that are handed over and not done.
     pub(super) pending: AtomicUsize,
     /// Given when none is left, and when the task ends.

@@ -80,9 +80,7 @@ impl Watchdog {
 
     /// Adds a hold, which is due at `at`.
     pub(crate) fn enrol(&self, id: u64, at: Tick, lease: Weak<dyn Leased>) {
-        if self.shared.schedule.lock().insert(id, at, lease) {
-            self.shared.sooner.notify();
-        }
+        self.shared.schedule.lock().insert(id, at, lease);
     }
 
     /// Makes `id` due when its lease says so now, if it is still enrolled.
@@ -92,11 +90,9 @@ impl Watchdog {
             return;
         };
         // Asked while no other can shift it.
-        let is_sooner = schedule.shift(id, lease.next_check());
+        schedule.shift(id, lease.next_check());
+        // First, because `lease` may be the last of its hold.
         drop(schedule);
-        if is_sooner {
-            self.shared.sooner.notify();
-        }
     }
 
     pub(crate) fn withdraw(&self, id: u64) {

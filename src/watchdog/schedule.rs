@@ -1,13 +1,16 @@
 //! Records when each entry is due, and says what is to do then. A timer queue without a clock.
 //!
-//! A pure data structure. Invariant: an entry has one id and one place in the order of time, and is taken once.
+//! Invariants: an entry has one id and one place in the order of time, and is taken once. An entry that is due before the
+//! driver's planned wake-up wakes it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use crate::engine::clock::Tick;
+use crate::engine::hint::Hint;
 
 /// The next step of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +35,10 @@ pub(crate) struct Schedule<T> {
     by_time: BTreeMap<(Tick, u64), T>,
     /// When each is due.
     times: FxHashMap<u64, Tick>,
-    /// When the driver wakes next. An earlier entry has to wake it.
+    /// When the driver wakes next.
     planned_wake: Tick,
+    /// Given when an entry is due before that.
+    sooner: Arc<Hint>,
 }
 
 /// An entry that was taken because it is due, and since when.
@@ -50,39 +55,40 @@ impl<T> Default for Schedule<T> {
             by_time: BTreeMap::new(),
             times: FxHashMap::default(),
             planned_wake: Tick::NEVER,
+            sooner: Arc::default(),
         }
     }
 }
 
 impl<T> Schedule<T> {
-    /// Adds an entry. Returns true if the driver would wake too late for it, and has to be woken.
-    #[must_use]
-    pub(crate) fn insert(&mut self, id: u64, at: Tick, item: T) -> bool {
+    /// Given when the driver would wake too late for an entry.
+    pub(crate) fn sooner(&self) -> &Arc<Hint> {
+        &self.sooner
+    }
+
+    /// Adds an entry.
+    pub(crate) fn insert(&mut self, id: u64, at: Tick, item: T) {
         self.remove(id);
         self.by_time.insert((at, id), item);
         self.times.insert(id, at);
-        let early = at < self.planned_wake;
-        if early {
+        if at < self.planned_wake {
             self.planned_wake = at;
-        }
-        early
-    }
-
-    /// Moves an entry to another time, if it is still there. Returns the same as [`Schedule::insert`].
-    #[must_use]
-    pub(crate) fn shift(&mut self, id: u64, at: Tick) -> bool {
-        match self.remove(id) {
-            Some(item) => self.insert(id, at, item),
-            None => false,
+            self.sooner.notify();
         }
     }
 
-    /// Moves an entry to an earlier time, if it is still there and due later. Returns whether it was. Called by the
-    /// driver, which plans its next wake-up afterwards.
+    /// Moves an entry to another time, if it is still there.
+    pub(crate) fn shift(&mut self, id: u64, at: Tick) {
+        if let Some(item) = self.remove(id) {
+            self.insert(id, at, item);
+        }
+    }
+
+    /// Moves an entry to an earlier time, if it is still there and due later. Returns whether it was.
     pub(crate) fn bring_forward(&mut self, id: u64, at: Tick) -> bool {
         let is_later = self.times.get(&id).is_some_and(|planned| at < *planned);
         if is_later {
-            let _needs_no_waking = self.shift(id, at);
+            self.shift(id, at);
         }
         is_later
     }
@@ -153,6 +159,13 @@ mod tests {
         Tick::from_nanos(n)
     }
 
+    /// Whether the driver is woken.
+    fn wakes<T>(schedule: &mut Schedule<T>, change: impl FnOnce(&mut Schedule<T>)) -> bool {
+        let mark = schedule.sooner().mark();
+        change(schedule);
+        schedule.sooner().mark() != mark
+    }
+
     fn taken<T>(id: u64, since: u64, item: T) -> DueEntry<T> {
         let since = tick(since);
         DueEntry { id, since, item }
@@ -161,9 +174,9 @@ mod tests {
     #[test]
     fn entries_leave_in_order_of_time_and_only_when_due() {
         let mut schedule = Schedule::default();
-        assert!(schedule.insert(1, tick(30), 'c'));
-        assert!(schedule.insert(2, tick(10), 'a'));
-        assert!(!schedule.insert(3, tick(20), 'b'));
+        assert!(wakes(&mut schedule, |it| it.insert(1, tick(30), 'c')));
+        assert!(wakes(&mut schedule, |it| it.insert(2, tick(10), 'a')));
+        assert!(!wakes(&mut schedule, |it| it.insert(3, tick(20), 'b')));
         assert_eq!(schedule.take_due(tick(5), 9), []);
         assert_eq!(schedule.take_due(tick(20), 1), [taken(2, 10, 'a')]);
         assert_eq!(schedule.take_due(tick(20), 9), [taken(3, 20, 'b')]);
@@ -173,9 +186,9 @@ mod tests {
     #[test]
     fn a_removed_entry_is_never_due_and_cannot_be_shifted_back() {
         let mut schedule = Schedule::default();
-        let _ = schedule.insert(1, tick(10), 'a');
+        schedule.insert(1, tick(10), 'a');
         assert_eq!(schedule.remove(1), Some('a'));
-        assert!(!schedule.shift(1, tick(5)));
+        assert!(!wakes(&mut schedule, |it| it.shift(1, tick(5))));
         assert_eq!(schedule.take_due(tick(99), 9), []);
         assert_eq!(schedule.len(), 0);
     }
@@ -184,7 +197,7 @@ mod tests {
     fn entries_made_due_are_still_known() {
         let mut schedule = Schedule::default();
         for (id, at) in [(1, 30), (2, 10), (3, 20)] {
-            let _ = schedule.insert(id, tick(at), id);
+            schedule.insert(id, tick(at), id);
         }
         schedule.make_all_due(tick(15));
         assert_eq!(schedule.remove(3), Some(3));
@@ -196,13 +209,16 @@ mod tests {
     #[test]
     fn only_an_entry_earlier_than_planned_wakes_the_driver() {
         let mut schedule = Schedule::default();
-        let _ = schedule.insert(1, tick(10), 'a');
+        schedule.insert(1, tick(10), 'a');
         assert_eq!(schedule.plan_wake(tick(0)), tick(10));
         schedule.remove(1);
         assert_eq!(schedule.plan_wake(tick(1)), tick(10), "the plan stands");
-        assert!(!schedule.insert(2, tick(11), 'b'));
-        assert!(!schedule.insert(2, tick(10), 'b'), "it already wakes then");
-        assert!(schedule.insert(3, tick(9), 'c'));
+        assert!(!wakes(&mut schedule, |it| it.insert(2, tick(11), 'b')));
+        assert!(
+            !wakes(&mut schedule, |it| it.insert(2, tick(10), 'b')),
+            "it already wakes then"
+        );
+        assert!(wakes(&mut schedule, |it| it.insert(3, tick(9), 'c')));
         schedule.remove(2);
         schedule.remove(3);
         assert_eq!(schedule.plan_wake(tick(9)), Tick::NEVER, "it has woken");
@@ -211,7 +227,7 @@ mod tests {
     #[test]
     fn an_empty_schedule_has_no_plan_once_its_driver_has_woken() {
         let mut schedule = Schedule::default();
-        assert!(schedule.insert(1, tick(10), 'a'));
+        assert!(wakes(&mut schedule, |it| it.insert(1, tick(10), 'a')));
         schedule.remove(1);
         assert_eq!(schedule.plan_wake(tick(9)), tick(10));
         assert_eq!(schedule.plan_wake(tick(11)), Tick::NEVER);
@@ -220,7 +236,7 @@ mod tests {
     #[test]
     fn an_entry_is_brought_forward_and_never_put_off() {
         let mut schedule = Schedule::default();
-        let _ = schedule.insert(1, tick(30), 'a');
+        schedule.insert(1, tick(30), 'a');
         assert!(!schedule.bring_forward(1, tick(40)));
         assert_eq!(schedule.plan_wake(tick(0)), tick(30), "it is due earlier");
         assert!(schedule.bring_forward(1, tick(20)));
@@ -232,8 +248,8 @@ mod tests {
     #[test]
     fn what_is_in_it_can_be_seen() {
         let mut schedule = Schedule::default();
-        let _ = schedule.insert(1, tick(30), 'a');
-        let _ = schedule.insert(2, tick(20), 'b');
+        schedule.insert(1, tick(30), 'a');
+        schedule.insert(2, tick(20), 'b');
         assert_eq!(schedule.get(1), Some(&'a'));
         assert_eq!((schedule.get(2), schedule.get(3)), (Some(&'b'), None));
         assert_eq!(schedule.items().collect::<String>(), "ba");

@@ -63,6 +63,7 @@ pub(super) async fn run(
     reply_max: Duration,
 ) {
     let clock = scripts.clock;
+    let sooner = Arc::clone(shared.schedule.lock().sooner());
     let mut ends = Ends(Arc::clone(&shared), inbox);
     let mut work: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut while_needed: FuturesUnordered<Work> = FuturesUnordered::new();
@@ -77,7 +78,7 @@ pub(super) async fn run(
             // The timers stood still, so tasks that sleep by them would wake too late.
             shared.all().iter().for_each(|lease| lease.wake());
         }
-        let mark = shared.sooner.mark();
+        let mark = sooner.mark();
         let now = clock.now();
         let next = if servers.may_go_on() {
             now
@@ -93,7 +94,7 @@ pub(super) async fn run(
                     servers.end(server, answered_in);
                 }
             }
-            () = shared.sooner.changed_since(mark) => {}
+            () = sooner.changed_since(mark) => {}
             () = moved.changed_since(doubted) => {
                 doubted = moved.mark();
                 let now = clock.now();
@@ -243,7 +244,7 @@ fn apply(
                     latest = Some((left, lease, Arc::clone(&hold)));
                 }
                 let mut schedule = shared.schedule.lock();
-                let _needs_no_waking = schedule.shift(id, hold.next_check());
+                schedule.shift(id, hold.next_check());
             }
             (Some(hold), PassOutcome::NotHeld) => {
                 hold.lose(LostReason::Revoked);
