@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::address::listed;
 use super::cluster::{self, Router, slot_of};
-use super::error_reply::{connect_error, not_a_primary};
+use super::error_reply::{connect_error, is_temporary, not_a_primary};
 use super::link::Link;
 use super::sentinel::{CurrentPrimary, follow};
 use super::setup::{Network, Setup};
@@ -88,12 +88,26 @@ pub(crate) async fn connect(target: Target, setup: Setup) -> Result<Arc<dyn Tran
     Ok(Arc::new(servers))
 }
 
-/// Tries a script, so that a server or a user without scripts is reported when the client connects.
+/// Tries a script, so that a server or a user without scripts is reported when the client connects. In a cluster, the
+/// first node that can be reached and does not refuse it for now is enough.
 pub(crate) async fn can_run_scripts(transport: &dyn Transport, limit: Duration) -> Result<()> {
     let probe = command(&["EVAL", "return 1", "0"]);
-    let sent = transport.send(Lane::Command, "", &probe, limit).await;
-    let refused = |fault| connect_error(fault, &transport.endpoint(""));
-    sent.map(drop).map_err(refused)
+    let mut refused = connect_error(Fault::Unsent("no node serves any slot".into()), "");
+    for route in transport.routes() {
+        let sent = transport.send(Lane::Command, &route, &probe, limit).await;
+        let Err(fault) = sent else {
+            return Ok(());
+        };
+        let is_final = match &fault {
+            Fault::Unsent(_) => false,
+            fault => !fault.answer().is_some_and(is_temporary),
+        };
+        refused = connect_error(fault, &transport.endpoint(&route));
+        if is_final {
+            break;
+        }
+    }
+    Err(refused)
 }
 
 impl Servers {
@@ -147,9 +161,6 @@ impl Transport for Servers {
     ) -> BoxFuture<'a, std::result::Result<Replies, Fault>> {
         match &self.topology {
             Topology::Single(server) => server.link(lane).exchange(commands, limit).boxed(),
-            Topology::Cluster(router) if route.is_empty() => {
-                router.exchange_with_any(lane, commands, limit).boxed()
-            }
             Topology::Cluster(router) => router.exchange(lane, route, commands, limit).boxed(),
             Topology::Sentinel(current) => current.exchange(lane, commands, limit).boxed(),
         }
@@ -206,5 +217,55 @@ impl Transport for Servers {
 
     fn is_single_server(&self) -> bool {
         matches!(self.topology, Topology::Single(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::conn::tests::{BOUND, FakeServer, at_once, bulk};
+    use crate::conn::url;
+
+    /// A node that loads its data after a restart, say, or was demoted.
+    #[tokio::test]
+    async fn scripts_are_tried_at_the_next_node_if_one_refuses_them_for_now() {
+        for (handshake, eval, is_asked) in
+            [("-ERR no", "-LOADING", true), ("-LOADING", ":1", false)]
+        {
+            let slots = Arc::<OnceLock<String>>::default();
+            let asked = Arc::<AtomicUsize>::default();
+            let (map, evals) = (Arc::clone(&slots), Arc::clone(&asked));
+            let refuses = FakeServer::start(move |asked| match asked {
+                "EVAL return 1 0" => {
+                    evals.fetch_add(1, Ordering::SeqCst);
+                    at_once(eval)
+                }
+                "CLUSTER SLOTS" => at_once(map.get()?),
+                _ => at_once(handshake),
+            });
+            let (refuses, map) = (refuses.await, Arc::clone(&slots));
+            let works = FakeServer::start(move |asked| match asked {
+                "EVAL return 1 0" => at_once(":1"),
+                "CLUSTER SLOTS" => at_once(map.get()?),
+                _ => at_once("-ERR no"),
+            });
+            let works = works.await;
+            let range = |first: u16, last: u16, node: &FakeServer| {
+                let (host, port) = (bulk(&node.address.host), node.address.port);
+                format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n{host}\r\n:{port}")
+            };
+            let [few, most] = [range(0, 1, &works), range(2, 16_383, &refuses)];
+            slots
+                .set(format!("*2\r\n{few}\r\n{most}"))
+                .expect("it is new");
+            let url = format!("redis+cluster://{},{}", refuses.address, works.address);
+            let target = url::parse(&url).expect("a URL");
+            let connected = connect(target, Setup::sample(BOUND)).await;
+            connected.expect("one node runs scripts");
+            assert_eq!(asked.load(Ordering::SeqCst) > 0, is_asked, "{handshake}");
+        }
     }
 }

@@ -81,31 +81,6 @@ impl Router {
         })
     }
 
-    /// Sends commands without a key to the first node that can be reached and does not refuse them for now.
-    pub(crate) async fn exchange_with_any(
-        &self,
-        lane: Lane,
-        commands: &[&Cmd],
-        limit: Duration,
-    ) -> Result<Replies, Fault> {
-        let mut refused = Err(Fault::Unsent("no node serves any slot".into()));
-        let nodes = self.map.read().nodes();
-        for node in nodes {
-            let exchanged = node.server.link(lane).exchange(commands, limit).await;
-            let is_refused = match &exchanged {
-                Ok(replies) => errors_in(replies).any(|no| is_temporary(&no)),
-                Err(Fault::Unsent(_)) => true,
-                Err(fault) => fault.answer().is_some_and(is_temporary),
-            };
-            if !is_refused {
-                return exchanged;
-            }
-            self.refresh_wanted.notify();
-            refused = exchanged;
-        }
-        refused
-    }
-
     pub(crate) async fn exchange(
         &self,
         lane: Lane,
@@ -247,35 +222,6 @@ mod tests {
             ..Setup::sample(BOUND)
         };
         Router::new(Nodes::new(model, setup), Vec::new(), Channels::Plain)
-    }
-
-    /// A node that loads its data after a restart, say, or was demoted.
-    #[tokio::test]
-    async fn a_command_for_any_node_goes_to_the_next_if_one_refuses_it_for_now() {
-        let works = FakeServer::start(|asked| match asked {
-            "PING" => at_once("+OK"),
-            _ => at_once("-ERR no"),
-        });
-        let works = works.await;
-        for (handshake, ping) in [("-ERR no", "-LOADING"), ("-LOADING", "+OK")] {
-            let refuses = FakeServer::start(move |asked| match asked {
-                "PING" => at_once(ping),
-                _ => at_once(handshake),
-            });
-            let refuses = refuses.await;
-            let [first, second] = [&refuses, &works].map(|node| node.address.clone());
-            let view = View {
-                ranges: vec![(0, 1, first), (2, 16_383, second)],
-                ..View::default()
-            };
-            let router = router(Arc::<Moves>::default());
-            router.adopt(&view, &view);
-            let ping = command(&["PING"]);
-            let pings = [&ping];
-            let exchanged = router.exchange_with_any(Lane::Command, &pings, BOUND);
-            let replies = exchanged.await.expect("a reply");
-            assert_eq!(replies.as_slice(), [Value::Okay], "{handshake}");
-        }
     }
 
     /// Another cluster may have taken over an address that a redirection names.
