@@ -128,9 +128,8 @@ pub(super) type Range = (u16, u16, Address);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) ranges: Vec<Range>,
-    /// Asked for the map if no primary replies. Nothing else is read from replicas.
-    pub(super) replicas: Vec<Address>,
-    /// The nodes by their ids, which stay when addresses change. Empty if the nodes do not report them.
+    /// The nodes by their ids, which stay when addresses change: primaries, and replicas, which are asked for the map if
+    /// no primary replies. Empty if the nodes do not report them.
     pub(super) ids: BTreeMap<String, Address>,
     /// Whether the node considers the cluster to be working.
     pub(super) is_ok: bool,
@@ -165,15 +164,11 @@ impl View {
             let named = [primary].into_iter().chain(replicas);
             let named = named.filter_map(|named| Some((id(named)?, node(named)?)));
             view.ids.extend(named);
-            let primary = node(primary)?;
-            view.ranges.push((slot(first)?, slot(last)?, primary));
-            let replicas = replicas.iter().filter_map(node);
-            view.replicas.extend(replicas);
+            view.ranges
+                .push((slot(first)?, slot(last)?, node(primary)?));
         }
         // Nodes may list equal maps in different orders.
         view.ranges.sort_unstable();
-        view.replicas.sort_unstable();
-        view.replicas.dedup();
         if let Some(info) = info {
             view.is_ok = field(info, "cluster_state").is_none_or(|state| state == "ok");
             let epoch = field(info, "cluster_current_epoch");

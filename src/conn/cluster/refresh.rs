@@ -104,15 +104,15 @@ fn open(router: &Router, opening: &mut JoinSet<()>) {
 fn candidates(router: &Router, last: &View) -> Vec<Address> {
     let serving = router.map.read().nodes().into_iter();
     let mut serving: Vec<Address> = serving.map(|node| node.address).collect();
-    let mut replicas = last.replicas.clone();
+    let mut others: Vec<Address> = last.ids.values().cloned().collect();
     fastrand::shuffle(&mut serving);
-    fastrand::shuffle(&mut replicas);
+    fastrand::shuffle(&mut others);
     serving.sort_by_key(|address| last.ranges.iter().any(|(.., known)| known == address));
     let mut seeds = router.seeds.clone();
     fastrand::shuffle(&mut seeds);
     // Seeds always get a share, because all other nodes may have new addresses.
     seeds.truncate(ASKED_MAX / 3);
-    let mut candidates = distinct([serving, replicas].concat());
+    let mut candidates = distinct([serving, others].concat());
     candidates.retain(|address| !seeds.contains(address));
     candidates.truncate(ASKED_MAX - seeds.len());
     candidates.extend(seeds);

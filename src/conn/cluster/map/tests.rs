@@ -215,7 +215,6 @@ mod views {
                     (0, 5460, at("127.0.0.1", 7000)),
                     (5461, 16383, at("127.0.0.1", 7001)),
                 ],
-                replicas: vec![at("127.0.0.1", 7003)],
                 ids: [("aa", 7000), ("bb", 7003), ("cc", 7001)]
                     .map(|(id, port)| (id.to_owned(), at("127.0.0.1", port)))
                     .into(),
@@ -292,8 +291,9 @@ mod views {
     #[test]
     fn primaries_and_replicas_are_used_at_the_addresses_that_they_are_given() {
         let slots = reply(&[
-            "*2", "*4", ":0", ":5460", "*3", "$1", "a", ":1", "$1", "x", "*2", "$1", "b", ":3",
-            "*4", ":5461", ":16383", "*2", "$1", "b", ":2", "*2", "$1", "a", ":4",
+            "*2", "*4", ":0", ":5460", "*3", "$1", "a", ":1", "$1", "x", "*3", "$1", "b", ":3",
+            "$1", "y", "*4", ":5461", ":16383", "*2", "$1", "b", ":2", "*3", "$1", "a", ":4", "$1",
+            "z",
         ]);
         let outside = AddressMap::of(|_, port| Some(("outside".to_owned(), 9000 - port)));
         let expected = View {
@@ -301,8 +301,9 @@ mod views {
                 (0, 5460, at("outside", 8999)),
                 (5461, 16383, at("outside", 8998)),
             ],
-            replicas: vec![at("outside", 8996), at("outside", 8997)],
-            ids: [("x".to_owned(), at("outside", 8999))].into(),
+            ids: [("x", 8999), ("y", 8997), ("z", 8996)]
+                .map(|(id, port)| (id.to_owned(), at("outside", port)))
+                .into(),
             is_ok: true,
             epoch: 7,
         };
@@ -382,7 +383,6 @@ mod membership {
             ids: all.map(|(id, port)| ((*id).to_owned(), at(port))).collect(),
             is_ok: true,
             epoch,
-            ..View::default()
         }
     }
 
