@@ -20,7 +20,7 @@ use crate::api::loss::{Losable, LostReason};
 use crate::api::options::Options;
 use crate::api::verbs::option_methods;
 use crate::conn::{Lane, Transport};
-use crate::engine::acquire::{self, LockRequest, WaitLimit};
+use crate::engine::acquire::{self, LockRequest};
 use crate::engine::clock::Tick;
 use crate::engine::hold::Share;
 use crate::engine::hold::bundle::Bundle;
@@ -297,9 +297,8 @@ impl MultiLock {
     /// # Ok(()) }
     /// ```
     pub async fn lock(&self) -> Result<MultiGuard> {
-        self.acquire("lock", WaitLimit::Forever)
-            .await
-            .map(WaitLimit::forever)
+        let acquired = self.acquire("lock", Tick::NEVER).await?;
+        Ok(acquired.expect("a wait without a deadline does not time out"))
     }
 
     /// Acquires all members if all are free, or held by the same owner. `None`: one is not, and none is
@@ -311,7 +310,7 @@ impl MultiLock {
     /// # Errors
     /// As for [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>> {
-        self.acquire("try_lock", WaitLimit::Never).await
+        self.acquire("try_lock", Tick::ZERO).await
     }
 
     /// Acquires all members, waiting at most `wait` for all of them together. `None`: they did not become
@@ -324,8 +323,7 @@ impl MultiLock {
     /// As for [`lock`](Self::lock), with the limits of [`ReentrantLock::try_lock_for`].
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>> {
         let deadline = self.0.members[0].core().clock.now().after(wait);
-        self.acquire("try_lock_for", WaitLimit::Until(deadline))
-            .await
+        self.acquire("try_lock_for", deadline).await
     }
 
     /// Returns the holder in the way at the first member that is held, and how long its lease lasts without a renewal.
@@ -351,11 +349,7 @@ impl MultiLock {
         self.0.members[0].busy_in_time(self.busy()).await
     }
 
-    async fn acquire(
-        &self,
-        operation: &'static str,
-        wait: WaitLimit,
-    ) -> Result<Option<MultiGuard>> {
+    async fn acquire(&self, operation: &'static str, until: Tick) -> Result<Option<MultiGuard>> {
         if twins(&self.0.members).next().is_some() {
             Box::pin(check_connected(&self.0.members, operation)).await?;
         }
@@ -363,7 +357,7 @@ impl MultiLock {
         acquire::prepare_several(&mut requests);
         let core = self.0.members[0].core();
         let lock_call = LockCall::begin(core, KIND, self.name(), &self.0.options);
-        let call = pin!(acquire::several(&requests, wait, lock_call.began));
+        let call = pin!(acquire::several(&requests, until, lock_call.began));
         let most = || self.0.members.iter().map(Handle::waiters).max();
         // It waits for one member at a time.
         let queued = || requests.iter().find(|each| each.queued.number().is_some());
@@ -372,7 +366,7 @@ impl MultiLock {
             let (place, busy) = tokio::join!(place(), self.refused());
             Waited(most().unwrap_or_default(), place, busy)
         };
-        let call = pin!(lock_call.told_if_long(wait.waits(), waited, call));
+        let call = pin!(lock_call.told_if_long(until > Tick::ZERO, waited, call));
         let guarded = |shares: Vec<Share>| -> Vec<Share> {
             let shares = shares.into_iter().zip(&requests);
             let guarded =

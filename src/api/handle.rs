@@ -1,7 +1,6 @@
 //! The common part of all handles on a lock: a synchronizer with a protocol, and the verbs.
 
 use std::fmt;
-use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::slice::from_ref;
@@ -15,7 +14,7 @@ use crate::api::holder::{Busy, Holder};
 use crate::api::loss::LostReason;
 use crate::api::options::Options;
 use crate::client::Client;
-use crate::engine::acquire::{self, LockRequest, QueueNumber, WaitLimit};
+use crate::engine::acquire::{self, LockRequest, QueueNumber};
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
@@ -149,13 +148,13 @@ impl Handle {
 
     /// Acquires the lock, however long that takes.
     pub(crate) async fn acquire(&self, operation: &'static str) -> Result<Share> {
-        let acquired = self.acquire_within(operation, |_| WaitLimit::Forever).await;
-        acquired.map(WaitLimit::forever)
+        let acquired = self.acquire_until(operation, |_| Tick::NEVER, drop).await?;
+        Ok(acquired.expect("a wait without a deadline does not time out"))
     }
 
     /// Acquires the lock if it is free.
     pub(crate) async fn try_acquire(&self, operation: &'static str) -> Result<Option<Share>> {
-        self.acquire_within(operation, |_| WaitLimit::Never).await
+        self.acquire_until(operation, |_| Tick::ZERO, drop).await
     }
 
     /// Acquires the lock if it becomes free within this time.
@@ -164,43 +163,44 @@ impl Handle {
         operation: &'static str,
         wait: Duration,
     ) -> Result<Option<Share>> {
-        let until = |began: Tick| WaitLimit::Until(began.after(wait));
-        self.acquire_within(operation, until).await
+        let until = |began: Tick| began.after(wait);
+        self.acquire_until(operation, until, drop).await
     }
 
-    /// Acquires the lock in a call that begins now. `wait` gets that instant and says how long the call may wait.
-    async fn acquire_within(
+    /// Makes one attempt: a share, or the time left of the other holder's lease.
+    pub(crate) async fn try_or_remaining(
         &self,
         operation: &'static str,
-        wait: impl FnOnce(Tick) -> WaitLimit,
+    ) -> Result<Result<Share, Duration>> {
+        let mut remaining = Duration::ZERO;
+        let note = |lease: Option<Duration>| remaining = lease.unwrap_or_default();
+        let tried = Box::pin(self.acquire_until(operation, |_| Tick::ZERO, note));
+        let share = tried.await?;
+        Ok(share.ok_or(remaining))
+    }
+
+    /// Acquires the lock in a call that begins now. `until` gets that instant and says until when the call may wait, or
+    /// [`Tick::ZERO`] for one attempt. `refused` gets the time left of the other holder's lease, if the server said it.
+    async fn acquire_until(
+        &self,
+        operation: &'static str,
+        until: impl FnOnce(Tick) -> Tick,
+        refused: impl FnOnce(Option<Duration>),
     ) -> Result<Option<Share>> {
         // Read once: the limits and the measurements of the call all begin at this instant.
-        let lock_call = self.lock_call();
+        let lock_call = LockCall::begin(self.core(), self.kind(), self.given_name(), &self.options);
         let began = lock_call.began;
-        let (request, wait) = (self.request(operation)?, wait(began));
+        let (request, until) = (self.request(operation)?, until(began));
         // Pinned here, because moving a future into another one doubles its size.
-        let bound = acquire::bound(from_ref(&request), wait, began);
-        let call = pin!(acquire::one(&request, &bound).map_ok(|taken| taken.ok()));
+        let bound = acquire::bound(from_ref(&request), until, began);
+        let call = acquire::one(&request, &bound).map_ok(|taken| taken.map_err(refused).ok());
+        let call = pin!(call);
         let waited = || async {
             // In one round trip.
             let (place, busy) = tokio::join!(place_of(&request), self.refused());
             Waited(self.waiters(), place, busy)
         };
-        let call = pin!(lock_call.told_if_long(wait.waits(), waited, call));
-        self.recorded(&request, &lock_call, call).await
-    }
-
-    fn lock_call(&self) -> LockCall<'_> {
-        LockCall::begin(self.core(), self.kind(), self.given_name(), &self.options)
-    }
-
-    /// Drives a call that began then, and turns the share into what the caller gets.
-    async fn recorded(
-        &self,
-        request: &LockRequest,
-        lock_call: &LockCall<'_>,
-        call: impl Future<Output = Result<Option<Share>>>,
-    ) -> Result<Option<Share>> {
+        let call = pin!(lock_call.told_if_long(until > Tick::ZERO, waited, call));
         // A grant that replicas have to confirm counts only after that.
         let is_final = self.options.replication.is_none();
         let granted = |share: &Share| share.since().filter(|_| is_final);
@@ -211,23 +211,6 @@ impl Handle {
         };
         let (ended, timed) = lock_call.recorded(granted, call).await;
         Ok(ended?.map(|share| share.timed(timed)))
-    }
-
-    /// Makes one attempt: a share, or the time left of the other holder's lease.
-    pub(crate) async fn try_or_remaining(
-        &self,
-        operation: &'static str,
-    ) -> Result<Result<Share, Duration>> {
-        let (request, lock_call) = (self.request(operation)?, self.lock_call());
-        let mut remaining = Duration::ZERO;
-        let tried = Box::pin(async {
-            let bound = acquire::bound(from_ref(&request), WaitLimit::Never, lock_call.began);
-            let tried = acquire::one(&request, &bound).await?;
-            let note = |lease: Option<Duration>| remaining = lease.unwrap_or_default();
-            Ok(tried.map_err(note).ok())
-        });
-        let share = self.recorded(&request, &lock_call, tried).await?;
-        Ok(share.ok_or(remaining))
     }
 
     /// Returns all holders of the lock.

@@ -19,7 +19,7 @@ use super::round::{QuorumGrant, QuorumRequest};
 use super::tally::{Backoff, Tally};
 use crate::api::error::{Error, Result};
 use crate::api::holder::Owner;
-use crate::engine::acquire::{self, LockRequest, Marks, Turn, WaitLimit, Waiter, Woken};
+use crate::engine::acquire::{self, LockRequest, Marks, Turn, Waiter, Woken};
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::SharedHold;
@@ -69,14 +69,14 @@ struct Head<'a> {
 }
 
 impl Acquisition {
-    /// Acquires the lock. `None`: it did not become free in time.
-    pub(super) async fn run(&self, wait: WaitLimit) -> Result<Option<QuorumShare>> {
+    /// Acquires the lock, in one round if `until` is [`Tick::ZERO`]. `None`: it did not become free in time.
+    pub(super) async fn run(&self, until: Tick) -> Result<Option<QuorumShare>> {
         self.queue_request.ensure_open()?;
-        let bound = acquire::bound(&self.request.requests, wait, self.clock().now());
+        let bound = acquire::bound(&self.request.requests, until, self.clock().now());
         if let Some(share) = self.reenter_own(&bound).await? {
             return Ok(Some(share));
         }
-        if let WaitLimit::Never = wait {
+        if until == Tick::ZERO {
             return self.run_single_round().await;
         }
         let place = QueuePlace::take(self.lock(), Wants::Alone(None));

@@ -16,7 +16,7 @@ use crate::api::fencing::FencingToken;
 use crate::api::guard::guard_methods;
 use crate::api::holder::Owner;
 use crate::api::loss::{Loss, LossCell, Lost, LostReason};
-use crate::engine::acquire::{self, WaitLimit};
+use crate::engine::acquire;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::bound::Bound;
@@ -232,7 +232,7 @@ impl QuorumShare {
             return Err(hold.not_held(OPERATION, reason));
         }
         let entry = LeaseSource::Like(self.lease());
-        let bound = acquire::bound(&request.requests, WaitLimit::Forever, request.clock().now());
+        let bound = acquire::bound(&request.requests, Tick::NEVER, request.clock().now());
         let entered = reenter(request, hold, entry, &bound).await;
         let share = entered.map_err(|error| error.during(OPERATION))?;
         share.ok_or_else(|| {

@@ -37,7 +37,8 @@ use crate::api::error::Result;
 use crate::api::holder::{Busy, Holder};
 use crate::api::verbs::option_methods;
 use crate::client::Client;
-use crate::engine::acquire::{LockRequest, WaitLimit};
+use crate::engine::acquire::LockRequest;
+use crate::engine::clock::Tick;
 use crate::observe::call::{LockCall, Waited, place_of};
 use crate::observe::counts::CountedKind;
 
@@ -276,9 +277,8 @@ impl RedlockLock {
     /// # Ok(()) }
     /// ```
     pub async fn lock(&self) -> Result<RedlockGuard> {
-        self.take("lock", WaitLimit::Forever)
-            .await
-            .map(WaitLimit::forever)
+        let acquired = self.take("lock", Tick::NEVER).await?;
+        Ok(acquired.expect("a wait without a deadline does not time out"))
     }
 
     /// Acquires the lock if it is free, or held by the same owner. `None`: others hold it, or contenders split the
@@ -291,7 +291,7 @@ impl RedlockLock {
     /// # Errors
     /// As for [`lock`](Self::lock), after one round.
     pub async fn try_lock(&self) -> Result<Option<RedlockGuard>> {
-        self.take("try_lock", WaitLimit::Never).await
+        self.take("try_lock", Tick::ZERO).await
     }
 
     /// Acquires the lock, waiting at most `wait`. `None`: it did not become free in time. Makes a last
@@ -304,7 +304,7 @@ impl RedlockLock {
     /// As for [`lock`](Self::lock); also if too few servers have a vote at the deadline.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<RedlockGuard>> {
         let deadline = self.0.members[0].core().clock.now().after(wait);
-        self.take("try_lock_for", WaitLimit::Until(deadline)).await
+        self.take("try_lock_for", deadline).await
     }
 
     /// Whether the lock is held on a majority of the servers, by any holders. One round trip; the answer may be
@@ -380,18 +380,18 @@ impl RedlockLock {
         self.0.members[0].busy_in_time(self.busy()).await
     }
 
-    async fn take(&self, operation: &'static str, wait: WaitLimit) -> Result<Option<RedlockGuard>> {
+    async fn take(&self, operation: &'static str, until: Tick) -> Result<Option<RedlockGuard>> {
         let acquisition = self.acquisition(operation)?;
         let core = self.0.members[0].core();
         // Pinned here, because moving a future into another one doubles its size.
-        let call = pin!(acquisition.run(wait));
+        let call = pin!(acquisition.run(until));
         let lock_call = LockCall::begin(core, KIND, self.name(), &self.0.options);
         let queued = &acquisition.queue_request;
         let waited = || async {
             let (place, busy) = tokio::join!(place_of(queued), self.refused());
             Waited(queued.local.waiters(), place, busy)
         };
-        let call = pin!(lock_call.told_if_long(wait.waits(), waited, call));
+        let call = pin!(lock_call.told_if_long(until > Tick::ZERO, waited, call));
         let got = lock_call.guarded(call).await?;
         Ok(got.map(|(mut share, timer)| {
             share.timer = timer;

@@ -27,7 +27,7 @@ mod wait;
 mod waiter;
 
 pub(crate) use local::{Turn, turn};
-pub(crate) use request::{ExpiredGrants, LockRequest, QueueNumber, WaitLimit, bound};
+pub(crate) use request::{ExpiredGrants, LockRequest, QueueNumber, bound};
 pub(crate) use several::{attempt_once, prepare_several, several};
 pub(crate) use wait::one;
 pub(crate) use waiter::{Marks, Waiter, Woken};

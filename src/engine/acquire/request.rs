@@ -141,47 +141,6 @@ impl Clone for QueueNumber {
     }
 }
 
-/// How long to wait for a lock that is held elsewhere.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum WaitLimit {
-    Never,
-    Until(Tick),
-    Forever,
-}
-
-impl WaitLimit {
-    /// When the wait ends; [`Tick::ZERO`] if there is none.
-    fn end(self) -> Tick {
-        match self {
-            Self::Never => Tick::ZERO,
-            Self::Until(deadline) => deadline,
-            Self::Forever => Tick::NEVER,
-        }
-    }
-
-    pub(crate) fn waits(self) -> bool {
-        !matches!(self, Self::Never)
-    }
-
-    /// Shortens the wait to `limit`.
-    pub(crate) fn at_most(self, limit: Tick) -> Self {
-        match self {
-            Self::Never => Self::Never,
-            Self::Until(_) | Self::Forever => Self::Until(self.end().min(limit)),
-        }
-    }
-
-    /// Unwraps the result of a wait without a deadline, which ends with the lock or with an error.
-    pub(crate) fn forever<T>(acquired: Option<T>) -> T {
-        acquired.expect("a wait without a deadline does not time out")
-    }
-
-    /// Whether a wait that has not succeeded by `now` is over.
-    pub(crate) fn is_over(self, now: Tick) -> bool {
-        now >= self.end()
-    }
-}
-
 /// The result of an attempt, or of a wait.
 #[derive(Debug)]
 pub(crate) enum Attempted {
@@ -279,16 +238,16 @@ impl ExpiredGrants {
     }
 }
 
-/// The time limits of a call for these locks that starts at `now`. By default, a call that asks once has less time for an
-/// answer.
-pub(crate) fn bound(requests: &[LockRequest], wait: WaitLimit, now: Tick) -> Bound {
-    let give_up = |request: &LockRequest| match (request.options.give_up, wait) {
+/// The time limits of a call for these locks that starts at `now` and waits until `until`, or asks once if that is
+/// [`Tick::ZERO`]. By default, a call that asks once has less time for an answer.
+pub(crate) fn bound(requests: &[LockRequest], until: Tick, now: Tick) -> Bound {
+    let give_up = |request: &LockRequest| match (request.options.give_up, until) {
         (Some(give_up), _) => give_up,
-        (None, WaitLimit::Never) => request.core.timing.give_up_at_once,
+        (None, Tick::ZERO) => request.core.timing.give_up_at_once,
         (None, _) => request.core.timing.give_up,
     };
     let give_up = requests.iter().map(give_up).min().unwrap_or_default();
-    Bound::new(now, wait.end(), give_up, requests[0].core.timing)
+    Bound::new(now, until, give_up, requests[0].core.timing)
 }
 
 /// One new holder id for each lock, with the number in it.

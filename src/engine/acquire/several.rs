@@ -15,7 +15,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::attempt::Attempt;
 use super::local::{entrance, is_owned, owned_hold};
-use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, WaitLimit, bound};
+use super::request::{Attempted, ExpiredGrants, LockRequest, Requests, bound};
 use super::wait::{all, once, one};
 use crate::api::error::{Error, Result};
 use crate::api::options::{LeasePolicy, lease_for};
@@ -44,28 +44,28 @@ pub(crate) fn prepare_several(requests: &mut [LockRequest]) {
     }
 }
 
-/// Takes all of these locks, in the order of the requests, for a call that began at `began`. Returns `None` if they did
-/// not become free in time.
+/// Takes all of these locks, in the order of the requests, for a call that began at `began` and waits until `until`.
+/// Returns `None` if they did not become free in time.
 ///
 /// Members that the owner already holds are entered only when the others are granted. If they were entered earlier, they
 /// would stay locked for the whole wait, even if the owner released them.
 pub(crate) async fn several(
     requests: &[LockRequest],
-    wait: WaitLimit,
+    until: Tick,
     began: Tick,
 ) -> Result<Option<Vec<Share>>> {
     let is_in_order = requests[0].is_in_order;
-    let bound = bound(requests, wait, began);
+    let bound = bound(requests, until, began);
     let mut expired = ExpiredGrants::default();
     loop {
         let are_owned = requests.iter().map(is_owned);
         let are_owned: Vec<bool> = are_owned.collect::<Result<_>>()?;
         let granted = match is_in_order {
-            true => in_order(requests, &are_owned, wait).await?,
+            true => in_order(requests, &are_owned, until).await?,
             false => together(requests, &are_owned, &bound).await?,
         };
         let Some(granted) = granted else {
-            if wait.is_over(requests[0].core.clock.now()) {
+            if requests[0].core.clock.now() >= until {
                 return Ok(None);
             }
             continue;
@@ -120,15 +120,15 @@ async fn together(
 async fn in_order(
     requests: &[LockRequest],
     are_owned: &[bool],
-    wait: WaitLimit,
+    until: Tick,
 ) -> Result<Option<Few<Share>>> {
     // The last one first, as they are released if the call ends here.
     let mut held = Few::<Share>::with_capacity(requests.len());
     let mut held_until = None;
     for request in not_owned(requests, are_owned) {
         let now = request.core.clock.now();
-        let wait = held_until.map_or(wait, |until| wait.at_most(until));
-        let bound = bound(from_ref(request), wait, now);
+        let until = until.min(held_until.unwrap_or(Tick::NEVER));
+        let bound = bound(from_ref(request), until, now);
         let share = {
             let lost = held.iter().map(|share| Box::pin(share.lost()));
             let mut lost: FuturesUnordered<_> = lost.collect();
@@ -219,7 +219,7 @@ pub(crate) async fn attempt_once(
     // A server that is slower than the limit is not dead, so its connection stays.
     let budget = CallBudget::once(request.core.timing.reply);
     let all = [request];
-    let bound = bound(&all, WaitLimit::Never, now);
+    let bound = bound(&all, Tick::ZERO, now);
     let requests = Requests {
         all: &all,
         bound: &bound,

@@ -22,7 +22,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 
-use super::{WaitLimit, bound, one};
+use super::{bound, one};
 use crate::api::handle::Handle;
 use crate::api::holder::Owner;
 use crate::api::loss::LostReason;
@@ -543,7 +543,7 @@ async fn a_loss_before_the_guard_is_reported_with_the_guard() {
     let handle = Handle::new(&client, "x", &PROTOCOL, Mode::Exclusive);
     let lost_share = async || {
         let request = handle.request("lock").unwrap();
-        let bound = bound(from_ref(&request), WaitLimit::Never, server.clock().now());
+        let bound = bound(from_ref(&request), Tick::ZERO, server.clock().now());
         let taken = one(&request, &bound).await;
         let share = taken.unwrap().expect("a free lock");
         share.hold().lose(LostReason::Revoked);
@@ -577,7 +577,7 @@ async fn a_loss_beside_the_making_of_a_guard_is_reported_once() {
     let client = Client::over(&server, LEASE);
     let handle = Handle::new(&client, "x", &PROTOCOL, Mode::Exclusive);
     let request = handle.request("lock").unwrap();
-    let bound = bound(from_ref(&request), WaitLimit::Never, server.clock().now());
+    let bound = bound(from_ref(&request), Tick::ZERO, server.clock().now());
     let taken = one(&request, &bound).await;
     let share = taken.unwrap().expect("a free lock");
     let (hold, lease) = (Arc::clone(share.hold()), share.lease());
