@@ -15,7 +15,9 @@ use crate::client::Client;
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::AtClose;
 use crate::engine::keys::LockName;
-use crate::engine::synchronizer::{CALL_KEPT_MIN, Synchronizer, synchronizer_methods};
+use crate::engine::synchronizer::{
+    CALL_KEPT_MIN, Synchronizer, shown_by_name, synchronizer_methods,
+};
 use crate::script::reply::{self, Arrived};
 use crate::script::{Answer, Call, Script, catalog, millis};
 
@@ -82,6 +84,7 @@ pub struct Barrier {
 }
 
 synchronizer_methods!(Barrier, "barrier");
+shown_by_name!(Barrier);
 
 impl Barrier {
     /// Sets the name under which others see this party if it breaks a round. Default: an id that begins with the [id of

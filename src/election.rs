@@ -18,14 +18,15 @@ use tokio::sync::oneshot;
 
 use crate::api::error::{Error, Kind, Result};
 use crate::api::fencing::FencingToken;
-use crate::api::loss::{Loss, Lost, LostReason};
-use crate::api::options::Backoff;
+use crate::api::handle::Handle;
+use crate::api::loss::{Loss, Lost, LostReason, drive};
+use crate::api::options::LeasePolicy;
 use crate::client::Client;
 use crate::engine::clock::Tick;
+use crate::engine::hold::{Share, ShareLease};
 use crate::engine::keys::LockName;
 use crate::engine::listen::Listener;
-use crate::engine::synchronizer::{Synchronizer, Untaken};
-use crate::reentrant::{ReentrantGuard, ReentrantLock};
+use crate::engine::synchronizer::{Synchronizer, Untaken, synchronizer_methods};
 use crate::script::{Answer, Call, catalog, millis, reply};
 
 /// The longest value in bytes, as every observer reads it.
@@ -49,12 +50,10 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        let mut lock = self.lock(name).fenced();
-        lock.0.what = "election";
-        Election {
-            lock,
-            value: "".into(),
-        }
+        let mut site = self.lock(name).fenced().0;
+        site.what = "election";
+        let value = "".into();
+        Election { site, value }
     }
 }
 
@@ -80,39 +79,24 @@ impl Client {
 #[derive(Clone)]
 #[must_use = "a handle does nothing until one of its verbs is awaited"]
 pub struct Election {
-    lock: ReentrantLock,
+    /// The handle on its lock.
+    site: Handle,
     value: Arc<str>,
 }
 
-impl Election {
-    /// The name of the election as it was given, even if it is invalid.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.lock.name()
-    }
+synchronizer_methods!(Election, "election");
 
+impl Election {
     /// Sets the value that a candidate proclaims as soon as it leads, such as its address. Default: the empty text.
     pub fn value(mut self, value: impl AsRef<str>) -> Self {
         self.value = value.as_ref().into();
         self
     }
 
-    /// Sets the lease of a leader, as [`ReentrantLock::lease`]: the longest time without a leader after the last was
+    /// Sets the lease of a leader, as [`ReentrantLock::lease`](crate::ReentrantLock::lease): the longest time without a leader after the last was
     /// killed.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lock = self.lock.lease(lease);
-        self
-    }
-
-    /// Sets how long a call continues without an answer from the server. Default: the client's.
-    pub fn give_up_after(mut self, span: Duration) -> Self {
-        self.lock = self.lock.give_up_after(span);
-        self
-    }
-
-    /// Waits and observes without a subscription, with these pauses; as [`ReentrantLock::polled`].
-    pub fn polled(mut self, backoff: impl Into<Backoff>) -> Self {
-        self.lock = self.lock.polled(backoff);
+        self.site.options_mut().policy = Some(LeasePolicy::Renewed(lease));
         self
     }
 
@@ -122,12 +106,11 @@ impl Election {
     /// Dropping the future leaves nothing behind.
     ///
     /// # Errors
-    /// As for [`ReentrantLock::lock`]; [`is_invalid`](Error::is_invalid) also for a value of more than 64 KiB. After an
+    /// As for [`ReentrantLock::lock`](crate::ReentrantLock::lock); [`is_invalid`](Error::is_invalid) also for a value of more than 64 KiB. After an
     /// error this candidate does not lead.
     pub async fn campaign(&self) -> Result<Leadership> {
         loop {
-            let elected = async { self.lock.lock().await.map(Some) };
-            if let Some(leadership) = self.lead("campaign", elected, Tick::NEVER).await? {
+            if let Some(leadership) = self.lead("campaign", Tick::NEVER).await? {
                 return Ok(leadership);
             }
         }
@@ -141,8 +124,7 @@ impl Election {
     /// # Errors
     /// As for [`campaign`](Self::campaign).
     pub async fn try_campaign(&self) -> Result<Option<Leadership>> {
-        self.lead("try_campaign", self.lock.try_lock(), Tick::ZERO)
-            .await
+        self.lead("try_campaign", Tick::ZERO).await
     }
 
     /// Waits until this candidate leads, for at most this long.
@@ -153,36 +135,31 @@ impl Election {
     /// # Errors
     /// As for [`campaign`](Self::campaign).
     pub async fn campaign_for(&self, wait: Duration) -> Result<Option<Leadership>> {
-        let deadline = self.lock.0.deadline(Some(wait));
-        let elected = self.lock.try_lock_for(wait);
-        self.lead("campaign_for", elected, deadline).await
+        let deadline = self.site.deadline(Some(wait));
+        self.lead("campaign_for", deadline).await
     }
 
     /// Leads once it is elected. `None`: it was not, or has lost the lock again before the value was written.
-    async fn lead(
-        &self,
-        operation: &'static str,
-        elected: impl Future<Output = Result<Option<ReentrantGuard>>>,
-        deadline: Tick,
-    ) -> Result<Option<Leadership>> {
-        check_value(&self.lock.0, operation, &self.value)?;
-        let elected = elected.await;
-        let elected = elected.map_err(|error| self.lock.0.error(error.during(operation)))?;
-        let Some(mut guard) = elected else {
+    async fn lead(&self, operation: &'static str, deadline: Tick) -> Result<Option<Leadership>> {
+        let site = &self.site;
+        check_value(site, operation, &self.value)?;
+        let elected = site.acquire_until(operation, |_| deadline, drop).await;
+        let Some(mut share) = elected.map_err(|error| site.error(error.during(operation)))? else {
             return Ok(None);
         };
         // Not renewed before the value is written: this future may never be polled again.
-        let renewed = guard.set_lease(guard.lease_until_deadline());
-        let leadership = Leadership::new(self, self.lock.0.name(operation)?, guard);
+        let renewed = share.lease();
+        share.set_lease(ShareLease::fixed(share.deadline()));
+        let leadership = Leadership::new(self, site.name(operation)?, share);
         let said = Arc::clone(&leadership.said);
         // Resigns if the client is closed in the meantime.
-        let (elected, _closed_with) = Untaken::new(self.lock.0.core(), Some(leadership));
+        let (elected, _closed_with) = Untaken::new(site.core(), Some(leadership));
         let is_written = said.say(operation, deadline).await?;
         let Some(mut leadership) = elected.take() else {
-            return Err(self.lock.0.error(self.lock.0.core().closed(operation)));
+            return Err(site.error(site.core().closed(operation)));
         };
-        if let Some(guard) = &mut leadership.guard {
-            guard.set_lease(renewed);
+        if let Some(share) = &mut leadership.share {
+            share.set_lease(renewed);
         }
         let leads = is_written && !leadership.is_lost();
         Ok(leads.then_some(leadership))
@@ -204,11 +181,11 @@ impl Election {
     }
 
     async fn ask_leader(&self, operation: &'static str) -> Result<Option<Leader>> {
-        let name = self.lock.0.name(operation)?;
+        let name = self.site.name(operation)?;
         let keys = [name.key(), &*name.leader_key()];
         let call = Call::new(&catalog::LEADER_READ, name.key(), &keys);
         let read = |answer: &Answer| reply::leader(&answer.value);
-        let seen = self.lock.0.ask(operation, &call, Tick::NEVER, read).await?;
+        let seen = self.site.ask(operation, &call, Tick::NEVER, read).await?;
         Ok(seen.map(|(id, token, value)| Leader { id, token, value }))
     }
 
@@ -302,7 +279,7 @@ impl Observer {
     /// Waits for the next change. Fails with an error that stays.
     async fn change(&mut self) -> Result<Result<Option<Leader>>> {
         const OPERATION: &str = "observe";
-        let (site, channel) = (&self.election.lock.0, LockName::leader_key);
+        let (site, channel) = (&self.election.site, LockName::leader_key);
         if self.listener.is_none() && site.options.polled.is_none() {
             let listener = site.listener(OPERATION, channel)?;
             listener.subscribe();
@@ -399,21 +376,21 @@ async fn say_again(said: Arc<Said>, every: Duration, gone: oneshot::Receiver<()>
 #[must_use = "if unused it resigns at once"]
 #[clippy::has_significant_drop]
 pub struct Leadership {
-    guard: Option<ReentrantGuard>,
+    share: Option<Share>,
     said: Arc<Said>,
     /// Dropped before the resignation, which ends the repeated writes.
     gone: Option<oneshot::Sender<()>>,
 }
 
 impl Leadership {
-    fn new(election: &Election, name: &LockName, guard: ReentrantGuard) -> Self {
-        let core = election.lock.0.core();
-        let lease = election.lock.0.options.lease(core.timing.lease);
+    fn new(election: &Election, name: &LockName, share: Share) -> Self {
+        let core = election.site.core();
+        let lease = election.site.options.lease(core.timing.lease);
         let said = Arc::new(Said {
-            site: Synchronizer::clone(&election.lock.0),
+            site: Synchronizer::clone(&election.site),
             name: name.clone(),
-            id: guard.holder_id().to_owned(),
-            token: guard.fencing_token().expect("a fenced grant has a token"),
+            id: share.holder_id().to_owned(),
+            token: share.fencing_token().expect("a fenced grant has a token"),
             kept: lease.saturating_mul(LEASES_KEPT),
             value: Mutex::new((0, Arc::clone(&election.value))),
         });
@@ -421,7 +398,7 @@ impl Leadership {
         let again = say_again(Arc::clone(&said), lease, gone);
         core.watchdog.drive_while_needed(again.boxed());
         Self {
-            guard: Some(guard),
+            share: Some(share),
             said,
             gone: Some(sender),
         }
@@ -430,7 +407,7 @@ impl Leadership {
     /// The name of the election, as it was given to the client.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.guard().name()
+        self.share().name()
     }
 
     /// The holder id of this leader at the server, as in [`Leader::id`].
@@ -448,30 +425,30 @@ impl Leadership {
     /// How long the leadership is certain without a renewal, by the local monotonic clock. Zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.guard().remaining()
+        self.share().remaining()
     }
 
     /// Whether the leadership is lost. Once true, it stays true.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.guard().is_lost()
+        self.share().is_lost()
     }
 
-    /// Waits until the leadership is lost, and returns the reason; as [`ReentrantGuard::lost`].
+    /// Waits until the leadership is lost, and returns the reason; as [`ReentrantGuard::lost`](crate::ReentrantGuard::lost).
     ///
     /// # Cancel safety
     /// Cancel safe. It may be called any number of times, also after the loss.
     pub async fn lost(&self) -> LostReason {
-        self.guard().lost().await
+        self.share().lost().await
     }
 
-    /// Whether the leadership is lost, for tasks and threads that do not have it; as [`ReentrantGuard::loss`].
+    /// Whether the leadership is lost, for tasks and threads that do not have it; as [`ReentrantGuard::loss`](crate::ReentrantGuard::loss).
     #[must_use]
     pub fn loss(&self) -> Loss {
-        self.guard().loss()
+        self.share().loss_view()
     }
 
-    /// Runs `work` to its end, or drops it when the leadership is lost; as [`ReentrantGuard::run`].
+    /// Runs `work` to its end, or drops it when the leadership is lost; as [`ReentrantGuard::run`](crate::ReentrantGuard::run).
     ///
     /// # Cancel safety
     /// Dropping the future drops `work`.
@@ -479,7 +456,7 @@ impl Leadership {
     /// # Errors
     /// The leadership was lost before `work` ended.
     pub async fn run<F: Future>(&self, work: F) -> std::result::Result<F::Output, Lost> {
-        self.guard().run(work).await
+        drive(self.lost(), || self.share().lost_now(), work).await
     }
 
     /// Proclaims `value` in place of the value before. One round trip.
@@ -496,7 +473,7 @@ impl Leadership {
         const OPERATION: &str = "proclaim";
         let value = value.as_ref();
         check_value(&self.said.site, OPERATION, value)?;
-        if let Some(lost) = self.guard().lost_now() {
+        if let Some(lost) = self.share().lost_now() {
             return Err(self.said.site.error(Error::from(lost).during(OPERATION)));
         }
         {
@@ -517,7 +494,7 @@ impl Leadership {
     /// If the future is dropped, it resigns in the background.
     ///
     /// # Errors
-    /// As for [`ReentrantGuard::release`].
+    /// As for [`ReentrantGuard::release`](crate::ReentrantGuard::release).
     pub async fn resign(self) -> Result<()> {
         let site = self.said.site.clone();
         // The client drives both steps: this future may never be polled again, and the lock is renewed until the second.
@@ -541,10 +518,10 @@ impl Leadership {
             Err(_) => self.resign_later(),
             Ok(_) => {}
         }
-        let Some(guard) = self.guard.take() else {
+        let Some(share) = self.share.take() else {
             return Ok(());
         };
-        let released = guard.release().await;
+        let released = share.release().await;
         released.map_err(|error| said.site.error(error.during("resign")))
     }
 
@@ -553,18 +530,18 @@ impl Leadership {
         core.undo_later(said.resignation(), said.kept, None);
     }
 
-    fn guard(&self) -> &ReentrantGuard {
+    fn share(&self) -> &Share {
         // Only methods that consume the leadership take it out.
-        self.guard.as_ref().expect("a leader has its hold")
+        self.share.as_ref().expect("a leader has its hold")
     }
 }
 
 impl Drop for Leadership {
     fn drop(&mut self) {
-        if let Some(guard) = self.guard.take() {
+        if let Some(share) = self.share.take() {
             self.gone = None;
             self.resign_later();
-            drop(guard);
+            drop(share);
         }
     }
 }

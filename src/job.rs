@@ -7,6 +7,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use crate::api::error::{Error, Kind, Result};
+use crate::api::loss::drive;
 use crate::client::Client;
 use crate::reentrant::ReentrantLock;
 
@@ -109,12 +110,12 @@ impl Job {
     /// * [`is_invalid`](crate::Error::is_invalid): `at_least` is longer than `at_most`, or one cannot work.
     pub async fn run<F: Future>(&self, work: F) -> Result<JobRun<F::Output>> {
         const OPERATION: &str = "run";
-        let guard = match self.0.try_or_remaining(OPERATION).await? {
-            Ok(guard) => guard,
+        let share = match self.0.0.try_or_remaining(OPERATION).await? {
+            Ok(share) => share,
             Err(remaining) => return Ok(JobRun::Skipped { remaining }),
         };
-        let done = guard.run(work).await;
-        let released = guard.release().await;
+        let done = drive(share.lost(), || share.lost_now(), work).await;
+        let released = share.release().await;
         match (done, released) {
             (Ok(value), _) => Ok(JobRun::Ran(value)),
             (Err(_), Err(error)) => Err(error.during(OPERATION)),

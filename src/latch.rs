@@ -11,7 +11,7 @@ use crate::api::error::Result;
 use crate::client::Client;
 use crate::engine::clock::Tick;
 use crate::engine::keys::{LockName, NAME_BYTES_MAX};
-use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
+use crate::engine::synchronizer::{Synchronizer, shown_by_name, synchronizer_methods};
 use crate::script::reply::{self, Counted};
 use crate::script::{Answer, Call, catalog, millis};
 
@@ -76,6 +76,7 @@ pub struct Latch {
 }
 
 synchronizer_methods!(Latch, "latch");
+shown_by_name!(Latch);
 
 impl Latch {
     /// Closes the latch until it has been counted down `count` times. `false`: it was closed already, and stays as it

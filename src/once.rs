@@ -12,7 +12,8 @@ use crate::api::error::{Error, Result};
 use crate::api::loss::LostReason;
 use crate::api::options::{LEASE_MAX, LEASE_MIN};
 use crate::client::Client;
-use crate::reentrant::{ReentrantGuard, ReentrantLock};
+use crate::engine::hold::Share;
+use crate::reentrant::ReentrantLock;
 
 impl Client {
     /// A key that one caller in the whole system gets per window, which [`per`](OnceKey::per) sets.
@@ -195,9 +196,9 @@ impl Once {
             format!("a window of {window:?} cannot work; use {LEASE_MIN:?} to a year")
         });
         checked.map_err(|error| error.of_lock(self.key()))?;
-        let asked = self.lock.try_or_remaining(operation).await?;
-        Ok(asked.map(|guard| Claim {
-            guard: Some(guard),
+        let asked = self.lock.0.try_or_remaining(operation).await?;
+        Ok(asked.map(|share| Claim {
+            share: Some(share),
             stands: true,
         }))
     }
@@ -236,7 +237,7 @@ impl<T> OnceRun<T> {
 
 /// A key that was claimed for a window; from [`Once::claim`]. Dropping it changes nothing.
 pub struct Claim {
-    guard: Option<ReentrantGuard>,
+    share: Option<Share>,
     /// Whether it stands if it is dropped.
     stands: bool,
 }
@@ -245,13 +246,13 @@ impl Claim {
     /// The key, as it was given to the client.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.guard().name()
+        self.share().name()
     }
 
     /// How long the claim certainly still stands, by the local monotonic clock.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.guard().remaining()
+        self.share().remaining()
     }
 
     /// Frees the key before its window is over, for the next caller. One round trip. `Ok` also if the window is over; a
@@ -264,11 +265,11 @@ impl Claim {
     /// As for [`ReentrantGuard::release`], but a claim that is no longer held is no error, unless the client was [shut
     /// down](crate::Client::shutdown) in the meantime: then the key stays claimed for its window.
     pub async fn undo(mut self) -> Result<()> {
-        let Some(guard) = self.guard.take() else {
+        let Some(share) = self.share.take() else {
             return Ok(());
         };
-        let loss = guard.loss();
-        match guard.release().await {
+        let loss = share.loss_view();
+        match share.release().await {
             // The key of a client that was shut down stays claimed.
             Err(error) if error.is_not_held() && loss.reason() != Some(LostReason::Closed) => {
                 Ok(())
@@ -277,9 +278,9 @@ impl Claim {
         }
     }
 
-    fn guard(&self) -> &ReentrantGuard {
+    fn share(&self) -> &Share {
         // Only methods that consume the claim take it out.
-        self.guard.as_ref().expect("a claim has its hold")
+        self.share.as_ref().expect("a claim has its hold")
     }
 }
 
@@ -294,11 +295,11 @@ impl fmt::Debug for Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // A dropped guard releases in the background.
-        if let Some(guard) = self.guard.take()
+        // A dropped share is released in the background.
+        if let Some(share) = self.share.take()
             && self.stands
         {
-            guard.forget();
+            share.forget();
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::keys::LockName;
-use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
+use crate::engine::synchronizer::{Synchronizer, shown_by_name, synchronizer_methods};
 use crate::script::{Answer, Call, Script, catalog, millis, reply};
 
 /// The server remembers the calls that took permits for this long after the last one. Permits that are held for longer
@@ -73,6 +73,7 @@ pub struct PlainSemaphore {
 }
 
 synchronizer_methods!(PlainSemaphore, "semaphore");
+shown_by_name!(PlainSemaphore);
 
 impl PlainSemaphore {
     /// Lets an acquire make the semaphore with this many permits if it does not exist, as [`try_set`](Self::try_set)

@@ -5,15 +5,14 @@
 
 use std::time::Duration;
 
-use crate::api::error::Result;
 use crate::api::guard::guard_methods;
 use crate::api::handle::Handle;
 use crate::api::holder::HolderId;
 use crate::api::verbs::{holder_methods, option_methods, sticky_methods, verb_methods};
 use crate::client::Client;
 use crate::engine::counts::Mode;
+use crate::engine::hold::Share;
 use crate::engine::hold::protocol::{AcquireTerms, Forced, HolderRef, Protocol};
-use crate::engine::hold::{Share, ShareLease};
 use crate::engine::keys::LockName;
 use crate::observe::counts::CountedKind;
 use crate::script::{Call, Part, Restore, catalog, millis, tell};
@@ -65,17 +64,6 @@ sticky_methods!(ReentrantLock);
 verb_methods!(ReentrantLock, ReentrantGuard);
 holder_methods!(ReentrantLock);
 
-impl ReentrantLock {
-    /// Makes one attempt: a guard, or the time left of the other holder's lease.
-    pub(crate) async fn try_or_remaining(
-        &self,
-        operation: &'static str,
-    ) -> Result<Result<ReentrantGuard, Duration>> {
-        let tried = self.0.try_or_remaining(operation).await?;
-        Ok(tried.map(ReentrantGuard))
-    }
-}
-
 /// One hold on a [`ReentrantLock`]; dropping it releases in the background.
 ///
 /// The release of a dropped guard is sent at once and costs the caller nothing; a later attempt of this client goes
@@ -98,20 +86,6 @@ impl ReentrantLock {
 pub struct ReentrantGuard(Share);
 
 guard_methods!(ReentrantGuard);
-
-impl ReentrantGuard {
-    /// Sets another lease from now on. Returns the previous one.
-    pub(crate) fn set_lease(&mut self, lease: ShareLease) -> ShareLease {
-        let before = self.0.lease();
-        self.0.set_lease(lease);
-        before
-    }
-
-    /// The lease that ends when the present one does.
-    pub(crate) fn lease_until_deadline(&self) -> ShareLease {
-        ShareLease::fixed(self.0.deadline())
-    }
-}
 
 pub(crate) static PROTOCOL: ReentrantProtocol = ReentrantProtocol;
 

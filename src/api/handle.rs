@@ -181,7 +181,7 @@ impl Handle {
 
     /// Acquires the lock in a call that begins now. `until` gets that instant and says until when the call may wait, or
     /// [`Tick::ZERO`] for one attempt. `refused` gets the time left of the other holder's lease, if the server said it.
-    async fn acquire_until(
+    pub(crate) async fn acquire_until(
         &self,
         operation: &'static str,
         until: impl FnOnce(Tick) -> Tick,

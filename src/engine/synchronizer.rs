@@ -274,9 +274,9 @@ impl Synchronizer {
     }
 }
 
-/// Adds the name, `give_up_after` and `Debug` to a public handle, a newtype or a struct with `site`.
-macro_rules! synchronizer_methods {
-    ($handle:ident, $what:literal) => {
+/// Has a public handle, a struct with `site`, show itself by its name.
+macro_rules! shown_by_name {
+    ($handle:ident) => {
         impl ::std::fmt::Debug for $handle {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.debug_struct(stringify!($handle))
@@ -284,7 +284,12 @@ macro_rules! synchronizer_methods {
                     .finish_non_exhaustive()
             }
         }
+    };
+}
 
+/// Adds the name, `give_up_after` and `polled` to a public handle, a struct with `site`.
+macro_rules! synchronizer_methods {
+    ($handle:ident, $what:literal) => {
         impl $handle {
             #[doc = concat!("The name of the ", $what, " as it was given, even if it is invalid.")]
             #[must_use]
@@ -307,7 +312,7 @@ macro_rules! synchronizer_methods {
         }
     };
 }
-pub(crate) use synchronizer_methods;
+pub(crate) use {shown_by_name, synchronizer_methods};
 
 #[cfg(test)]
 mod tests {

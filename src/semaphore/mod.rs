@@ -33,7 +33,7 @@ use crate::engine::acquire::{ExpiredGrants, QueueNumber};
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
 use crate::engine::keys::LockName;
-use crate::engine::synchronizer::{Synchronizer, synchronizer_methods};
+use crate::engine::synchronizer::{Synchronizer, shown_by_name, synchronizer_methods};
 use crate::observe::call::{LockCall, Waited};
 use crate::observe::counts::{CountedKind, Fact};
 use crate::observe::events::Place;
@@ -110,6 +110,7 @@ pub struct Semaphore {
 }
 
 synchronizer_methods!(Semaphore, "semaphore");
+shown_by_name!(Semaphore);
 
 impl Semaphore {
     /// Declares how many permits there are in all. The first acquire makes the semaphore. A later acquire that declares
