@@ -17,11 +17,9 @@ use crate::api::options::LeasePolicy;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, Mark};
 use crate::engine::hold::core::Core;
-use crate::engine::hold::facts::ask_why;
+use crate::engine::hold::facts::note_loss;
 use crate::engine::hold::{Phase, local_deadline};
 use crate::engine::keys::LockName;
-use crate::observe::counts::Fact;
-use crate::observe::events::Event;
 use crate::observe::group::Group;
 use crate::script::catalog;
 use crate::watchdog::{Due, Leased, RenewalRequest};
@@ -156,20 +154,9 @@ impl Permit {
         self.core().watchdog.withdraw(self.number);
         self.changed.notify();
         let reason = end.loss()?;
-        let Some(group) = claimed_by else {
-            return Some(reason);
-        };
-        let name = self.origin.name.as_str();
-        let lost = Event::Lost {
-            lock: name.into(),
-            holder: (&*self.id).into(),
-            reason,
-            held: self.since.until(self.now()),
-        };
-        let observed = self.core().observed();
-        observed.note(Fact::Event(lost, group));
-        if reason == LostReason::Revoked {
-            ask_why(self.core(), name, &self.id);
+        if let Some(group) = claimed_by {
+            let (name, held) = (self.origin.name.as_str(), self.since.until(self.now()));
+            note_loss(self.core(), name, &self.id, reason, held, group);
         }
         Some(reason)
     }

@@ -111,17 +111,36 @@ impl Hold {
     }
 
     pub(super) fn note_loss(&self, reason: LostReason) {
-        let lost = Event::Lost {
-            lock: self.name().into(),
-            holder: self.holder_id().into(),
+        let (held, group) = (self.age(), self.group.get());
+        note_loss(
+            &self.core,
+            self.name(),
+            self.holder_id(),
             reason,
-            held: self.age(),
-        };
-        let observed = self.core.observed();
-        observed.note(Fact::Event(lost, self.group.get()));
-        if reason == LostReason::Revoked {
-            ask_why(&self.core, self.name(), self.holder_id());
-        }
+            held,
+            group,
+        );
+    }
+}
+
+/// Notes that a holder has lost this lock, or a permit, and after which time. If the server no longer has it, asks why.
+pub(crate) fn note_loss(
+    core: &Core,
+    lock: &str,
+    holder: &str,
+    reason: LostReason,
+    held: Duration,
+    group: Group,
+) {
+    let lost = Event::Lost {
+        lock: lock.into(),
+        holder: holder.into(),
+        reason,
+        held,
+    };
+    core.observed().note(Fact::Event(lost, group));
+    if reason == LostReason::Revoked {
+        ask_why(core, lock, holder);
     }
 }
 
