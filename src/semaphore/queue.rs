@@ -127,7 +127,6 @@ pub(super) struct Queue {
     /// None of them is due before this time. No event before it looks at all of them.
     earliest: Tick,
     asks: Vec<Ask>,
-    newest: u64,
     /// Whether the server refused a request that still waits.
     is_contended: bool,
     /// When the first request asks again.
@@ -166,7 +165,6 @@ impl Queue {
 
     /// Adds a request.
     pub(super) fn call(&mut self, now: Tick, request: Request, out: &mut Vec<Action>) {
-        self.newest = request.id;
         if request.deadline <= now && self.is_contended() {
             // The waiting requests come first.
             out.push(Action::Refuse {
@@ -374,7 +372,7 @@ impl Queue {
             terms: request.terms,
             since: now,
             wakes: self.wakes,
-            newest: self.newest,
+            newest: self.waiting.back().map_or(0, |last| last.request.id),
         };
         out.push(Action::Ask {
             request: ask.request,
