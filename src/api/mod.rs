@@ -14,6 +14,5 @@ pub(crate) mod handle;
 pub(crate) mod holder;
 pub(crate) mod loss;
 pub(crate) mod options;
-mod ping;
 pub(crate) mod traits;
 pub(crate) mod verbs;
