@@ -390,11 +390,11 @@ impl Error {
 impl From<Busy> for Error {
     fn from(busy: Busy) -> Self {
         let message = format!("it is {}; wait longer, or try again later", busy.says());
-        let (what, operation) = match busy.is_semaphore {
-            true => ("semaphore", "acquire"),
-            false => ("lock", "lock"),
+        let operation = match busy.what {
+            "semaphore" => "acquire",
+            _ => "lock",
         };
-        let mut error = Self::new(Kind::Busy, operation, message).about(what, &busy.lock);
+        let mut error = Self::new(Kind::Busy, operation, message).about(busy.what, &busy.lock);
         error.0.busy = Some(busy);
         error
     }

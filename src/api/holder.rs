@@ -194,7 +194,8 @@ pub struct Busy {
     /// Whether the holder belongs to the client that asked: another task of the program, the owner that asked, or a hold
     /// that stays with the client by `sticky` or is left by `at_least`.
     pub by_this_client: bool,
-    pub(crate) is_semaphore: bool,
+    /// What has this name.
+    pub(crate) what: &'static str,
 }
 
 impl Busy {
@@ -204,7 +205,7 @@ impl Busy {
             holder: None,
             remaining: None,
             by_this_client: false,
-            is_semaphore: false,
+            what: "lock",
         }
     }
 
@@ -250,12 +251,7 @@ impl Busy {
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Quoted, so that a name with line breaks cannot forge a line of a log.
-        let what = if self.is_semaphore {
-            "semaphore"
-        } else {
-            "lock"
-        };
-        write!(f, "{what} {:?} is {}", self.lock, self.says())
+        write!(f, "{} {:?} is {}", self.what, self.lock, self.says())
     }
 }
 

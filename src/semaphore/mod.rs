@@ -278,7 +278,7 @@ impl Semaphore {
             Ok(first.map(|holder| self.site.held_by(holder)))
         };
         Busy {
-            is_semaphore: true,
+            what: self.site.what,
             ..self.site.busy_in_time(asked).await
         }
     }
