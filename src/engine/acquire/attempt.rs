@@ -177,15 +177,16 @@ impl<'a> Attempt<'a> {
             && request.protocol.queue() == Queue::Server
         {
             request.queued.note(*number);
-            request.local.rare().followers.enter(holder);
+            (request.local.lock()).with_followers(|followers, _| followers.enter(*holder));
         }
     }
 
     /// Has the waiter behind the place at the server ask by itself, now that this one leaves.
     fn wake_follower(&self) {
         if let Some(at) = self.queued_at {
-            let followers = &self.requests.all[at].local.rare().followers;
-            followers.leave(&self.ids[at].1);
+            let (request, holder) = (&self.requests.all[at], &self.ids[at].1);
+            let state = &mut request.local.lock();
+            state.with_followers(|followers, woken| followers.leave(holder, woken));
         }
     }
 

@@ -32,10 +32,9 @@ use crate::api::error::Result;
 use crate::engine::clock::{Clock, Tick};
 use crate::engine::hold::Share;
 use crate::engine::hold::bound::{Bound, Over, Silence};
-use crate::engine::hold::followers::RestingPlace;
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::LocalLock;
-use crate::engine::hold::queue::place::QueuePlace;
+use crate::engine::hold::queue::place::{QueuePlace, RestingPlace};
 use crate::engine::hold::recall::recall_holder;
 use crate::engine::hold::turns::next_attempt;
 use crate::observe::observer::CountedWait;
@@ -327,7 +326,6 @@ impl<'a> WaitLoop<'a> {
             return Ok(Step::Break(self.refused()));
         };
         self.count_wait();
-        self.requests().core().watch_heads(self.local());
         if !std::mem::replace(&mut self.has_recalled, true) {
             let LockRequest { core, name, .. } = self.request();
             recall_holder(core, self.local(), name.key());
@@ -335,6 +333,7 @@ impl<'a> WaitLoop<'a> {
         self.waiter.rest(marks, self.place.as_ref(), time);
         // Boxed: only waiters of a queue at the server have one.
         let mut resting = self.rest_in_queue().map(Box::new);
+        self.requests().core().watch_heads(self.local());
         let channel = self.attempt.channel(self.at);
         // Whether a message or the one ahead wakes it when it has to ask.
         let is_told =

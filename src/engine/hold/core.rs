@@ -18,7 +18,6 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 
 use super::bound::Timing;
-use super::handoff::Handoff;
 use super::local::{LocalLock, Locals};
 use super::protocol::HolderRef;
 use super::undo::{Kept, PendingRelease, Undo, UndoQueues, Unguarded};
@@ -259,40 +258,18 @@ impl Core {
         }
     }
 
-    /// Watches the head of this local queue while waiters stand behind it. A head that does not take its turn in time
-    /// is passed over, and a call that does not take what it was granted loses that: its future may be left unpolled,
-    /// for example in a branch of a `select!` in a loop, or in a stream whose buffer is full.
+    /// Watches the head of this local queue while waiters stand behind it, and the followers. One that does not take its
+    /// turn in time is passed over, and a call that does not take what it was granted loses that: its future may be left
+    /// unpolled, for example in a branch of a `select!` in a loop, or in a stream whose buffer is full.
     pub(crate) fn watch_heads(&self, local: &Arc<LocalLock>) {
         let begins = {
             let mut state = local.lock();
             let is_untaken = state.grants.are_any_untaken();
             state.with_queue(|queue| queue.begin_watch(is_untaken))
         };
-        if begins {
-            self.watch(local, |local, now| {
-                let seen = local.hint().mark();
-                let mut state = local.lock();
-                let untaken = state.grants.untaken();
-                // Read under the mutex: a waiter that comes later finds that nobody watches.
-                let is_untaken = local.waiters() > 0 && !untaken.is_empty();
-                let handoffs =
-                    state.with_queue(|queue| queue.pass_over_missing(is_untaken, seen, now));
-                drop(state);
-                untaken.iter().for_each(|call| call.miss());
-                handoffs
-            });
+        if !begins {
+            return;
         }
-    }
-
-    /// Watches the followers of this lock. One that does not take what it was handed in time is passed over.
-    pub(crate) fn watch_followers(&self, local: &Arc<LocalLock>) {
-        if local.rare().followers.begin_watch() {
-            self.watch(local, |local, _| local.rare().followers.withdraw_untaken());
-        }
-    }
-
-    /// Checks waiters again and again until `check` returns `None`. It returns what they were handed and did not take.
-    fn watch(&self, local: &Arc<LocalLock>, check: fn(&LocalLock, Tick) -> Option<Vec<Handoff>>) {
         let (clock, every) = (self.clock, self.timing.reply);
         // A weak reference, so that the watch keeps no lock alive.
         let local = Arc::downgrade(local);
@@ -300,7 +277,16 @@ impl Core {
             loop {
                 clock.sleep_until(clock.now().after(every)).await;
                 let Some(local) = local.upgrade() else { return };
-                let handoffs = check(&local, clock.now());
+                let seen = local.hint().mark();
+                let mut state = local.lock();
+                let untaken = state.grants.untaken();
+                // Read under the mutex: a waiter that comes later finds that nobody watches.
+                let is_untaken = local.waiters() > 0 && !untaken.is_empty();
+                let now = clock.now();
+                let handoffs =
+                    state.with_queue(|queue| queue.pass_over_missing(is_untaken, seen, now));
+                drop(state);
+                untaken.iter().for_each(|call| call.miss());
                 // They go to the waiters behind, or back to the server.
                 if handoffs.map(drop).is_none() {
                     return;

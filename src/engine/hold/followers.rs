@@ -1,4 +1,5 @@
 //! The waiters of this client in one queue at the server: whom a hold passes to in memory, and who keeps their places.
+//! Pure: it is under the mutex of its lock, beside the local queue.
 //!
 //! A hold that ends may go in memory to the waiter of this client that stands directly behind it in that queue: a
 //! follower. The order is the server's, because nobody can come between two places. While the one ahead is here, a
@@ -13,16 +14,16 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::handoff::{Handoff, HandoffRequest};
-use super::queue::MISSED_MAX;
+use super::handoff::{Handoff, HandoffRequest, MISSED_MAX};
 use super::share_lease::local_deadline;
 use super::subscription::Subscription;
 use crate::api::holder::HolderId;
+use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
 use crate::script::reply::Heartbeat;
@@ -37,24 +38,21 @@ pub(crate) const PLACES_MAX: usize = 500;
 const UNTAKEN_MAX: u32 = 3;
 
 #[derive(Debug, Default)]
-pub(crate) struct Followers(Mutex<Listed>);
-
-#[derive(Debug, Default)]
-struct Listed {
+#[cfg_attr(test, derive(Clone))]
+pub(crate) struct Followers {
     /// The waiters that rest, by place. Boxed, because a map has room for more than it holds.
     resting: FxHashMap<HolderId, Box<Resting>>,
     /// The place of the follower that stands directly behind each place or hold.
     behind: FxHashMap<HolderId, HolderId>,
     /// The places and holds of this client. Of a hold with used places the last of these.
     here: FxHashSet<HolderId>,
-    /// Whether a task watches for followers that do not take what they were handed.
-    is_watched: bool,
     /// Whether a task sends heartbeats.
     is_sent: bool,
 }
 
 /// A waiter that rests with a place at the server.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Resting {
     /// Its hint wakes the waiter.
     waiter: Arc<Subscription>,
@@ -64,7 +62,7 @@ pub(crate) struct Resting {
     follows: Option<(HolderId, HandoffRequest)>,
     /// Until when the server keeps the place, at least.
     kept_until: Tick,
-    handed: Handed,
+    pub(crate) handed: Handed,
     /// The last heartbeat, until the waiter takes it.
     kept: Option<Kept>,
     /// How many heartbeats came since it last took one.
@@ -73,6 +71,7 @@ pub(crate) struct Resting {
 
 /// The lock that a follower was handed, if any.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) enum Handed {
     #[default]
     Nothing,
@@ -96,138 +95,118 @@ pub(crate) struct Kept {
     pub(crate) until_ms: u64,
 }
 
-/// Lists a waiter until dropped.
-#[derive(Debug)]
-pub(crate) struct RestingPlace<'a> {
-    followers: &'a Followers,
-    place: HolderId,
-}
-
-impl Listed {
-    /// Whether something wakes this waiter when it has to ask: a message, or the one ahead.
-    fn is_told(&self, waiter: &Resting) -> bool {
-        let ahead = waiter.follows.as_ref().map(|(ahead, _)| ahead);
-        waiter.is_listening || ahead.is_some_and(|ahead| self.here.contains(ahead))
-    }
-}
-
 impl Followers {
+    /// Whether nothing of it is needed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.resting.is_empty() && self.here.is_empty() && !self.is_sent
+    }
+
+    /// Whether something wakes the waiter with this place when it has to ask: a message, or the one ahead.
+    pub(crate) fn is_told(&self, place: &HolderId) -> bool {
+        self.resting.get(place).is_some_and(|waiter| {
+            let ahead = waiter.follows.as_ref().map(|(ahead, _)| ahead);
+            waiter.is_listening || ahead.is_some_and(|ahead| self.here.contains(ahead))
+        })
+    }
+
     /// Notes a place or hold of this client.
-    pub(crate) fn enter(&self, id: &HolderId) {
-        self.0.lock().here.insert(*id);
+    pub(crate) fn enter(&mut self, id: HolderId) {
+        self.here.insert(id);
     }
 
     /// Notes that a place or hold ends. Its follower asks behind the command that ends it.
-    pub(crate) fn leave(&self, id: &HolderId) {
-        let woken = {
-            let mut state = self.0.lock();
-            state.here.remove(id);
-            let next = (state.behind.get(id)).and_then(|place| state.resting.get(place));
-            let next = next.filter(|next| !next.is_listening);
-            next.map(|next| Arc::clone(&next.waiter))
-        };
-        if let Some(waiter) = woken {
-            waiter.hint.notify();
-        }
+    pub(crate) fn leave(&mut self, id: &HolderId, woken: &mut Few<Waker>) {
+        self.here.remove(id);
+        let next = (self.behind.get(id)).and_then(|place| self.resting.get(place));
+        let next = next.filter(|next| !next.is_listening);
+        woken.extend(next.map(|next| next.waker()));
     }
 
     /// Lists a waiter that rests with this place.
-    pub(crate) fn rest(&self, place: HolderId, waiter: Resting) -> RestingPlace<'_> {
-        let mut state = self.0.lock();
+    pub(crate) fn rest(&mut self, place: HolderId, waiter: Resting) {
         if let Some((ahead, _)) = &waiter.follows {
             // One that was behind it before has lost its place.
-            state.behind.insert(*ahead, place);
+            self.behind.insert(*ahead, place);
         }
-        state.resting.insert(place, Box::new(waiter));
-        RestingPlace {
-            followers: self,
-            place,
+        self.resting.insert(place, Box::new(waiter));
+    }
+
+    /// Ends the entry of a waiter. Returns what that was, for the caller to drop without the mutex.
+    pub(crate) fn end_rest(&mut self, place: &HolderId) -> Option<Box<Resting>> {
+        let resting = self.resting.remove(place)?;
+        if let Some((ahead, _)) = &resting.follows
+            && self.behind.get(ahead) == Some(place)
+        {
+            self.behind.remove(ahead);
         }
+        Some(resting)
     }
 
     /// Hands the follower of `ahead` what `offer` makes of its request and its place. True if there is a follower that
     /// could take it, and a value.
     pub(super) fn hand_off(
-        &self,
+        &mut self,
         ahead: &HolderId,
         now: Tick,
+        woken: &mut Few<Waker>,
         offer: impl FnOnce(&HandoffRequest, HolderId) -> Option<Handoff>,
     ) -> bool {
-        let mut state = self.0.lock();
-        let Some(place) = state.behind.get(ahead).copied() else {
-            return false;
-        };
-        let next = state.resting.get_mut(&place);
-        let Some(next) = next.filter(|next| next.may_be_handed(now)) else {
-            return false;
-        };
-        let request = next.follows.as_ref().map(|(_, request)| request);
-        let Some(handoff) = request.and_then(|request| offer(request, place)) else {
-            return false;
-        };
-        next.handed = Handed::Lock { handoff, missed: 0 };
-        let woken = Arc::clone(&next.waiter);
-        state.here.remove(ahead);
-        drop(state);
-        woken.hint.notify();
-        true
-    }
-
-    /// True if there are followers and no task watches them: the caller has to begin.
-    pub(super) fn begin_watch(&self) -> bool {
-        let mut state = self.0.lock();
-        let is_needed = !state.behind.is_empty() && !state.is_watched;
-        state.is_watched |= is_needed;
-        is_needed
-    }
-
-    /// Withdraws the locks that were not taken in time, and returns them. `None` if there is no follower: the watch is
-    /// over.
-    pub(super) fn withdraw_untaken(&self) -> Option<Vec<Handoff>> {
-        let mut state = self.0.lock();
-        let mut all = state.resting.values();
-        if !all.any(|waiter| waiter.follows.is_some()) {
-            state.is_watched = false;
-            return None;
+        if let Some(place) = self.behind.get(ahead).copied()
+            && let Some(next) = self.resting.get_mut(&place)
+            && next.may_be_handed(now)
+            && let Some((_, request)) = &next.follows
+            && let Some(handoff) = offer(request, place)
+        {
+            next.handed = Handed::Lock { handoff, missed: 0 };
+            woken.push(next.waker());
+            self.here.remove(ahead);
+            return true;
         }
-        let all = state.resting.values_mut();
-        Some(all.filter_map(|next| next.handed.check()).collect())
+        false
+    }
+
+    /// Whether any waiter follows another.
+    pub(super) fn are_any(&self) -> bool {
+        let mut all = self.resting.values();
+        all.any(|waiter| waiter.follows.is_some())
+    }
+
+    /// Withdraws the locks that were not taken in time, and returns them.
+    pub(super) fn withdraw_untaken(&mut self) -> impl Iterator<Item = Handoff> {
+        let all = self.resting.values_mut();
+        all.filter_map(|next| next.handed.check())
     }
 
     /// True if there are enough waiters and no task sends heartbeats: the caller has to begin.
-    pub(crate) fn begin_heartbeats(&self) -> bool {
-        let mut state = self.0.lock();
-        let is_needed = state.resting.len() >= WAITERS_MIN && !state.is_sent;
-        state.is_sent |= is_needed;
+    pub(crate) fn begin_heartbeats(&mut self) -> bool {
+        let is_needed = self.resting.len() >= WAITERS_MIN && !self.is_sent;
+        self.is_sent |= is_needed;
         is_needed
     }
 
     /// The places to keep: of waiters that take the heartbeats, and need not ask to learn of their turn. `None` if there
     /// are too few waiters: the task ends.
-    pub(crate) fn places(&self) -> Option<Vec<HolderId>> {
-        let mut state = self.0.lock();
-        if state.resting.len() < WAITERS_MIN {
-            state.is_sent = false;
+    pub(crate) fn places(&mut self) -> Option<Vec<HolderId>> {
+        if self.resting.len() < WAITERS_MIN {
+            self.is_sent = false;
             return None;
         }
-        let all = state.resting.iter();
+        let all = self.resting.iter();
         let polled = all.filter(|(_, resting)| resting.untaken < UNTAKEN_MAX);
-        let told = polled.filter(|(_, resting)| state.is_told(resting));
-        Some(told.map(|(place, _)| *place).collect())
+        let places = polled.map(|(place, _)| *place);
+        Some(places.filter(|place| self.is_told(place)).collect())
     }
 
     /// Notes the answers to a request that was sent then. Wakes the waiters that have no place.
     pub(crate) fn answered(
-        &self,
+        &mut self,
         places: &[HolderId],
         answers: &[Heartbeat],
-        sent: Tick,
-        moved: Mark,
+        (sent, moved): (Tick, Mark),
+        woken: &mut Few<Waker>,
     ) {
-        let mut gone = Vec::new();
-        let mut state = self.0.lock();
         for (place, answer) in places.iter().zip(answers) {
-            let Some(resting) = state.resting.get_mut(place) else {
+            let Some(resting) = self.resting.get_mut(place) else {
                 continue;
             };
             match *answer {
@@ -240,11 +219,18 @@ impl Followers {
                     });
                 }
                 Heartbeat::NotKept => {}
-                Heartbeat::Gone => gone.push(Arc::clone(&resting.waiter)),
+                Heartbeat::Gone => woken.push(resting.waker()),
             }
         }
-        drop(state);
-        gone.iter().for_each(|waiter| waiter.hint.notify());
+    }
+
+    /// Takes the last heartbeat of a waiter, if one came since the last look. It keeps the place for this long.
+    pub(crate) fn take_kept(&mut self, place: &HolderId, heartbeat: Duration) -> Option<Kept> {
+        let resting = self.resting.get_mut(place)?;
+        resting.untaken = 0;
+        let kept = resting.kept.take()?;
+        resting.kept_until = local_deadline(kept.sent, heartbeat);
+        Some(kept)
     }
 }
 
@@ -266,6 +252,10 @@ impl Resting {
         }
     }
 
+    fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.waiter))
+    }
+
     fn may_be_handed(&self, now: Tick) -> bool {
         matches!(self.handed, Handed::Nothing) && now < self.kept_until
     }
@@ -283,48 +273,5 @@ impl Handed {
             }
         }
         None
-    }
-}
-
-impl RestingPlace<'_> {
-    /// Whether something wakes the waiter when it has to ask.
-    pub(crate) fn is_told(&self) -> bool {
-        let state = self.followers.0.lock();
-        let waiter = state.resting.get(&self.place);
-        waiter.is_some_and(|waiter| state.is_told(waiter))
-    }
-
-    /// Takes the last heartbeat, if one came since the last look. It keeps the place for this long.
-    pub(crate) fn take_kept(&self, heartbeat: Duration) -> Option<Kept> {
-        let mut state = self.followers.0.lock();
-        let resting = state.resting.get_mut(&self.place)?;
-        resting.untaken = 0;
-        let kept = resting.kept.take()?;
-        resting.kept_until = local_deadline(kept.sent, heartbeat);
-        Some(kept)
-    }
-
-    /// Ends the entry. Returns what the waiter was handed.
-    pub(crate) fn end(self) -> Handed {
-        self.remove()
-            .map_or(Handed::Nothing, |resting| resting.handed)
-    }
-
-    fn remove(&self) -> Option<Box<Resting>> {
-        let mut state = self.followers.0.lock();
-        let resting = state.resting.remove(&self.place)?;
-        if let Some((ahead, _)) = &resting.follows
-            && state.behind.get(ahead) == Some(&self.place)
-        {
-            state.behind.remove(ahead);
-        }
-        Some(resting)
-    }
-}
-
-impl Drop for RestingPlace<'_> {
-    fn drop(&mut self) {
-        // Dropped outside the mutex: its hand-off is released, or handed off again.
-        drop(self.remove());
     }
 }

@@ -12,6 +12,9 @@ use crate::api::holder::Owner;
 use crate::api::options::{LeasePolicy, Options, Replication};
 use crate::engine::counts::Mode;
 
+/// A task that was missing at this many checks in a row is passed over.
+pub(super) const MISSED_MAX: u32 = 2;
+
 /// A waiter's request for a hand-off.
 #[derive(Clone, Debug)]
 pub(crate) struct HandoffRequest {

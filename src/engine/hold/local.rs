@@ -17,7 +17,6 @@ use parking_lot::{Mutex, MutexGuard};
 use redis::Cmd;
 
 use super::bound::Silence;
-use super::followers::Followers;
 use super::handoff::Handoff;
 use super::lock::{LockState, Seen};
 use super::subscription::{Recalls, Subscription};
@@ -81,8 +80,6 @@ pub(crate) struct Locked<'a>(MutexGuard<'a, LockState>);
 pub(crate) struct Rare {
     /// Wakes the waiters of an owner when another of its tasks gets the lock.
     pub(crate) acquired_here: OwnerWaiters,
-    /// The waiters of a lock that queues at the server.
-    pub(crate) followers: Followers,
     /// Signalled when a waiter, here or elsewhere, begins to wait for the lock.
     pub(crate) wanted: Hint,
 }

@@ -16,6 +16,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::effects::{Effects, NewHold, NextOwner, ReleaseStep};
+use super::followers::Followers;
 use super::grants::{Grant, Grants, Slot};
 use super::handoff::{Handoff, HandoffRequest, LocalHold, ReaderClass};
 use super::queue::Queue;
@@ -129,6 +130,19 @@ impl LockState {
             });
         }
         done
+    }
+
+    /// As [`with_queue`](Self::with_queue), for the waiters in the queue at the server, and those to wake.
+    pub(crate) fn with_followers<X>(
+        &mut self,
+        work: impl FnOnce(&mut Followers, &mut Few<Waker>) -> X,
+    ) -> X {
+        self.with_queue(|queue| {
+            let followers = queue.followers.get_or_insert_default();
+            let done = work(followers, &mut queue.woken);
+            queue.followers.take_if(|followers| followers.is_idle());
+            done
+        })
     }
 
     /// Adds a hold that was just granted, and its first share. Returns the lease of that share.
@@ -252,18 +266,41 @@ impl LockState {
         is_passed.then_some(Passed::On(owner))
     }
 
-    /// Hands a share to the waiter that stands directly behind the hold in the queue at the server, at this place, or
-    /// to a task that came while the hold was without a guard: then its span is the bound for the sake of others.
+    /// Hands a share to the waiter of this client that stands directly behind the hold, of this holder, in the queue at
+    /// the server. No waiter is passed over, and the release takes the used places out of the queue.
+    pub(super) fn hand_to_follower(
+        &mut self,
+        now: Tick,
+        passing: &Passing,
+        holder: HolderId,
+    ) -> Option<Passed> {
+        let grant = &mut self.grants[passing.slot];
+        if grant.state.token().is_some() {
+            return None;
+        }
+        let ahead = grant.state.last_place(holder);
+        let Queue {
+            followers, woken, ..
+        } = self.queue.as_deref_mut()?;
+        let mut owner = None;
+        let is_passed = (followers.as_mut()?).hand_off(&ahead, now, woken, |request, place| {
+            let may_go_on = |state: &mut HoldState| state.try_spend_pass(now);
+            owner = request.options.owner.clone();
+            hand_off(grant, now, passing, request, Some(place), may_go_on)
+        });
+        is_passed.then_some(Passed::On(owner))
+    }
+
+    /// Hands a share to a task that came while the hold was without a guard. Its span is the bound for the sake of
+    /// others.
     pub(super) fn hand_to(
         &mut self,
         now: Tick,
         passing: &Passing,
         request: &HandoffRequest,
-        place: Option<HolderId>,
     ) -> Option<Handoff> {
         let grant = &mut self.grants[passing.slot];
-        let may_go_on = |state: &mut HoldState| place.is_none() || state.try_spend_pass(now);
-        hand_off(grant, now, passing, request, place, may_go_on)
+        hand_off(grant, now, passing, request, None, |_| true)
     }
 
     /// A share, for a new owner, of the hold that readers of this client have, and the time of joining.

@@ -9,6 +9,7 @@
 //! lock.rs         pure: one lock in one client: who has it, who gets it next
 //!   grants.rs       pure: the holds of one lock; queue.rs: the local queue; a head that is not polled
 //!                   is passed over; turns.rs: turns between clients
+//!   followers.rs    pure: waiters of this client in a queue at the server: hand-offs, and heartbeats for all
 //! state.rs        pure: the state of a hold: held -> released or lost; effects.rs: what a change
 //!                   needs, and its effects
 //!   counts.rs       pure: its shares, here and at the server; readers.rs: readers that have it together
@@ -23,7 +24,6 @@
 //! join.rs         readers take shares in memory; handoff.rs: a share on its way to the next task; transfer.rs: its way
 //! loss.rs         the loss of a hold; facts.rs: what a hold notes of itself, and why an operator took it away
 //! recall.rs       requests of waiters elsewhere, in both directions
-//! followers.rs    waiters of this client in a queue at the server: hand-offs, and heartbeats for all
 //! subscription.rs the channels that a client listens to
 //! bound.rs        the limits of one call, and since when the server is silent
 //! undo.rs         what callers that are gone left at the servers

@@ -19,7 +19,8 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
-use super::handoff::{Handoff, HandoffRequest, ReaderClass};
+use super::followers::Followers;
+use super::handoff::{Handoff, HandoffRequest, MISSED_MAX, ReaderClass};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -30,9 +31,6 @@ const HEADS_MAX: u32 = 64;
 
 /// Counting the waiters before a place ends at this number.
 const PLACE_MAX: usize = 1000;
-
-/// A head that was missing at this many checks in a row is passed over.
-pub(super) const MISSED_MAX: u32 = 2;
 
 /// Room for this many waiters is kept.
 const KEPT_MAX: usize = 4;
@@ -61,7 +59,9 @@ pub(crate) struct Queue {
     /// The leader of each cohort and its terms, in the order of their arrival. Its followers are the entries with these
     /// terms before `next` that are not at the head.
     leaders: Vec<(ReaderClass, u64)>,
-    /// Whether a task watches the head for the waiters behind it.
+    /// The waiters and holds of a lock that queues at the server. Boxed: most locks do not.
+    pub(super) followers: Option<Box<Followers>>,
+    /// Whether a task watches the head for the waiters behind it, and the followers.
     is_watched: bool,
     is_closed: bool,
     /// Tasks to wake once the mutex of the queue is free.
@@ -180,6 +180,7 @@ impl Queue {
         alone: None,
         first_alone: None,
         leaders: Vec::new(),
+        followers: None,
         is_watched: false,
         is_closed: false,
         woken: Few::new_const(),
@@ -193,7 +194,7 @@ impl Queue {
     /// Whether nothing of it is needed: any lock may have it next.
     pub(super) fn is_idle(&self) -> bool {
         let is_empty = self.places.is_empty() && self.absent.is_empty() && self.woken.is_empty();
-        is_empty && !self.is_watched && !self.is_closed
+        is_empty && self.followers.is_none() && !self.is_watched && !self.is_closed
     }
 
     /// Takes the last place, and returns its number. A waiter that would share another's hold follows a leader with the
@@ -305,23 +306,28 @@ impl Queue {
         self.places.len() > self.heads as usize
     }
 
-    /// True if no task watches the queue though it has to be watched: waiters stand behind the head, or wait for what a
-    /// call has not taken. The caller has to begin.
+    /// True if no task watches the queue though it has to be watched. The caller has to begin.
     pub(crate) fn begin_watch(&mut self, is_untaken: bool) -> bool {
-        let is_needed = (is_untaken || self.has_more()) && !self.is_watched;
+        let is_needed = !self.is_watched && self.has_to_be_watched(is_untaken);
         self.is_watched |= is_needed;
         is_needed
     }
 
-    /// Passes over the heads that do not come, and returns the values that they had been handed. `seen` marks the
-    /// hints that they may have seen by now. `None` if no waiter needs that: the watch is over.
+    /// Whether waiters stand behind the head, follow another at the server, or wait for what a call has not taken.
+    fn has_to_be_watched(&self, is_untaken: bool) -> bool {
+        let followers = self.followers.as_ref();
+        is_untaken || self.has_more() || followers.is_some_and(|followers| followers.are_any())
+    }
+
+    /// Passes over the heads and followers that do not come, and returns the values that they had been handed. `seen`
+    /// marks the hints that the heads may have seen by now. `None` if no waiter needs that: the watch is over.
     pub(crate) fn pass_over_missing(
         &mut self,
         is_untaken: bool,
         seen: Mark,
         now: Tick,
     ) -> Option<Vec<Handoff>> {
-        if !is_untaken && !self.has_more() {
+        if !self.has_to_be_watched(is_untaken) {
             self.is_watched = false;
             return None;
         }
@@ -332,7 +338,10 @@ impl Queue {
             .filter_map(|head| head.is_missing(seen, now).then_some(head.number))
             .collect();
         let handoffs = missing.into_iter().filter_map(|head| self.skip(head));
-        Some(handoffs.collect())
+        let mut handoffs: Vec<_> = handoffs.collect();
+        let followers = self.followers.iter_mut();
+        handoffs.extend(followers.flat_map(|followers| followers.withdraw_untaken()));
+        Some(handoffs)
     }
 
     /// Wakes all waiters, because the client is closed.

@@ -180,7 +180,7 @@ impl Hold {
             self.local.subscription.note_read();
         }
         if self.protocol.queue() == Queue::Server {
-            self.local.rare().followers.enter(&self.holder());
+            (self.local.lock()).with_followers(|followers, _| followers.enter(self.holder()));
         }
         let entry: Weak<Self> = Arc::downgrade(self);
         self.core.watchdog.enrol(self.number, first_check, entry);

@@ -472,6 +472,11 @@ impl HoldState {
         self.lease.server_end
     }
 
+    /// The place at the server that the present owner came from, of a hold with this holder id.
+    pub(super) fn last_place(&self, holder: HolderId) -> HolderId {
+        self.extras.places.last().copied().unwrap_or(holder)
+    }
+
     /// The places at the server that end with it.
     pub(super) fn places(&self) -> &[HolderId] {
         &self.extras.places

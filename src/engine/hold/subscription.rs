@@ -7,8 +7,9 @@
 //! the number of its hold, and one task acts on it.
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Wake;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -68,6 +69,13 @@ impl SubscriptionState {
     /// Whether messages on this channel reach the client, which has had this many gaps.
     pub(crate) fn is_heard(&self, channel: &str, gaps: u64) -> bool {
         self.heard_since == Some(gaps) && self.channel.as_deref() == Some(channel)
+    }
+}
+
+/// Wakes its waiters.
+impl Wake for Subscription {
+    fn wake(self: Arc<Self>) {
+        self.hint.notify();
     }
 }
 

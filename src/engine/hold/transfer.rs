@@ -14,8 +14,6 @@ use super::lock::{Passed, Passing};
 use super::protocol::Queue;
 use super::share_lease::ShareLease;
 use super::shell::{Hold, RawShare};
-use super::state::HoldState;
-use crate::api::holder::HolderId;
 use crate::api::loss::LostReason;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
@@ -50,36 +48,6 @@ impl Hold {
         }
     }
 
-    /// Hands the hold off to the waiter directly behind it in the queue at the server, if that is one of this client.
-    /// Nobody is passed over, and the release takes the used places out of the queue.
-    fn hand_to_follower(&self, passing: &Passing) -> bool {
-        let now = self.core.clock.now();
-        let ahead = {
-            let state = self.state();
-            if state.token().is_some() {
-                return false;
-            }
-            self.last_place(&state)
-        };
-        let followers = &self.local.rare().followers;
-        let mut owner = None;
-        let is_passed = followers.hand_off(&ahead, now, |request, place| {
-            owner = request.options.owner.clone();
-            let mut state = self.local.lock();
-            state.hand_to(now, passing, request, Some(place))
-        });
-        if let Some(owner) = owner.filter(|_| is_passed) {
-            self.local.wake_waiters_of(&owner);
-        }
-        is_passed
-    }
-
-    /// The place at the server that the present owner came from.
-    fn last_place(&self, state: &HoldState) -> HolderId {
-        let last = state.places().last().copied();
-        last.unwrap_or_else(|| self.holder())
-    }
-
     /// Has used places removed once the server answers again. Unlike a hold, they do not end with a lease.
     pub(super) fn leave_places(&self) {
         let state = self.state();
@@ -91,8 +59,9 @@ impl Hold {
     /// Has the waiter behind it ask the server, now that it has ended.
     pub(super) fn wake_follower(&self) {
         if self.protocol.queue() == Queue::Server {
-            let last = self.last_place(&self.state());
-            self.local.rare().followers.leave(&last);
+            let mut state = self.state();
+            let last = state.last_place(self.holder());
+            (state.lock).with_followers(|followers, woken| followers.leave(&last, woken));
         }
     }
 
@@ -131,13 +100,16 @@ impl RawShare {
             kept_until,
         } = self;
         let passing = (now >= kept_until).then(|| hold.passing(mode, lease));
-        if hold.protocol.queue() == Queue::Server
-            && passing.is_some_and(|passing| hold.hand_to_follower(&passing))
-        {
-            return (hold, None);
-        }
         let mut state = hold.state_at(now);
-        if let Some(passed) = passing.and_then(|passing| state.lock.pass_on(now, &passing)) {
+        let passed = passing.and_then(|passing| {
+            let lock = &mut state.lock;
+            let next = match hold.protocol.queue() {
+                Queue::Server => lock.hand_to_follower(now, &passing, hold.holder()),
+                Queue::Local | Queue::LocalWithPlace => None,
+            };
+            next.or_else(|| lock.pass_on(now, &passing))
+        });
+        if let Some(passed) = passed {
             drop(state);
             hold.passed(passed);
             return (hold, None);
@@ -165,7 +137,7 @@ impl Handoff {
         let hold = &share.hold;
         let now = hold.core.clock.now();
         let passing = hold.passing(share.mode, share.lease);
-        let next = hold.local.lock().hand_to(now, &passing, request, None);
+        let next = hold.local.lock().hand_to(now, &passing, request);
         let Some(next) = next else {
             share.release_later(now);
             return None;

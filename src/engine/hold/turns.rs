@@ -125,7 +125,7 @@ pub(crate) struct Turns {
     known: Seldom<Known>,
 }
 
-/// What a client knows of its turns and of the others.
+/// The turns of a client and the other clients, as far as it knows.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(Hash))]
 struct Known {

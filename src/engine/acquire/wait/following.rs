@@ -18,9 +18,10 @@ use crate::engine::acquire::local::handoff_request;
 use crate::engine::acquire::request::LockRequest;
 use crate::engine::clock::Tick;
 use crate::engine::hold::core::Core;
-use crate::engine::hold::followers::{Handed, PLACES_MAX, RestingPlace};
+use crate::engine::hold::followers::{Followers, Handed, PLACES_MAX};
 use crate::engine::hold::local::LocalLock;
 use crate::engine::hold::protocol::{HolderRef, Protocol};
+use crate::engine::hold::queue::place::RestingPlace;
 use crate::script::{CallBudget, reply};
 
 /// A waiter asks by itself this often, even if its place is kept. Only an attempt renews Redisson's score of the place.
@@ -37,8 +38,7 @@ impl<'a> WaitLoop<'a> {
         let follows = follows.map(|ahead| (ahead, handoff_request(request)));
         let channel = self.attempt.channel(self.at);
         let waiter = self.waiter.resting(&channel, follows, kept_until)?;
-        let resting = request.local.rare().followers.rest(place, waiter);
-        request.core.watch_followers(&request.local);
+        let resting = RestingPlace::take(&request.local, place, waiter);
         send_heartbeats(request);
         Some(resting)
     }
@@ -56,7 +56,8 @@ impl<'a> WaitLoop<'a> {
     /// Notes that the place was kept. Returns until when the waiter need not ask; `None` if it has to ask when its timer
     /// fires.
     pub(super) fn rest_longer(&mut self, resting: Option<&RestingPlace<'_>>) -> Option<Tick> {
-        let kept = resting?.take_kept(self.requests().core().timing.heartbeat)?;
+        let heartbeat = self.requests().core().timing.heartbeat;
+        let kept = resting?.with(|followers, place| followers.take_kept(place, heartbeat))?;
         self.attempt.place_kept(kept);
         let now = self.clock().now();
         let deadline = self.deadline();
@@ -75,7 +76,8 @@ impl<'a> WaitLoop<'a> {
         &mut self,
         resting: Option<Box<RestingPlace<'_>>>,
     ) -> Result<Option<Step>> {
-        let outcome = match resting.map(|resting| resting.end()) {
+        let resting = resting.and_then(|resting| resting.with(Followers::end_rest));
+        let outcome = match resting.map(|resting| resting.handed) {
             None | Some(Handed::Nothing) => return Ok(None),
             Some(Handed::Lock { handoff, .. }) => self.take_over(handoff)?,
             Some(Handed::Withdrawn) => None,
@@ -91,7 +93,8 @@ impl<'a> WaitLoop<'a> {
 
 /// Begins to send the heartbeats of this queue, if there are enough waiters and no task does so.
 fn send_heartbeats(request: &LockRequest) {
-    if !request.local.rare().followers.begin_heartbeats() {
+    let begins = (request.local.lock()).with_followers(|followers, _| followers.begin_heartbeats());
+    if !begins {
         return;
     }
     let (protocol, name, fenced) = (
@@ -111,9 +114,10 @@ fn send_heartbeats(request: &LockRequest) {
             let (Some(core), Some(local)) = (core.upgrade(), local.upgrade()) else {
                 return;
             };
-            let Some(places) = local.rare().followers.places() else {
-                return;
-            };
+            let places = local
+                .lock()
+                .with_followers(|followers, _| followers.places());
+            let Some(places) = places else { return };
             for places in places.chunks(PLACES_MAX) {
                 let any = core.holder_ref(&name, "", fenced);
                 send_heartbeat(&core, &local, protocol, &any, places).await;
@@ -141,7 +145,7 @@ async fn send_heartbeat(
         return;
     };
     if let Ok(answers) = reply::heartbeats(&answer.value, places.len()) {
-        let followers = &local.rare().followers;
-        followers.answered(places, &answers, answer.sent, moved);
+        let (state, sent) = (&mut local.lock(), (answer.sent, moved));
+        state.with_followers(|followers, woken| followers.answered(places, &answers, sent, woken));
     }
 }

@@ -762,7 +762,7 @@ impl Explored {
                 let (mode, lease) = (stays.mode, stays.lease);
                 let (at, guard) = taken(&mut stays, Tick::ZERO);
                 let passing = world.passing(at, mode, lease);
-                match world.lock.hand_to(now, &passing, &self.request(), None) {
+                match world.lock.hand_to(now, &passing, &self.request()) {
                     Some(handoff) => self.take_over(world, handoff),
                     None => world.end(at, guard),
                 }

@@ -1,4 +1,4 @@
-//! The place of one task in the local queue of a lock.
+//! The place of one task in the local queue of a lock, or in the queue at its server.
 //!
 //! Invariant: what was handed to a place that is left is dropped without the mutex.
 
@@ -6,8 +6,10 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use super::{Entry, Queue, Stage, Wants};
+use crate::api::holder::HolderId;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
+use crate::engine::hold::followers::{Followers, Resting};
 use crate::engine::hold::handoff::Handoff;
 use crate::engine::hold::local::LocalLock;
 
@@ -112,6 +114,37 @@ impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         let left = self.with_queue(|queue| queue.leave(self.number));
         // Dropped outside the mutex: its hand-off is released, or handed off again.
+        drop(left);
+    }
+}
+
+/// A waiter that rests with a place at the server. Listed until dropped.
+#[derive(Debug)]
+pub(crate) struct RestingPlace<'a> {
+    lock: &'a LocalLock,
+    place: HolderId,
+}
+
+impl<'a> RestingPlace<'a> {
+    pub(crate) fn take(lock: &'a LocalLock, place: HolderId, waiter: Resting) -> Self {
+        (lock.lock()).with_followers(|followers, _| followers.rest(place, waiter));
+        Self { lock, place }
+    }
+
+    /// Whether something wakes the waiter when it has to ask.
+    pub(crate) fn is_told(&self) -> bool {
+        self.with(|followers, place| followers.is_told(place))
+    }
+
+    pub(crate) fn with<X>(&self, work: impl FnOnce(&mut Followers, &HolderId) -> X) -> X {
+        (self.lock.lock()).with_followers(|followers, _| work(followers, &self.place))
+    }
+}
+
+impl Drop for RestingPlace<'_> {
+    fn drop(&mut self) {
+        let left = self.with(Followers::end_rest);
+        // Dropped outside the mutex, as above.
         drop(left);
     }
 }
