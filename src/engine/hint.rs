@@ -8,7 +8,6 @@
 //! Invariant: a waiter is listed before it looks for a hold of its owner, and a hold has a guard before its owner is
 //! looked up here. So one of the two sees the other, and a grant wakes no waiter of other owners.
 
-use std::mem;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -66,33 +65,22 @@ impl Hint {
     }
 }
 
-/// A value that one task waits for. The first one counts.
+/// A value that one task waits for, and the waker of that. The first one counts.
 #[derive(Debug)]
-pub(crate) struct Arrival<T>(Mutex<Arriving<T>>);
-
-#[derive(Debug)]
-enum Arriving<T> {
-    Awaited(Option<Waker>),
-    Arrived(T),
-    Taken,
-}
+pub(crate) struct Arrival<T>(Mutex<(Option<T>, Option<Waker>)>);
 
 impl<T> Default for Arrival<T> {
     fn default() -> Self {
-        Self(Mutex::new(Arriving::Awaited(None)))
+        Self(Mutex::new((None, None)))
     }
 }
 
 impl<T> Arrival<T> {
     pub(crate) fn put(&self, value: T) {
         let waiting = {
-            let mut state = self.0.lock();
-            let Arriving::Awaited(waiting) = &mut *state else {
-                return;
-            };
-            let waiting = waiting.take();
-            *state = Arriving::Arrived(value);
-            waiting
+            let (arrived, waiting) = &mut *self.0.lock();
+            arrived.get_or_insert(value);
+            waiting.take()
         };
         if let Some(waiting) = waiting {
             waiting.wake();
@@ -101,15 +89,11 @@ impl<T> Arrival<T> {
 
     /// Takes the value out, or has it wake this task.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<T> {
-        let mut state = self.0.lock();
-        match mem::replace(&mut *state, Arriving::Taken) {
-            Arriving::Arrived(value) => return Poll::Ready(value),
-            Arriving::Awaited(mut waiting) => {
-                set_waker(&mut waiting, context);
-                *state = Arriving::Awaited(waiting);
-            }
-            Arriving::Taken => {}
+        let (arrived, waiting) = &mut *self.0.lock();
+        if let Some(value) = arrived.take() {
+            return Poll::Ready(value);
         }
+        set_waker(waiting, context);
         Poll::Pending
     }
 }
