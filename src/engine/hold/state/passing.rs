@@ -228,11 +228,9 @@ impl HoldState {
         share: ShareLease,
         lease: Duration,
     ) -> bool {
-        let is_recalled = self.is_recalled();
-        !is_recalled
-            && self.is_one_certain_share(now)
+        !self.is_recalled()
             && share == ShareLease::renewed(lease)
-            && self.lease.has_half_left(now, lease)
+            && self.can_hand_off(now, share, LeasePolicy::Renewed(lease), false)
     }
 
     /// Whether its owner can have one more share without the server: with this lease of its own, where a lease is
