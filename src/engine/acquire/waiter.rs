@@ -5,6 +5,7 @@
 //! Messages, gaps and the beginning of the subscription are hints. Silence proves nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
@@ -52,20 +53,14 @@ pub(crate) enum Woken {
 
 impl<'a> Waiter<'a> {
     pub(crate) fn new(request: &'a LockRequest) -> Self {
-        request.local.subscription.add_waiter();
-        let own = match request.protocol.queue() {
-            Queue::Local | Queue::LocalWithPlace => None,
-            Queue::Server => {
-                let own = Arc::<Subscription>::default();
-                own.add_waiter();
-                Some(own)
-            }
-        };
-        Self {
+        request.local.waiting.fetch_add(1, Ordering::SeqCst);
+        let waiter = Self {
             request,
-            own,
+            own: (request.protocol.queue() == Queue::Server).then(Arc::default),
             owner_waiters: wait_for_owner(request),
-        }
+        };
+        waiter.subscription().add_listener();
+        waiter
     }
 
     fn subscription(&self) -> &Arc<Subscription> {
@@ -191,7 +186,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let core = &self.request.core;
         let subscription = self.subscription();
-        if subscription.remove_waiter() {
+        if subscription.remove_listener() {
             let linger = match self.own {
                 None => LINGER,
                 Some(_) => Duration::ZERO,
@@ -199,9 +194,7 @@ impl Drop for Waiter<'_> {
             let local = Some(Arc::clone(&self.request.local));
             end_later(core, subscription, self.request.name.key(), local, linger);
         }
-        if self.own.is_some() {
-            self.request.local.subscription.remove_waiter();
-        }
+        self.request.local.waiting.fetch_sub(1, Ordering::SeqCst);
         if core.is_closed() {
             core.locals.waiter_left.notify();
         }

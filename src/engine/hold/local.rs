@@ -7,7 +7,7 @@
 use std::fmt;
 use std::mem;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -68,6 +68,8 @@ pub(crate) struct LocalLock {
     rare: OnceLock<Box<Rare>>,
     /// Until when the lock counts as probably held elsewhere. Read by each call.
     busy_until: AtomicU64,
+    /// The number of waiters for this lock, in the local queue and at the server.
+    pub(crate) waiting: AtomicU32,
     state: Mutex<LockState>,
 }
 
@@ -118,6 +120,7 @@ impl Locals {
             tell: OnceLock::new(),
             rare: OnceLock::new(),
             busy_until: AtomicU64::default(),
+            waiting: AtomicU32::default(),
             state: Mutex::default(),
         });
         entry[this] = Arc::downgrade(&local);
@@ -146,10 +149,9 @@ impl Locals {
 
     /// The number of waiters, in local queues and at the server.
     pub(crate) fn waiters(&self) -> usize {
-        // Namesakes have one subscription. Dropped below, not here, as in `all`.
-        let locks = self.locks.iter();
-        let each = locks.filter_map(|entry| entry.value().iter().find_map(Weak::upgrade));
-        let each: Vec<_> = each.collect();
+        // Dropped below, not here, as in `all`.
+        let each = self.locks.iter().flat_map(|entry| entry.value().clone());
+        let each: Vec<_> = each.filter_map(|local| local.upgrade()).collect();
         each.iter().map(|local| local.waiters()).sum()
     }
 
@@ -395,9 +397,8 @@ impl LocalLock {
         &self.key
     }
 
-    /// The number of waiters for this lock, in the local queue and at the server.
     pub(crate) fn waiters(&self) -> usize {
-        self.subscription.waiters()
+        self.waiting.load(Ordering::SeqCst) as usize
     }
 
     /// How long the heads of the queue have been without an answer.

@@ -33,8 +33,7 @@ pub(crate) struct Subscription {
     listening: OnceLock<Box<Listening>>,
     /// Since when its waiters ask without an answer.
     pub(crate) silence: Silence,
-    waiters: AtomicU32,
-    /// Listeners on behalf of waiters that queue elsewhere.
+    /// How many listen, for themselves or on behalf of waiters that queue elsewhere.
     listeners: AtomicU32,
     /// Whether a subscription was made that no task has been asked to end.
     is_subscribed: AtomicBool,
@@ -125,40 +124,20 @@ impl Subscription {
         (*of == *channel).then_some(grant)
     }
 
-    pub(crate) fn waiters(&self) -> usize {
-        self.waiters.load(Ordering::SeqCst) as usize
-    }
-
-    pub(crate) fn add_waiter(&self) {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// True if no waiter or listener is left.
-    pub(crate) fn remove_waiter(&self) -> bool {
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
-        !self.is_used()
-    }
-
     pub(crate) fn add_listener(&self) {
         self.listeners.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// True if no waiter or listener is left.
+    /// True if no listener is left.
     pub(crate) fn remove_listener(&self) -> bool {
-        self.listeners.fetch_sub(1, Ordering::SeqCst);
-        !self.is_used()
+        self.listeners.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
-    /// If two leave at once, the later one finds the other gone.
     pub(crate) fn is_used(&self) -> bool {
-        self.users() > 0
+        self.listeners.load(Ordering::SeqCst) > 0
     }
 
-    fn users(&self) -> u32 {
-        self.waiters.load(Ordering::SeqCst) + self.listeners.load(Ordering::SeqCst)
-    }
-
-    /// Notes that a subscription is being made. The last waiter to leave has to end it.
+    /// Notes that a subscription is being made. The last listener to leave has to end it.
     pub(crate) fn mark_subscribed(&self) {
         self.is_subscribed.store(true, Ordering::SeqCst);
     }
@@ -202,7 +181,7 @@ impl Subscription {
     pub(crate) fn to_subscribe(&self) -> Option<Box<str>> {
         let mut state = self.state();
         // Under the mutex, as a later listener has to begin by itself.
-        state.subscribing.take_if(|_| self.users() == 1);
+        (state.subscribing).take_if(|_| self.listeners.load(Ordering::SeqCst) == 1);
         state.subscribing.clone()
     }
 
@@ -293,11 +272,11 @@ mod tests {
         let mut tries = 0;
         let ended = subscription.end_unused(|| {
             tries += 1;
-            subscription.add_waiter();
+            subscription.add_listener();
             false
         });
         assert_eq!((ended, tries), (false, 1));
-        assert!(subscription.remove_waiter() && subscription.take_subscribed());
+        assert!(subscription.remove_listener() && subscription.take_subscribed());
         // One that has left again by the next check has left the end to the caller.
         let ended = subscription.end_unused(|| {
             tries += 1;
