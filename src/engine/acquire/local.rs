@@ -17,11 +17,11 @@ use crate::engine::counts::Mode;
 use crate::engine::hint::OwnersWaiter;
 use crate::engine::hold::bound::{Bound, Over};
 use crate::engine::hold::handoff::{Handoff, HandoffRequest};
-use crate::engine::hold::join::end_deferrals;
 use crate::engine::hold::protocol::Queue;
 use crate::engine::hold::queue::Wants;
 use crate::engine::hold::queue::place::QueuePlace;
 use crate::engine::hold::reenter::{Entrance, LeaseSource, Reentry};
+use crate::engine::hold::transfer::end_deferrals;
 use crate::engine::hold::{Hold, Share};
 
 /// Whether the calling owner has the lock and can enter it again.

@@ -21,7 +21,7 @@
 //! share.rs        a guard's share of a hold; bundle.rs: shares that stand and fall together, for a multi-lock
 //! settle.rs       the ends of shares; settling.rs: the server is asked until it agrees; release.rs: the commands
 //! reenter.rs      one more share, mostly without the server, and a token after the grant
-//! join.rs         readers take shares in memory; handoff.rs: a share on its way to the next task; transfer.rs: its way
+//! transfer.rs     a hold passes from task to task, and readers share it; handoff.rs: a share on its way to the next task
 //! loss.rs         the loss of a hold; facts.rs: what a hold notes of itself, and why an operator took it away
 //! recall.rs       requests of waiters elsewhere, in both directions
 //! subscription.rs the channels that a client listens to
@@ -38,7 +38,6 @@ pub(crate) mod facts;
 pub(crate) mod followers;
 mod grants;
 pub(crate) mod handoff;
-pub(crate) mod join;
 pub(crate) mod local;
 mod lock;
 mod loss;
@@ -54,7 +53,7 @@ mod share_lease;
 mod shell;
 mod state;
 pub(crate) mod subscription;
-mod transfer;
+pub(crate) mod transfer;
 pub(crate) mod turns;
 pub(crate) mod undo;
 

@@ -7,7 +7,7 @@ use super::rw::{
     What, asked, got, holds_are_gone, nothing_is_left, others, reader, scene, scene_where, writer,
 };
 use super::{LEASE, MS};
-use crate::engine::hold::join::end_deferrals;
+use crate::engine::hold::transfer::end_deferrals;
 use crate::rwlock::{ReadGuard, RwLock};
 use crate::testing::Answer;
 use crate::{LostReason, Owner};
