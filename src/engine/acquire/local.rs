@@ -112,14 +112,8 @@ pub(super) async fn entrance(
 /// Accepts a hand-off from another task of this client. `None` if the hold is lost by now.
 pub(super) fn take_over(request: &LockRequest, handoff: Handoff) -> Result<Option<Attempted>> {
     request.ensure_open()?;
-    let Some(mut share) = Share::handed_off(handoff) else {
-        return Ok(None);
-    };
-    if !share.accept_handoff() {
-        return Ok(None);
-    }
-    share.note_handoff(request.options.group);
-    Ok(Some(Attempted::granted(share)))
+    let share = Share::handed_off(handoff, request.options.group);
+    Ok(share.map(Attempted::granted))
 }
 
 /// Takes the sticky hold if the call asks for exactly that. `None` means that the server has to be asked, and the

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::core::Core;
 use super::effects::NewHold;
-use super::handoff::Handoff;
 use super::local::LocalLock;
 use super::loss::{ShareView, SharedHold};
 use super::protocol::Protocol;
@@ -23,7 +22,6 @@ use crate::api::holder::Owner;
 use crate::api::loss::{Loss, LossCell, Lost, LostReason};
 use crate::engine::clock::Tick;
 use crate::engine::keys::LockName;
-use crate::observe::group::Group;
 use crate::observe::observer::{HoldSpan, HoldTimer};
 
 /// One share of a hold.
@@ -51,11 +49,6 @@ impl Share {
         let now = core.clock.now();
         let raw = Hold::granted(core, local, protocol, name, new, now);
         Self::of(raw, now)
-    }
-
-    /// A share of a hold that another task of this client has handed off.
-    pub(crate) fn handed_off(handoff: Handoff) -> Option<Self> {
-        Some(Self::of(handoff.into_raw()?, Tick::ZERO))
     }
 
     /// One more share of a hold that is ready for it. Returns `None` if the hold has changed since.
@@ -295,21 +288,6 @@ impl Share {
 
     pub(crate) fn deadline(&self) -> Tick {
         self.hold().deadline()
-    }
-
-    /// Notes that the share was handed off by another task of this client to a call of this group.
-    pub(crate) fn note_handoff(&self, group: Group) {
-        self.hold().note_handoff(self.raw().mode, group);
-    }
-
-    /// Takes a handed-off share. False if it is lost by now.
-    pub(crate) fn accept_handoff(&mut self) -> bool {
-        let (hold, now) = (self.hold(), self.hold().core.clock.now());
-        let mode = self.raw().mode;
-        hold.change(now, |state, now| state.accept_handoff(now, mode));
-        let is_held = hold.loss_at(now).is_none() && self.lease().loss_at(now).is_none();
-        self.since = now;
-        is_held
     }
 }
 

@@ -23,6 +23,7 @@ use super::effects::Effects;
 use super::handoff::{Handoff, HandoffRequest, ReaderClass, known};
 use super::local::LocalLock;
 use super::lock::{Passed, Passing};
+use super::loss::SharedHold;
 use super::protocol::Queue;
 use super::settling::downgrade_later;
 use super::share::Share;
@@ -168,6 +169,21 @@ impl Handoff {
 }
 
 impl Share {
+    /// Takes the share that another task of this client has handed off to a call of this group. `None` if it is lost by
+    /// now.
+    pub(crate) fn handed_off(handoff: Handoff, group: Group) -> Option<Self> {
+        let raw = handoff.into_raw()?;
+        let (mode, now) = (raw.mode, raw.hold.core.clock.now());
+        let share = Self::of(raw, now);
+        let hold = share.hold();
+        hold.change(now, |state, now| state.accept_handoff(now, mode));
+        if hold.loss_at(now).is_some() || share.lease().loss_at(now).is_some() {
+            return None;
+        }
+        hold.note_handoff(mode, group);
+        Some(share)
+    }
+
     /// A share, for a new owner, of the hold that readers of this client have. `None` if there is none that accepts
     /// readers, or not on these terms.
     pub(crate) fn joined(

@@ -16,6 +16,7 @@ use crate::engine::hint::Hint;
 use crate::engine::hold::handoff::LocalHold;
 use crate::engine::hold::local::{LocalLock, Locals};
 use crate::engine::hold::{Share, ShareLease};
+use crate::observe::group::Group;
 use crate::reentrant::ReentrantGuard;
 use crate::testing::{Answer, Scripted, done, granted};
 
@@ -594,7 +595,7 @@ async fn a_share_goes_on_with_the_place_it_was_given_to() {
     drop(places.remove(1));
     assert_eq!(all(&places), [true, false]);
     let handoff = places[0].take_handoff().expect("it was given");
-    let share = Share::handed_off(handoff).expect("a share");
+    let share = Share::handed_off(handoff, Group::default()).expect("a share");
     assert!(!share.is_lost());
     assert_ne!(*share.owner(), holder);
     assert!(places[0].take_handoff().is_none(), "once");
