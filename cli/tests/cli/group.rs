@@ -1,6 +1,7 @@
 //! The lock is held for the whole group of the command, unless the command ends by itself.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,10 +13,13 @@ use tempfile::TempDir;
 use crate::loss::granted_only_after;
 use crate::support::{BOUND, Running, Terminal, is_alive, is_stopped, lockset, parent, send};
 
-/// Two shells: one that leads the group, and one that it has started, which cleans up when it is asked to end.
+/// Two shells: one that leads the group, and one that it has started, which cleans up when it is asked to end. It
+/// waits with `read`, because a shell that starts another program at that moment may not stop at a key.
 struct Scripts {
     folder: TempDir,
     leader: String,
+    /// The worker waits until it can read from this.
+    done: File,
 }
 
 /// Any signal ends it at once; a shell would wait for its worker after SIGINT. A background process of a shell
@@ -28,17 +32,25 @@ impl Scripts {
     fn new(leader: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("leader");
+        let done = folder.path().join("done");
+        let made = std::process::Command::new("mkfifo").arg(&done).status();
+        assert!(made.unwrap().success());
         let worker = format!(
-            "trap 'echo cle''aning; while [ ! -e {} ]; do sleep 0.01; done; echo cle''an; exit' INT TERM\n\
+            "trap 'echo cle''aning; read x <{}; echo cle''an; exit' INT TERM\n\
              echo $PPID $$ >{1}.new; mv {1}.new {1}; echo $PPID $$\n\
              while :; do sleep 0.01; done\n",
-            folder.path().join("done").display(),
+            done.display(),
             folder.path().join("pids").display(),
         );
         std::fs::write(&path, leader).unwrap();
         std::fs::write(folder.path().join("leader.worker"), worker).unwrap();
         let leader = path.to_str().unwrap().to_owned();
-        Self { folder, leader }
+        Self {
+            folder,
+            leader,
+            // Open at both ends, so that neither side waits for the other to open it.
+            done: File::options().read(true).write(true).open(done).unwrap(),
+        }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -47,7 +59,7 @@ impl Scripts {
 
     /// The worker ends now.
     fn is_done(&self) {
-        File::create(self.file("done")).unwrap();
+        (&self.done).write_all(b"\n").unwrap();
     }
 
     fn start(&self, url: &str, lease: &str) -> Running {
