@@ -8,7 +8,7 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 
 use super::connection::{Connection, Socket};
 use super::handshake::Handshake;
-use super::server::{Reachability, SharedProcess};
+use super::server::{PAUSE_MAX, Reachability, SharedProcess};
 use super::wire::WireParams;
 use crate::conn::address::Address;
 use crate::conn::error_reply::{CHECK_TLS, USE_TLS, is_foreign, without_arguments};
@@ -98,11 +98,14 @@ impl Connector {
         self.process.is_earlier(connection.generation)
     }
 
-    /// Counts the end of a connection as a failed attempt if the connection answered no call.
+    /// Counts the end of a connection as a failed attempt if the connection was of no use: it answered no call, or it was
+    /// to bring messages and ended soon, and who waits for them subscribes again.
     pub(super) fn note_end(&self, connection: &Connection, end: Ended) {
+        let lived = connection.made.until(self.setup.clock.now());
+        let is_of_use = self.purpose != Purpose::Lane(Lane::Push) || lived > PAUSE_MAX;
         match end {
             Ended::Closed => {}
-            Ended::Broken if connection.has_answered() => self.reachability.served(),
+            Ended::Broken if connection.has_answered() && is_of_use => self.reachability.served(),
             // Where an address leads to several servers in turn, connections end whether or not they answer.
             Ended::Broken | Ended::Unfit => self.reachability.failed_after(connection.made),
         }

@@ -3,7 +3,8 @@
 //!
 //! Invariant of [`Reachability`]: while attempts fail, the links of a server together keep a pause between their
 //! attempts. The first that succeeds ends all pauses. So does a signal that a server which was not in use is needed
-//! again. A connection that ends before it has answered any call is a failed attempt, counted from its start.
+//! again. A connection that ends before it has answered any call, or soon if it is for messages, is a failed attempt,
+//! counted from its start.
 //!
 //! Invariant of [`SharedProcess`]: no link uses a connection to any process but the one that was met last. An address
 //! may lead new connections to another server while old connections stay open. A client that took locks on one and
@@ -28,7 +29,7 @@ use crate::engine::hint::Hint;
 /// Back-off after failed attempts: doubled from the first to the last, plus or minus up to a quarter, so that clients
 /// do not try at the same moment.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_millis(400);
+pub(super) const PAUSE_MAX: Duration = Duration::from_millis(400);
 
 /// A step may take as long as the last successful attempt took in total, at least `STEP_MIN`, and longer after each
 /// failure. A new attempt is better than a longer wait, because packets sent into a partition are lost.

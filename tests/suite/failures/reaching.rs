@@ -43,6 +43,31 @@ async fn connections_that_die_at_their_first_call_are_made_with_pauses() {
     nothing_left(&server).await;
 }
 
+/// A server ends a connection whose messages it cannot get rid of, say.
+#[tokio::test]
+async fn connections_for_messages_that_end_at_once_are_made_with_pauses() {
+    let server = Server::start();
+    let holder = patient_client(&server.url()).await;
+    let client = patient_client(&server.url()).await;
+    let name = unique_name("lock");
+    let guard = holder.lock(&name).lock().await.unwrap();
+    let mut admin = server.admin().await;
+    let kills = async {
+        let end = Instant::now() + Duration::from_secs(2);
+        let mut killed = 0;
+        while Instant::now() < end {
+            let words = ["CLIENT", "KILL", "TYPE", "pubsub"];
+            killed += ask::<usize>(&mut admin, &words).await;
+        }
+        guard.release().await.unwrap();
+        killed
+    };
+    let waiter = client.lock(&name);
+    let (killed, ()) = within(SOON, join(kills, cycle(&waiter))).await;
+    assert!(killed >= 3, "the client tries again");
+    assert!(killed <= 25, "{killed} connections in 2 s");
+}
+
 /// Kills all connections of clients except this one.
 async fn kill_all(admin: &mut MultiplexedConnection) {
     let words = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
