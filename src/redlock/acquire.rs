@@ -189,7 +189,7 @@ impl Acquisition {
             let error = self.request.error(&tally);
             silence.note_error(&error);
             return Err(error);
-        } else if end < deadline {
+        } else if end <= deadline {
             (pause_end, why) = (end, Some(self.request.error(&tally)));
         }
         head.refused.notify_one();
@@ -453,6 +453,13 @@ mod tests {
                 (limit..=limit + MS * 2).contains(&took),
                 "{limit:?}: {took:?}"
             );
+        }
+        for wait in (1_000..1_600).step_by(50).map(|wait| MS * wait) {
+            let since = tokio::time::Instant::now();
+            let got = lock_of([&a, &b, &c]).try_lock_for(wait).await;
+            assert!(got.unwrap_err().is_quorum());
+            let took = since.elapsed();
+            assert!((wait..=wait + MS * 2).contains(&took), "{wait:?}: {took:?}");
         }
     }
 
