@@ -200,9 +200,8 @@ impl Transport for Servers {
     }
 
     fn server(&self, route: &str) -> u64 {
-        // A server exists for as long as this does, so its address in memory identifies it.
         let owner = self.cluster().and_then(|router| router.owner(route).ok());
-        owner.map_or(0, |node| Arc::as_ptr(&node.server).addr() as u64)
+        owner.map_or(0, |node| node.server.number)
     }
 
     fn routes(&self) -> Vec<String> {

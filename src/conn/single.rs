@@ -1,14 +1,15 @@
 //! A server with its links: three that every client uses, and one that only some clients need. A set of servers of one
 //! kind, each made on first use.
 //!
-//! Invariant: one address has one [`SingleServer`] for as long as the client lives, however often its role changes.
-//! Otherwise a new connection could not have the connection before it killed.
+//! Invariant: one address has one [`SingleServer`], however often its role changes. Otherwise a new connection could not
+//! have the connection before it killed. It is forgotten when no command of an earlier connection can arrive any more.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join;
@@ -19,10 +20,16 @@ use super::address::Address;
 use super::error_reply::{code, is_unknown_command};
 use super::link::{Link, Reachability, SharedProcess};
 use super::setup::Setup;
-use super::transport::{Fault, Lane, command};
+use super::transport::{Fault, LATE_ARRIVAL_MAX, Lane, command};
+use crate::engine::clock::Tick;
+
+/// The number of the next server.
+static MADE: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Debug)]
 pub(crate) struct SingleServer {
+    /// Of no other server of this process.
+    pub(super) number: u64,
     pub(super) reachability: Arc<Reachability>,
     pub(super) process: Arc<SharedProcess>,
     /// One for each lane.
@@ -36,6 +43,7 @@ impl SingleServer {
         // In the order of the lanes.
         let lanes = [Lane::Command, Lane::Renewal, Lane::Push, Lane::Confirm].map(Some);
         Self {
+            number: MADE.fetch_add(1, Ordering::Relaxed),
             links: lanes.map(|lane| Link::new(info.clone(), lane, setup, &reachability, &process)),
             reachability,
             process,
@@ -91,8 +99,12 @@ pub(crate) struct Nodes {
     /// The settings that all servers share: user, password, TLS. Of its address, only the kind matters.
     model: ConnectionInfo,
     pub(super) setup: Setup,
-    known: Mutex<BTreeMap<Address, Arc<SingleServer>>>,
+    /// Each with the time when it was last seen in use.
+    known: Mutex<BTreeMap<Address, (Arc<SingleServer>, Tick)>>,
 }
+
+/// A server that is not used for this long is forgotten.
+const UNUSED_MAX: Duration = LATE_ARRIVAL_MAX.saturating_mul(60);
 
 impl Nodes {
     pub(crate) fn new(model: ConnectionInfo, setup: Setup) -> Self {
@@ -105,16 +117,26 @@ impl Nodes {
 
     /// The server at this address. Nothing is sent to it yet.
     pub(crate) fn at(&self, address: &Address) -> Arc<SingleServer> {
-        let mut known = self.known.lock();
-        let server = known
-            .entry(address.clone())
-            .or_insert_with(|| Arc::new(SingleServer::new(self.info(address), &self.setup)));
+        let (now, mut known) = (self.setup.clock.now(), self.known.lock());
+        let new = || SingleServer::new(self.info(address), &self.setup);
+        let entry = known.entry(address.clone());
+        let (server, used) = entry.or_insert_with(|| (Arc::new(new()), now));
+        *used = now;
         Arc::clone(server)
     }
 
-    /// All servers that were asked for so far.
+    /// All servers that were used lately.
     pub(crate) fn known(&self) -> BTreeMap<Address, Arc<SingleServer>> {
-        self.known.lock().clone()
+        let (now, mut known) = (self.setup.clock.now(), self.known.lock());
+        known.retain(|_, (server, used)| {
+            if Arc::strong_count(server) > 1 || server.links.iter().any(|link| link.is_open()) {
+                *used = now;
+            }
+            used.until(now) < UNUSED_MAX
+        });
+        let servers = known.iter();
+        let servers = servers.map(|(address, (server, _))| (address.clone(), Arc::clone(server)));
+        servers.collect()
     }
 
     /// The connection settings for this address.

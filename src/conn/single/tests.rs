@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::conn::tests::{BOUND, FakeServer, at_once};
 use crate::conn::transport::errors_in;
+use crate::engine::clock::Clock;
 
 const REPLY: Duration = Duration::from_secs(1);
 
@@ -106,4 +107,30 @@ async fn a_connection_that_is_no_longer_logged_in_is_replaced() {
     assert!(!link.is_open());
     pinged().await.expect("a reply");
     assert_eq!(server.connections(), 2);
+}
+
+/// In Kubernetes, say, nodes that come again have other addresses.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_not_used_for_long_is_forgotten() {
+    let model = "redis://h".into_connection_info().unwrap();
+    let setup = Setup {
+        clock: Clock::of_runtime(),
+        ..Setup::sample(REPLY)
+    };
+    let nodes = Nodes::new(model, setup);
+    let at = |port| nodes.at(&Address::new("h", port));
+    let stays = at(1);
+    for port in 2..100 {
+        at(port);
+        tokio::time::sleep(UNUSED_MAX / 10).await;
+        nodes.known();
+    }
+    assert!(Arc::ptr_eq(&at(1), &stays), "it is in use");
+    assert!(nodes.known().len() <= 12, "{}", nodes.known().len());
+    drop(stays);
+    tokio::time::sleep(UNUSED_MAX * 9 / 10).await;
+    let address = Address::new("h", 1);
+    assert!(nodes.known().contains_key(&address), "it was a while ago");
+    tokio::time::sleep(UNUSED_MAX).await;
+    assert!(nodes.known().is_empty());
 }
