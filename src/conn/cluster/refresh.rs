@@ -12,7 +12,8 @@
 //! some of its writes: every hold is checked, once for each refresh. A slot that migrates takes its keys along and
 //! concerns no hold, so the move of a thousand slots causes no renewals. Connections to a node that no longer serves any
 //! are closed. So is a connection with a sharded channel in a slot that its node no longer serves; closing it reports
-//! the gap. Messages on plain channels reach every node.
+//! the gap. Messages on plain channels reach every node, so a subscription to one goes on where it was made, and is ended
+//! at all nodes.
 //!
 //! A refresh asks a few nodes at once, each on its own connection that ends with the reply, so this delays no other
 //! command and leaves nothing behind. The first good reply is not enough, because a node that is alone on its side of a

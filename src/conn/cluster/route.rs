@@ -81,6 +81,13 @@ impl Router {
         })
     }
 
+    /// The nodes that do not serve the slot of a key now, and may have earlier.
+    pub(crate) fn others(&self, route: &str) -> impl Iterator<Item = Arc<SingleServer>> {
+        let owner = self.owner(route).ok().map(|owner| owner.server.number);
+        let known = self.nodes.known().into_values();
+        known.filter(move |server| Some(server.number) != owner)
+    }
+
     pub(crate) async fn exchange(
         &self,
         lane: Lane,

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use lockset::MultiLock;
+use lockset::{Client, MultiLock};
 use lockset_testkit::{eventually, within};
 
 use super::{
     A_WHILE, LEASE, another, client, listened_to_at, name_at, nothing_left, primaries_alone,
     renewed,
 };
-use crate::support::{BY_MESSAGE, SOON, idle, took_less_until, waiting};
+use crate::support::{BY_MESSAGE, SOON, ask, command, idle, took_less_until, waiting};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -301,6 +301,44 @@ async fn a_waiter_subscribes_at_the_new_node_of_the_slot() {
         // By a message, not by a timer.
         took_less_until(got, released, BY_MESSAGE);
     }
+    nothing_left(&cluster, name).await;
+    idle(&ours).await;
+    idle(&theirs).await;
+}
+
+/// As where the nodes do not know sharded channels. Messages on plain ones reach every node, so the waiter need not
+/// subscribe at another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_on_a_plain_channel_hears_of_a_lock_whose_slot_has_moved() {
+    let cluster = primaries_alone().await;
+    let rules = ["on", ">p", "~*", "&*", "+@all", "-pubsub"];
+    for node in cluster.nodes() {
+        command(node, &[&["ACL", "SETUSER", "u"][..], &rules].concat()).await;
+    }
+    let addrs = cluster.addrs().into_iter().map(|addr| addr.to_string());
+    let url = addrs.collect::<Vec<_>>().join(",");
+    let url = format!("redis+cluster://u:p@{url}");
+    let connected = async || Client::builder(&url).lease(LONG).build().await.unwrap();
+    let (ours, theirs) = (connected().await, connected().await);
+    let name = "listened";
+    let guard = ours.lock(name).lock().await.unwrap();
+    let lock = theirs.lock(name);
+    let waiter = lockset_testkit::spawn(async move {
+        lock.lock().await.unwrap().release().await.unwrap();
+        Instant::now()
+    });
+    let (slot, to) = (cluster.slot(name).await, another(&cluster, name).await);
+    let mut from = cluster.primary_of(name).await.admin().await;
+    let is_heard = async || {
+        let words = ["PUBSUB", "CHANNELS", "redisson_lock__channel:{listened}"];
+        ask::<Vec<String>>(&mut from, &words).await.len() == 1
+    };
+    eventually(A_WHILE, "it listens on a plain channel", is_heard).await;
+    cluster.migrate(slot, to).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let got = within(SOON, waiter).await.unwrap();
+    took_less_until(got, released, BY_MESSAGE);
     nothing_left(&cluster, name).await;
     idle(&ours).await;
     idle(&theirs).await;
