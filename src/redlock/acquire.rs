@@ -166,8 +166,9 @@ impl Acquisition {
         let since = silence.begin_asking(began, head.bound);
         let end = head.bound.end(since.map_err(|why| self.silent(Some(why)))?);
         head.place.begin_attempt();
+        let full = self.request.vote_timeout;
         // A shorter one would end before healthy servers have answered.
-        let (full, least) = self.round_times();
+        let least = full.min(VOTE_TIMEOUT_MIN);
         let left = began.until(end);
         let limit = if left < least { full } else { full.min(left) };
         let tally = match self.request.round(limit).await {
@@ -204,12 +205,6 @@ impl Acquisition {
             return Err(error);
         }
         Ok(Step::Continue(()))
-    }
-
-    /// How long a server has to answer in a round, and the least that it may have in the last one.
-    fn round_times(&self) -> (Duration, Duration) {
-        let full = self.request.vote_timeout;
-        (full, full.min(VOTE_TIMEOUT_MIN))
     }
 
     /// After the turn of this process, backs off until the others have had theirs, as far as a majority of the
@@ -337,8 +332,8 @@ impl Head<'_> {
     }
 }
 
-/// Gives `notified` each time the lock may have become free at this server. A polled call is given only what its client
-/// learns. Ends with the client.
+/// Gives `notified` each time the lock may have become free at this server. A polled call is given nothing: it would hear
+/// of the releases of its own votes. Ends with the client.
 async fn listen(request: &LockRequest, listener: &Listener, notified: &Hint) {
     let LockRequest {
         core, local, name, ..
@@ -347,11 +342,11 @@ async fn listen(request: &LockRequest, listener: &Listener, notified: &Hint) {
     while !core.is_closed() {
         let mark = listener.mark();
         recall_holder(core, local, name.key());
-        let is_polled = request.options.polled.is_some();
-        let is_heard = is_polled || listener.subscribe();
+        let is_listening = || request.options.polled.is_none() && listener.subscribe();
+        let is_heard = is_listening();
         listener.wait(mark, core.clock.now().after(pause)).await;
         // Nothing is heard before the subscription has begun. That is a hint, too: earlier messages were missed.
-        if listener.mark() != mark && (is_heard || listener.subscribe()) {
+        if listener.mark() != mark && (is_heard || is_listening()) {
             notified.notify();
         }
     }
@@ -437,6 +432,25 @@ mod tests {
         let asked = [0, 300, 600, 900, 1_200].map(|at| MS * at);
         assert_eq!(server.times(Lane::Command), asked);
         drop(guard);
+    }
+
+    /// The release of its own vote is no reason to ask.
+    #[tokio::test(start_paused = true)]
+    async fn a_polled_call_with_a_vote_asks_after_its_pauses() {
+        let servers = ["a:1", "b:2", "c:3"].map(|address| {
+            Scripted::at(address, move |sent| match sent.is_release() {
+                true => Answer::Value(Value::Int(1)),
+                false if address == "c:3" => Answer::Value(granted()),
+                false => Answer::Value(elsewhere(30_000)),
+            })
+        });
+        let clients = (servers.each_ref()).map(|server| Client::over(server, MS * 30_000));
+        let lock = lock_of(clients.each_ref());
+        let lock = lock.polled(crate::Backoff::from(MS * 300).jitter(0));
+        let free = lock.try_lock_for(MS * 1_000).await.unwrap();
+        assert!(free.is_none());
+        let asked = [0, 300, 600, 900, 1_000].map(|at| MS * at);
+        assert_eq!(servers[0].times(Lane::Command), asked);
     }
 
     #[tokio::test(start_paused = true)]
