@@ -181,7 +181,6 @@ impl QuorumShare {
         let hold = &self.hold;
         if loss.is_none() && shares.is_empty() {
             // Other guards have it, if the servers still have it.
-            hold.ensure_alive()?;
             let members = hold.members();
             let enough = hold.request.quorum().min(members.len());
             let confirmed = (members.iter()).map(|(_, member)| member.confirmed("release"));
@@ -243,17 +242,6 @@ impl QuorumShare {
 }
 
 impl QuorumHold {
-    /// Fails if too few of its clients have a task that renews it.
-    fn ensure_alive(&self) -> Result<()> {
-        let requests = self.request.requests.iter();
-        let mut gone = requests.filter_map(|request| request.core.ensure_alive("release").err());
-        let spare = self.request.requests.len() - self.request.quorum();
-        let error = gone.nth(spare);
-        error.map_or(Ok(()), |error| {
-            Err(error.of_lock(self.request.first().name.as_str()))
-        })
-    }
-
     fn not_held(&self, operation: &'static str, reason: LostReason) -> Error {
         let message = format!(
             "{reason} on too many servers: fewer than {} still hold the lock; what was done under it \

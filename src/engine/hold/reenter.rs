@@ -101,8 +101,7 @@ impl Hold {
         bound: Option<&Bound>,
     ) -> Result<Option<Entrance>> {
         let operation = reentry.operation;
-        let alive = self.core.ensure_alive(operation);
-        alive.map_err(|error| error.of_lock(self.name()))?;
+        self.ensure_alive(operation)?;
         let need = {
             let state = self.state();
             let now = self.core.clock.now();

@@ -151,10 +151,8 @@ impl Hold {
 pub(super) async fn release_all(now: Tick, shares: Few<RawShare>) -> Result<()> {
     const OPERATION: &str = "release";
     // A release that needs no command is refused, too, if the client has ended.
-    let alive = shares.iter().try_for_each(|RawShare { hold, .. }| {
-        let alive = hold.core.ensure_alive(OPERATION);
-        alive.map_err(|error| error.of_lock(hold.name()))
-    });
+    let mut holds = shares.iter().map(|share| &share.hold);
+    let alive = holds.try_for_each(|hold| hold.ensure_alive(OPERATION));
     let counted = CountedRelease::begin(&shares);
     let Ended {
         to_settle,

@@ -213,6 +213,12 @@ impl Hold {
         self.look_again();
     }
 
+    /// Fails if the client's background task is gone.
+    pub(super) fn ensure_alive(&self, operation: &'static str) -> Result<()> {
+        let alive = self.core.ensure_alive(operation);
+        alive.map_err(|error| error.of_lock(self.name()))
+    }
+
     /// Has the watchdog check it in time, by what its state says now: other events may have followed.
     pub(super) fn look_again(&self) {
         self.core.watchdog.look_again(self.number);
@@ -222,8 +228,9 @@ impl Hold {
     /// last one learns that from the answer to its release.
     ///
     /// # Errors
-    /// Fails if the hold is lost, or if there is no answer.
+    /// Fails if the hold is lost, if there is no answer, or if nothing renews it.
     pub(crate) async fn confirmed(&self, operation: &'static str) -> Result<()> {
+        self.ensure_alive(operation)?;
         let budget = self.call_budget();
         let unanswered = || {
             let message = "no answer yet to whether the server still has it, after it was out of reach; check that it \
