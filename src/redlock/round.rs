@@ -3,12 +3,11 @@
 //! Invariants: a vote counts only if its server cannot have forgotten an earlier one; a grant that is not used is
 //! released when it is dropped.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Either, join_all, select, select_all};
+use futures_util::future::{BoxFuture, join_all, select_all};
 
 use super::servers::Servers;
 use super::tally::{Tally, VoteOutcome, quorum};
@@ -129,10 +128,8 @@ impl QuorumRequest {
     /// Whether to wait for more votes: until a majority has granted that cannot have forgotten another holder, or all
     /// servers have answered.
     fn needs_more(&self, shares: &[(usize, Share)]) -> bool {
-        let may_have_forgotten = |server| self.servers.may_have_forgotten(server);
-        let certain = shares
-            .iter()
-            .filter(|(server, _)| !may_have_forgotten(*server));
+        let votes = shares.iter();
+        let certain = votes.filter(|(server, _)| !self.servers.may_have_forgotten(*server));
         certain.count() < self.quorum()
     }
 
@@ -142,14 +139,10 @@ impl QuorumRequest {
             return Err(reason);
         }
         self.servers.note_request(server);
-        let attempt = pin!(acquire::attempt_once(self.requests[server].clone(), limit));
         // Sent together.
-        let replicas = pin!(self.has_unconfirmed_replicas(server));
-        let (attempted, has_replicas) = match select(attempt, replicas).await {
-            Either::Left((Ok(None), _)) => (Ok(None), false),
-            Either::Left((attempted, replicas)) => (attempted, replicas.await),
-            Either::Right((has_replicas, attempt)) => (attempt.await, has_replicas),
-        };
+        let attempt = acquire::attempt_once(self.requests[server].clone(), limit);
+        let replicas = self.has_unconfirmed_replicas(server, limit);
+        let (attempted, has_replicas) = tokio::join!(biased; attempt, replicas);
         let vote = match attempted {
             Ok(Some(Ok(_))) if has_replicas => Err(VoteOutcome::HasReplicas),
             Ok(Some(Ok(share))) => self.servers.disqualified(server).map_or(Ok(share), Err),
@@ -169,9 +162,9 @@ impl QuorumRequest {
     }
 
     /// Whether a server has replicas that do not have to confirm this call's vote.
-    async fn has_unconfirmed_replicas(&self, server: usize) -> bool {
+    async fn has_unconfirmed_replicas(&self, server: usize, limit: Duration) -> bool {
         let is_confirmed = self.requests[server].options.replication.is_some();
-        !is_confirmed && self.servers.has_replicas(server, self.vote_timeout).await
+        !is_confirmed && self.servers.has_replicas(server, limit).await
     }
 
     /// Raises the counters of these servers to the largest of their tokens, and returns it: it is the token of all. A
