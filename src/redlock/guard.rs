@@ -551,4 +551,30 @@ mod tests {
             }
         }
     }
+
+    /// The lease of the first member is renewed no more, and the third server is away.
+    #[tokio::test(start_paused = true)]
+    async fn a_member_that_nothing_renews_confirms_no_release() {
+        let theirs = tokio::runtime::Builder::new_current_thread().build();
+        let theirs = theirs.unwrap();
+        let servers = ["a:1", "b:2", "c:3"].map(|address| {
+            Scripted::at(address, move |sent| match address {
+                "c:3" => Answer::Silence,
+                _ if sent.is_release() => Answer::Value(Value::Int(1)),
+                _ => Answer::Value(granted()),
+            })
+        });
+        let client = |at: usize| Client::over(&servers[at], SECOND * 30);
+        let first = {
+            let _there = theirs.enter();
+            client(0)
+        };
+        let lock = redlock([first, client(1), client(2)]).lock("x");
+        let lock = lock.owner(&Owner::new());
+        let [one, other] = [lock.lock().await, lock.lock().await].map(Result::unwrap);
+        theirs.shutdown_background();
+        let error = one.release().await.unwrap_err();
+        assert!(error.is_closed(), "{error}");
+        drop(other);
+    }
 }
