@@ -12,7 +12,7 @@ use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::conn::{Fault, Lane, LinkState, Process, Recipient, Replies, Transport, sent};
+use crate::conn::{Fault, Lane, LinkState, Process, Reason, Recipient, Replies, Transport, sent};
 use crate::engine::clock::{Clock, Tick};
 use crate::script::catalog::{FAIR_RELEASE, MULTI_RELEASE, RECALL, REENTRANT_RELEASE, RW_RELEASE};
 
@@ -228,7 +228,8 @@ impl Answer {
             Self::Late(..) | Self::Silence => {}
         }
         tokio::time::sleep(limit).await;
-        Err(Fault::Unknown("silence".into()))
+        let why = format!("no reply within {limit:?}");
+        Err(Fault::Unknown(Reason::timed_out(why)))
     }
 }
 

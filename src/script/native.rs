@@ -18,7 +18,7 @@ use redis::{Cmd, RedisError, RedisWrite, Value};
 
 use super::payload;
 use crate::conn::error_reply::{code, is_about_keys, is_unknown_command};
-use crate::conn::{command, words};
+use crate::conn::{Fault, command, words};
 
 /// `HDEL key holder` and `PUBLISH channel 0`. All holds of a lock share the second command.
 #[derive(Clone, Debug)]
@@ -142,6 +142,24 @@ impl Release {
     }
 }
 
+/// After a `RESTORE` that was refused, the script is asked when messages reach the client, or after this time.
+const ASKED_AFTER_MS: i64 = 50;
+
+/// Translates the end of a `RESTORE` into the script's reply. After a failure, the script has to be asked.
+pub(super) fn restored(end: Result<Value, Fault>) -> Result<Value, Fault> {
+    match end {
+        Ok(Value::Okay) => Ok(Value::Nil),
+        Ok(_) => Err(Fault::Unknown(
+            "a reply to RESTORE that no server sends".into(),
+        )),
+        // There is a lock, or another key. The script knows for how long.
+        Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => {
+            Ok(Value::Int(ASKED_AFTER_MS))
+        }
+        failed => failed,
+    }
+}
+
 /// Translates the replies to a release into the script's. `None` if nothing was found: only the script says why.
 pub(super) fn released(replies: &[Value]) -> Result<Option<Value>, RedisError> {
     match replies {
@@ -208,7 +226,32 @@ impl Drop for Short {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::script::Executed;
+    use crate::script::reply::{Acquired, acquired};
     use crate::testing::error;
+
+    #[test]
+    fn a_restore_is_granted_or_held_or_the_script_is_asked() {
+        let queued = Value::SimpleString("QUEUED".to_owned());
+        let said = |line| Err(Fault::Answered(error(line)));
+        let is = |end| match restored(end).map(|value| acquired(&value).unwrap()) {
+            Ok(Acquired::Held { .. }) => "granted",
+            Ok(Acquired::Elsewhere { .. }) => "held",
+            Err(fault) if Executed::after(&fault) == Executed::No => "not executed",
+            Err(_) => "maybe executed",
+        };
+        for (end, expected) in [
+            (Ok(Value::Okay), "granted"),
+            (said("BUSYKEY Target key name already exists."), "held"),
+            (said("OOM no"), "not executed"),
+            (Err(Fault::Unsent("no".into())), "not executed"),
+            (Err(Fault::Unknown("no".into())), "maybe executed"),
+            // A reply that no server sends.
+            (Ok(queued), "maybe executed"),
+        ] {
+            assert_eq!(is(end), expected);
+        }
+    }
 
     #[test]
     fn what_a_server_will_never_do_is_not_asked_for_again() {

@@ -8,8 +8,6 @@ use super::call::Answer;
 use crate::api::error::{Error, Kind};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{Holder, HolderId};
-use crate::conn::Fault;
-use crate::conn::error_reply::code;
 use crate::conn::value::{shown, text};
 use crate::engine::Few;
 use crate::engine::counts::Mode;
@@ -136,24 +134,6 @@ pub(crate) fn released(value: &Value) -> Result<Released, Error> {
         _ => Ok(Released::Done {
             receivers: natural(value)?,
         }),
-    }
-}
-
-/// After a `RESTORE` that was refused, the script is asked when messages reach the client, or after this time.
-const ASKED_AFTER_MS: i64 = 50;
-
-/// Reads the end of a `RESTORE`. After a failure, the script has to be asked.
-pub(crate) fn restored(end: Result<Value, Fault>) -> Result<Acquired, Fault> {
-    match end {
-        Ok(Value::Okay) => Ok(held(None)),
-        Ok(_) => Err(Fault::Unknown(
-            "a reply to RESTORE that no server sends".into(),
-        )),
-        // There is a lock, or another key. The script knows for how long.
-        Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => {
-            Ok(elsewhere(ASKED_AFTER_MS, None))
-        }
-        Err(fault) => Err(fault),
     }
 }
 
@@ -485,31 +465,6 @@ pub(crate) fn unreadable(value: &Value) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::Executed;
-    use crate::testing::error;
-
-    #[test]
-    fn a_restore_is_granted_or_held_or_the_script_is_asked() {
-        let queued = Value::SimpleString("QUEUED".to_owned());
-        let said = |line| Err(Fault::Answered(error(line)));
-        let is = |end| match restored(end) {
-            Ok(Acquired::Held { .. }) => "granted",
-            Ok(Acquired::Elsewhere { .. }) => "held",
-            Err(fault) if Executed::after(&fault) == Executed::No => "not executed",
-            Err(_) => "maybe executed",
-        };
-        for (end, expected) in [
-            (Ok(Value::Okay), "granted"),
-            (said("BUSYKEY Target key name already exists."), "held"),
-            (said("OOM no"), "not executed"),
-            (Err(Fault::Unsent("no".into())), "not executed"),
-            (Err(Fault::Unknown("no".into())), "maybe executed"),
-            // A reply that no server sends.
-            (Ok(queued), "maybe executed"),
-        ] {
-            assert_eq!(is(end), expected);
-        }
-    }
 
     #[test]
     fn a_permit_is_found_by_the_id_that_is_shown() {

@@ -15,10 +15,10 @@ use smallvec::SmallVec;
 use super::call::Call;
 use super::failure::{Earlier, Executed, Failure};
 use super::native::{self, Release};
-use super::reply::{self, Acquired, Released};
+use super::reply::{self, Released};
 use super::run::{CallBudget, Scripts};
 use crate::conn::error_reply::code;
-use crate::conn::{Fault, Lane, Reason, Recipient, Replies};
+use crate::conn::{Fault, Lane, Recipient, Replies};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 
@@ -40,57 +40,44 @@ impl Scripts {
     pub(crate) fn submitted(
         &self,
         call: impl FnOnce() -> Call,
-        lane: Lane,
         sent: Tick,
         reply: Result<Value, Fault>,
         budget: CallBudget,
     ) -> Result<Value, Result<Earlier, Failure>> {
-        let fault = match reply {
-            Ok(value) => {
-                self.observed.answered(lane as usize, sent, self.clock);
-                return Ok(value);
+        self.first(sent, reply).map_err(|earlier| {
+            let is_over = match earlier.fault.answer() {
+                Some(error) => {
+                    !is_for_another_send(error, self.transport.is_single_server())
+                        && !budget.retries_after(error)
+                }
+                None => budget.is_once() && earlier.may_be_executed(),
+            };
+            if is_over {
+                return Err(self.failed(&call(), earlier.fault.into()));
             }
-            Err(fault) => fault,
-        };
-        let is_over = match fault.answer() {
-            Some(error) => {
-                !is_for_another_send(error, self.transport.is_single_server())
-                    && !budget.retries_after(error)
-            }
-            None => budget.is_once() && Executed::after(&fault) == Executed::Maybe,
-        };
-        Err(if is_over {
-            Err(self.failed(&call(), fault.into()))
-        } else {
-            Ok(Earlier { sent, fault })
+            Ok(earlier)
         })
     }
 
-    /// The failure of a submitted call whose caller cannot wait longer than this.
-    pub(crate) fn no_reply(&self, call: &Call, limit: Duration) -> Failure {
-        let endpoint = self.transport.endpoint(call.route());
-        let why = format!("{endpoint}: no reply within {limit:?}");
-        self.failed(call, Failure::silent(Reason::timed_out(why)))
-    }
-
-    /// Reads the reply to the plain command that takes a free lock, and was submitted at `sent`. An error says how it
-    /// failed if it may have been executed: the script has to be asked.
+    /// As [`submitted`](Self::submitted), for the plain command that takes a free lock. An error says how it failed if it
+    /// may have been executed: the script has to be asked.
     pub(crate) fn restored(
         &self,
         sent: Tick,
         reply: Result<Value, Fault>,
-    ) -> Result<Acquired, Option<Earlier>> {
+    ) -> Result<Value, Option<Earlier>> {
         if let Err(Fault::Answered(error)) = &reply {
             self.native.refused(error);
         }
-        if matches!(reply, Ok(_) | Err(Fault::Answered(_))) {
-            let lane = Lane::Command as usize;
-            self.observed.answered(lane, sent, self.clock);
-        }
-        reply::restored(reply).map_err(|fault| {
-            let earlier = Earlier { sent, fault };
-            Some(earlier).filter(Earlier::may_be_executed)
-        })
+        let read = self.first(sent, native::restored(reply));
+        read.map_err(|earlier| Some(earlier).filter(Earlier::may_be_executed))
+    }
+
+    fn first(&self, sent: Tick, reply: Result<Value, Fault>) -> Result<Value, Earlier> {
+        let value = reply.map_err(|fault| Earlier { sent, fault })?;
+        let lane = Lane::Command as usize;
+        self.observed.answered(lane, sent, self.clock);
+        Ok(value)
     }
 
     /// Hands releases on one server over to the connection, once and in one write; see

@@ -160,24 +160,28 @@ impl Watchdog {
     /// # Errors
     /// That runtime may stand still while the caller's does not. A caller on another runtime waits for the time of a reply
     /// longer, and then gets an error.
-    pub(crate) async fn in_time<F: Future>(
+    pub(crate) fn in_time<F: Future>(
         &self,
         operation: &'static str,
         until: Tick,
         done: F,
-    ) -> Result<F::Output> {
-        let clock = self.scripts.clock;
-        if self.scripts.is_here() {
-            return Ok(done.await);
+    ) -> impl Future<Output = Result<F::Output>> {
+        let until = until.after(self.reply);
+        // Not an `async fn`, which would store its arguments twice.
+        async move {
+            let clock = self.scripts.clock;
+            if self.scripts.is_here() {
+                return Ok(done.await);
+            }
+            let span = clock.now().until(until);
+            // Boxed because few calls need a timer.
+            let done = Box::pin(clock.within(span, done)).await;
+            done.ok_or_else(|| {
+                let message = "no answer in time; check that the server is up and reachable, and that the runtime of the \
+                               client is not blocked";
+                Error::new(Kind::Io, operation, message).at(self.scripts.transport.address())
+            })
         }
-        let span = clock.now().until(until.after(self.reply));
-        // Boxed because few calls need a timer.
-        let done = Box::pin(clock.within(span, done)).await;
-        done.ok_or_else(|| {
-            let message = "no answer in time; check that the server is up and reachable, and that the runtime of the \
-                           client is not blocked";
-            Error::new(Kind::Io, operation, message).at(self.scripts.transport.address())
-        })
     }
 
     /// Makes the task drive `work` while a client, handle or guard is left. Its end is not awaited. Neither blocks nor

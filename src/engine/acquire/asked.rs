@@ -1,36 +1,35 @@
 //! One command that takes locks, on its way to the server and back.
 //!
 //! Invariants: no caller's future drives it. The connection's task applies a clear reply where it arrives, and makes a
-//! hold of a grant; the watchdog's task drives everything else. If the caller leaves, what the command took or may
-//! take is released behind it, on its lane.
-//!
-//! ```text
-//! answer.rs   the words of the command, and the meaning of its answer
-//! drive.rs    a command that the watchdog's task drives
-//! ```
+//! hold of a grant; the watchdog's task (`drive.rs`) drives everything else. If the caller leaves, what the command took
+//! or may take is released behind it, on its lane. A command without a clear answer is undone before its caller learns
+//! of that.
 
-mod answer;
 mod drive;
 
 use std::future::poll_fn;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_util::future::AbortHandle;
 use parking_lot::Mutex;
 
 use super::grant::{Grant, Holders, ServerPlace};
 use super::request::{Attempted, Ids, LockRequest, Requests};
-use crate::api::error::Result;
-use crate::conn::{Fault, Lane, Recipient, Replies};
+use crate::api::error::{Error, Result};
+use crate::api::fencing::FencingToken;
+use crate::conn::{Fault, Lane, Recipient, Replies, only};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Mark, set_waker};
 use crate::engine::hold::bound::Bound;
 use crate::engine::hold::handoff::GrantedCall;
+use crate::engine::hold::protocol::AcquireTerms;
 use crate::engine::hold::undo::PendingRelease;
-use crate::script::{CallBudget, Restore};
+use crate::script::reply::{self, Acquired, Queued};
+use crate::script::{Call, CallBudget, Earlier, Executed, Failure, Restore, catalog, millis};
 
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -66,7 +65,6 @@ struct Progress {
     /// When a check first found that the caller has not taken its grant.
     missed_at: Option<Tick>,
     caller: Option<Waker>,
-    driver: Option<Waker>,
     /// The undoing that a driving task has yet to send.
     undoing: Option<PendingRelease>,
 }
@@ -77,8 +75,8 @@ enum Stage {
     Sent,
     /// Its reply is being read.
     Reading,
-    /// The watchdog's task drives it.
-    Driven,
+    /// The watchdog's task drives it, unless this stops it.
+    Driven(AbortHandle),
     Ended(End),
     /// The caller has left, or has taken the end.
     Left,
@@ -97,6 +95,17 @@ pub(super) struct End {
     pub(super) is_undone: bool,
 }
 
+impl End {
+    fn new(attempted: impl Into<Option<Result<Attempted>>>) -> Self {
+        Self {
+            attempted: attempted.into(),
+            place: None,
+            is_repeated: false,
+            is_undone: false,
+        }
+    }
+}
+
 impl Asked {
     /// Sends the command. With a plain command, that is sent first, and the script only if its reply is unclear.
     pub(super) fn begin(holders: Holders<'_>, plain: Option<&Restore>, terms: Terms) -> Arc<Self> {
@@ -112,7 +121,6 @@ impl Asked {
                 stage: Stage::Sent,
                 missed_at: None,
                 caller: None,
-                driver: None,
                 undoing: None,
             }),
         });
@@ -129,11 +137,12 @@ impl Asked {
     /// suffice.
     fn submit(self: &Arc<Self>, plain: Option<&Restore>) -> bool {
         let (core, Terms { asked, budget, .. }) = (self.requests().core(), self.terms);
-        let has_replicas = self.requests().replication().is_some();
-        if has_replicas || core.is_closed() || budget.end(asked) <= asked {
+        let limit = core.timing.reply;
+        // The connection waits for the whole time of a reply.
+        let is_short = budget.end(asked) < asked.after(limit);
+        if is_short || core.is_closed() || self.requests().replication().is_some() {
             return false;
         }
-        let limit = core.timing.reply;
         let submit = |route: &str, command| {
             let to = Arc::clone(self) as _;
             (core.scripts.transport).submit(Lane::Command, route, &[command], limit, to)
@@ -149,30 +158,19 @@ impl Asked {
 
     /// Resolves when the command has ended for its caller.
     pub(super) async fn ended(self: &Arc<Self>) -> End {
-        let core = self.requests().core();
-        let Terms { asked, budget, .. } = self.terms;
-        let (end, is_here) = (budget.end(asked), core.scripts.is_here());
-        let mut ended = poll_fn(|context| self.poll_ended(context));
-        // The connection ends it in time, or the watchdog's task does, if they are polled.
-        if is_here && end >= asked.after(core.timing.reply) {
-            return ended.await;
-        }
-        let replication = self.requests().replication();
-        let margin = match replication.map(|wanted| wanted.within) {
-            _ if is_here => Duration::ZERO,
-            within => core.timing.reply + within.unwrap_or_default(),
-        };
-        let limit = asked.until(end).saturating_add(margin);
-        // Boxed because few calls need a timer.
-        if let Some(end) = Box::pin(core.clock.within(limit, &mut ended)).await {
-            return end;
-        }
-        if is_here && matches!(self.progress.lock().stage, Stage::Driven) {
-            // The driving task gives up at the same time. Its error says more.
-            return ended.await;
-        }
-        self.leave();
-        self.no_reply(limit)
+        let (requests, Terms { asked, budget, .. }) = (self.requests(), self.terms);
+        let confirmed_in = requests.replication().map(|wanted| wanted.within);
+        let until = budget.end(asked).after(confirmed_in.unwrap_or_default());
+        let ended = poll_fn(|context| self.poll_ended(context));
+        let watchdog = &requests.core().watchdog;
+        let ended = watchdog.in_time(requests.operation(), until, ended).await;
+        ended.unwrap_or_else(|error| {
+            self.leave();
+            End {
+                is_undone: true,
+                ..End::new(Err(requests.of_locks(error)))
+            }
+        })
     }
 
     fn poll_ended(&self, context: &Context<'_>) -> Poll<End> {
@@ -189,8 +187,7 @@ impl Asked {
     pub(super) fn leave(&self) {
         let mut progress = self.progress.lock();
         let stage = mem::replace(&mut progress.stage, Stage::Left);
-        let driver = progress.driver.take();
-        if let Stage::Driven = stage {
+        if let Stage::Driven(_) = stage {
             // The next request of this client goes behind it.
             progress.undoing = Some(self.holders().pending_release());
         }
@@ -200,7 +197,7 @@ impl Asked {
                 self.holders().undo_later();
                 self.requests().core().request_ended();
             }
-            Stage::Driven => driver.into_iter().for_each(Waker::wake),
+            Stage::Driven(driver) => driver.abort(),
             Stage::Ended(end) => self.discard(end),
             Stage::Reading | Stage::Left => {}
         }
@@ -266,6 +263,144 @@ impl Asked {
             moved: self.moved,
             handover: None,
             spare_tokens: self.terms.spare_tokens,
+        }
+    }
+
+    /// The end that this reply means, or the failure after which it has to be sent again.
+    fn read_first(
+        self: &Arc<Self>,
+        outcome: std::result::Result<Replies, Fault>,
+    ) -> std::result::Result<End, Option<Earlier>> {
+        let Terms { asked, budget, .. } = self.terms;
+        let scripts = &self.requests().core().scripts;
+        let reply = outcome.and_then(only);
+        let value = match self.is_plain {
+            true => scripts.restored(asked, reply)?,
+            false => match scripts.submitted(|| self.call(), asked, reply, budget) {
+                Ok(value) => value,
+                Err(Ok(earlier)) => return Err(Some(earlier)),
+                Err(Err(failure)) => return Ok(self.failed(failure)),
+            },
+        };
+        Ok(self.read(asked, self.read_value(&value), false))
+    }
+
+    /// The end of a command with this answer.
+    fn read(self: &Arc<Self>, sent: Tick, read: Result<Acquired>, is_repeated: bool) -> End {
+        let (member, remaining, place) = match read {
+            Err(error) => return self.undone(Err(error)),
+            Ok(Acquired::Held { tokens }) => return self.granted(self.grant(sent), &tokens),
+            Ok(Acquired::Elsewhere {
+                member,
+                remaining,
+                place,
+            }) => (member, remaining, place),
+        };
+        let refused = Ok(Attempted::Refused {
+            at: member,
+            remaining,
+        });
+        if is_repeated && self.requests.len() > 1 {
+            // The first command may have been granted and one of its locks lost since. Then the server still has the
+            // others.
+            return self.undone(refused);
+        }
+        let place = place.map(|Queued { until_ms, ahead }| ServerPlace {
+            poll: self.grant(sent),
+            until_ms,
+            ahead,
+        });
+        End {
+            place: place.map(Box::new),
+            is_repeated,
+            ..End::new(refused)
+        }
+    }
+
+    /// Makes holds of a grant.
+    fn granted(self: &Arc<Self>, grant: Grant, tokens: &[Option<FencingToken>]) -> End {
+        if self.requests().core().is_closed() {
+            // A closed client would not renew it.
+            return self.undone(Err(self.requests().closed()));
+        }
+        if self.terms.is_known {
+            self.holders().remove_unguarded();
+        }
+        let call = Arc::downgrade(self) as Weak<dyn GrantedCall>;
+        let shares = self.holders().make_holds(grant, tokens, Some(call));
+        End::new(Ok(Attempted::Granted(shares)))
+    }
+
+    /// Undoes the command, and makes its end.
+    fn undone(&self, attempted: impl Into<Option<Result<Attempted>>>) -> End {
+        self.holders().undo_later();
+        End {
+            is_undone: true,
+            ..End::new(attempted)
+        }
+    }
+
+    fn failed(&self, failure: Failure) -> End {
+        match failure.executed {
+            Executed::Maybe => self.undone(Err(self.error(failure))),
+            Executed::No => End::new(Err(self.error(failure))),
+        }
+    }
+
+    fn call(&self) -> Call {
+        let Terms {
+            asked,
+            queued_at,
+            spare_tokens,
+            ..
+        } = self.terms;
+        let terms = |member: usize, request: &LockRequest| AcquireTerms {
+            mode: request.mode,
+            lease: request.policy.lease(),
+            tokens: u32::from(request.options.fenced) * (1 + spare_tokens),
+            heartbeat: self.heartbeat(member),
+            accepts_handover: self.requests().accept_handover(),
+            waited: self.bound.start().until(asked),
+        };
+        let mut holders = self.holders().each_ref();
+        if let [request] = &*self.requests
+            && let Some((_, holder)) = holders.next()
+        {
+            return request.protocol.acquire(&holder, &terms(0, request));
+        }
+        let plain_lease = self.requests[0].policy.lease();
+        let parts = holders.enumerate().map(|(member, (request, holder))| {
+            let (terms, protocol) = (terms(member, request), request.protocol);
+            protocol.acquire_as_member(&holder, &terms, plain_lease)
+        });
+        let core = self.requests().core();
+        let queued = queued_at.map_or(0, |member| member + 1);
+        let for_all = [
+            core.channels().publish(),
+            &queued.to_string(),
+            &core.timing.token_retention.to_string(),
+            &millis(plain_lease).to_string(),
+        ];
+        Call::of_parts(&catalog::MULTI_ACQUIRE, &for_all, parts)
+    }
+
+    fn read_value(&self, value: &redis::Value) -> Result<Acquired> {
+        let read = match &*self.requests {
+            [_] => reply::acquired(value),
+            many => reply::acquired_all(value, many.len()),
+        };
+        read.map_err(|error| {
+            let error = error.during(self.requests().operation());
+            self.requests().of_locks(error)
+        })
+    }
+
+    fn error(&self, failure: Failure) -> Error {
+        let member = failure.member().filter(|_| self.requests.len() > 1);
+        let error = failure.into_error(self.requests().operation());
+        match member.and_then(|member| self.requests.get(member)) {
+            Some(request) => error.of_lock(request.name.as_str()),
+            None => self.requests().of_locks(error),
         }
     }
 }

@@ -12,7 +12,6 @@
 //! - a future that is dropped anywhere in here leaves no hold, no queue place and no subscription behind.
 
 mod following;
-mod free;
 mod pauses;
 
 use std::future::Future;
@@ -160,6 +159,29 @@ impl<'a> WaitLoop<'a> {
             let observed = self.requests().core().observed();
             self.counted = Some(CountedWait::begin(observed, group));
         }
+    }
+
+    /// Takes the lock if it is probably free, by one plain command and without the waits of other calls: if no task of
+    /// this client has the lock or waits for it, and no client elsewhere is known to listen. A refusal leads to the loop.
+    async fn take_free(&mut self) -> Result<Step> {
+        let (request, now) = (self.request(), self.clock().now());
+        let (Some(place), Some(restore)) = (&self.place, self.attempt.plain(now)) else {
+            return Ok(Step::Continue(()));
+        };
+        if request.options.owner.is_some() || !request.local.lock().begin_free(place.number(), now)
+        {
+            return Ok(Step::Continue(()));
+        }
+        request.ensure_open()?;
+        let marks = self.waiter.marks();
+        let budget = self.begin_asking(now)?;
+        let asking = (self.attempt).ask(Some(&restore), now, self.at, budget);
+        let outcome = asking.await?;
+        let remaining = match self.answered(outcome, false) {
+            Ok(step) => return Ok(step),
+            Err(remaining) => remaining,
+        };
+        self.sleep(marks, remaining).await
     }
 
     /// Comes to the head, tries what needs no server, asks, and sleeps.

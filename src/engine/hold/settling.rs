@@ -94,14 +94,10 @@ impl Settling {
         let awaited = Awaited(this);
         async move {
             let settling = &*awaited.0;
-            let ended = || poll_fn(|context| settling.end.poll(context));
-            let core = &settling.holds[0].core;
-            if core.scripts.is_here() {
-                return ended().await;
-            }
-            // The client's runtime may stand still, while the caller's does not. Boxed because it is rare and large.
+            let ended = poll_fn(|context| settling.end.poll(context));
+            let watchdog = &settling.holds[0].core.watchdog;
             let (operation, until) = (settling.operation, settling.until);
-            let ended = Box::pin(core.watchdog.in_time(operation, until, ended())).await;
+            let ended = watchdog.in_time(operation, until, ended).await;
             ended.map_err(|error| error.of_lock(&names(&settling.holds)))?
         }
     }

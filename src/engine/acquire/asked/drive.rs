@@ -4,13 +4,12 @@
 //! Invariants: nothing is sent for a caller that has left, except the undoing of what was sent before. This client has
 //! no hold of a grant until the replicas that were asked for have confirmed it.
 
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
+use futures_util::future::{AbortHandle, AbortRegistration, Abortable};
 
 use super::{Asked, End, Stage};
 use crate::api::error::{Error, Kind};
@@ -21,7 +20,6 @@ use crate::conn::{Lane, sent};
 use crate::engine::acquire::grant::Grant;
 use crate::engine::acquire::request::Attempted;
 use crate::engine::clock::Tick;
-use crate::engine::hint::set_waker;
 use crate::engine::hold::local_deadline;
 use crate::engine::replicas::{Confirmation, Verdict};
 use crate::script::reply::Acquired;
@@ -43,24 +41,20 @@ impl Drop for Driver {
 }
 
 impl Driver {
-    async fn run(mut self, earlier: Option<Earlier>) {
+    async fn run(mut self, earlier: Option<Earlier>, stopped: AbortRegistration) {
         let Some(asked) = self.0.clone() else {
             return;
         };
         let was_sent = AtomicBool::new(earlier.as_ref().is_some_and(Earlier::may_be_executed));
         let end = {
             let asking = pin!(asked.ask(&was_sent, earlier));
-            tokio::select! {
-                biased;
-                () = poll_fn(|context| asked.poll_left(context)) => None,
-                end = sent::track(&was_sent, asking) => Some(end),
-            }
+            Abortable::new(sent::track(&was_sent, asking), stopped).await
         };
         self.0 = None;
         match end {
-            Some(end) => asked.end(end),
-            // One that still waits for a connection is never executed.
-            None => asked.undo_unless_answered(was_sent.into_inner(), false),
+            Ok(end) => asked.end(end),
+            // The caller has left. One that still waits for a connection is never executed.
+            Err(_) => asked.undo_unless_answered(was_sent.into_inner(), false),
         }
     }
 }
@@ -68,6 +62,7 @@ impl Driver {
 impl Asked {
     /// Has the watchdog's task go on, after a send that failed so.
     pub(super) fn drive(self: Arc<Self>, earlier: Option<Earlier>) {
+        let (stop, stopped) = AbortHandle::new_pair();
         {
             let mut progress = self.progress.lock();
             if let Stage::Left = progress.stage {
@@ -75,21 +70,11 @@ impl Asked {
                 let may_arrive = earlier.is_some_and(|earlier| earlier.may_be_executed());
                 return self.undo_unless_answered(may_arrive, false);
             }
-            progress.stage = Stage::Driven;
+            progress.stage = Stage::Driven(stop);
         }
         let core = Arc::clone(self.requests().core());
         let driver = Driver(Some(self));
-        core.watchdog.begin(driver.run(earlier).boxed());
-    }
-
-    /// Whether the caller has left. If not, it wakes the driving task when it leaves.
-    fn poll_left(&self, context: &Context<'_>) -> Poll<()> {
-        let mut progress = self.progress.lock();
-        if let Stage::Left = progress.stage {
-            return Poll::Ready(());
-        }
-        set_waker(&mut progress.driver, context);
-        Poll::Pending
+        core.watchdog.begin(driver.run(earlier, stopped).boxed());
     }
 
     async fn ask(self: &Arc<Self>, was_sent: &AtomicBool, earlier: Option<Earlier>) -> End {
