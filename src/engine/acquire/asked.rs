@@ -55,8 +55,6 @@ pub(super) struct Terms {
     pub(super) queued_at: Option<usize>,
     /// How many tokens to ask for beyond its own.
     pub(super) spare_tokens: u32,
-    /// Whether the client would undo the ids when it ends.
-    pub(super) is_known: bool,
 }
 
 #[derive(Debug)]
@@ -322,9 +320,6 @@ impl Asked {
         if self.requests().core().is_closed() {
             // A closed client would not renew it.
             return self.undone(Err(self.requests().closed()));
-        }
-        if self.terms.is_known {
-            self.holders().remove_unguarded();
         }
         let call = Arc::downgrade(self) as Weak<dyn GrantedCall>;
         let shares = self.holders().make_holds(grant, tokens, Some(call));

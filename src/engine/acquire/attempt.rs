@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::asked::{Asked, Terms};
-use super::grant::{Grant, Holders, ServerPlace};
+use super::grant::{Grant, Holders, ServerPlace, UndoneAtClose};
 use super::request::{Attempted, Ids, Requests};
 use crate::api::error::Result;
 use crate::api::holder::HolderId;
@@ -29,8 +29,8 @@ pub(super) struct Attempt<'a> {
     pub(super) asked_at: Tick,
     /// The lock in whose queue at the server the ids may have a place.
     queued_at: Option<usize>,
-    /// Whether the client would undo the ids when it ends.
-    is_known: bool,
+    /// Has the client undo the ids when it is closed, because they may have a place.
+    undone_at_close: Option<Arc<UndoneAtClose>>,
     /// The place in the server's queue, where the server may hand the lock over. Boxed: most locks have no such queue.
     place: Option<Box<ServerPlace>>,
     /// The command that is under way.
@@ -46,7 +46,7 @@ impl<'a> Attempt<'a> {
             ids: requests.new_ids(),
             asked_at: Tick::ZERO,
             queued_at: None,
-            is_known: false,
+            undone_at_close: None,
             place: None,
             asked: None,
             is_unanswered: false,
@@ -98,7 +98,6 @@ impl<'a> Attempt<'a> {
             self.is_unanswered = end.is_undone;
             if end.is_undone {
                 self.wake_follower();
-                self.forget();
                 self.take_new_ids();
             }
             let Some(attempted) = end.attempted else {
@@ -130,8 +129,8 @@ impl<'a> Attempt<'a> {
         self.asked_at = asked;
         let mut members = 0..self.requests.all.len();
         let may_queue = members.any(|member| self.requests.heartbeat(member, at, asked).is_some());
-        if may_queue && !std::mem::replace(&mut self.is_known, true) {
-            self.holders().add_unguarded();
+        if may_queue && self.undone_at_close.is_none() {
+            self.undone_at_close = Some(self.holders().undone_at_close());
         }
         let terms = Terms {
             at,
@@ -139,7 +138,6 @@ impl<'a> Attempt<'a> {
             asked,
             queued_at: self.queued_at,
             spare_tokens: self.spare_tokens(),
-            is_known: self.is_known,
         };
         Asked::begin(self.holders(), plain, terms)
     }
@@ -190,13 +188,6 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Tells the client that it need not undo the ids.
-    fn forget(&mut self) {
-        if std::mem::take(&mut self.is_known) {
-            self.holders().remove_unguarded();
-        }
-    }
-
     /// Undoes at the server what the ids have there.
     fn leave(&mut self) {
         match self.asked.take() {
@@ -205,7 +196,6 @@ impl<'a> Attempt<'a> {
             None => {}
         }
         self.wake_follower();
-        self.forget();
     }
 
     /// Takes the lock that this message hands over. `None` means that the server has to be asked.
@@ -246,7 +236,7 @@ impl<'a> Attempt<'a> {
 
     /// Notes that a hold of this client has the place now, and takes it out of the queue when it ends.
     pub(super) fn place_used(&mut self) {
-        (self.queued_at, self.place) = (None, None);
+        (self.queued_at, self.place, self.undone_at_close) = (None, None, None);
     }
 
     /// How many tokens to ask for beyond its own, for the tasks that it may hand the lock off to.

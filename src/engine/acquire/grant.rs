@@ -13,16 +13,18 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::request::{LockRequest, Requests};
+use super::request::{Ids, LockRequest, Requests};
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
 use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
+use crate::engine::hold::bound::Bound;
+use crate::engine::hold::core::{AtClose, ClosedWith};
 use crate::engine::hold::handoff::GrantedCall;
 use crate::engine::hold::protocol::HolderRef;
 use crate::engine::hold::subscription::GrantMessage;
-use crate::engine::hold::undo::{PendingRelease, Unguarded};
+use crate::engine::hold::undo::PendingRelease;
 use crate::engine::hold::{NewHold, Share, Tokens, local_deadline};
 use crate::script::{Call, catalog};
 
@@ -31,6 +33,26 @@ use crate::script::{Call, catalog};
 pub(super) struct Holders<'a> {
     pub(super) requests: Requests<'a>,
     pub(super) ids: &'a [(u64, HolderId)],
+}
+
+/// Holder ids that may have a place at the server, of a call that may never be polled again.
+#[derive(Debug)]
+pub(super) struct UndoneAtClose {
+    requests: Few<LockRequest>,
+    bound: Bound,
+    ids: Ids,
+    _closed_with: ClosedWith,
+}
+
+impl AtClose for UndoneAtClose {
+    fn close(self: Arc<Self>) {
+        let requests = Requests {
+            all: &self.requests,
+            bound: &self.bound,
+        };
+        let ids = &self.ids;
+        Holders { requests, ids }.undo_later();
+    }
 }
 
 /// When the lease of a grant starts, and what came with the grant.
@@ -111,25 +133,15 @@ impl<'a> Holders<'a> {
         shares.collect()
     }
 
-    /// Has the client undo the ids when it ends.
-    pub(super) fn add_unguarded(self) {
-        for (request, (number, _)) in self.requests.all.iter().zip(self.ids) {
-            request.core.add_unguarded(Unguarded {
-                protocol: request.protocol,
-                name: request.name.clone(),
-                number: *number,
-                fenced: request.options.fenced,
-                places: Vec::new(),
-                lease: request.policy.lease(),
-            });
-        }
-    }
-
-    /// Tells the client that it need not undo the ids.
-    pub(super) fn remove_unguarded(self) {
-        for (number, _) in self.ids {
-            self.requests.core().remove_unguarded(*number);
-        }
+    /// Has the client undo the ids when it is closed, until this is dropped.
+    pub(super) fn undone_at_close(self) -> Arc<UndoneAtClose> {
+        let Requests { all, bound } = self.requests;
+        Arc::new_cyclic(|this| UndoneAtClose {
+            requests: all.iter().cloned().collect(),
+            bound: *bound,
+            ids: self.ids.iter().copied().collect(),
+            _closed_with: self.requests.core().close_with(Weak::clone(this)),
+        })
     }
 
     /// Releases everything the server has under these ids in the background, behind the commands already sent, for as

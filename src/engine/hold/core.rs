@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::bound::Timing;
 use super::local::{LocalLock, Locals};
 use super::protocol::HolderRef;
-use super::undo::{Kept, PendingRelease, Undo, UndoQueues, Unguarded};
+use super::undo::{Kept, PendingRelease, Undo, UndoQueues};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
 use crate::api::loss::LostReason;
@@ -63,8 +63,6 @@ pub(crate) struct Core {
     /// State that the handles of one synchroniser share.
     pub(crate) shared: Shared,
     undo_queues: Arc<UndoQueues>,
-    /// What a server may have and no guard holds, by the number in its holder id.
-    unguarded: Mutex<BTreeMap<u64, Unguarded>>,
     /// The entries that withdraw something when the client is closed, oldest first.
     at_close: Mutex<BTreeMap<u64, Weak<dyn AtClose>>>,
     /// How many requests are under way that take or release locks, and of which the watchdog task does not know.
@@ -109,7 +107,6 @@ impl Core {
             locals,
             shared: Shared::default(),
             undo_queues: Arc::default(),
-            unguarded: Mutex::default(),
             at_close: Mutex::default(),
             requests: AtomicUsize::new(0),
             id: id.into(),
@@ -163,20 +160,6 @@ impl Core {
             .push(undo, &self.scripts, &self.watchdog, reply);
     }
 
-    /// Notes what the server may have without a guard.
-    pub(crate) fn add_unguarded(&self, unguarded: Unguarded) {
-        let number = unguarded.number;
-        self.unguarded.lock().insert(number, unguarded);
-    }
-
-    /// A hold was made of it, or nothing is left of it, or its undoing is queued.
-    pub(crate) fn remove_unguarded(&self, number: u64) {
-        self.unguarded.lock().remove(&number);
-        if self.is_closed() {
-            self.locals.waiter_left.notify();
-        }
-    }
-
     /// The number of pieces of work that go on without a caller, or may.
     pub(crate) fn in_background(&self) -> usize {
         self.watchdog.pending() + self.requests.load(Ordering::SeqCst)
@@ -198,19 +181,6 @@ impl Core {
         if self.is_closed() {
             self.locals.waiter_left.notify();
         }
-    }
-
-    /// Undoes an entry at the server, behind the commands already sent.
-    pub(super) fn undo_unguarded(&self, unguarded: &Unguarded) {
-        let call = self.release_call(unguarded);
-        self.undo_later(call, unguarded.lease, None);
-    }
-
-    /// The call that releases what the server has of an entry.
-    pub(super) fn release_call(&self, unguarded: &Unguarded) -> Call {
-        let id = HolderId::new(&self.id, unguarded.number);
-        let holder = self.holder_ref(&unguarded.name, &id, unguarded.fenced);
-        unguarded.protocol.release(&holder, &unguarded.places)
     }
 
     /// A holder id of this client, for calls about it.
@@ -247,15 +217,6 @@ impl Core {
             entries.values().filter_map(Weak::upgrade).collect()
         };
         entries.into_iter().for_each(AtClose::close);
-    }
-
-    /// Undoes what is left by futures that are no longer polled.
-    fn undo_all_unguarded(&self) {
-        let all = std::mem::take(&mut *self.unguarded.lock());
-        // Oldest first.
-        for unguarded in all.into_values() {
-            self.undo_unguarded(&unguarded);
-        }
     }
 
     /// Watches the head of this local queue while waiters stand behind it, and the followers. One that does not take its
@@ -368,10 +329,7 @@ impl Core {
         let gone = async {
             loop {
                 let mark = self.locals.waiter_left.mark();
-                let is_any_left = !self.unguarded.lock().is_empty()
-                    || self.steps.load(Ordering::SeqCst) > 0
-                    || self.locals.waiters() > 0;
-                if !is_any_left {
+                if self.steps.load(Ordering::SeqCst) == 0 && self.locals.waiters() == 0 {
                     return;
                 }
                 self.locals.waiter_left.changed_since(mark).await;
@@ -401,7 +359,6 @@ impl Core {
         let own = Arc::clone(self);
         let left = async move {
             own.callers_gone().await;
-            own.undo_all_unguarded();
             own.close_others();
             let all = own.watchdog.all();
             all.iter().for_each(|lease| lease.lose(LostReason::Closed));

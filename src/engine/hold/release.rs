@@ -18,6 +18,7 @@ use super::effects::ServerChange;
 use super::loss::SharedHold;
 use super::share_lease::ShareLease;
 use super::shell::Hold;
+use super::state::HoldState;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
 use crate::engine::Few;
@@ -92,8 +93,14 @@ impl Hold {
         if let Some(tell) = self.tell_plain() {
             return Call::release_plain(self.name.key(), &self.holder(), tell);
         }
-        let unguarded = self.unguarded(&self.state());
-        self.core.release_call(&unguarded)
+        self.release_by_script(&self.state())
+    }
+
+    /// Releases the whole hold with its used places, by a script.
+    pub(super) fn release_by_script(&self, state: &HoldState) -> Call {
+        let (id, fenced) = (self.holder(), state.token().is_some());
+        let holder = self.core.holder_ref(&self.name, &id, fenced);
+        self.protocol.release(&holder, state.places())
     }
 
     /// The request that makes this change. `None` if there is nothing to ask for.

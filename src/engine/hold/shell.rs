@@ -18,7 +18,6 @@ use super::loss::{LossListener, LossListeners, SharedHold};
 use super::protocol::{HolderRef, Protocol, Queue};
 use super::share_lease::ShareLease;
 use super::state::HoldState;
-use super::undo::Unguarded;
 use crate::api::fencing::FencingToken;
 use crate::api::holder::{HolderId, Owner};
 use crate::api::loss::LostReason;
@@ -322,18 +321,6 @@ impl Hold {
         self.loss_at(self.core.clock.now())
     }
 
-    /// The record of a hold that the server may have and no guard.
-    pub(super) fn unguarded(&self, state: &HoldState) -> Unguarded {
-        Unguarded {
-            protocol: self.protocol,
-            name: self.name.clone(),
-            number: self.number,
-            fenced: state.token().is_some(),
-            places: state.places().to_vec(),
-            lease: state.lease(),
-        }
-    }
-
     /// The budget of an operation that starts now.
     pub(super) fn call_budget(&self) -> CallBudget {
         let give_up = self.state().give_up();
@@ -371,9 +358,9 @@ impl Hold {
 
     /// Ends it at the server in the background, with its used places.
     pub(super) fn undo(&self, state: LockedHold<'_>) {
-        let unguarded = self.unguarded(&state);
+        let (release, lease) = (self.release_by_script(&state), state.lease());
         drop(state);
-        self.core.undo_unguarded(&unguarded);
+        self.core.undo_later(release, lease, None);
     }
 
     /// This hold, with its holder id.

@@ -1,10 +1,5 @@
 //! Undoing what callers that are gone left at the servers: attempts, queue places, and holds without a guard.
 //!
-//! The future that drives an operation also releases what it leaves. But a future may never be polled again, so the
-//! client notes everything that a server may have and no guard holds ([`Unguarded`]), and undoes what is left when it is
-//! shut down. Invariant: an entry is noted before its request is sent, and stays until a guard has the hold, nothing is
-//! left at the server, or the watchdog's task has the undoing.
-//!
 //! Each server has one queue of small entries, which one task empties. While the server answers, the
 //! task sends all of them at once. While the server is silent, it tries one entry now and then, and the others wait.
 //! A server that is away therefore costs next to nothing, no matter how many attempts are unanswered. An entry that the
@@ -28,30 +23,14 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 
 use super::local::LocalLock;
-use super::protocol::Protocol;
 use crate::api::error::{Error, Kind};
-use crate::api::holder::HolderId;
 use crate::conn::{LATE_ARRIVAL_MAX, Lane};
 use crate::engine::clock::Tick;
 use crate::engine::hint::Hint;
-use crate::engine::keys::LockName;
 use crate::observe::counts::Fact;
 use crate::observe::events::Event;
 use crate::script::{Call, CallBudget, Scripts, once_sent};
 use crate::watchdog::Watchdog;
-
-/// What the server may have without a guard, under one holder id.
-#[derive(Clone, Debug)]
-pub(crate) struct Unguarded {
-    pub(crate) protocol: &'static dyn Protocol,
-    pub(crate) name: LockName,
-    /// The number in its holder id.
-    pub(crate) number: u64,
-    pub(crate) fenced: bool,
-    /// Used places that end with it.
-    pub(crate) places: Vec<HolderId>,
-    pub(crate) lease: Duration,
-}
 
 /// Where nothing can rule out a late command, an abandoned attempt is cancelled this often, spread over its lease, but
 /// over [`LATE_ARRIVAL_MAX`] at most. An orphaned grant then lives for a fraction of its lease, unless the command is
