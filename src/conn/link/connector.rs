@@ -102,7 +102,7 @@ impl Connector {
     /// to bring messages and ended soon, and who waits for them subscribes again.
     pub(super) fn note_end(&self, connection: &Connection, end: Ended) {
         let lived = connection.made.until(self.setup.clock.now());
-        let is_of_use = self.purpose != Purpose::Lane(Lane::Push) || lived > PAUSE_MAX;
+        let is_of_use = self.lane != Some(Lane::Push) || lived > PAUSE_MAX;
         match end {
             Ended::Closed => {}
             Ended::Broken if connection.has_answered() && is_of_use => self.reachability.served(),
