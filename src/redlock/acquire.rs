@@ -332,8 +332,8 @@ impl Head<'_> {
     }
 }
 
-/// Gives `notified` each time the lock may have become free at this server. A polled call is given nothing: it would hear
-/// of the releases of its own votes. Ends with the client.
+/// Gives `notified` each time the lock may have become free at this server. A polled call is given nothing, because it
+/// would hear of the releases of its own votes. Ends with the client.
 async fn listen(request: &LockRequest, listener: &Listener, notified: &Hint) {
     let LockRequest {
         core, local, name, ..

@@ -65,7 +65,7 @@ pub(super) struct Guard {
     kept_until: Tick,
 }
 
-/// What this process has of a lock: the queue of its tasks, and their hold.
+/// The queue of this process's tasks for a lock, and their hold.
 #[derive(Debug)]
 pub(super) struct QuorumLocal {
     /// One for each client, by address. The tasks wait in the first one whose client is open.
