@@ -151,8 +151,9 @@ impl Hold {
 pub(super) async fn release_all(now: Tick, shares: Few<RawShare>) -> Result<()> {
     const OPERATION: &str = "release";
     // A release that needs no command is refused, too, if the client has ended.
-    let mut holds = shares.iter().map(|share| &share.hold);
-    let alive = holds.try_for_each(|hold| hold.ensure_alive(OPERATION));
+    let alive = shares
+        .iter()
+        .try_for_each(|share| share.hold.ensure_alive(OPERATION));
     let counted = CountedRelease::begin(&shares);
     let Ended {
         to_settle,
