@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::api::error::Result;
 use crate::client::Client;
+use crate::conn::Channels;
 use crate::engine::clock::Tick;
 use crate::engine::keys::{LockName, NAME_BYTES_MAX};
 use crate::engine::synchronizer::{Synchronizer, shown_by_name, synchronizer_methods};
@@ -100,7 +101,7 @@ impl Latch {
         let call = Call::new(&catalog::LATCH_INIT, name.key(), &[name.key(), &key])
             .arg(count)
             .arg(millis(self.site.call_kept()))
-            .arg(self.site.told(name.latch_channel()));
+            .arg(self.site.told(self.channel(name)));
         self.site
             .ask("init", &call, Tick::NEVER, Answer::flag)
             .await
@@ -155,9 +156,14 @@ impl Latch {
             .arg(&*call)
             .arg(millis(kept))
             .arg(millis(self.site.call_kept()))
-            .arg(self.site.told(name.latch_channel()));
+            .arg(self.site.told(self.channel(name)));
         let read = |answer: &Answer| reply::latch_counted(&answer.value);
         self.site.ask(operation, &call, Tick::NEVER, read).await
+    }
+
+    /// The channel on which waiters listen.
+    fn channel(&self, name: &LockName) -> String {
+        name.latch_channel(self.site.core().channels() == Channels::Sharded)
     }
 
     /// Returns how many count-downs are left; 0: the latch is open. One round trip.
@@ -230,7 +236,7 @@ impl Latch {
             let was_opened = !opened.is_empty() && opened != *before;
             Ok((left == 0 || was_opened).then_some(()))
         };
-        let channel = LockName::latch_channel;
+        let channel = |name: &LockName| self.channel(name);
         let opened = self.site.wait(operation, channel, deadline, look).await?;
         Ok(opened.is_some())
     }
@@ -275,7 +281,7 @@ impl Latch {
         let call = Call::new(&catalog::LATCH_DELETE, name.key(), &keys)
             .arg(&*call)
             .arg(millis(self.site.call_kept()))
-            .arg(self.site.told(name.latch_channel()));
+            .arg(self.site.told(self.channel(name)));
         self.site
             .ask("delete", &call, Tick::NEVER, Answer::flag)
             .await

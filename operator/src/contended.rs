@@ -67,11 +67,12 @@ fn keys_behind(helper: &str) -> Vec<String> {
         "redisson_sc:",
     ];
     if let Some(rest) = helper.strip_prefix("redisson_countdownlatch__channel__") {
-        // Every name is in braces.
+        // Every name is in braces, but for one that has some and a channel with a slot.
         let inner = rest
             .strip_prefix('{')
             .and_then(|rest| rest.strip_suffix('}'));
-        return inner.map(str::to_owned).into_iter().collect();
+        let own = rest.strip_prefix(':').filter(|name| name.contains('{'));
+        return inner.or(own).map(str::to_owned).into_iter().collect();
     }
     let mut rests = PREFIXES
         .iter()
@@ -125,7 +126,8 @@ mod tests {
                 lock.rw_channel(),
                 lock.token_key(),
                 lock.semaphore_channel(),
-                lock.latch_channel(),
+                lock.latch_channel(false),
+                lock.latch_channel(true),
                 format!("{}:{waiter}", lock.lock_channel()),
             ] {
                 let keys = keys_behind(&channel);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use lockset::Result;
-use lockset::operator::{LockName, permit_id, within_braces};
+use lockset::operator::{Channels, LockName, permit_id, within_braces};
 use redis::Value;
 
 use crate::ask::{Question, ask_all, command, integer, milliseconds, scored, scored_as, span_of};
@@ -151,19 +151,25 @@ impl Reader {
             }
         }
         let channels = numbers.iter().flat_map(|(name, _)| {
-            let channels = [name.semaphore_channel(), name.latch_channel()];
+            let channels = self.counted_channels(name);
             channels.map(|channel| (Arc::clone(name.key()), channel))
         });
         let channels: Vec<_> = channels.collect();
         let subscribers = self.subscribers(&channels).await;
         let count = |channel: &str| subscribers.get(channel).copied().unwrap_or_default();
         let found = numbers.into_iter().filter_map(|(name, replies)| {
-            let channels = [name.semaphore_channel(), name.latch_channel()];
+            let channels = self.counted_channels(&name);
             replies.into_info(&name, channels.map(|channel| count(&channel)))
         });
         let mut found: Vec<LockInfo> = found.collect();
         self.tell_clients(&mut found).await;
         Ok(found)
+    }
+
+    /// The channels of the semaphore and of the latch of this name.
+    pub(crate) fn counted_channels(&self, name: &LockName) -> [String; 2] {
+        let has_slot = self.servers().channels() == Channels::Sharded;
+        [name.semaphore_channel(), name.latch_channel(has_slot)]
     }
 
     /// Returns the waiters of a fair semaphore in their order.

@@ -75,7 +75,7 @@ impl Survey {
             return Ok(None);
         };
         let queue = self.reader().places_of(name).await;
-        let channels = [name.semaphore_channel(), name.latch_channel()];
+        let channels = self.reader().counted_channels(name);
         Ok(Some(self.detail(name, counted, queue, channels).await))
     }
 

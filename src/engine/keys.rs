@@ -135,9 +135,15 @@ impl LockName {
         self.tagged("", format_args!(":{holder}:rwlock_timeout:{number}"))
     }
 
-    /// The channel of a latch. Redisson puts braces around every name.
-    pub fn latch_channel(&self) -> String {
-        format!("redisson_countdownlatch__channel__{{{}}}", self.key())
+    /// The channel of a latch. Redisson puts braces around every name. Where channels have slots, that of a name with
+    /// braces would not be in the slot of its latch, and Redisson has no such latch there.
+    pub fn latch_channel(&self, has_slot: bool) -> String {
+        const CHANNEL: &str = "redisson_countdownlatch__channel__";
+        if has_slot && self.key().contains('{') {
+            self.helper(CHANNEL)
+        } else {
+            format!("{CHANNEL}{{{}}}", self.key())
+        }
     }
 
     /// The call that opened a latch last.
@@ -391,19 +397,24 @@ mod tests {
             if let Ok(lock) = LockName::new(&prefix, &name) {
                 for helper in [
                     lock.lock_channel(),
+                    format!("{}:u:7", lock.lock_channel()),
                     lock.token_key(),
+                    lock.read_lease_key("u:7", 1),
                     lock.fair_queue_key(),
                     lock.fair_timeouts_key(),
                     lock.fair_alive_key(),
                     lock.rw_channel(),
                     lock.rw_waiting_key(),
+                    lock.latch_channel(true),
                     lock.latch_opened_key(),
                     lock.semaphore_channel(),
+                    lock.semaphore_call_key("}{"),
                     lock.semaphore_holds_key(),
                     lock.semaphore_timeouts_key(),
                     lock.semaphore_queue_key(),
                     lock.semaphore_alive_key(),
                     lock.leader_key(),
+                    lock.barrier_key(),
                     lock.barrier_arrivals_key(),
                     format!("{}u:7", lock.barrier_over_prefix()),
                     lock.latch_done_key(&name),

@@ -226,7 +226,7 @@ impl Synchronizer {
     pub(crate) async fn wait<T, F>(
         &self,
         operation: &'static str,
-        channel: fn(&LockName) -> String,
+        channel: impl FnOnce(&LockName) -> String,
         deadline: Tick,
         mut ask: impl FnMut() -> F,
     ) -> Result<Option<T>>
@@ -262,7 +262,7 @@ impl Synchronizer {
     pub(crate) fn listener(
         &self,
         operation: &'static str,
-        channel: fn(&LockName) -> String,
+        channel: impl FnOnce(&LockName) -> String,
     ) -> Result<Listener> {
         let name = self.name(operation)?;
         Ok(Listener::new(&self.core, name.key(), &channel(name)))

@@ -8,6 +8,7 @@ mod migration;
 mod multilock;
 mod outage;
 mod strangers;
+mod tags;
 mod turmoil;
 
 use std::time::Duration;
