@@ -320,8 +320,7 @@ impl Held {
     /// Returns the permits behind the attempt, on its lane.
     fn return_later(&self, permits: &str) {
         let core = self.site.core();
-        let span = self.site.call_kept();
-        core.undo_later(self.returned_to(permits), span, None);
+        core.undo_later(self.returned_to(permits), HOLDS_KEPT, None);
     }
 }
 
@@ -456,6 +455,36 @@ mod tests {
         assert!(attempt.unwrap_err().is_io());
         let took = began.elapsed();
         assert!(took <= Duration::from_secs(2), "{took:?}");
+    }
+
+    /// They have no lease with which they would end.
+    #[tokio::test(start_paused = true)]
+    async fn permits_are_returned_after_a_server_that_refused_for_long() {
+        for refusal in [
+            "NOREPLICAS Not enough good replicas to write.",
+            "LOADING Redis is loading the dataset in memory",
+            "MISCONF Errors writing to the AOF file",
+            "READONLY You can't write against a read only replica.",
+            "CLUSTERDOWN The cluster is down",
+        ] {
+            let refuses = Arc::new(AtomicBool::new(false));
+            let refused = Arc::clone(&refuses);
+            let server = Scripted::new(move |_| match refused.load(Ordering::Relaxed) {
+                true => Reply::Error(refusal),
+                false => Reply::Value(Value::Int(1)),
+            });
+            let client = Client::over(&server, Duration::from_secs(30));
+            let permit = client.plain_semaphore("x").acquire().await.unwrap();
+            refuses.store(true, Ordering::Relaxed);
+            drop(permit);
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            refuses.store(false, Ordering::Relaxed);
+            let refused = server.sent().len();
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let sent = server.sent().split_off(refused);
+            assert_eq!(sent.len(), 1, "{refusal}: {sent:?}");
+            assert_eq!(sent[0].words[1], catalog::PLAIN_RELEASE.sha());
+        }
     }
 
     /// Otherwise the server would have one more note for each permit that Java returns.

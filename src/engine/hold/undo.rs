@@ -171,8 +171,10 @@ fn tell_failed(scripts: &Scripts, error: Error) {
 fn tell_abandoned(scripts: &Scripts, count: u64) {
     (1..count).for_each(|_| scripts.observed.note(Fact::UndoAbandoned));
     if count > 0 {
-        let message =
-            format!("no answer; {count} calls were not undone, and end with their leases");
+        let message = format!(
+            "no answer; {count} calls were not undone: what they took ends with its lease, permits of plain \
+             semaphores stay taken"
+        );
         let error = Error::new(Kind::Io, "undo", message);
         tell_failed(scripts, error.at(scripts.transport.address()));
     }
