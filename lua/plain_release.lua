@@ -17,7 +17,13 @@ if type(available) == 'table' then return available end
 redis.call('HDEL', holds, ARGV[1])
 -- A semaphore that was deleted is not made again.
 if available then
-  available = redis.call('INCRBY', permits, count)
+  available = redis.pcall('INCRBY', permits, count)
+  if type(available) == 'table' then
+    -- A user without the right to it: the holder still has them.
+    redis.call('HSET', holds, ARGV[1], count)
+    redis.call('PEXPIRE', holds, ARGV[2])
+    return available
+  end
   -- Redisson's listeners fail on a negative number.
   if available > 0 then redis.pcall(ARGV[4], ARGV[3], tostring(available)) end
 end

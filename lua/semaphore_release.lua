@@ -18,7 +18,14 @@ if type(count) == 'table' then return count end
 for i = 4, #ARGV do removed = removed + redis.call('ZREM', timeouts, ARGV[i]) end
 local free = nil
 -- A semaphore that was deleted is not made again.
-if removed > 0 and count then free = redis.call('INCRBY', free_key, removed) end
+if removed > 0 and count then
+  free = redis.pcall('INCRBY', free_key, removed)
+  if type(free) == 'table' then
+    -- A user without the right to it: as many stay there, as ended ones, for the next acquire.
+    for i = 4, 3 + removed do redis.call('ZADD', timeouts, 0, ARGV[i]) end
+    return free
+  end
+end
 if ARGV[3] ~= '' and redis.call('ZREM', KEYS[3], ARGV[3]) == 1 then
   redis.call('ZREM', KEYS[4], ARGV[3])
   free = free or count

@@ -186,3 +186,17 @@ async fn what_is_taken_without_a_right_is_given_back() {
     assert_eq!(fixture.available().await, YES);
     assert_eq!(fixture.give_back(U1).await, NO);
 }
+
+/// It would be gone for all.
+#[tokio::test]
+async fn what_cannot_be_added_for_want_of_a_right_stays_taken() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take(U1, "1", "1").await, YES);
+    let mut user = fixture.user("-incrby").await;
+    let give_back = [&[U1, "60000"], &TELL[..]].concat();
+    user.refused("plain_release", &["S", HOLDS], &give_back)
+        .await;
+    assert!(fixture.pttl_of(HOLDS).await > 0);
+    assert_eq!(fixture.give_back(U1).await, YES);
+    assert_eq!(fixture.available().await, YES);
+}

@@ -306,3 +306,29 @@ async fn whatever_happens_free_and_taken_permits_add_up() {
         }
     }
 }
+
+/// They would be gone for all.
+#[tokio::test]
+async fn permits_that_cannot_be_added_for_want_of_a_right_are_added_by_the_next() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(fixture.take_permits(&[U1, U2], "3").await, YES);
+    let mut user = fixture.user("-incrby").await;
+    // A repeat changes nothing.
+    for _ in 0..2 {
+        let released = [CHANNEL, "PUBLISH", "", U1, U3];
+        user.refused("semaphore_release", &KEYS, &released).await;
+        assert_eq!(fixture.counted().await, (1, 2));
+    }
+    fixture.expires_there(U2).await;
+    let many = ["30000", "2", "3", CHANNEL, "PUBLISH", "0", "x:1", "x:2"];
+    for _ in 0..2 {
+        user.refused("semaphore_acquire", &KEYS, &many).await;
+        let resized = ["3", CHANNEL, "PUBLISH"];
+        user.refused("semaphore_resize", &KEYS[..2], &resized).await;
+        assert_eq!(fixture.counted().await, (1, 2));
+    }
+    assert_eq!(fixture.take_permits(&["x:3", "x:4"], "3").await, YES);
+    assert_eq!(fixture.counted().await, (1, 2));
+    assert_eq!(fixture.take_permits(&["x:5"], "3").await, YES);
+    assert_eq!(fixture.counted().await, (0, 3));
+}
