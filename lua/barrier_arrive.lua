@@ -31,11 +31,12 @@ if ARGV[8] == '1' and not waits then return 'died:' .. party end
 -- already waits on.
 if waits then redis.pcall('ZREM', arrivals, '') end
 -- As barrier_leave, whose calls for them may come behind this one.
+local gone = 0
 for i = 9, #ARGV do
-  redis.call('ZREM', arrivals, ARGV[i])
+  gone = gone + redis.call('ZREM', arrivals, ARGV[i])
   redis.call('SET', round.over .. ARGV[i], 'left:' .. ARGV[i], 'PX', ARGV[5])
 end
-if #ARGV > 8 and redis.call('ZCARD', arrivals) == 0 then
+if gone > 0 and redis.call('ZCARD', arrivals) == 0 then
   redis.call('DEL', KEYS[1])
   parties = nil
 end

@@ -24,8 +24,9 @@ if ARGV[2] == '1' and redis.call('ZSCORE', arrivals, party) then
   }, nil, left)
   return left
 end
-redis.call('ZREM', arrivals, party)
-if redis.call('ZCARD', arrivals) == 0 then redis.call('DEL', KEYS[1]) end
+if redis.call('ZREM', arrivals, party) == 1 and redis.call('ZCARD', arrivals) == 0 then
+  redis.call('DEL', KEYS[1])
+end
 -- An arrival that comes late does not count.
 redis.call('SET', KEYS[3], left, 'PX', ARGV[4])
 return left

@@ -1,7 +1,10 @@
 -- Ends a round of a barrier: notes for each party that waits what became of the round, and wakes all of them. The leader
 -- is the party that came last; a round that is broken has none.
 local function end_round(round, leader, became)
-  for _, party in ipairs(redis.call('ZRANGE', round.arrivals, 0, -1)) do
+  local parties = redis.call('ZRANGE', round.arrivals, 0, -1)
+  -- A user without the right to it ends no round. Nobody has this name.
+  redis.call('DEL', round.over)
+  for _, party in ipairs(parties) do
     local of_party = party == leader and 'leads' or became
     redis.call('SET', round.over .. party, of_party, 'PX', round.kept_ms)
   end

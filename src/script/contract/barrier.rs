@@ -218,3 +218,44 @@ async fn a_foreign_key_is_left_alone() {
         fixture.make(&["DEL", key]).await;
     }
 }
+
+/// The parties that wait would go on without the one that could not end the round.
+#[tokio::test]
+async fn a_party_without_a_right_ends_no_round() {
+    let mut fixture = Fixture::new().await;
+    for right in ["-del", "-set"] {
+        fixture.make(&["FLUSHALL"]).await;
+        fixture.arrive(U1, "3").await;
+        fixture.arrive(U2, "3").await;
+        let mut user = fixture.user(right).await;
+        let over = format!("{OVER}{U3}");
+        let args = [&[U3, "3", "30000", OVER, "60000"], &TELL[..], &["0"]].concat();
+        let keys = [PARTIES, ARRIVED, &over];
+        user.refused("barrier_arrive", &keys, &args).await;
+        fixture.leave(U3, "0").await;
+        assert_eq!(
+            fixture.asks_again(U1, "3").await,
+            Arrived::Waits(2),
+            "{right}"
+        );
+        assert_eq!(fixture.arrive(U4, "3").await, LEADS);
+        for party in [U1, U2] {
+            assert_eq!(fixture.asks_again(party, "3").await, PASSED);
+        }
+    }
+}
+
+/// The error of the party that came to it says that it was not changed.
+#[tokio::test]
+async fn a_party_that_is_not_there_leaves_no_foreign_key() {
+    let mut fixture = Fixture::new().await;
+    fixture.make(&["SET", PARTIES, "a text"]).await;
+    for breaks in ["0", "1"] {
+        assert_eq!(fixture.leave(U1, breaks).await, broken(U1, false));
+        assert_eq!(fixture.ask::<String>(&["GET", PARTIES]).await, "a text");
+    }
+    fixture.make(&["SET", PARTIES, "7"]).await;
+    let arrived = fixture.arrive_for(U2, "2", &[U3]).await;
+    assert_eq!(arrived, Arrived::Parties(7));
+    assert_eq!(fixture.ask::<String>(&["GET", PARTIES]).await, "7");
+}
