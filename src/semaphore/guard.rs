@@ -34,6 +34,10 @@ impl SemaphoreGuard {
         let first = held.permits().0.first();
         let holder = || first.map_or("", |permit| &*permit.id);
         let span = HoldSpan::begin(|| (held.semaphore.name(), holder(), None));
+        if expires_alone {
+            // The end of a window is no loss.
+            held.permits().release();
+        }
         Self {
             held: Box::new(held),
             expires_alone,
@@ -126,12 +130,10 @@ impl SemaphoreGuard {
     ///   continues in the background until the lease ends.
     /// * [`is_closed`](Error::is_closed): the client's runtime has ended. The lease runs out.
     pub async fn release(mut self) -> Result<()> {
-        let semaphore = Arc::clone(&self.held.semaphore);
         if self.expires_alone {
-            let loss = self.held.loss();
-            drop(self);
-            return loss.map_or(Ok(()), |reason| Err(semaphore.not_held(reason)));
+            return Ok(());
         }
+        let semaphore = Arc::clone(&self.held.semaphore);
         let give_up = self.held.give_up;
         let (sender, receiver) = oneshot::channel();
         self.held.done = Some(sender);

@@ -146,7 +146,8 @@ impl Semaphore {
 
     /// Leaves each permit taken for exactly `window` from its grant. This limits the number of acquires in any window.
     ///
-    /// Releasing or dropping the guard frees nothing: the permit expires by itself.
+    /// Releasing or dropping the guard frees nothing: the permit expires by itself. Nor is its end a loss: the guard only
+    /// shows that work may begin. It is never lost, and [`run`](SemaphoreGuard::run) runs its work to the end.
     ///
     /// ```no_run
     /// # async fn call() {}

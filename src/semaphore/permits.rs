@@ -165,8 +165,8 @@ impl Permit {
         self.loss();
         let state = self.state.lock();
         match state.phase {
-            Phase::Held => self.now().until(state.deadline),
-            _ => Duration::ZERO,
+            Phase::Lost(_) => Duration::ZERO,
+            _ => self.now().until(state.deadline),
         }
     }
 

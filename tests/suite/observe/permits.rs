@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lockset::{Client, Event, LostReason, Place};
 use lockset_operator::ReleaseHolder;
 use lockset_testkit::{Server, eventually, within};
@@ -171,8 +172,15 @@ async fn no_event_without_a_fault() {
     // Its permits expire by themselves, which is no loss.
     let calls = client.semaphore("y").permits(1);
     let window = Duration::from_millis(900);
-    drop(calls.per(window).acquire().await.unwrap());
-    tokio::time::sleep(window).await;
+    let calls = calls.per(window);
+    drop(calls.acquire().await.unwrap());
+    let guard = calls.acquire().await.unwrap();
+    let loss = guard.loss();
+    let ran = guard.run(tokio::time::sleep(window * 2)).await;
+    assert_eq!((ran, guard.remaining()), (Ok(()), Duration::ZERO));
+    assert!(!guard.is_lost() && guard.lost().now_or_never().is_none());
+    guard.release().await.unwrap();
+    assert!(!loss.is_lost());
     idle(&client).await;
     assert_eq!(told.count(|_| true), 0);
     assert_eq!(client.stats().totals.losses.total(), 0);
