@@ -57,7 +57,7 @@ impl Client {
 ///
 /// A handle: cheap to make and to clone. Each call of [`wait`](Self::wait) is one party. When the last party has come,
 /// all of them continue and the next round begins. A waiting party has the client's lease (at least 300 ms), which its
-/// wait renews. If a party dies, or is not polled for the length of the lease, the round is
+/// wait renews. If a party dies, or is not polled or cannot reach the server for the length of the lease, the round is
 /// [broken](Error::is_broken) for all that wait, and the error names the party.
 ///
 /// ```no_run
@@ -69,7 +69,7 @@ impl Client {
 ///     match barrier.wait().await {
 ///         Ok(true) => println!("one of the four sums up"),
 ///         Ok(false) => {}
-///         Err(error) if error.is_broken() => return Err(error), // says which party died
+///         Err(error) if error.is_broken() => return Err(error), // names the party
 ///         Err(error) => return Err(error),
 ///     }
 /// }
@@ -104,9 +104,9 @@ impl Barrier {
     /// parties had come already, the round has passed.
     ///
     /// # Errors
-    /// * [`is_broken`](Error::is_broken): a party died, or gave up by [`wait_for`](Self::wait_for), or the server has
-    ///   lost its data. All waiting parties get this error. The next call begins a new round. A party that was not
-    ///   polled for a minute or more gets it too, even if its round has passed.
+    /// * [`is_broken`](Error::is_broken): a party died, or could not reach the server for its lease, or gave up by
+    ///   [`wait_for`](Self::wait_for), or the server has lost its data. All waiting parties get this error. The next call
+    ///   begins a new round. A party that was not polled for a minute or more gets it too, even if its round has passed.
     /// * [`is_invalid`](Error::is_invalid): a name or number that cannot work, a key that holds something else, or the
     ///   waiting parties have another number of parties.
     /// * [`is_io`](Error::is_io): the server does not answer, for 30 s at most when the party comes. The party is
@@ -198,7 +198,9 @@ impl Barrier {
                 "this party asked too late, or the server has lost its data".to_owned()
             }
             Some(limit) if is_own => format!("not all came within {limit:?}"),
-            _ if is_dead => format!("the party {party:?} died"),
+            _ if is_dead => {
+                format!("the party {party:?} died, or could not reach the server for its lease")
+            }
             _ => format!("the party {party:?} gave up"),
         };
         let message = format!("{message}, so the round is broken; wait again for the next one");

@@ -86,7 +86,7 @@ pub enum ErrorKind {
     NotReplicated,
     /// Others hold the lock, and the caller made an error of it: [`Error::is_busy`].
     Busy,
-    /// A party at a barrier died or gave up: [`Error::is_broken`].
+    /// A party at a barrier died, could not reach the server, or gave up: [`Error::is_broken`].
     Broken,
 }
 
@@ -366,8 +366,8 @@ impl Error {
         self.0.kind == Kind::Busy
     }
 
-    /// A party of a [`Barrier`](crate::Barrier) died or gave up, so the round is over for all that waited with it. The
-    /// message names the party.
+    /// A party of a [`Barrier`](crate::Barrier) died, could not reach the server for its lease, or gave up, so the round
+    /// is over for all that waited with it. The message names the party.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.0.kind == Kind::Broken
