@@ -424,11 +424,16 @@ fn check_twins(members: &[Handle], operation: &'static str) -> Result<()> {
 
 /// Checks the members again after their clients have connected. A server that does not answer is left to the attempt.
 async fn check_connected(members: &[Handle], operation: &'static str) -> Result<()> {
+    let mut probe = redis::cmd("EVAL");
+    probe.arg("return 1").arg(0);
     let is_unknown =
         |twin: &&Handle| transport(twin).last_reply_at(Lane::Command, key(twin)) == Tick::ZERO;
     let unknown = twins(members).flatten().filter(is_unknown);
-    // A question connects the client.
-    join_all(unknown.map(Handle::refused)).await;
+    let connected = unknown.map(|twin| {
+        let limit = twin.core().timing.reply;
+        transport(twin).send(Lane::Command, key(twin), &probe, limit)
+    });
+    join_all(connected).await;
     check_twins(members, operation)
 }
 
