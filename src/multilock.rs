@@ -532,3 +532,40 @@ impl MultiGuard {
         self.0.lost_member().await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+    use crate::client::Client;
+    use crate::testing::{Answer, Scripted, granted};
+
+    /// The question that connects its clients is a part of the call.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_over_several_servers_ends_in_time_while_one_of_them_refuses() {
+        const MS: Duration = Duration::from_millis(1);
+        for answer in ["LOADING the dataset", "declined"] {
+            let up = Scripted::at("a:1", |sent| match sent.is_release() {
+                true => Answer::Value(Value::Int(1)),
+                false => Answer::Value(granted()),
+            });
+            let down = Scripted::at("b:1", move |_| match answer {
+                "declined" => Answer::Declined("ERR max number of clients reached"),
+                _ => Answer::Error(answer),
+            });
+            let clients = [&up, &down].map(|server| Client::over(server, MS * 30_000));
+            let both =
+                || MultiLock::new(clients.each_ref().map(|client| client.lock("k"))).unwrap();
+            for (lock, limit) in [(both(), 2_100), (both().give_up_after(MS * 100), 300)] {
+                let began = tokio::time::Instant::now();
+                lock.try_lock().await.unwrap_err();
+                assert!(
+                    began.elapsed() < MS * limit,
+                    "{answer}: {:?}",
+                    began.elapsed()
+                );
+            }
+        }
+    }
+}

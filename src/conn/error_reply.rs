@@ -315,7 +315,9 @@ pub(crate) fn is_out_of_connections(error: &RedisError) -> bool {
 /// Whether the server refuses a new connection, while others that are open may still serve: it has no room for one, or
 /// the login was replaced.
 pub(crate) fn is_about_connection(error: &RedisError) -> bool {
-    is_out_of_connections(error) || matches!(code(error), Some("WRONGPASS" | NO_LOGIN))
+    is_out_of_connections(error)
+        || error.kind() == redis::ErrorKind::AuthenticationFailed
+        || matches!(code(error), Some("WRONGPASS" | "NOAUTH" | NO_LOGIN))
 }
 
 /// Whether a server says that it is in no cluster.

@@ -177,9 +177,9 @@ impl Transport for Servers {
         if let (Lane::Push, Channels::Plain, Some(nodes)) = (lane, self.channels(), self.cluster())
         {
             // The end of a subscription, which goes on at the node where it was made, whatever node has its slot by now.
-            for earlier in nodes.others(route) {
-                earlier.link(lane).submit(commands, limit, Arc::clone(&to));
-            }
+            nodes.at_others(route, |node| {
+                node.link(lane).submit(commands, limit, Arc::new(()));
+            });
         }
         // Once another server is the primary, no connection to this one is used any longer.
         let is_sent = self.at_link(lane, route, |link| link.submit(commands, limit, to));

@@ -125,6 +125,12 @@ impl Nodes {
         Arc::clone(server)
     }
 
+    /// Does this at each server that was used lately. It must not block.
+    pub(super) fn at_each(&self, action: impl Fn(&SingleServer)) {
+        let known = self.known.lock();
+        known.values().for_each(|(server, _)| action(server));
+    }
+
     /// All servers that were used lately.
     pub(crate) fn known(&self) -> BTreeMap<Address, Arc<SingleServer>> {
         let (now, mut known) = (self.setup.clock.now(), self.known.lock());

@@ -190,7 +190,8 @@ impl Acquisition {
             let error = self.request.error(&tally);
             silence.note_error(&error);
             return Err(error);
-        } else if end <= deadline {
+        } else if end < deadline || (end == deadline && began.until(now) >= least) {
+            // Where the servers answer soon, there is a last round at the deadline.
             (pause_end, why) = (end, Some(self.request.error(&tally)));
         }
         head.refused.notify_one();
@@ -451,6 +452,22 @@ mod tests {
         assert!(free.is_none());
         let asked = [0, 300, 600, 900, 1_000].map(|at| MS * at);
         assert_eq!(servers[0].times(Lane::Command), asked);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_last_round_at_the_deadline_finds_servers_that_are_back() {
+        let servers = ["a:1", "b:2", "c:3"].map(|address| {
+            Scripted::at(address, move |sent| match sent.is_release() {
+                true => Answer::Value(Value::Int(1)),
+                false if sent.at < MS * 950 => Answer::Error("LOADING x"),
+                false => Answer::Value(granted()),
+            })
+        });
+        let clients = (servers.each_ref()).map(|server| Client::over(server, MS * 30_000));
+        let lock = lock_of(clients.each_ref());
+        let lock = lock.polled(crate::Backoff::from(MS * 300).jitter(0));
+        let got = lock.try_lock_for(MS * 1_000).await.unwrap();
+        assert!(got.is_some(), "{:?}", servers[0].times(Lane::Command));
     }
 
     #[tokio::test(start_paused = true)]

@@ -85,12 +85,22 @@ async fn a_renewal_without_an_answer_is_tried_until_the_deadline_and_not_after()
     assert!(guard.is_lost(), "a loss is final");
 }
 
-/// The server is full of connections, and nothing was sent over the one for renewals.
+/// The server is full of connections, or has another password by now, and nothing was sent over the one for renewals.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_gets_no_connection_goes_over_that_of_commands() {
+    for refusal in [
+        "ERR max number of clients reached",
+        "WRONGPASS invalid username-password pair or user is disabled.",
+        "NOAUTH Authentication required.",
+    ] {
+        renews_over_commands(refusal).await;
+    }
+}
+
+async fn renews_over_commands(refusal: &'static str) {
     let is_renewal = |sent: &Sent| sent.script_args()[0].ends_with('x') && sent.at > MS;
     let server = Scripted::new(move |sent| match sent.lane {
-        Lane::Renewal => Answer::Declined("ERR max number of clients reached"),
+        Lane::Renewal => Answer::Declined(refusal),
         _ if is_renewal(sent) => Answer::Value(all_held(sent)),
         _ => Answer::Value(granted()),
     });
@@ -138,7 +148,7 @@ async fn a_renewal_waits_for_one_connection_at_a_time() {
 /// Any other refusal is about the server.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_refused_goes_over_no_other_connection() {
-    let server = renewing(|_| Answer::Declined("NOAUTH Authentication required."));
+    let server = renewing(|_| Answer::Declined("NOPERM this user has no permissions"));
     let client = Client::over(&server, LEASE);
     let guard = client.lock("x").lock().await.unwrap();
     assert_eq!(guard.lost().await, crate::LostReason::Expired);

@@ -81,11 +81,14 @@ impl Router {
         })
     }
 
-    /// The nodes that do not serve the slot of a key now, and may have earlier.
-    pub(crate) fn others(&self, route: &str) -> impl Iterator<Item = Arc<SingleServer>> {
+    /// Does this at each node that does not serve the slot of a key now, and may have earlier.
+    pub(crate) fn at_others(&self, route: &str, action: impl Fn(&SingleServer)) {
         let owner = self.owner(route).ok().map(|owner| owner.server.number);
-        let known = self.nodes.known().into_values();
-        known.filter(move |server| Some(server.number) != owner)
+        self.nodes.at_each(|server| {
+            if Some(server.number) != owner {
+                action(server);
+            }
+        });
     }
 
     pub(crate) async fn exchange(

@@ -282,9 +282,15 @@ impl Link {
                 Err(self.unknown("another server answers at this address by now"))
             }
             Some(Ok(replies)) => {
-                let is_unfit = |no| matches!(code(&no), Some("READONLY" | "MASTERDOWN" | "NOAUTH"));
-                if errors_in(&replies).any(is_unfit) {
-                    // The address may already lead to another server, or the login has expired.
+                let is_logged_out = |no: &_| code(no) == Some("NOAUTH");
+                if errors_in(&replies).filter(is_logged_out).count() == commands {
+                    // The next handshake says whether the login has expired or is wrong.
+                    self.replace(used, Ended::Unfit);
+                    return Err(self.unsent("the server has logged this connection out"));
+                }
+                let is_demoted = |no| matches!(code(&no), Some("READONLY" | "MASTERDOWN"));
+                if errors_in(&replies).any(is_demoted) {
+                    // The address may already lead to another server.
                     self.replace(used, Ended::Unfit);
                 }
                 Ok(replies)

@@ -103,7 +103,10 @@ async fn a_connection_that_is_no_longer_logged_in_is_replaced() {
     let pinged = async || link.send(&ping, BOUND).await;
     pinged().await.expect("a reply");
     let out = pinged().await.unwrap_err();
-    assert_eq!(out.answer().and_then(code), Some("NOAUTH"));
+    assert!(
+        matches!(out, Fault::Unsent(_)),
+        "it may be sent again: {out:?}"
+    );
     assert!(!link.is_open());
     pinged().await.expect("a reply");
     assert_eq!(server.connections(), 2);
