@@ -55,6 +55,8 @@ pub(super) struct Terms {
     pub(super) queued_at: Option<usize>,
     /// How many tokens to ask for beyond its own.
     pub(super) spare_tokens: u32,
+    /// The entry that has the client undo the ids when it is closed.
+    pub(super) undone_at_close: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -320,6 +322,10 @@ impl Asked {
         if self.requests().core().is_closed() {
             // A closed client would not renew it.
             return self.undone(Err(self.requests().closed()));
+        }
+        if let Some(entry) = self.terms.undone_at_close {
+            // Each hold ends by itself, and may pass on to a guard while this call is not polled.
+            self.requests().core().no_longer_closed(entry);
         }
         let call = Arc::downgrade(self) as Weak<dyn GrantedCall>;
         let shares = self.holders().make_holds(grant, tokens, Some(call));

@@ -138,6 +138,8 @@ impl<'a> Attempt<'a> {
             asked,
             queued_at: self.queued_at,
             spare_tokens: self.spare_tokens(),
+            undone_at_close: (self.undone_at_close.as_ref())
+                .map(|entry| entry.closed_with.number()),
         };
         Asked::begin(self.holders(), plain, terms)
     }

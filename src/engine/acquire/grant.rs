@@ -41,7 +41,7 @@ pub(super) struct UndoneAtClose {
     requests: Few<LockRequest>,
     bound: Bound,
     ids: Ids,
-    _closed_with: ClosedWith,
+    pub(super) closed_with: ClosedWith,
 }
 
 impl AtClose for UndoneAtClose {
@@ -140,7 +140,7 @@ impl<'a> Holders<'a> {
             requests: all.iter().cloned().collect(),
             bound: *bound,
             ids: self.ids.iter().copied().collect(),
-            _closed_with: self.requests.core().close_with(Weak::clone(this)),
+            closed_with: self.requests.core().close_with(Weak::clone(this)),
         })
     }
 

@@ -47,9 +47,16 @@ pub(crate) struct ClosedWith {
     number: u64,
 }
 
+impl ClosedWith {
+    /// See [`Core::no_longer_closed`].
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 impl Drop for ClosedWith {
     fn drop(&mut self) {
-        self.core.at_close.lock().remove(&self.number);
+        self.core.no_longer_closed(self.number);
     }
 }
 
@@ -208,6 +215,11 @@ impl Core {
             core: Arc::clone(self),
             number,
         }
+    }
+
+    /// Nothing is left of this entry to close, though it is not dropped yet.
+    pub(crate) fn no_longer_closed(&self, number: u64) {
+        self.at_close.lock().remove(&number);
     }
 
     fn close_others(&self) {

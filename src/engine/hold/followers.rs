@@ -165,6 +165,11 @@ impl Followers {
         false
     }
 
+    /// Whether any waiter that rests now may follow another, if none did before. Each waiter asks, so it looks at none.
+    pub(super) fn have_new(&self) -> bool {
+        !self.behind.is_empty()
+    }
+
     /// Whether any waiter follows another.
     pub(super) fn are_any(&self) -> bool {
         let mut all = self.resting.values();

@@ -308,15 +308,10 @@ impl Queue {
 
     /// True if no task watches the queue though it has to be watched. The caller has to begin.
     pub(crate) fn begin_watch(&mut self, is_untaken: bool) -> bool {
-        let is_needed = !self.is_watched && self.has_to_be_watched(is_untaken);
+        let follow = (self.followers.as_ref()).is_some_and(|followers| followers.have_new());
+        let is_needed = !self.is_watched && (is_untaken || self.has_more() || follow);
         self.is_watched |= is_needed;
         is_needed
-    }
-
-    /// Whether waiters stand behind the head, follow another at the server, or wait for what a call has not taken.
-    fn has_to_be_watched(&self, is_untaken: bool) -> bool {
-        let followers = self.followers.as_ref();
-        is_untaken || self.has_more() || followers.is_some_and(|followers| followers.are_any())
     }
 
     /// Passes over the heads and followers that do not come, and returns the values that they had been handed. `seen`
@@ -327,7 +322,9 @@ impl Queue {
         seen: Mark,
         now: Tick,
     ) -> Option<Vec<Handoff>> {
-        if !self.has_to_be_watched(is_untaken) {
+        let follow = (self.followers.as_ref()).is_some_and(|followers| followers.are_any());
+        // Waiters stand behind the head, wait for what a call has not taken, or follow another at the server.
+        if !is_untaken && !self.has_more() && !follow {
             self.is_watched = false;
             return None;
         }

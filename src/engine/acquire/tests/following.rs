@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use redis::Value;
 
@@ -455,4 +456,28 @@ async fn used_places_go(other: impl Fn(FairLock) -> Option<FairLock>) {
     };
     assert!(removed, "behind that, because it would end the hold");
     assert_eq!((by, used.len()), (&holder, 1));
+}
+
+/// A guard that is alive at a shutdown keeps its lock at the server, though the call that was granted it first and lost it
+/// to the next task is still there, not polled.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_leaves_the_lock_of_a_guard_that_got_it_from_a_call_that_is_not_polled() {
+    let answers = queue();
+    let server = Scripted::new(move |sent| match answers(sent) {
+        Answer::Value(value) if is_attempt(sent) => Answer::Late(MS * 10, value),
+        other => other,
+    });
+    let client = Client::over(&server, LEASE);
+    let lock = client.fair_lock("x");
+    let mut asleep = Box::pin(lock.lock());
+    assert!((&mut asleep).now_or_never().is_none());
+    tokio::time::sleep(MS * 50).await;
+    let next = wait_for(&lock).await;
+    let guard = tokio::time::timeout(LEASE / 2, next).await.unwrap();
+    let guard = guard.unwrap().unwrap();
+    assert!(!guard.is_lost());
+    client.clone().shutdown().await.unwrap();
+    assert!(guard.is_lost());
+    assert_eq!(releases(&server), []);
+    drop(asleep);
 }
