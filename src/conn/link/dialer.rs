@@ -267,6 +267,33 @@ impl Link {
         Ok(())
     }
 
+    /// Replaces a connection whose server says that it serves no longer.
+    ///
+    /// # Errors
+    /// If nothing was executed because the connection is logged out. The next handshake says whether the login has expired
+    /// or is wrong.
+    fn note_errors(
+        &self,
+        used: &Arc<Used>,
+        commands: usize,
+        replies: &[Value],
+    ) -> Result<(), Fault> {
+        let count = |codes: &[&str]| {
+            let said =
+                errors_in(replies).filter(|no| code(no).is_some_and(|code| codes.contains(&code)));
+            said.count()
+        };
+        if count(&["NOAUTH"]) == commands {
+            self.replace(used, Ended::Unfit);
+            return Err(self.unsent("the server has logged this connection out"));
+        }
+        if count(&["READONLY", "MASTERDOWN"]) > 0 {
+            // The address may already lead to another server.
+            self.replace(used, Ended::Unfit);
+        }
+        Ok(())
+    }
+
     /// Notes how a request of this number of commands ended that had `remaining` of its limit, and says what that means.
     fn outcome(
         &self,
@@ -282,16 +309,8 @@ impl Link {
                 Err(self.unknown("another server answers at this address by now"))
             }
             Some(Ok(replies)) => {
-                let is_logged_out = |no: &_| code(no) == Some("NOAUTH");
-                if errors_in(&replies).filter(is_logged_out).count() == commands {
-                    // The next handshake says whether the login has expired or is wrong.
-                    self.replace(used, Ended::Unfit);
-                    return Err(self.unsent("the server has logged this connection out"));
-                }
-                let is_demoted = |no| matches!(code(&no), Some("READONLY" | "MASTERDOWN"));
-                if errors_in(&replies).any(is_demoted) {
-                    // The address may already lead to another server.
-                    self.replace(used, Ended::Unfit);
+                if errors_in(&replies).next().is_some() {
+                    self.note_errors(used, commands, &replies)?;
                 }
                 Ok(replies)
             }

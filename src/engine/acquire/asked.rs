@@ -9,6 +9,7 @@ mod drive;
 
 use std::future::poll_fn;
 use std::mem;
+use std::num::NonZero;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -56,7 +57,7 @@ pub(super) struct Terms {
     /// How many tokens to ask for beyond its own.
     pub(super) spare_tokens: u32,
     /// The entry that has the client undo the ids when it is closed.
-    pub(super) undone_at_close: Option<u64>,
+    pub(super) undone_at_close: Option<NonZero<u64>>,
 }
 
 #[derive(Debug)]
@@ -325,7 +326,7 @@ impl Asked {
         }
         if let Some(entry) = self.terms.undone_at_close {
             // Each hold ends by itself, and may pass on to a guard while this call is not polled.
-            self.requests().core().no_longer_closed(entry);
+            self.requests().core().no_longer_closed(entry.get());
         }
         let call = Arc::downgrade(self) as Weak<dyn GrantedCall>;
         let shares = self.holders().make_holds(grant, tokens, Some(call));

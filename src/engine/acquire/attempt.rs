@@ -139,7 +139,7 @@ impl<'a> Attempt<'a> {
             queued_at: self.queued_at,
             spare_tokens: self.spare_tokens(),
             undone_at_close: (self.undone_at_close.as_ref())
-                .map(|entry| entry.closed_with.number()),
+                .and_then(|entry| entry.closed_with.number()),
         };
         Asked::begin(self.holders(), plain, terms)
     }

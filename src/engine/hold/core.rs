@@ -8,6 +8,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::num::NonZero;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -49,8 +50,8 @@ pub(crate) struct ClosedWith {
 
 impl ClosedWith {
     /// See [`Core::no_longer_closed`].
-    pub(crate) fn number(&self) -> u64 {
-        self.number
+    pub(crate) fn number(&self) -> Option<NonZero<u64>> {
+        NonZero::new(self.number)
     }
 }
 
@@ -298,6 +299,7 @@ impl Core {
     }
 
     /// Fails if the client's background task is gone.
+    #[inline]
     pub(crate) fn ensure_alive(&self, operation: &'static str) -> Result<()> {
         if self.watchdog.is_gone() {
             let error = Error::orphaned(operation);

@@ -113,6 +113,7 @@ impl LockState {
     }
 
     /// Changes the queue. It is made for that if there is none, and dropped if it is idle then.
+    #[inline]
     pub(crate) fn with_queue<X>(&mut self, work: impl FnOnce(&mut Queue) -> X) -> X {
         let queue = self.queue.get_or_insert_with(|| {
             // There are none while the thread ends.

@@ -214,6 +214,7 @@ impl Hold {
     }
 
     /// Fails if the client's background task is gone.
+    #[inline]
     pub(super) fn ensure_alive(&self, operation: &'static str) -> Result<()> {
         let alive = self.core.ensure_alive(operation);
         alive.map_err(|error| error.of_lock(self.name()))
