@@ -520,6 +520,59 @@ async fn a_cluster_is_listed_and_checked_node_by_node() {
     );
 }
 
+/// Some slots are lost, and the cluster serves the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_away_hides_no_other() {
+    let partial = ["--cluster-require-full-coverage", "no"];
+    let cluster = Cluster::builder().replicas(0).args(partial).start().await;
+    let url = cluster.url();
+    let client = announcing(&url).await;
+    let mut guards = Vec::new();
+    for number in 0..30 {
+        let name = format!("a:{number}");
+        guards.push(client.lock(&name).lock().await.unwrap());
+    }
+    let dead = cluster.node(0);
+    let mut others = Vec::new();
+    for guard in &guards {
+        if cluster.primary_of(guard.name()).await.addr() != dead.addr() {
+            others.push(guard.name().to_owned());
+        }
+    }
+    dead.kill();
+    let [checked, listed, for_people] =
+        [&["doctor", "--json"][..], &["list", "--json"], &["list"]].map(|args| lockset(&url, args));
+    let (checked, listed, for_people) = tokio::join!(checked, listed, for_people);
+    let checks = objects(&checked, 1);
+    let address = dead.addr().to_string();
+    let of_it = checks.iter().filter(|check| check["server"] == *address);
+    let of_it: Vec<_> = of_it.map(|it| (&it["check"], &it["verdict"])).collect();
+    assert_eq!(of_it, [(&"connect".into(), &"fail".into())], "{checks:?}");
+    for check in ["connect", "version", "rights"] {
+        let is_ok = |it: &&Value| it["check"] == check && it["verdict"] == "ok";
+        assert_eq!(checks.iter().filter(is_ok).count(), 2, "{checks:?}");
+    }
+    let found = objects(&listed, 69);
+    let found: Vec<_> = found
+        .iter()
+        .filter_map(|lock| lock["name"].as_str())
+        .collect();
+    let is_found = |name: &String| found.contains(&&**name);
+    assert!(others.iter().all(is_found), "{others:?} {found:?}");
+    let rows = text(&for_people);
+    assert_eq!(for_people.status.code(), Some(69), "{rows}");
+    let has_row = |name: &String| rows.contains(&format!("{name} "));
+    assert!(others.iter().all(has_row), "{others:?} {rows}");
+    for output in [&listed, &for_people] {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            (said.lines().count(), said.contains(&address)),
+            (1, true),
+            "{said}"
+        );
+    }
+}
+
 /// One that has announced itself, and was killed since.
 #[tokio::test(flavor = "multi_thread")]
 async fn show_tells_a_holder_that_is_not_connected() {

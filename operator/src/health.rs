@@ -22,7 +22,8 @@ impl Survey {
     /// Nothing is changed.
     ///
     /// # Errors
-    /// As for [`locks`](Self::locks), except that missing rights are part of the answer.
+    /// As for [`locks`](Self::locks), except that missing rights are part of the answer, and so is a server that does not
+    /// answer ([`ServerReport::failure`]) while another one does.
     pub async fn servers(&self) -> Result<Vec<ServerReport>> {
         let mut reports = Vec::new();
         for route in self.servers.routes() {
@@ -32,6 +33,11 @@ impl Survey {
             };
             match measure(&self.servers, &route, &mut report).await {
                 Err(error) if error.is_denied() => {}
+                Err(error) if error.is_io() || error.is_refused() => {
+                    report.failure = Some(error);
+                    reports.push(report);
+                    continue;
+                }
                 measured => measured?,
             }
             if let Ok(info) = self.servers.ask(&route, &command(&["INFO"])).await {
@@ -51,6 +57,11 @@ impl Survey {
                 report.rights = rights::given(&self.servers, &route, user).await;
             }
             reports.push(report);
+        }
+        if reports.iter().all(|report| report.failure.is_some())
+            && let Some(failure) = reports.pop().and_then(|report| report.failure)
+        {
+            return Err(failure);
         }
         Ok(reports)
     }

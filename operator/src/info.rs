@@ -231,6 +231,8 @@ pub struct TokenCounter {
 pub struct ServerReport {
     /// Host and port.
     pub address: String,
+    /// Why it was not asked further: it cannot be reached, or cannot serve now. Then only the address is known.
+    pub failure: Option<lockset::Error>,
     /// Its own report: the fields of `INFO`. Empty without the right to ask.
     pub info: BTreeMap<String, String>,
     /// The shortest and the median of some round trips; zero without the right to ask for the time.

@@ -28,6 +28,10 @@ pub(crate) struct Pass {
     share: f64,
     /// The servers whose keys have all been looked at.
     done: HashSet<Run>,
+    /// The address of the server that was asked last.
+    asked: Option<String>,
+    /// The addresses of servers that are not asked.
+    left_out: HashSet<String>,
     /// In the keys of the current server.
     place: Option<Place>,
     restarts: u32,
@@ -68,6 +72,8 @@ impl Pass {
             kind,
             share,
             done: HashSet::new(),
+            asked: None,
+            left_out: HashSet::new(),
             place: None,
             restarts: 0,
             next_at: Instant::now(),
@@ -75,23 +81,25 @@ impl Pass {
         }
     }
 
-    /// Counts the keys of the pass before it as well.
+    /// Counts the keys of the pass before it as well, and leaves out the same servers.
     pub(crate) fn after(self, before: &Self) -> Self {
         Self {
             looked_at: before.looked_at,
+            left_out: before.left_out.clone(),
             ..self
         }
     }
 
     /// Returns the next keys, and repeats them until they are [`done`](Self::done); `None` after the last. Sleeps
     /// first, so that the server keeps its share of time.
-    pub(crate) async fn slice(&self) -> Result<Option<Slice>> {
+    pub(crate) async fn slice(&mut self) -> Result<Option<Slice>> {
         let mut place = self.place.clone();
         for restarts in self.restarts..=RESTARTS_MAX {
             let Some(place) = place.take().or_else(|| self.begin()) else {
                 return Ok(None);
             };
             sleep_until(self.next_at).await;
+            self.asked = Some(place.run.0.clone());
             if let Some(slice) = self.slice_at(place, restarts).await? {
                 return Ok(Some(slice));
             }
@@ -109,7 +117,14 @@ impl Pass {
             route,
             cursor: START.to_owned(),
         });
-        places.find(|place| !self.done.contains(&place.run))
+        places
+            .find(|place| !self.done.contains(&place.run) && !self.left_out.contains(&place.run.0))
+    }
+
+    /// Leaves out the server that was asked last.
+    pub(crate) fn leave_out(&mut self) {
+        self.left_out.extend(self.asked.take());
+        self.place = None;
     }
 
     fn run(&self, route: &str) -> Run {

@@ -90,6 +90,13 @@ impl Doctor {
         let is_cluster = url.to_ascii_lowercase().contains("+cluster://");
         let survey = Survey::new(&client);
         for report in survey.servers().await? {
+            if let Some(failure) = &report.failure {
+                let (found, advice) =
+                    (failure.to_string(), "no lock in its slots can be taken now");
+                let check = Check::wrong("connect", Verdict::Fail, found, advice);
+                tell(check.at(&report.address))?;
+                continue;
+            }
             tell(Check::ok("connect", "reached").at(&report.address))?;
             for check in checks::of(&report, is_cluster) {
                 tell(check.at(&report.address))?;
@@ -115,6 +122,9 @@ async fn told_without_rights(
         return Ok(());
     };
     for report in Survey::new(&client).servers().await.unwrap_or_default() {
+        if report.failure.is_some() {
+            continue;
+        }
         for check in checks::rights(&report) {
             tell(check.at(&report.address))?;
         }

@@ -44,12 +44,22 @@ impl List {
         let survey = Survey::new(&client)
             .matching(&self.glob)
             .share(self.budget / 100.0);
-        let mut found: Vec<LockInfo> = Vec::new();
+        let (mut found, mut ended): (Vec<LockInfo>, _) = (Vec::new(), status::OK);
         if self.contended {
             found = survey.contended().await?;
         } else {
             let mut scan = survey.scan();
-            'pass: while let Some(locks) = scan.next().await? {
+            'pass: loop {
+                let locks = match scan.next().await {
+                    Ok(Some(locks)) => locks,
+                    Ok(None) => break,
+                    Err(error) if error.is_io() || error.is_refused() => {
+                        ended = Failure::from(error).report();
+                        scan.leave_out();
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                };
                 let locks = locks.into_iter().filter(|lock| self.wants(lock));
                 if context.output.json {
                     // Printed as they are found, because there may be many.
@@ -65,9 +75,12 @@ impl List {
         }
         found.retain(|lock| self.wants(lock));
         found.sort_by(|a, b| a.name.cmp(&b.name));
+        if found.is_empty() && ended != status::OK {
+            return Ok(ended);
+        }
         print(context, &found)?;
         client.shutdown().await?;
-        Ok(status::OK)
+        Ok(ended)
     }
 
     fn wants(&self, lock: &LockInfo) -> bool {
