@@ -28,7 +28,7 @@ pub(crate) struct Wait {
     /// The name of the lock, of any kind, or its whole key with the prefix.
     name: String,
     /// Give up after this long, with status 75, or 69 if the server cannot be reached then. Default: no limit
-    /// for the lock, and 10s for a server that has gone away.
+    /// for the lock, and 10s for a server.
     #[arg(long, value_parser = span::read, value_name = "SPAN")]
     timeout: Option<Duration>,
 }
@@ -48,14 +48,8 @@ impl Wait {
         let deadline = self.timeout.and_then(|timeout| began.checked_add(timeout));
         let until = deadline.map_or(Until::Default, Until::Deadline);
         let outage = || Outage::new(&context.output, until);
-        let client = match deadline {
-            Some(_) => {
-                outage()
-                    .retried(Duration::MAX, async || context.client().await)
-                    .await
-            }
-            None => context.client().await,
-        }?;
+        let connect = async || context.client().await;
+        let client = outage().retried(Duration::MAX, connect).await?;
         self.name = named(context, &client, &self.name).await;
         let mut pause = LOOK_FIRST;
         // The first look and the one at the end are answered, however little time there is.

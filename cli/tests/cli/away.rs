@@ -14,7 +14,10 @@ async fn a_server_that_is_away_is_unavailable() {
     let server = Server::start();
     let url = server.url();
     server.kill();
-    for arguments in [&["run", "a", "--try", "--", "true"][..], &["wait", "a"]] {
+    for arguments in [
+        &["run", "a", "--try", "--", "true"][..],
+        &["wait", "a", "--timeout=0"],
+    ] {
         let ended = ended(&mut lockset(&url, arguments)).await;
         assert_eq!(ended.status, 69, "{ended:?}");
         assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
@@ -75,7 +78,11 @@ async fn looks(server: &Server) -> u64 {
 async fn a_wait_without_taking_survives_an_outage() {
     let server = Server::start();
     let url = server.url();
-    for (timeout, is_away_first) in [("--timeout=1m", false), ("", false), ("--timeout=1m", true)] {
+    let timeouts = ["--timeout=1m", ""];
+    for (timeout, is_away_first) in timeouts
+        .into_iter()
+        .flat_map(|timeout| [(timeout, false), (timeout, true)])
+    {
         let mut lock = redis::pipe();
         lock.cmd("HSET")
             .arg(&["a", "8b2d9a1c-1111-4222-8333-944455556666:1", "1"]);
