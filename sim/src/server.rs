@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use lockset::operator::LockName;
 use lockset::{Client, ClientBuilder, Result};
 
 use crate::clients::Clients;
@@ -250,7 +251,7 @@ impl Server {
         self.net.with(|state| state.delay = span..=span);
     }
 
-    /// Deletes the key of a lock, as an eviction or a hand at the server would, and has all clients check
+    /// Deletes the key of a lock, or the keys of a semaphore and its permits, as an eviction or a hand at the server would, and has all clients check
     /// what they hold: its guards are lost with [`LostReason::Revoked`](lockset::LostReason::Revoked). The
     /// name is the key, with the prefix of the client if it has one. False if there was no such key.
     ///
@@ -267,9 +268,13 @@ impl Server {
     /// # Ok(()) }
     /// ```
     pub fn lose_lease(&self, name: &str) -> bool {
-        let was_there = self
-            .net
-            .with(|state| state.node(SERVER).store.remove(name.as_bytes()));
+        // The permits that are taken have a key of their own.
+        let permits = LockName::new("", name).map(|name| name.semaphore_timeouts_key());
+        let was_there = self.net.with(|state| {
+            let store = &mut state.node(SERVER).store;
+            let had_permits = permits.is_ok_and(|key| store.remove(key.as_bytes()));
+            store.remove(name.as_bytes()) || had_permits
+        });
         self.net.doubt();
         was_there
     }

@@ -81,6 +81,21 @@ async fn a_deleted_key_is_noticed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deleted_semaphore_is_noticed_too() {
+    let (server, ours, theirs) = two().await;
+    let permit = ours.semaphore("s").permits(1).acquire().await.unwrap();
+    assert!(server.lose_lease("s"));
+    let lost = tokio::time::timeout(SECOND, permit.lost())
+        .await
+        .expect("noticed");
+    assert_eq!(lost, LostReason::Revoked);
+    let next = theirs.semaphore("s").permits(1);
+    assert!(next.try_acquire().await.unwrap().is_some());
+    assert!(server.lose_lease("s"));
+    assert!(!server.lose_lease("s"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_is_killed_has_its_keys_back_if_it_kept_them() {
     let (server, ours, theirs) = two().await;
     let held = ours.lock("a").lock().await.unwrap();
