@@ -35,7 +35,7 @@ pub(crate) struct Once {
     /// Keep the key claimed although the command failed: it must not be repeated once it has begun.
     #[arg(long)]
     keep: bool,
-    /// The command and its arguments. The `--` may be left out.
+    /// The command and its arguments. The `--` may be left out, unless the command has one of its own.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

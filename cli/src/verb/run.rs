@@ -94,7 +94,7 @@ pub(crate) struct Run {
     /// Ask for a fencing token; the command finds it in LOCKSET_TOKEN.
     #[arg(long)]
     fenced: bool,
-    /// The command and its arguments. After one NAME the `--` may be left out.
+    /// The command and its arguments. After one NAME the `--` may be left out, unless the command has one of its own.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
