@@ -72,7 +72,8 @@ async fn a_year_is_not_too_long() {
 #[tokio::test]
 async fn a_signal_that_continues_the_runner_does_not_begin_the_command() {
     let server = Server::start();
-    let once = ["once", "a", "--for", "1m", "--", "true"];
+    // Long enough for the supervisor to be found before it has ended.
+    let once = ["once", "a", "--for", "1m", "--", "sleep", "1"];
     let running = Running::start(&mut lockset(&server.url(), &once));
     let supervisor = child(running.pid()).await;
     let command = child(supervisor).await;
