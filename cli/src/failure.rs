@@ -54,6 +54,11 @@ impl Failure {
         self.status == status::DENIED && !self.is_login_refused
     }
 
+    /// Whether the key holds something else than a lock.
+    pub(crate) fn is_not_a_lock(&self) -> bool {
+        self.status == status::NOT_A_LOCK
+    }
+
     /// Whether the server cannot be reached, or cannot serve now.
     pub(crate) fn is_unavailable(&self) -> bool {
         self.status == status::UNAVAILABLE

@@ -11,6 +11,10 @@ use crate::status;
 /// A lock that is free at one look and taken at the next looks like no lock; the number of such pairs in a row.
 const LOOKS_MAX: usize = 10;
 
+/// The prefix of the hashes with the holders of plain semaphores, which have the form of a lock. A client with a key prefix
+/// cannot name them.
+const HOLDERS_OF_PERMITS: &str = "lockset_sem_holds:";
+
 /// The two layouts of a lock at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -55,7 +59,18 @@ pub(crate) async fn named(context: &Context, client: &Client, given: &str) -> St
 }
 
 /// Asks the server. A key that is no lock is an error.
-pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Error> {
+pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Failure> {
+    if name.starts_with(HOLDERS_OF_PERMITS) {
+        let message = format!(
+            "{} is no lock: lockset counts there who has permits of a plain semaphore",
+            quoted(name)
+        );
+        return Err(Failure::new(status::NOT_A_LOCK, message));
+    }
+    Ok(look(client, name).await?)
+}
+
+async fn look(client: &Client, name: &str) -> Result<Found, Error> {
     let single = client.lock(name).holder().await;
     let not_single = match single {
         Ok(holder) => {

@@ -243,6 +243,31 @@ async fn permits_and_leaders_are_listed_and_shown() {
     );
 }
 
+/// It has the form of a lock, and its end would be the end of a permit.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_holders_of_a_plain_semaphore_are_no_lock() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let seats = client.plain_semaphore("seats").permits(1);
+    let permit = seats.acquire().await.unwrap();
+    let key = "lockset_sem_holds:{seats}";
+    let counted = server.keys().await.contains(&key.to_owned());
+    assert!(counted, "the holders are counted there");
+    let listed = lockset(&server.url(), &["list", "--json"]).await;
+    assert_eq!(objects(&listed, 0), [Value::Null; 0]);
+    for arguments in [
+        &["show", key][..],
+        &["wait", key, "--timeout", "0"],
+        &["free", key, "--reason", "test", "--yes"],
+        &["release", key, "--holder", "nobody:1"],
+    ] {
+        let refused = lockset(&server.url(), arguments).await;
+        assert_eq!(refused.status.code(), Some(65), "{refused:?}");
+    }
+    permit.release().await.unwrap();
+    assert_eq!(seats.available().await.unwrap(), 1);
+}
+
 /// The other permits stay taken, and the holder learns why its own was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_is_taken_away_from_its_holder() {

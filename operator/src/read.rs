@@ -13,7 +13,7 @@ use redis::Value;
 use crate::ask::{Question, ask_all, command, counted, integer, pairs, texts};
 use crate::clients::Clients;
 use crate::info::{LockInfo, LockKind};
-use crate::recognize::{Recognized, client_of, may_be_of_lock, recognize};
+use crate::recognize::{Recognized, client_of, may_be_key_of_lock, may_be_of_lock, recognize};
 
 /// A hash with more fields is not read: no lock has this many holders.
 const FIELDS_MAX: i64 = 10_000;
@@ -104,6 +104,7 @@ impl Reader {
     async fn held(&self, keys: Vec<String>) -> Result<Vec<Seen>> {
         let named = keys
             .into_iter()
+            .filter(|key| may_be_key_of_lock(key))
             .filter_map(|key| Some((self.name(&key)?, Arc::from(key))));
         let named: Vec<(LockName, Arc<str>)> = named.collect();
         let probes = named.iter().flat_map(|(_, key)| {

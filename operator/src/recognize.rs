@@ -8,6 +8,9 @@ use crate::info::{HoldMode, LockHolder};
 /// The length of a UUID.
 const UUID_BYTES: usize = 36;
 
+/// The prefix of the hashes with the holders of plain semaphores, which have the form of a lock.
+const HOLDERS_OF_PERMITS: &str = "lockset_sem_holds:";
+
 /// The contents of a lock's fields.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Recognized {
@@ -25,6 +28,11 @@ pub(crate) fn client_of(holder: &str) -> Option<&str> {
     let number = rest.strip_prefix(':')?;
     let number = number.strip_prefix('-').unwrap_or(number);
     (is_uuid && number.starts_with(|c: char| c.is_ascii_digit())).then_some(client)
+}
+
+/// Whether a key may be of a lock.
+pub(crate) fn may_be_key_of_lock(key: &str) -> bool {
+    !key.starts_with(HOLDERS_OF_PERMITS)
 }
 
 /// Whether a field may belong to a lock.

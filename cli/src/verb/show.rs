@@ -66,7 +66,7 @@ impl Show {
             }
             // Names a key that is no lock. A user who may only read asks in another way.
             match find(&client, &self.name).await {
-                Err(error) if error.is_denied() => {
+                Err(failure) if failure.is_without_rights() => {
                     is_free_to_readers(&client, &self.name, &mut false).await?;
                 }
                 found => drop(found?),

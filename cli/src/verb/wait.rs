@@ -92,9 +92,9 @@ impl Wait {
     ) -> Result<bool, Failure> {
         if *may_run_scripts {
             match find(client, &self.name).await {
-                Err(error) if error.is_denied() => *may_run_scripts = false,
+                Err(failure) if failure.is_without_rights() => *may_run_scripts = false,
                 // A semaphore with all its permits is a plain number.
-                Err(error) if error.is_wrong_type() && *had_permits => return Ok(true),
+                Err(failure) if failure.is_not_a_lock() && *had_permits => return Ok(true),
                 found => {
                     let found = found?;
                     *had_permits = found.form == Form::Permits;
