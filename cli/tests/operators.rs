@@ -268,6 +268,43 @@ async fn the_holders_of_a_plain_semaphore_are_no_lock() {
     assert_eq!(seats.available().await.unwrap(), 1);
 }
 
+/// Another one renews the lock, and the dead one is no holder of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_whose_lease_has_ended_is_not_shown() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let java = Redisson::connect(&server).await;
+    for thread in 1..=2 {
+        assert_eq!(java.read_acquire("config", thread, LONG).await, None);
+    }
+    let reader = client.rw_lock("config").read().await.unwrap();
+    let lease = format!("{{config}}:{}:rwlock_timeout:1", java.holder(1));
+    let mut end = redis::cmd("DEL");
+    let ended: i64 = end
+        .arg(lease)
+        .query_async(&mut server.admin().await)
+        .await
+        .unwrap();
+    assert_eq!(ended, 1);
+    let mut expected = [java.holder(2), reader.holder_id().to_owned()];
+    expected.sort();
+    for verb in [&["list", "--json"][..], &["show", "config", "--json"]] {
+        let found = objects(&lockset(&server.url(), verb).await, 0);
+        let holders = found[0]["holders"].as_array().unwrap().iter();
+        let holders: Vec<&str> = holders.map(|one| one["id"].as_str().unwrap()).collect();
+        assert_eq!(holders, expected, "{verb:?}");
+    }
+    // Of a user who may not read the leases, nobody is hidden.
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "blind", "on", ">pass", "allchannels", "+@all"]);
+    user.arg(&["~config", "~lockset_*", "~redisson_*"]);
+    let () = user.query_async(&mut server.admin().await).await.unwrap();
+    let url = as_operator(&server.url()).replace("operator:", "blind:");
+    let found = objects(&lockset(&url, &["list", "--json"]).await, 0);
+    assert_eq!(found[0]["holders"].as_array().unwrap().len(), 3);
+    reader.release().await.unwrap();
+}
+
 /// The other permits stay taken, and the holder learns why its own was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_is_taken_away_from_its_holder() {

@@ -116,8 +116,7 @@ pub struct LockHolder {
     /// The count at the server: 1 for a holder of lockset, which counts re-entries in its client. Redisson counts each of
     /// them here.
     pub hold_count: u32,
-    /// The time left of a permit's lease, and of a reader's own lease after
-    /// [`Survey::inspect`](crate::Survey::inspect).
+    /// The time left of a permit's lease, and of a reader's own lease.
     pub remaining: Option<Duration>,
     /// How long it has had the lock. Known for holds that are older than one announcement of their client; see
     /// [`ClientBuilder::announce_every`](lockset::ClientBuilder::announce_every).

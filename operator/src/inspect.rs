@@ -9,11 +9,8 @@ use lockset::operator::LockName;
 
 use crate::Survey;
 use crate::ask::{ask_all, command, integer, milliseconds, scored, span_of, texts};
-use crate::info::{ClientInfo, HoldMode, LockDetail, LockHolder, LockInfo, LockKind, QueuedWaiter};
+use crate::info::{ClientInfo, HoldMode, LockDetail, LockInfo, LockKind, QueuedWaiter};
 use crate::recognize::client_of;
-
-/// The most holds of one reader whose leases are read.
-const READ_HOLDS_MAX: u32 = 16;
 
 /// The places of waiters, and their ends by the server's clock.
 struct Places {
@@ -59,7 +56,6 @@ impl Survey {
         if lock.holders.is_empty() && !places.read_write.is_empty() {
             lock.kind = LockKind::ReadWrite;
         }
-        self.reader_leases(&name, &mut lock).await;
         let queue = places.into_queue(lock.kind);
         let channels = [name.lock_channel(), name.rw_channel()];
         Ok(Some(self.detail(&name, lock, queue, channels).await))
@@ -160,27 +156,6 @@ impl Survey {
             alive: scores(2),
             timeouts: scores(3),
             read_write: scores(4),
-        }
-    }
-
-    /// Reads the leases of readers, together: each has one for each of its holds.
-    async fn reader_leases(&self, name: &LockName, lock: &mut LockInfo) {
-        let readers = lock.holders.iter_mut();
-        let readers: Vec<&mut LockHolder> = readers
-            .filter(|holder| holder.mode == HoldMode::Read)
-            .collect();
-        let numbers = |reader: &LockHolder| 1..=reader.hold_count.min(READ_HOLDS_MAX);
-        let leases = readers.iter().flat_map(|reader| {
-            numbers(reader).map(|number| name.read_lease_key(&reader.id, number))
-        });
-        let questions = leases.map(|lease| (Arc::clone(name.key()), command(&["PTTL", &lease])));
-        let answers = ask_all(&self.servers, &questions.collect::<Vec<_>>()).await;
-        let mut answers = answers.into_iter();
-        for reader in readers {
-            let of_it = answers.by_ref().take(numbers(reader).count());
-            let left = of_it.filter_map(|answer| integer(&answer.ok()?));
-            let left = left.filter_map(|ms| u64::try_from(ms).ok()).max();
-            reader.remaining = left.map(Duration::from_millis);
         }
     }
 

@@ -12,7 +12,7 @@ use redis::Value;
 
 use crate::ask::{Question, ask_all, command, counted, integer, pairs, texts};
 use crate::clients::Clients;
-use crate::info::{LockInfo, LockKind};
+use crate::info::{HoldMode, LockHolder, LockInfo, LockKind};
 use crate::recognize::{Recognized, client_of, may_be_key_of_lock, may_be_of_lock, recognize};
 
 /// A hash with more fields is not read: no lock has this many holders.
@@ -20,6 +20,12 @@ const FIELDS_MAX: i64 = 10_000;
 
 /// How many fields are read before all are.
 const PROBED: &str = "3";
+
+/// The most holds of one reader whose leases are read.
+const READ_HOLDS_MAX: u32 = 16;
+
+/// What `PTTL` answers for a key that is not there.
+const GONE: i64 = -2;
 
 /// The most channels in one question.
 const CHANNELS_MAX: usize = 500;
@@ -58,7 +64,9 @@ impl Reader {
     /// Returns the keys that are locks and are held.
     pub(crate) async fn read_some(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
         let seen = self.held(keys).await?;
-        self.described(seen).await
+        let mut locks = self.described(seen).await?;
+        locks.retain(|lock| !lock.holders.is_empty());
+        Ok(locks)
     }
 
     /// Returns the locks that are held, and free locks with waiters.
@@ -146,8 +154,43 @@ impl Reader {
         Ok(seen)
     }
 
-    /// Adds the data beside the lock's own key: token, queue, leader, subscribers.
-    async fn described(&self, seen: Vec<Seen>) -> Result<Vec<LockInfo>> {
+    /// Reads the leases of readers, together: each has one for each of its holds. A reader whose leases have all ended
+    /// holds nothing, even if others renew the lock.
+    async fn reader_leases(&self, seen: &mut [Seen]) {
+        let numbers = |holder: &LockHolder| {
+            let last = match holder.mode {
+                HoldMode::Read => holder.hold_count.min(READ_HOLDS_MAX),
+                _ => 0,
+            };
+            1..=last
+        };
+        let questions = seen.iter().flat_map(|lock| {
+            let holders = lock.fields.iter().flat_map(|fields| &fields.holders);
+            holders.flat_map(move |reader| {
+                numbers(reader).map(|number| {
+                    let lease = lock.name.read_lease_key(&reader.id, number);
+                    (Arc::clone(&lock.key), command(&["PTTL", &lease]))
+                })
+            })
+        });
+        let answers = ask_all(&self.servers, &questions.collect::<Vec<_>>()).await;
+        let mut answers = answers.iter();
+        for fields in seen.iter_mut().filter_map(|lock| lock.fields.as_mut()) {
+            fields.holders.retain_mut(|holder| {
+                let of_it = answers.by_ref().take(numbers(holder).count());
+                let of_it = of_it.map(|answer| integer(answer.as_ref().ok()?));
+                let of_it: Vec<Option<i64>> = of_it.collect();
+                let left = of_it.iter().filter_map(|left| u64::try_from((*left)?).ok());
+                holder.remaining = left.max().map(Duration::from_millis);
+                let all_are_read = of_it.len() == holder.hold_count as usize;
+                !all_are_read || of_it.iter().any(|left| *left != Some(GONE))
+            });
+        }
+    }
+
+    /// Adds the data beside the lock's own key: leases of readers, token, queue, leader, subscribers.
+    async fn described(&self, mut seen: Vec<Seen>) -> Result<Vec<LockInfo>> {
+        self.reader_leases(&mut seen).await;
         let beside = seen.iter().flat_map(|lock| {
             let ask = |words: &[&str]| (Arc::clone(&lock.key), command(words));
             [
