@@ -97,18 +97,24 @@ async fn look(client: &Client, name: &str) -> Result<Found, Error> {
     })
 }
 
-/// The semaphore of this name, if any of its permits is taken. Without that, its number may be anything.
+/// The semaphore of this name, if a permit is or was taken. Without that, its number may be anything.
 async fn permits(client: &Client, name: &str) -> Result<Option<Found>, Error> {
     let holders = match client.semaphore(name).holders().await {
         Ok(holders) => holders,
         Err(error) if error.is_wrong_type() => return Ok(None),
         Err(error) => return Err(error),
     };
-    let found = Found {
+    if holders.is_empty() {
+        // The leases of permits may have ended, which only a look at all of them tells.
+        match Survey::new(client).inspect(name).await {
+            Ok(Some(found)) if found.lock.kind == LockKind::Semaphore => {}
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(Found {
         form: Form::Permits,
         holders,
-    };
-    Ok((!found.holders.is_empty()).then_some(found))
+    }))
 }
 
 /// Whether the lock is free, asked with the rights of a user who may only read. A key that is no lock is an

@@ -305,6 +305,38 @@ async fn a_reader_whose_lease_has_ended_is_not_shown() {
     reader.release().await.unwrap();
 }
 
+/// Their number at the server is too small until the next one asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_whose_leases_have_ended_are_free() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let seats = client.semaphore("seats").permits(1);
+    let lost = seats.acquire().await.unwrap();
+    let id = lost.holder_ids().next().unwrap().to_owned();
+    let mut end = redis::cmd("ZADD");
+    end.arg("{seats}:timeout").arg("XX").arg(1000).arg(id);
+    let () = end.query_async(&mut server.admin().await).await.unwrap();
+    let listed = lockset(&server.url(), &["list", "--json"]).await;
+    assert_eq!(objects(&listed, 0), [Value::Null; 0]);
+    let shown = lockset(&server.url(), &["show", "seats"]).await;
+    assert_eq!(shown.status.code(), Some(1), "{shown:?}");
+    let said = text(&shown);
+    assert!(
+        said.contains("a semaphore with 1 permit, all free"),
+        "{said}"
+    );
+    let shown = lockset(&server.url(), &["show", "seats", "--json"]).await;
+    assert_eq!(objects(&shown, 1)[0]["free_permits"], 1);
+    make_operator(&server).await;
+    for url in [server.url(), as_operator(&server.url())] {
+        let waited = lockset(&url, &["wait", "seats", "--timeout", "0"]).await;
+        assert_eq!(waited.status.code(), Some(0), "{waited:?}");
+    }
+    let freed = ["free", "seats", "--reason", "test", "--yes"];
+    let freed = lockset(&server.url(), &freed).await;
+    assert_eq!(freed.status.code(), Some(0), "{freed:?}");
+}
+
 /// The other permits stay taken, and the holder learns why its own was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_is_taken_away_from_its_holder() {

@@ -82,7 +82,7 @@ impl Replies {
         }))
     }
 
-    /// `None` if the number is neither a semaphore nor a latch, or nothing is taken and nothing waits.
+    /// `None` if the number is neither a semaphore nor a latch, or no permit was taken and nothing waits.
     fn into_info(self, name: &LockName, subscribed: [u64; 2]) -> Option<LockInfo> {
         let [semaphore, latch] =
             subscribed.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
@@ -103,7 +103,8 @@ impl Replies {
         // Renewals change the order of the ends.
         holders.sort_by(|a, b| a.id.cmp(&b.id));
         let waiters = semaphore.max(self.places);
-        let is_semaphore = !holders.is_empty() || waiters > 0;
+        let was_taken = latch == 0 && !ended.is_empty();
+        let is_semaphore = !holders.is_empty() || waiters > 0 || was_taken;
         if !is_semaphore && latch == 0 {
             return None;
         }
@@ -132,6 +133,13 @@ impl Replies {
 impl Reader {
     /// Returns the semaphores and latches among these keys that have a holder or a waiter.
     pub(crate) async fn read_counted(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
+        let mut found = self.read_numbers(keys).await?;
+        found.retain(|lock| !lock.holders.is_empty() || lock.waiters > 0);
+        Ok(found)
+    }
+
+    /// Returns also semaphores whose permits are free because their leases have ended.
+    pub(crate) async fn read_numbers(&self, keys: Vec<String>) -> Result<Vec<LockInfo>> {
         let named: Vec<LockName> = keys.iter().filter_map(|key| self.name(key)).collect();
         let questions = named.iter().flat_map(|name| -> [Question; QUESTIONS] {
             let ask = |words: &[&str]| (Arc::clone(name.key()), command(words));
@@ -246,6 +254,14 @@ mod tests {
         assert_eq!(found.remaining, Duration::from_secs(2));
         let waited_for = info(replies(&[]), [1, 0]).unwrap();
         assert_eq!((waited_for.free_permits, waited_for.count), (Some(2), None));
+        let free = info(replies(&[(OURS, 1000.0)]), [0, 0]).unwrap();
+        assert_eq!(
+            (free.kind, free.free_permits),
+            (LockKind::Semaphore, Some(3))
+        );
+        assert_eq!((free.holders.len(), free.waiters), (0, 0));
+        let latch = info(replies(&[(OURS, 1000.0)]), [0, 1]).unwrap();
+        assert_eq!((latch.kind, latch.count), (LockKind::Latch, Some(2)));
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub enum LockKind {
     Fair,
     /// A read-write lock.
     ReadWrite,
-    /// A semaphore, recognized while a permit is taken or waited for.
+    /// A semaphore, recognized while a permit is taken or waited for, and by its name when the leases of all have ended.
     Semaphore,
     /// A latch, recognized while a client waits for it.
     Latch,

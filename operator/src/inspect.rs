@@ -26,7 +26,7 @@ struct Places {
 
 impl Survey {
     /// Returns one lock, semaphore, latch or election with everything that the server knows of it; `None` if it has
-    /// neither holders nor waiters.
+    /// neither holders nor waiters, nor permits whose leases have ended.
     ///
     /// Takes some ten commands.
     ///
@@ -65,7 +65,7 @@ impl Survey {
     async fn inspect_counted(&self, name: &LockName) -> Result<Option<LockDetail>> {
         let read = self
             .reader()
-            .read_counted(vec![name.key().to_string()])
+            .read_numbers(vec![name.key().to_string()])
             .await?;
         let Some(counted) = read.into_iter().next() else {
             return Ok(None);

@@ -77,23 +77,36 @@ impl Show {
             client.shutdown().await?;
             return Ok(status::NO);
         };
-        let fact = fact(&found);
+        let (fact, lock) = (fact(&found), &found.lock);
+        let is_free = lock.holders.is_empty() && lock.waiters == 0;
         if context.output.json {
             context.output.say(&fact, String::new)?;
+        } else if let (true, Some(free)) = (is_free, lock.free_permits) {
+            let (name, permits) = (quoted(&self.name), permits(free.into()));
+            let text = format!("{name} is a semaphore with {permits}, all free");
+            context.output.line(&text)?;
         } else {
             print(context, &found)?;
         }
         client.shutdown().await?;
-        Ok(status::OK)
+        Ok(if is_free { status::NO } else { status::OK })
+    }
+}
+
+fn permits(count: i128) -> String {
+    match count {
+        1 => "1 permit".to_owned(),
+        _ => format!("{count} permits"),
     }
 }
 
 /// A number is no lock. An operator who looks for a semaphore learns how many permits it has.
 fn unused(name: &str, number: i64) -> Failure {
     let message = format!(
-        "{} is no lock but the number {number}: a semaphore with {number} permits, all free; a latch with \
+        "{} is no lock but the number {number}: a semaphore with {}, all free; a latch with \
          {number} to count down, which nobody waits for; or a value of an application",
-        quoted(name)
+        quoted(name),
+        permits(number.into())
     );
     Failure::new(status::NOT_A_LOCK, message)
 }
