@@ -67,7 +67,46 @@ pub(crate) async fn find(client: &Client, name: &str) -> Result<Found, Failure> 
         );
         return Err(Failure::new(status::NOT_A_LOCK, message));
     }
-    Ok(look(client, name).await?)
+    match look(client, name).await {
+        Err(error) if error.is_wrong_type() => {
+            let survey = Survey::new(client);
+            if let Ok(Some(found)) = survey.inspect(name).await
+                && let Some(count) = found.lock.count
+            {
+                return Err(latch(name, count));
+            }
+            Err(number(&survey, name).await.unwrap_or_else(|| error.into()))
+        }
+        found => Ok(found?),
+    }
+}
+
+fn latch(name: &str, count: u64) -> Failure {
+    let message = format!(
+        "{} is no lock but a latch with {count} to count down",
+        quoted(name)
+    );
+    Failure::new(status::NOT_A_LOCK, message)
+}
+
+/// Says what a number may be, as it is no lock. `None` for another key, or for a user who may not ask.
+pub(crate) async fn number(survey: &Survey, name: &str) -> Option<Failure> {
+    let number = survey.number(name).await.ok()??;
+    let message = format!(
+        "{} is no lock but the number {number}: a semaphore with {}, all free; a latch with {number} to count \
+         down and no subscribed waiter; or a value of an application",
+        quoted(name),
+        permits(number.into())
+    );
+    Some(Failure::new(status::NOT_A_LOCK, message))
+}
+
+/// The number of permits in a sentence.
+pub(crate) fn permits(count: i128) -> String {
+    match count {
+        1 => "1 permit".to_owned(),
+        _ => format!("{count} permits"),
+    }
 }
 
 async fn look(client: &Client, name: &str) -> Result<Found, Error> {
@@ -87,7 +126,7 @@ async fn look(client: &Client, name: &str) -> Result<Found, Error> {
         Ok(Some(writer)) => vec![writer],
         Ok(None) => lock.read_side().holders().await?,
         Err(error) if error.is_wrong_type() => {
-            return permits(client, name).await?.ok_or(not_single);
+            return taken_permits(client, name).await?.ok_or(not_single);
         }
         Err(error) => return Err(error),
     };
@@ -98,7 +137,7 @@ async fn look(client: &Client, name: &str) -> Result<Found, Error> {
 }
 
 /// The semaphore of this name, if a permit is or was taken. Without that, its number may be anything.
-async fn permits(client: &Client, name: &str) -> Result<Option<Found>, Error> {
+async fn taken_permits(client: &Client, name: &str) -> Result<Option<Found>, Error> {
     let holders = match client.semaphore(name).holders().await {
         Ok(holders) => holders,
         Err(error) if error.is_wrong_type() => return Ok(None),
@@ -127,6 +166,9 @@ pub(crate) async fn is_free_to_readers(
     let survey = Survey::new(client);
     for _ in 0..LOOKS_MAX {
         if let Some(found) = survey.inspect(name).await? {
+            if let Some(count) = found.lock.count {
+                return Err(latch(name, count));
+            }
             *had_permits = found.lock.kind == LockKind::Semaphore;
             return Ok(found.lock.holders.is_empty());
         }
@@ -134,6 +176,9 @@ pub(crate) async fn is_free_to_readers(
             return Ok(true);
         }
         // No lock, or a lock that was taken in between.
+    }
+    if let Some(failure) = number(&survey, name).await {
+        return Err(failure);
     }
     let message = format!(
         "lock {}: its key is no lock, or a lock without a lease",

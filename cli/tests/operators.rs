@@ -294,7 +294,7 @@ async fn a_reader_whose_lease_has_ended_is_not_shown() {
         let holders: Vec<&str> = holders.map(|one| one["id"].as_str().unwrap()).collect();
         assert_eq!(holders, expected, "{verb:?}");
     }
-    // Of a user who may not read the leases, nobody is hidden.
+    // To a user who may not read the leases, all are shown.
     let mut user = redis::cmd("ACL");
     user.arg(&["SETUSER", "blind", "on", ">pass", "allchannels", "+@all"]);
     user.arg(&["~config", "~lockset_*", "~redisson_*"]);
@@ -335,6 +335,44 @@ async fn permits_whose_leases_have_ended_are_free() {
     let freed = ["free", "seats", "--reason", "test", "--yes"];
     let freed = lockset(&server.url(), &freed).await;
     assert_eq!(freed.status.code(), Some(0), "{freed:?}");
+}
+
+/// An operator cannot choose another name.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_learns_what_a_number_may_be() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    assert!(client.latch("done").init(2).await.unwrap());
+    for arguments in [
+        &["show", "done"][..],
+        &["wait", "done", "--timeout", "0"],
+        &["free", "done", "--reason", "test", "--yes"],
+        &["release", "done", "--holder", "nobody:1"],
+    ] {
+        let refused = lockset(&server.url(), arguments).await;
+        assert_eq!(refused.status.code(), Some(65), "{refused:?}");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains("a latch with 2 to count down"), "{said}");
+        assert!(!said.contains("choose another name"), "{said}");
+    }
+    // Also if it is waited for, and of a user who may only read.
+    let waits = tokio::spawn({
+        let latch = client.latch("done");
+        async move { latch.wait().await }
+    });
+    let survey = Survey::new(&client);
+    eventually(SOON, "it is waited for", async || {
+        survey.inspect("done").await.unwrap().is_some()
+    })
+    .await;
+    make_operator(&server).await;
+    for url in [server.url(), as_operator(&server.url())] {
+        let refused = lockset(&url, &["wait", "done", "--timeout", "0"]).await;
+        assert_eq!(refused.status.code(), Some(65), "{refused:?}");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains("but a latch with 2"), "{said}");
+    }
+    waits.abort();
 }
 
 /// The other permits stay taken, and the holder learns why its own was.

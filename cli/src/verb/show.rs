@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::connect::Context;
 use crate::facts::{ClientFact, LockFact, WaiterFact, numbers, who};
 use crate::failure::{Failure, Outcome};
-use crate::found::{find, is_free_to_readers, named};
+use crate::found::{find, is_free_to_readers, named, number, permits};
 use crate::output::{Style, quoted, shown};
 use crate::{span, status};
 
@@ -61,8 +61,8 @@ impl Show {
         let survey = Survey::new(&client);
         let Some(found) = survey.inspect(&self.name).await? else {
             // A user who may not ask learns less.
-            if let Ok(Some(number)) = survey.number(&self.name).await {
-                return Err(unused(&self.name, number));
+            if let Some(failure) = number(&survey, &self.name).await {
+                return Err(failure);
             }
             // Names a key that is no lock. A user who may only read asks in another way.
             match find(&client, &self.name).await {
@@ -91,24 +91,6 @@ impl Show {
         client.shutdown().await?;
         Ok(if is_free { status::NO } else { status::OK })
     }
-}
-
-fn permits(count: i128) -> String {
-    match count {
-        1 => "1 permit".to_owned(),
-        _ => format!("{count} permits"),
-    }
-}
-
-/// A number is no lock. An operator who looks for a semaphore learns how many permits it has.
-fn unused(name: &str, number: i64) -> Failure {
-    let message = format!(
-        "{} is no lock but the number {number}: a semaphore with {}, all free; a latch with \
-         {number} to count down, which nobody waits for; or a value of an application",
-        quoted(name),
-        permits(number.into())
-    );
-    Failure::new(status::NOT_A_LOCK, message)
 }
 
 fn fact(found: &LockDetail) -> Shown<'_> {
