@@ -121,7 +121,8 @@ impl Survey {
     }
 
     /// Returns the number that the server keeps under this name, if it is a number: of a semaphore with all its permits
-    /// free, of a latch that nobody waits for, or of an application. The server does not distinguish them. One command.
+    /// free, of a latch without a subscribed waiter, or of an application. The server does not distinguish them. One
+    /// command.
     ///
     /// # Cancel safety
     /// Nothing is changed.
