@@ -262,8 +262,9 @@ impl Claim {
     /// If the future is dropped, the key is freed in the background.
     ///
     /// # Errors
-    /// As for [`ReentrantGuard::release`], but a claim that is no longer held is no error, unless the client was [shut
-    /// down](crate::Client::shutdown) in the meantime: then the key stays claimed for its window.
+    /// As for [`ReentrantGuard::release`](crate::ReentrantGuard::release), but a claim that is no longer held is no error,
+    /// unless the client was [shut down](crate::Client::shutdown) in the meantime: then the key stays claimed for its
+    /// window.
     pub async fn undo(mut self) -> Result<()> {
         let Some(share) = self.share.take() else {
             return Ok(());
