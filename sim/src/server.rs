@@ -251,9 +251,10 @@ impl Server {
         self.net.with(|state| state.delay = span..=span);
     }
 
-    /// Deletes the key of a lock, or the keys of a semaphore and its permits, as an eviction or a hand at the server would, and has all clients check
-    /// what they hold: its guards are lost with [`LostReason::Revoked`](lockset::LostReason::Revoked). The
-    /// name is the key, with the prefix of the client if it has one. False if there was no such key.
+    /// Deletes the key of a lock, or the keys of a semaphore and its permits, as an eviction or a hand at the server would,
+    /// and has all clients check what they hold: its guards are lost with
+    /// [`LostReason::Revoked`](lockset::LostReason::Revoked). The name is the key, with the prefix of the client if it has
+    /// one. False if there was no such key.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
