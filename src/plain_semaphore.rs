@@ -146,7 +146,14 @@ impl PlainSemaphore {
         operation: &'static str,
         deadline: Tick,
     ) -> Result<Option<PlainPermits>> {
-        self.check(operation)?;
+        check_acquire(
+            &self.site,
+            operation,
+            self.permits,
+            (self.count, PERMITS_MAX),
+        )?;
+        let open = self.site.core().ensure_open(operation);
+        open.map_err(|error| self.site.error(error))?;
         let (core, give_up) = (self.site.core(), self.site.give_up(operation)?);
         let patience = deadline.max(core.clock.now().after(self.site.patience(deadline)));
         let end = patience.min(self.site.deadline(Some(give_up)));
@@ -195,24 +202,6 @@ impl PlainSemaphore {
             .arg(declared.unwrap_or_default())
             .arg(millis(HOLDS_KEPT))
             .arg(self.site.told(name.semaphore_channel()))
-    }
-
-    fn check(&self, operation: &'static str) -> Result<()> {
-        let Self { permits, count, .. } = self;
-        check_permits(&self.site, operation, permits.unwrap_or_default())?;
-        let message = match permits {
-            _ if !(1..=PERMITS_MAX).contains(count) => {
-                format!("{count} permits cannot be acquired; use 1 to {PERMITS_MAX}")
-            }
-            Some(permits) if permits < count => {
-                format!("{count} of {permits} permits are never available; acquire fewer")
-            }
-            _ => {
-                let open = self.site.core().ensure_open(operation);
-                return open.map_err(|error| self.site.error(error));
-            }
-        };
-        Err(self.site.invalid(operation, message))
     }
 
     /// Makes the semaphore with this many permits. `false`: it exists, and stays as it is. One round trip.
@@ -292,6 +281,25 @@ pub(crate) fn check_permits(
         format!("a semaphore cannot have {permits} permits; use at most {PERMITS_MAX}")
     });
     works.map_err(|error| site.error(error))
+}
+
+/// Checks that a call can take `count` permits, at most `most`, of a semaphore of either kind with so many permits.
+pub(crate) fn check_acquire(
+    site: &Synchronizer,
+    operation: &'static str,
+    declared: Option<u32>,
+    (count, most): (u32, u32),
+) -> Result<()> {
+    let declared = declared.unwrap_or(PERMITS_MAX);
+    check_permits(site, operation, declared)?;
+    let message = if !(1..=most).contains(&count) {
+        format!("{count} permits cannot be acquired at once; use 1 to {most}")
+    } else if declared < count {
+        format!("{count} of {declared} permits are never free; acquire fewer")
+    } else {
+        return Ok(());
+    };
+    Err(site.invalid(operation, message))
 }
 
 /// The permits of a guard at the server.

@@ -38,7 +38,7 @@ use crate::observe::call::{LockCall, Waited};
 use crate::observe::counts::{CountedKind, Fact};
 use crate::observe::events::Place;
 use crate::observe::observer::CountedWait;
-use crate::plain_semaphore::{PERMITS_MAX, check_permits};
+use crate::plain_semaphore::{check_acquire, check_permits};
 use crate::script::{Answer, Call, Script, catalog, reply};
 
 /// The most permits in one request. Bounds how long a script blocks the server.
@@ -285,27 +285,8 @@ impl Semaphore {
     }
 
     fn wanted(&self, operation: &'static str, deadline: Tick) -> Result<Wanted> {
-        let site = &self.site;
-        let invalid = |message: String| Err(site.invalid(operation, message));
-        let count = self.count;
-        match self.declared {
-            _ if !(1..=PERMITS_AT_ONCE_MAX).contains(&count) => {
-                return invalid(format!(
-                    "{count} permits cannot be acquired at once; use 1 to {PERMITS_AT_ONCE_MAX}"
-                ));
-            }
-            Some(declared) if !(1..=PERMITS_MAX).contains(&declared) => {
-                return invalid(format!(
-                    "a semaphore cannot have {declared} permits; use 1 to {PERMITS_MAX}"
-                ));
-            }
-            Some(declared) if declared < count => {
-                return invalid(format!(
-                    "{count} of {declared} permits are never free; acquire fewer"
-                ));
-            }
-            _ => {}
-        }
+        let (site, count) = (&self.site, self.count);
+        check_acquire(site, operation, self.declared, (count, PERMITS_AT_ONCE_MAX))?;
         let core = site.core();
         let policy = site.options.policy(core.timing.lease);
         let waits = deadline > core.clock.now();
