@@ -154,9 +154,8 @@ impl PlainSemaphore {
         )?;
         let open = self.site.core().ensure_open(operation);
         open.map_err(|error| self.site.error(error))?;
-        let (core, give_up) = (self.site.core(), self.site.give_up(operation)?);
-        let patience = deadline.max(core.clock.now().after(self.site.patience(deadline)));
-        let end = patience.min(self.site.deadline(Some(give_up)));
+        let bound = self.site.bound(operation, deadline)?;
+        let end = bound.end(bound.start());
         let (this, name) = (self.clone(), self.site.name(operation)?.clone());
         let attempt = async move {
             let site = &this.site;

@@ -15,6 +15,7 @@ use crate::api::options::{LEASE_MAX, Options, check_give_up};
 use crate::client::Client;
 use crate::conn::Lane;
 use crate::engine::clock::Tick;
+use crate::engine::hold::bound::Bound;
 use crate::engine::hold::core::{AtClose, ClosedWith, Core};
 use crate::engine::keys::LockName;
 use crate::engine::listen::Listener;
@@ -106,14 +107,11 @@ impl Synchronizer {
         Ok(give_up)
     }
 
-    /// How long a call that waits until `deadline` may go on after that without an answer: for the time of a reply. One
-    /// that asks once ([`Tick::ZERO`]) has the limit of its handle or client, as `try_lock`.
-    pub(crate) fn patience(&self, deadline: Tick) -> Duration {
-        let timing = &self.core.timing;
-        match deadline {
-            Tick::ZERO => self.options.give_up.unwrap_or(timing.give_up_at_once),
-            _ => timing.reply,
-        }
+    /// The time limits of a call that begins now and waits until `deadline`, or asks once if that is [`Tick::ZERO`].
+    pub(crate) fn bound(&self, operation: &'static str, deadline: Tick) -> Result<Bound> {
+        self.give_up(operation)?;
+        let (now, give_up) = (self.core.clock.now(), self.options.give_up);
+        Ok(Bound::new(now, deadline, give_up, &self.core.timing))
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -120,9 +120,7 @@ impl ClientSemaphore {
         let before = caller.attempts;
         caller.attempts = before.saturating_add(1);
         let now = self.core().clock.now();
-        let patience = wanted.deadline.max(now.after(wanted.patience));
-        let end = now.after(wanted.give_up).min(patience);
-        let budget = CallBudget::until(end, self.core().timing.reply);
+        let budget = wanted.bound.call_budget(now, now);
         let this = Arc::clone(self);
         let attempt = Attempt {
             request,
@@ -131,7 +129,7 @@ impl ClientSemaphore {
             is_in_doubt: false,
             places: std::iter::once((request, waiter)).chain(places).collect(),
             before,
-            silence: now.until(end),
+            silence: now.until(budget.deadline),
         };
         let work = async move { this.attempt(attempt, budget).await };
         Some(work.boxed())

@@ -25,6 +25,7 @@ use crate::api::loss::{Losable, LostReason};
 use crate::api::options::Backoff;
 use crate::engine::clock::Tick;
 use crate::engine::hint::{Hint, set_waker};
+use crate::engine::hold::bound::Bound;
 use crate::engine::hold::core::{AtClose, ClosedWith, Core};
 use crate::engine::keys::LockName;
 use crate::observe::counts::GrantedBy;
@@ -36,18 +37,16 @@ use crate::watchdog::{Watchdog, Work};
 pub(super) struct Wanted {
     pub(super) operation: &'static str,
     pub(super) terms: Terms,
-    /// [`Tick::ZERO`]: it does not wait.
-    pub(super) deadline: Tick,
+    /// How long it waits, and how long a request for it goes on without an answer.
+    pub(super) bound: Bound,
     pub(super) group: Group,
     pub(super) give_up: Duration,
-    /// For how long a request for it goes on after `deadline` without an answer.
-    pub(super) patience: Duration,
     pub(super) polled: Option<Backoff>,
 }
 
 impl Wanted {
     pub(super) fn waits(&self) -> bool {
-        self.deadline != Tick::ZERO
+        self.bound.waits_until() > self.bound.start()
     }
 
     /// Whether the call has a place in the server's queue while it waits.
@@ -176,7 +175,7 @@ impl ClientSemaphore {
         let request = Request {
             id,
             terms: wanted.terms,
-            deadline: wanted.deadline,
+            deadline: wanted.bound.waits_until(),
             give_up: wanted.give_up,
         };
         let caller = Caller {

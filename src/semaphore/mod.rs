@@ -25,12 +25,13 @@ pub use self::guard::SemaphoreGuard;
 
 use self::client::{ClientSemaphore, Held, InHand, Wanted};
 use self::queue::{Event, Terms};
-use crate::api::error::{Error, Kind, Result};
+use crate::api::error::Result;
 use crate::api::holder::{Busy, Holder};
 use crate::api::options::LeasePolicy;
 use crate::client::Client;
 use crate::engine::acquire::{ExpiredGrants, QueueNumber};
 use crate::engine::clock::Tick;
+use crate::engine::hold::bound::silent;
 use crate::engine::hold::core::Core;
 use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, shown_by_name, synchronizer_methods};
@@ -287,9 +288,7 @@ impl Semaphore {
     fn wanted(&self, operation: &'static str, deadline: Tick) -> Result<Wanted> {
         let (site, count) = (&self.site, self.count);
         check_acquire(site, operation, self.declared, (count, PERMITS_AT_ONCE_MAX))?;
-        let core = site.core();
-        let policy = site.options.policy(core.timing.lease);
-        let waits = deadline > core.clock.now();
+        let policy = site.options.policy(site.core().timing.lease);
         Ok(Wanted {
             operation,
             terms: Terms {
@@ -298,10 +297,9 @@ impl Semaphore {
                 policy: policy.map_err(|error| site.error(error.during(operation)))?,
                 is_fair: self.is_fair,
             },
-            deadline: if waits { deadline } else { Tick::ZERO },
             group: self.site.options.group,
             give_up: site.give_up(operation)?,
-            patience: site.patience(deadline),
+            bound: site.bound(operation, deadline)?,
             polled: site.options.polled,
         })
     }
@@ -393,13 +391,6 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// The error of a call that waits for the answer to an earlier one.
-fn silence(operation: &'static str, give_up: Duration) -> Error {
-    let message =
-        format!("no answer from the server within {give_up:?}; check that it is up and reachable");
-    Error::new(Kind::Io, operation, message)
-}
-
 impl ClientSemaphore {
     /// Takes permits. Returns `None` if there are not enough by `deadline`. Notes the request in `queued`.
     async fn acquire(
@@ -458,11 +449,11 @@ impl ClientSemaphore {
                 () = core.closing.changed_since(closing) => return Ok(None),
                 () = core.clock.sleep_until(check) => {
                     core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
-                    let silent = self.state.lock().silent_since(id);
+                    let since = self.state.lock().silent_since(id);
                     // If the background task has its turns, the answer or its error comes before.
-                    let silent = silent.map(|since| since.max(began).after(give_up).after(core.timing.reply));
-                    if silent.is_some_and(|end| end <= core.clock.now()) {
-                        return Err(self.of_this(silence(operation, give_up)));
+                    let end = since.map(|since| since.max(began).after(give_up).after(core.timing.reply));
+                    if end.is_some_and(|end| end <= core.clock.now()) {
+                        return Err(self.of_this(silent(operation, give_up)));
                     }
                 }
             }

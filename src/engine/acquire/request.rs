@@ -16,7 +16,7 @@ use crate::engine::Few;
 use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::engine::hold::Share;
-use crate::engine::hold::bound::Bound;
+use crate::engine::hold::bound::{Bound, silent};
 use crate::engine::hold::core::Core;
 use crate::engine::hold::handoff::ReaderClass;
 use crate::engine::hold::local::LocalLock;
@@ -90,18 +90,8 @@ impl LockRequest {
     /// The error of a call that got no answer in its time. `why` is the error of an earlier waiter in the queue, if
     /// known.
     pub(crate) fn silent(&self, why: Option<Error>) -> Error {
-        let error = match why {
-            Some(error) => error.during(self.operation),
-            None => {
-                let message = format!(
-                    "no answer from the server for {:?}, to this call or to the calls queued before it; \
-                     check that it is up and reachable",
-                    self.give_up()
-                );
-                Error::new(Kind::Io, self.operation, message)
-            }
-        };
-        error.of_lock(self.name.as_str())
+        let error = why.unwrap_or_else(|| silent(self.operation, self.give_up()));
+        error.during(self.operation).of_lock(self.name.as_str())
     }
 
     /// Whether one script can name the keys of both locks.
@@ -238,16 +228,14 @@ impl ExpiredGrants {
     }
 }
 
-/// The time limits of a call for these locks that starts at `now` and waits until `until`, or asks once if that is
-/// [`Tick::ZERO`]. By default, a call that asks once has less time for an answer.
+/// The time limits of a call for these locks, at least one, that starts at `now` and waits until `until`, or asks once
+/// if that is [`Tick::ZERO`].
 pub(crate) fn bound(requests: &[LockRequest], until: Tick, now: Tick) -> Bound {
-    let give_up = |request: &LockRequest| match (request.options.give_up, until) {
-        (Some(give_up), _) => give_up,
-        (None, Tick::ZERO) => request.core.timing.give_up_at_once,
-        (None, _) => request.core.timing.give_up,
-    };
-    let give_up = requests.iter().map(give_up).min().unwrap_or_default();
-    Bound::new(now, until, give_up, requests[0].core.timing)
+    let bounds = requests.iter().map(|LockRequest { core, options, .. }| {
+        Bound::new(now, until, options.give_up, &core.timing)
+    });
+    let shortest = bounds.min_by_key(|bound| bound.give_up);
+    shortest.expect("a call is for a lock")
 }
 
 /// One new holder id for each lock, with the number in it.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::api::error::{Error, Result};
+use crate::api::error::{Error, Kind, Result};
 use crate::api::options::TOKEN_RETENTION;
 use crate::engine::clock::{Clock, Tick};
 use crate::script::{CallBudget, millis};
@@ -64,23 +64,37 @@ impl Timing {
     }
 }
 
+/// The error of a call that got no answer in its time.
+pub(crate) fn silent(operation: &'static str, give_up: Duration) -> Error {
+    let message = format!(
+        "no answer from the server for {give_up:?}, to this call or to the calls queued before it; \
+         check that it is up and reachable"
+    );
+    Error::new(Kind::Io, operation, message)
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
     start: Tick,
     /// When the call stops waiting for a lock. [`Tick::ZERO`] if it asks once, [`Tick::NEVER`] if it has no deadline.
     waits_until: Tick,
     /// The call ends after this time without an answer.
-    give_up: Duration,
+    pub(crate) give_up: Duration,
     reply: Duration,
 }
 
 impl Bound {
-    /// For a call that starts now.
-    pub(crate) fn new(start: Tick, waits_until: Tick, give_up: Duration, timing: Timing) -> Self {
+    /// For a call that starts now and waits until then, or asks once if that is [`Tick::ZERO`]. `own` is the limit of its
+    /// handle. Without one, a call that asks once has less time for an answer.
+    pub(crate) fn new(start: Tick, until: Tick, own: Option<Duration>, timing: &Timing) -> Self {
+        let default = match until {
+            Tick::ZERO => timing.give_up_at_once,
+            _ => timing.give_up,
+        };
         Self {
             start,
-            waits_until,
-            give_up,
+            waits_until: until,
+            give_up: own.unwrap_or(default),
             reply: timing.reply,
         }
     }
@@ -208,7 +222,7 @@ mod tests {
         // A reply takes a second.
         let timing = Timing::of_lease(SECOND * 30);
         let deadline = deadline.map_or(Tick::NEVER, at);
-        let bound = Bound::new(at(100), deadline, SECOND * give_up, timing);
+        let bound = Bound::new(at(100), deadline, Some(SECOND * give_up), &timing);
         bound.end(at(silent_since))
     }
 
@@ -231,7 +245,7 @@ mod tests {
     #[test]
     fn nobody_gives_up_who_is_not_to() {
         let timing = Timing::of_lease(SECOND * 30);
-        let bound = Bound::new(at(1), Tick::NEVER, Duration::MAX, timing);
+        let bound = Bound::new(at(1), Tick::NEVER, Some(Duration::MAX), &timing);
         assert_eq!(bound.end(at(2)), Tick::NEVER);
     }
 }
