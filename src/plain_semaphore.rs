@@ -10,7 +10,6 @@ use std::time::Duration;
 use crate::api::error::{Error, Kind, Result};
 use crate::api::holder::HolderId;
 use crate::client::Client;
-use crate::conn::Lane;
 use crate::engine::clock::Tick;
 use crate::engine::keys::LockName;
 use crate::engine::synchronizer::{Synchronizer, shown_by_name, synchronizer_methods};
@@ -159,7 +158,6 @@ impl PlainSemaphore {
         let (this, name) = (self.clone(), self.site.name(operation)?.clone());
         let attempt = async move {
             let site = &this.site;
-            let core = site.core();
             loop {
                 let held = Held {
                     site: site.clone(),
@@ -168,19 +166,15 @@ impl PlainSemaphore {
                     count: this.count,
                 };
                 let call = this.acquire_call(&held);
-                let read = |answer: &Answer| Ok((answer.flag()?, answer.repeated));
+                let read = |answer: &Answer| Ok((answer.flag()?, answer.is_in_doubt));
                 let answer = site.ask(operation, &call, end, read).await;
-                let transport = &core.scripts.transport;
-                let is_settled = || transport.earlier_commands_settled(Lane::Command, call.route());
-                if let Ok((is_taken, is_repeated)) = answer
-                    && (!is_repeated || is_settled())
-                {
+                if let Ok((is_taken, false)) = answer {
                     return Ok(is_taken.then(|| PlainPermits(Some(held))));
                 }
                 // The server may have granted it.
                 held.release_later();
                 answer?;
-                if core.clock.now() >= end {
+                if site.core().clock.now() >= end {
                     return Ok(None);
                 }
                 // Before the next request, which would not find them available.

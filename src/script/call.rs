@@ -131,6 +131,8 @@ pub(crate) struct Answer {
     pub(crate) sent: Tick,
     /// An earlier attempt without a reply may have been executed as well.
     pub(crate) repeated: bool,
+    /// Such an attempt may still arrive, after this reply.
+    pub(crate) is_in_doubt: bool,
     /// The send time of the first attempt that may have been executed.
     pub(crate) first_sent: Tick,
 }

@@ -171,10 +171,13 @@ impl Scripts {
             let fault = match self.once(call, lane, reply, sent.after(reply)).await {
                 Ok(value) => {
                     self.observed.answered(lane as usize, sent, self.clock);
+                    let repeated = first_sent.is_some();
+                    let is_settled = || self.transport.earlier_commands_settled(lane, call.route());
                     return Ok(Answer {
                         value,
                         sent,
-                        repeated: first_sent.is_some(),
+                        repeated,
+                        is_in_doubt: repeated && !is_settled(),
                         first_sent: first_sent.unwrap_or(sent),
                     });
                 }

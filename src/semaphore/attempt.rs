@@ -172,9 +172,7 @@ impl ClientSemaphore {
             let answer = core
                 .until_closed(core.scripts.run(lane, &call, budget))
                 .await;
-            let is_repeated = matches!(&answer, Some(Ok(answer)) if answer.repeated);
-            let transport = &core.scripts.transport;
-            if !is_repeated || transport.earlier_commands_settled(lane, call.route()) {
+            if !matches!(&answer, Some(Ok(answer)) if answer.is_in_doubt) {
                 return answer;
             }
             // The first request may still arrive, and would take these permits again after their release.

@@ -92,8 +92,7 @@ impl Asked {
             Some(Err(failure)) => return self.failed(failure),
             Some(Ok(answer)) => answer,
         };
-        let transport = &core.scripts.transport;
-        if answer.repeated && !transport.earlier_commands_settled(lane, call.route()) {
+        if answer.is_in_doubt {
             return self.undone(None);
         }
         match (requests.replication(), self.read_value(&answer.value)) {
