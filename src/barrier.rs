@@ -310,7 +310,7 @@ impl Place {
         }
         // Behind the arrival, on its lane.
         site.core()
-            .undo_keeping(self.leave(), site.call_kept(), party);
+            .undo_later(self.leave(), site.call_kept(), (None, Some(party)));
     }
 }
 

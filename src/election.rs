@@ -527,7 +527,7 @@ impl Leadership {
 
     fn resign_later(&self) {
         let (said, core) = (&self.said, self.said.site.core());
-        core.undo_later(said.resignation(), said.kept, None);
+        core.undo_later(said.resignation(), said.kept, (None, None));
     }
 
     fn share(&self) -> &Share {

@@ -321,11 +321,12 @@ impl Held {
     /// Returns the permits behind the attempt, on its lane.
     fn return_later(&self, permits: &str) {
         let core = self.site.core();
-        core.undo_later(self.returned_to(permits), HOLDS_KEPT, None);
+        core.undo_later(self.returned_to(permits), None, (None, None));
     }
 }
 
-/// Permits of a [`PlainSemaphore`]; dropping the guard returns them in the background.
+/// Permits of a [`PlainSemaphore`]; dropping the guard returns them in the background: for as long as the client lives,
+/// and for ten minutes after that.
 ///
 /// They have no lease. **A program that ends right after the drop, or is killed, takes them with it**: end with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown) after the last guard was dropped.
@@ -467,6 +468,7 @@ mod tests {
             "MISCONF Errors writing to the AOF file",
             "READONLY You can't write against a read only replica.",
             "CLUSTERDOWN The cluster is down",
+            "NOPERM No permissions to access a key",
         ] {
             let refuses = Arc::new(AtomicBool::new(false));
             let refused = Arc::clone(&refuses);
@@ -485,6 +487,35 @@ mod tests {
             let sent = server.sent().split_off(refused);
             assert_eq!(sent.len(), 1, "{refusal}: {sent:?}");
             assert_eq!(sent[0].words[1], catalog::PLAIN_RELEASE.sha());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn permits_are_returned_for_a_bounded_time_once_the_client_is_gone() {
+        let last_sent = |server: &Scripted| server.sent().last().unwrap().at;
+        let hour = Duration::from_secs(3_600);
+        for is_shut_down in [true, false] {
+            for reply in [Reply::Silence, Reply::Error("NOPERM No permissions")] {
+                let is_first = AtomicBool::new(true);
+                let server =
+                    Scripted::new(move |_| match is_first.swap(false, Ordering::Relaxed) {
+                        true => Reply::Value(Value::Int(1)),
+                        false => reply.clone(),
+                    });
+                let client = Client::over(&server, Duration::from_secs(30));
+                let permit = client.plain_semaphore("x").acquire().await.unwrap();
+                drop(permit);
+                if is_shut_down {
+                    assert!(client.shutdown().await.unwrap_err().is_io());
+                } else {
+                    drop(client);
+                }
+                tokio::time::sleep(hour).await;
+                let tried_for = last_sent(&server);
+                assert!(tried_for > Duration::from_secs(500), "{tried_for:?}");
+                tokio::time::sleep(hour).await;
+                assert_eq!(last_sent(&server), tried_for, "it was given up");
+            }
         }
     }
 

@@ -133,6 +133,11 @@ impl Failure {
         matches!(self.fault.answer().and_then(code), Some("MOVED" | "ASK"))
     }
 
+    /// Whether the user lacks a right.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.fault.answer().and_then(code) == Some("NOPERM")
+    }
+
     /// Whether a repeat can never succeed.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.fault.answer().is_some_and(is_hopeless)

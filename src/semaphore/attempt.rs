@@ -325,7 +325,7 @@ impl ClientSemaphore {
     /// Releases what the server may have given to an attempt: permits, or the place of a waiter.
     fn undo(&self, waiter: &str, ids: impl Iterator<Item = HolderId>, wanted: &Wanted) {
         let (call, lease) = (self.release_call(waiter, ids), wanted.terms.policy.lease());
-        self.core().undo_later(call, lease, None);
+        self.core().undo_later(call, lease, (None, None));
     }
 
     fn released(
@@ -379,7 +379,7 @@ impl Held {
             let outcome = match answer {
                 Ok(answer) => this.released(&answer, &permits, deadline, loss),
                 Err(failure) => {
-                    core.undo_later(call, lease, None);
+                    core.undo_later(call, lease, (None, None));
                     Err(this.of_this(failure.into_error("release")))
                 }
             };

@@ -150,7 +150,7 @@ impl<'a> Holders<'a> {
         let leases = self.requests.all.iter().map(|each| each.policy.lease());
         let (core, lease) = (self.requests.core(), leases.max().unwrap_or_default());
         let release = Some(self.pending_release());
-        core.undo_later(self.release(), lease, release);
+        core.undo_later(self.release(), lease, (release, None));
     }
 
     /// Counts as an unsent release of all the locks.

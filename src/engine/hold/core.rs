@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::bound::Timing;
 use super::local::{LocalLock, Locals};
 use super::protocol::HolderRef;
-use super::undo::{Kept, PendingRelease, Undo, UndoQueues};
+use super::undo::{Ends, Undo, UndoQueues};
 use crate::api::error::{Error, Result};
 use crate::api::holder::HolderId;
 use crate::api::loss::LostReason;
@@ -150,19 +150,10 @@ impl Core {
     }
 
     /// Undoes an attempt with this lease in the background, behind the commands already sent. It is not abandoned while
-    /// the attempt may still have its lease.
-    pub(crate) fn undo_later(&self, call: Call, lease: Duration, release: Option<PendingRelease>) {
-        self.undo(call, lease, (release, None));
-    }
-
-    /// As [`undo_later`](Self::undo_later). `kept` is dropped once the server has answered, or is asked no more.
-    pub(crate) fn undo_keeping(&self, call: Call, lease: Duration, kept: Kept) {
-        self.undo(call, lease, (None, Some(kept)));
-    }
-
-    fn undo(&self, call: Call, lease: Duration, ends: (Option<PendingRelease>, Option<Kept>)) {
-        let until = self.clock.now().after(self.timing.linger.max(lease));
-        let undo = Undo::new(call, lease, until, ends);
+    /// the attempt may still have its lease, or, without a lease, before the client is gone.
+    pub(crate) fn undo_later(&self, call: Call, lease: impl Into<Option<Duration>>, ends: Ends) {
+        let (now, linger) = (self.clock.now(), self.timing.linger);
+        let undo = Undo::new(call, lease.into(), now, linger, ends);
         let reply = self.timing.reply;
         self.undo_queues
             .push(undo, &self.scripts, &self.watchdog, reply);

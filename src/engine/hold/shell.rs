@@ -360,7 +360,7 @@ impl Hold {
     pub(super) fn undo(&self, state: LockedHold<'_>) {
         let (release, lease) = (self.release_by_script(&state), state.lease());
         drop(state);
-        self.core.undo_later(release, lease, None);
+        self.core.undo_later(release, lease, (None, None));
     }
 
     /// This hold, with its holder id.

@@ -9,7 +9,8 @@
 //! the lease may execute the attempt only afterwards. Its undoing comes behind the attempt, on the same connection,
 //! or on a later connection after the first was killed. An entry whose time is over is abandoned only in two cases:
 //! the server answers with refusals, or the client is gone and has tried for a little longer, in case the server is
-//! just coming back.
+//! just coming back. The time of an entry without a lease is not over before the client is gone: it would be left for
+//! ever.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque, btree_map};
@@ -48,6 +49,9 @@ pub(crate) const QUEUE_MAX: usize = 16_384;
 /// Once the client is gone, overdue entries are still tried for this number of reply times.
 const LAST_TRIES: u32 = 2;
 
+/// An entry without a lease is tried until the client is gone, and for this long after that.
+const WITHOUT_LEASE: Duration = Duration::from_secs(10 * 60);
+
 /// The pauses while a server is silent: doubled from the first to the longest.
 const PAUSE_FIRST: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
@@ -59,8 +63,9 @@ pub(super) struct Undo {
     call: Call,
     /// The pause between two cancellations while a late command is possible.
     span: Duration,
-    /// After this time the entry is abandoned if the client is gone or the server refuses it.
+    /// See [`until`](Self::until).
     until: Tick,
+    has_lease: bool,
     cancels: u32,
     release: Option<PendingRelease>,
     /// Dropped with the entry.
@@ -68,7 +73,11 @@ pub(super) struct Undo {
 }
 
 /// Whoever has a weak reference to it knows whether an entry is left.
-pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
+type Kept = Arc<dyn Any + Send + Sync>;
+
+/// The first is dropped when the entry is sent, the second with the entry: once the server has answered, or is asked no
+/// more.
+pub(crate) type Ends = (Option<PendingRelease>, Option<Kept>);
 
 /// The entries, by server. A queue exists while a task empties it.
 #[derive(Debug, Default)]
@@ -125,20 +134,31 @@ impl Drop for PendingRelease {
 }
 
 impl Undo {
-    /// Undoes an attempt with this lease. Not abandoned before `until`.
+    /// Undoes an attempt with this lease, if it has one. Not abandoned before that, or `linger`, is over.
     pub(super) fn new(
         call: Call,
-        lease: Duration,
-        until: Tick,
-        (release, kept): (Option<PendingRelease>, Option<Kept>),
+        lease: Option<Duration>,
+        now: Tick,
+        linger: Duration,
+        (release, kept): Ends,
     ) -> Self {
+        let (has_lease, lease) = (lease.is_some(), lease.unwrap_or(WITHOUT_LEASE));
         Self {
             call,
             span: lease.min(LATE_ARRIVAL_MAX) / CANCELS_WHILE_UNSETTLED,
-            until,
+            until: now.after(linger.max(lease)),
+            has_lease,
             cancels: CANCELS_WHILE_UNSETTLED,
             release,
             _kept: kept,
+        }
+    }
+
+    /// After this time it is abandoned if the client is gone or the server refuses it.
+    fn until(&self, queues: &UndoQueues) -> Tick {
+        match self.has_lease {
+            true => self.until,
+            false => self.until.max(queues.ending().after(WITHOUT_LEASE)),
         }
     }
 
@@ -149,6 +169,8 @@ impl Undo {
         let answer = once_sent(pin!(cancel), || drop(release)).await;
         let end = match answer {
             Ok(_) => End::Answered,
+            // The right may come back, and no lease ends this.
+            Err(failure) if failure.is_denied() && !self.has_lease => End::NotNow,
             Err(failure) if failure.is_hopeless() => {
                 tell_failed(&scripts, failure.into_error("undo"));
                 End::Refused
@@ -231,6 +253,11 @@ impl UndoQueues {
         }
     }
 
+    /// When the client was closed.
+    fn ending(&self) -> Tick {
+        self.ending.lock().unwrap_or(Tick::NEVER)
+    }
+
     /// Notes that the client is closed or gone.
     pub(crate) fn end(&self, now: Tick) {
         self.ending.lock().get_or_insert(now);
@@ -273,7 +300,7 @@ impl UndoQueues {
                     }
                     let is_settled = scripts.transport.earlier_commands_settled(Lane::Command, undo.call.route());
                     let now = clock.now();
-                    if matches!(end, End::NotNow) && now >= undo.until {
+                    if matches!(end, End::NotNow) && now >= undo.until(&self) {
                         let message = "the server refused for as long as it mattered";
                         tell_failed(&scripts, Error::new(Kind::Refused, "undo", message));
                     }
@@ -288,7 +315,7 @@ impl UndoQueues {
 
     /// Takes out the entry to send next.
     fn next(&self, server: u64, now: Tick, reply: Duration, scripts: &Scripts) -> Option<Undo> {
-        let ending = self.ending.lock().unwrap_or(Tick::NEVER);
+        let ending = self.ending();
         let mut queues = self.queues.lock();
         let queue = queues.get_mut(&server)?;
         if ending <= now {
@@ -298,7 +325,7 @@ impl UndoQueues {
         }
         let mut abandoned = 0;
         if ending.after(reply * LAST_TRIES) <= now {
-            while queue.ready.front().is_some_and(|undo| now >= undo.until) {
+            while (queue.ready.front()).is_some_and(|undo| now >= undo.until(self)) {
                 queue.ready.pop_front();
                 abandoned += 1;
                 self.gave_up.store(true, Ordering::Release);
@@ -344,7 +371,7 @@ impl UndoQueues {
                 queue.later.insert((now.after(undo.span), number), undo);
             }
             End::Refused => {}
-            End::NotNow if now >= undo.until => {}
+            End::NotNow if now >= undo.until(self) => {}
             // The others need not wait for it: this may concern only its keys.
             End::NotNow | End::Silent => queue.ready.push_back(undo),
         }
