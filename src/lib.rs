@@ -128,6 +128,7 @@ mod testing;
 mod watchdog;
 
 pub use any_lock::{AnyGuard, AnyLock, LockKind};
+pub use api::builder::ClientBuilder;
 #[cfg(feature = "serde")]
 pub use api::config::ClientConfig;
 pub use api::error::{Error, ErrorKind, Result};
@@ -137,7 +138,7 @@ pub use api::loss::{Loss, Lost, LostReason};
 pub use api::options::{Backoff, LEASE_MAX, LEASE_MIN, STICKY_MAX};
 pub use api::traits::{Completed, Guard, Lock, Wait, WithError};
 pub use barrier::Barrier;
-pub use client::{Client, ClientBuilder, ClientStats};
+pub use client::{Client, ClientStats};
 pub use conn::credentials::Credentials;
 #[cfg(feature = "tls")]
 pub use conn::tls::Tls;

@@ -15,8 +15,9 @@ use futures_util::future::BoxFuture;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
+use crate::api::builder::ClientBuilder;
 use crate::api::error::Result;
-use crate::client::{Client, ClientBuilder};
+use crate::client::Client;
 use crate::conn::{self, Fault, LinkState, Process, Recipient, Transport, sent};
 pub use crate::conn::{EventHandler, Lane, ReadWrite, SimulatedNetwork as Network, Stream};
 use crate::engine::clock::{Clock, Tick};

@@ -12,9 +12,16 @@ use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::api::options::Options;
+use crate::client::Client;
 use crate::conn::{Fault, Lane, LinkState, Process, Reason, Recipient, Replies, Transport, sent};
 use crate::engine::clock::{Clock, Tick};
+use crate::engine::hold::bound::Timing;
+use crate::engine::hold::core::Core;
+use crate::engine::hold::local::Locals;
+use crate::observe::observer::{Observed, Observer};
 use crate::script::catalog::{FAIR_RELEASE, MULTI_RELEASE, RECALL, REENTRANT_RELEASE, RW_RELEASE};
+use crate::script::{NativePath, Scripts};
 
 /// One command as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -366,4 +373,40 @@ pub(crate) fn done() -> Value {
 
 pub(crate) fn each(status: i64, count: usize) -> Value {
     Value::Array(vec![Value::Int(status); count])
+}
+
+impl Client {
+    /// A client over a scripted transport, on its clock.
+    pub(crate) fn over(transport: &Arc<Scripted>, lease: Duration) -> Self {
+        // Its answers are written for scripts.
+        Self::over_by(transport, lease, NativePath::Off)
+    }
+
+    /// A client over a scripted transport, with plain commands or without.
+    pub(crate) fn over_by(transport: &Arc<Scripted>, lease: Duration, native: NativePath) -> Self {
+        Self::over_for(transport, lease, native, Arc::default())
+    }
+
+    /// A client over a scripted transport, with an observer.
+    pub(crate) fn over_told(
+        transport: &Arc<Scripted>,
+        lease: Duration,
+        observer: impl Observer,
+    ) -> Self {
+        let observed = Observed::by(Box::new(observer)).expect("a thread");
+        let locals = Arc::new(Locals::observed_by(observed));
+        Self::over_for(transport, lease, NativePath::Off, locals)
+    }
+
+    fn over_for(
+        transport: &Arc<Scripted>,
+        lease: Duration,
+        native: NativePath,
+        locals: Arc<Locals>,
+    ) -> Self {
+        let (clock, observed) = (transport.clock(), Arc::clone(&locals.observed));
+        let scripts = Scripts::new(Arc::clone(transport) as _, clock, observed, native);
+        let core = Core::new("test", Timing::of_lease(lease), Arc::new(scripts), locals);
+        Self::new(core, "", Options::default(), None)
+    }
 }

@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::fmt;
 
 use super::environment::{self, NAMES};
+use crate::api::builder::ClientBuilder;
 use crate::api::error::Result;
-use crate::client::ClientBuilder;
 
 /// The settings of a client, as a part of a program's configuration. It is read from TOML, JSON
 /// and their like. With the feature `serde`.

@@ -6,8 +6,9 @@ use std::env;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use crate::api::builder::ClientBuilder;
 use crate::api::error::{Error, Result};
-use crate::client::{Client, ClientBuilder};
+use crate::client::Client;
 
 const OPERATION: &str = "connect";
 

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "macros")]
 pub(crate) mod attribute;
+pub(crate) mod builder;
 #[cfg(feature = "serde")]
 pub(crate) mod config;
 mod environment;
