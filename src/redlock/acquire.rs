@@ -35,7 +35,7 @@ use crate::observe::observer::HoldSpan;
 /// The head pauses for at least this long, unless it is notified.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// A holder elsewhere is asked again after this many polls to give the lock up.
+/// A holder elsewhere is asked again to release the lock after this many poll intervals.
 const POLLS_BETWEEN_RECALLS: u32 = 4;
 
 /// The longest wait for the servers in a single round.
@@ -50,8 +50,8 @@ pub(super) struct Acquisition {
     pub(super) local: Arc<QuorumLocal>,
 }
 
-/// The end of one step of the head: another follows, after a pause or at once; or it breaks with the lock, or with
-/// `None` if that did not become free in time.
+/// The end of one step of the head. `Continue`: another step follows, at once or after a pause. `Break`: the call ends
+/// with the lock, or with `None` if the lock did not become free in time.
 type Step = ControlFlow<Option<QuorumShare>>;
 
 /// The state of the head of the local queue.
@@ -59,12 +59,12 @@ struct Head<'a> {
     place: &'a QueuePlace<'a>,
     waiter: &'a Waiter<'a>,
     bound: &'a Bound,
-    /// Given by messages of the servers.
+    /// Signalled by messages of the servers.
     notified: &'a Hint,
-    /// Given when the head is refused, so that the call subscribes.
+    /// Signalled when the head is refused, so that the call subscribes.
     refused: &'a Notify,
     backoff: Backoff,
-    /// How often it has paused.
+    /// How often the head has paused.
     pauses: u32,
 }
 
@@ -111,7 +111,7 @@ impl Acquisition {
         }
     }
 
-    /// Runs one round. No other follows, so slow servers get more time than in one of many rounds.
+    /// Runs a single round. No other round follows, so slow servers get more time than otherwise.
     async fn run_single_round(&self) -> Result<Option<QuorumShare>> {
         let mut request = self.request.clone();
         request.vote_timeout = self.request.first().give_up().min(SINGLE_ROUND_MAX);
@@ -149,13 +149,13 @@ impl Acquisition {
             if now >= head.deadline() {
                 return Ok(None);
             }
-            // The end of that hold gives a hint, and so does its loss.
+            // The release or the loss of that hold is a hint, which ends the sleep.
             let until = until.max(now.after(WAIT_MIN)).min(head.deadline());
             head.sleep(marks, head.notified.mark(), until).await;
         }
     }
 
-    /// One round of the head, and the pause after it.
+    /// Runs one round of the head, and the pause after it.
     async fn run_round(&self, head: &mut Head<'_>, marks: Marks) -> Result<Step> {
         let (clock, silence) = (self.clock(), self.lock().silence());
         let deadline = head.deadline();
@@ -167,7 +167,7 @@ impl Acquisition {
         let end = head.bound.end(since.map_err(|why| self.silent(Some(why)))?);
         head.place.begin_attempt();
         let full = self.request.vote_timeout;
-        // A shorter one would end before healthy servers have answered.
+        // A shorter limit would end before healthy servers have answered.
         let least = full.min(VOTE_TIMEOUT_MIN);
         let left = began.until(end);
         let limit = if left < least { full } else { full.min(left) };
@@ -191,14 +191,14 @@ impl Acquisition {
             silence.note_error(&error);
             return Err(error);
         } else if end < deadline || (end == deadline && began.until(now) >= least) {
-            // Where the servers answer soon, there is a last round at the deadline.
+            // If the call ends at its deadline and the servers answer soon, a last round follows there instead.
             (pause_end, why) = (end, Some(self.request.error(&tally)));
         }
         head.refused.notify_one();
         let pause = self.pause(head, marks, began.until(now), &tally);
         clock.within(now.until(pause_end), pause).await;
         let now = clock.now();
-        // Not if it was not polled for a while: then the servers may answer by now.
+        // A call that was not polled until long after its end goes on, because the servers may answer again.
         let is_over = now.until(end) < least && end.until(now) < least;
         if let Some(error) = why.filter(|_| is_over) {
             clock.sleep_until(end).await;
@@ -208,8 +208,9 @@ impl Acquisition {
         Ok(Step::Continue(()))
     }
 
-    /// After the turn of this process, backs off until the others have had theirs, as far as a majority of the
-    /// servers shows. Returns whether it has to look again: its owner may have got the lock, or its client be closed.
+    /// If the turn of this process is over, backs off until other processes have had theirs, as far as a majority of
+    /// the servers shows. Returns whether the caller has to start over: its owner may hold the lock now, or its client
+    /// may be closed.
     async fn back_off(&self, head: &Head<'_>, mut marks: Marks) -> bool {
         let mut now = self.clock().now();
         let was_back = self.members().any(|member| member.lock().turns.is_back());
@@ -217,14 +218,15 @@ impl Acquisition {
         if !ends.fold(false, |is_back, ends| is_back | ends) {
             return false;
         }
-        // Each server counts by itself. If a turn ended at few servers at a time, no majority would ever show its end.
+        // Each server has turns of its own. If a turn ended at few servers at a time, no majority would ever show its
+        // end.
         if !was_back {
             let goes_on = self
                 .members()
                 .filter(|member| !member.lock().turns.is_back());
             goes_on.for_each(|member| member.lock().turns.end_early(now));
         }
-        // The second half of the time is for asking.
+        // Leaves the second half of the time for asking.
         let limit = now.after(now.until(head.deadline()) / 2);
         loop {
             let mark = head.notified.mark();
@@ -246,7 +248,7 @@ impl Acquisition {
         }
     }
 
-    /// Notes how far the majority is, and what its answer means for the turns at each server.
+    /// Notes the round trip to the majority, and what its answer means for the turns at each server.
     fn note_answer(&self, began: Tick, note: impl Fn(&LocalLock, Tick)) {
         let now = self.clock().now();
         for member in self.members() {
@@ -255,7 +257,7 @@ impl Acquisition {
         }
     }
 
-    /// The state of the lock at each server.
+    /// Returns the client's state of the lock for each server.
     fn members(&self) -> impl Iterator<Item = &LocalLock> {
         self.request.requests.iter().map(|request| &*request.local)
     }
@@ -300,7 +302,7 @@ impl Acquisition {
         reenter(&self.request, &hold, entry, bound).await
     }
 
-    /// The local queue.
+    /// Returns the local queue.
     fn lock(&self) -> &Arc<LocalLock> {
         &self.queue_request.local
     }
@@ -309,7 +311,7 @@ impl Acquisition {
         self.queue_request.core.clock
     }
 
-    /// The error of a call that ends without an answer: the error of the calls that asked before it, if that is known.
+    /// Returns the error of a call that ends without an answer: the error of the calls that asked before it, if known.
     fn silent(&self, why: Option<Error>) -> Error {
         let request = &self.request;
         let all_down = || request.error(&Tally::all_down(request.requests.len()));
@@ -322,7 +324,7 @@ impl Head<'_> {
         self.bound.deadline()
     }
 
-    /// Stays away until a server gives a message after `message`, until an event here after `marks`, or until then.
+    /// Sleeps until a message of a server after the mark `message`, a local event after `marks`, or the time `until`.
     async fn sleep(&self, marks: Marks, message: Mark, until: Tick) -> Woken {
         self.waiter.rest(marks, Some(self.place), until);
         tokio::select! {
@@ -333,8 +335,8 @@ impl Head<'_> {
     }
 }
 
-/// Gives `notified` each time the lock may have become free at this server. A polled call is given nothing, because it
-/// would hear of the releases of its own votes. Ends with the client.
+/// Signals `notified` each time the lock may have become free at this server. Does not subscribe for a polled call,
+/// which would be notified of the releases of its own votes. Ends with the client.
 async fn listen(request: &LockRequest, listener: &Listener, notified: &Hint) {
     let LockRequest {
         core, local, name, ..
@@ -346,7 +348,8 @@ async fn listen(request: &LockRequest, listener: &Listener, notified: &Hint) {
         let is_listening = || request.options.polled.is_none() && listener.subscribe();
         let is_heard = is_listening();
         listener.wait(mark, core.clock.now().after(pause)).await;
-        // Nothing is heard before the subscription has begun. That is a hint, too: earlier messages were missed.
+        // No message arrives before the subscription has begun. Its beginning is a hint, too, because earlier messages
+        // were missed.
         if listener.mark() != mark && (is_heard || is_listening()) {
             notified.notify();
         }
@@ -507,7 +510,7 @@ mod tests {
         let [a, b, c] = ["a:1", "b:2", "c:3"].map(later);
         let lock = lock_of([&a, &b, &c]).give_up_after(MS * 1_100);
         let mut call = Box::pin(lock.lock());
-        // It has had no answer in its first round.
+        // Its first round has had no answer.
         let early = tokio::time::timeout(MS * 502, &mut call).await;
         assert!(early.is_err());
         tokio::time::sleep(MS * 10_000).await;

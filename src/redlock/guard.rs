@@ -66,9 +66,9 @@ pub(super) struct QuorumShare {
     pub(super) hold: Arc<QuorumHold>,
     guard: Guard,
     view: LossCell,
-    /// Whether it was released or forgotten.
+    /// Whether the share was released or forgotten.
     is_over: bool,
-    /// Of a guard that entered the hold. The servers' shares have those of the first.
+    /// The span of a guard that entered the hold. The first guard has the spans of its shares at the servers.
     _span: HoldSpan,
 }
 
@@ -128,7 +128,7 @@ impl QuorumShare {
         self.view.view(share)
     }
 
-    /// The lock, if it is lost.
+    /// Returns the loss of the lock, if the lock is lost.
     pub(super) fn lost_now(&self) -> Option<Lost> {
         self.loss().map(|reason| Lost::new(self.name(), reason))
     }
@@ -142,7 +142,7 @@ impl QuorumShare {
         let hold = &self.hold;
         let changed = hold.changed();
         loop {
-            // Another one once its client is closed, which changes the hold.
+            // Another queue once the client of this one is closed. The closing signals `changed`.
             let (_, local) = hold.local.queue();
             let wanted = &local.rare().wanted;
             let marks = (wanted.mark(), changed.mark());
@@ -163,7 +163,8 @@ impl QuorumShare {
         }
     }
 
-    /// Ends the share. Takes out the shares of the servers that the caller has to release. `None` if that was done before.
+    /// Ends the share. Returns the shares at the servers, which the caller has to release. `None` if the share had
+    /// ended before.
     fn end(&mut self, is_forgotten: bool) -> Option<Vec<Share>> {
         if std::mem::replace(&mut self.is_over, true) {
             return None;
@@ -172,15 +173,15 @@ impl QuorumShare {
         Some(self.hold.remove_guard(self.guard, is_forgotten))
     }
 
-    /// Releases the share on all servers, and waits until a majority has confirmed. The rest goes on in the
-    /// background. If this future is dropped, all of it does. While other guards have the hold, a majority confirms
-    /// that it is still there, where that is in doubt.
+    /// Releases the share on all servers, and waits until a majority has confirmed. The rest goes on in the background,
+    /// and so does everything if this future is dropped. While other guards have the hold, a majority confirms that the
+    /// hold still exists, if that is in doubt.
     pub(super) async fn release(mut self) -> Result<()> {
         let loss = self.loss();
         let shares = self.end(false).unwrap_or_default();
         let hold = &self.hold;
         if loss.is_none() && shares.is_empty() {
-            // Other guards have it, if the servers still have it.
+            // Other guards keep the hold, if the servers still have it.
             let members = hold.members();
             let enough = hold.request.quorum().min(members.len());
             let confirmed = (members.iter()).map(|(_, member)| member.confirmed("release"));
@@ -252,7 +253,7 @@ impl QuorumHold {
     }
 }
 
-/// Waits until so many have succeeded. Returns the first error if fewer do.
+/// Waits until `enough` of the futures have succeeded. Returns the first error if fewer do.
 async fn failure(
     enough: usize,
     mut works: FuturesUnordered<impl Future<Output = Result<()>>>,
@@ -269,11 +270,11 @@ async fn failure(
     first.filter(|_| done < enough)
 }
 
-/// Asks all servers of the hold at once, and waits for a majority of all, within the limit of the call. `None` if the
-/// hold is lost or over, also because another task of its owner has released it in the meantime: then the caller has to
-/// start over.
+/// Adds a guard to a hold. Asks all servers of the hold at once, and waits for a majority of all servers, within the
+/// bound of the call. `None` if the hold is lost or over (another task of its owner may have released it): then the
+/// caller has to start over.
 ///
-/// If this is dropped or fails, the guards are as before. Renewals under way go on in the background.
+/// If this is dropped or fails, the guards stay as they were. Renewals under way go on in the background.
 pub(super) async fn reenter(
     request: &QuorumRequest,
     hold: &Arc<QuorumHold>,
@@ -295,7 +296,8 @@ pub(super) async fn reenter(
     }
     let mut shares = Vec::new();
     if entrances.len() >= request.quorum() {
-        // Enters when all are ready, so that a call that is left alone before has entered no member.
+        // Enters only when a majority is ready, so that a call that is dropped earlier, or no longer polled, has
+        // entered no member.
         for (server, entrance) in entrances {
             let share = entered(Share::entered(entrance));
             shares.extend(tally.record_vote(server, share));
@@ -313,15 +315,15 @@ pub(super) async fn reenter(
         }));
     }
     if !hold.is_held() {
-        // The servers' answers about a hold that has ended in the meantime are not errors.
+        // The hold has ended in the meantime, so what its servers answered is no error.
         return Ok(None);
     }
-    // In the order of the hold: the caller's Redlock may name the servers in another one.
+    // Lists the servers in the order of the hold, because the caller's Redlock may name them in another one.
     let servers = &hold.request.servers;
     Err(servers.error(first.operation, &first.name, &tally))
 }
 
-/// Gets one more share ready at each server, until a majority has it or no majority is possible.
+/// Prepares one more share at each server, until a majority is ready or no majority is possible.
 async fn entrances(
     request: &QuorumRequest,
     hold: &QuorumHold,
@@ -332,7 +334,7 @@ async fn entrances(
 ) -> Vec<(usize, Entrance)> {
     let members = hold.members().into_iter();
     let entering = members.map(async |(server, member)| {
-        // A member has an owner of its own, and is never handed off.
+        // The members have their own owner, and are never handed off.
         let reentry = Reentry {
             owner: member.owner(),
             mode: Mode::Exclusive,
@@ -353,7 +355,7 @@ async fn entrances(
     entrances
 }
 
-/// A re-entry as a vote. The hold of a member without an entrance is gone.
+/// Returns a re-entry as a vote. If there is no entrance, the hold of the member is gone.
 fn entered<T>(entered: Result<Option<T>>) -> Result<T, VoteOutcome> {
     match entered {
         Ok(entered) => entered.ok_or(VoteOutcome::HeldElsewhere(None)),
@@ -492,7 +494,7 @@ mod tests {
         }
     }
 
-    /// The other guard of its owner ends by itself before that.
+    /// The other guard of its owner reaches its longest time before its release.
     #[tokio::test(start_paused = true)]
     async fn servers_keep_a_hold_for_a_guard_that_was_released_before_the_last() {
         let servers = granting();
@@ -510,7 +512,8 @@ mod tests {
         }
     }
 
-    /// The server was held elsewhere when the first guard came, whose lease is not renewed.
+    /// The first guard has a fixed lease. When it was acquired, the third server refused, because the lock was held
+    /// there.
     #[tokio::test(start_paused = true)]
     async fn a_missing_server_joins_once_a_guard_has_the_hold_renewed() {
         let clients = clients(|address, sent| match sent.words[1] == RENEW.sha() {
@@ -527,7 +530,7 @@ mod tests {
         assert_eq!(renewed.holder_ids().len(), 3);
     }
 
-    /// The servers were out of reach. Another guard has the hold, if they still have it.
+    /// The servers were out of reach. Another guard keeps the hold, if they still have it.
     #[tokio::test(start_paused = true)]
     async fn a_release_in_doubt_waits_for_the_answer() {
         for is_there in [true, false] {
@@ -552,7 +555,7 @@ mod tests {
         }
     }
 
-    /// The lease of the first member is renewed no more, and the third server is away.
+    /// The first member is not renewed, because the runtime of its client has ended. The third server is silent.
     #[tokio::test(start_paused = true)]
     async fn a_member_that_nothing_renews_confirms_no_release() {
         let theirs = tokio::runtime::Builder::new_current_thread().build();

@@ -1,8 +1,9 @@
 //! The base of a handle on a Redlock: one handle on the member at each server, the options of the whole, and the
 //! questions to all servers that acquire nothing: the holder of the lock, and its forced release.
 //!
-//! Invariant: an answer is the answer of a majority. A server that does not answer, or may have forgotten, may know of
-//! a hold that the others lack. While such servers could make a majority, there is no answer.
+//! Invariant: an answer is the answer of a majority. A server that does not answer may know of a hold that the others
+//! lack, and a restarted server may have forgotten one. While such servers could complete a majority, there is no
+//! answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::engine::clock::Tick;
 use crate::engine::counts::Mode;
 use crate::reentrant::PROTOCOL;
 
-/// The part of the lease that a server has to answer, and its bounds.
+/// The time that a server has to answer, as a part of the lease, and its bounds.
 const VOTE_TIMEOUT_PART: u32 = 6;
 pub(super) const VOTE_TIMEOUT_MIN: Duration = Duration::from_millis(50);
 const VOTE_TIMEOUT_MAX: Duration = Duration::from_millis(500);
@@ -36,7 +37,7 @@ pub(super) struct QuorumHandle {
     pub(super) options: Options,
 }
 
-/// How long a server has to answer with locks of this lease.
+/// Returns how long a server has to answer a request for this lease.
 fn vote_timeout(lease: Duration) -> Duration {
     let timeout = (lease / VOTE_TIMEOUT_PART).clamp(VOTE_TIMEOUT_MIN, VOTE_TIMEOUT_MAX);
     timeout.min(lease / 3)
@@ -61,13 +62,13 @@ impl QuorumHandle {
         let name = self.members[0].name(operation)?.as_str();
         let policy = self.policy();
         let policy = policy.map_err(|error| error.during(operation).of_lock(name))?;
-        // An owner of its own: a call that takes one of the members alone is another owner.
+        // A new owner, so that a call for one of the members alone never enters its hold.
         let voter = Owner::new();
         let requests = self.members.iter().map(|member| {
             let options = Options {
                 owner: Some(voter.clone()),
                 policy: Some(policy),
-                // The policy includes it.
+                // The policy includes this bound.
                 max_hold: None,
                 replication: self.options.replication.or(member.options.replication),
                 give_up: self.options.give_up.or(member.options.give_up),
@@ -102,7 +103,7 @@ impl QuorumHandle {
         let policy = self.options.policy(leases.min().unwrap_or_default())?;
         let lease = policy.lease();
         match self.servers.longest_lease {
-            // After a restart, other processes know only the longest lease.
+            // After a restart, other processes wait only for the longest lease.
             Some(longest) if lease > longest => {
                 let message = format!(
                     "a lease of {lease:?} is longer than the {longest:?} after which a restarted \
@@ -132,7 +133,7 @@ impl QuorumHandle {
 
 /// Questions and commands to all servers at once without acquiring the lock.
 impl QuorumHandle {
-    /// Asks each member at once, with this handle's limit. The answers come with the numbers of their servers.
+    /// Asks all members at once, within this handle's limit. Each answer comes with the number of its server.
     fn ask_all<T, F: Future<Output = Result<T>>>(
         &self,
         ask: impl Fn(Handle) -> F,

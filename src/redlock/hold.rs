@@ -5,8 +5,8 @@
 //! the lock before it counts, and the other servers are checked for a majority in between. So there is no unnoticed
 //! moment between a loss and a join in which too few servers counted.
 //!
-//! A server has at most one share, however many guards there are. It has a lease that is enough for all of them, and
-//! keeps what the guards that are gone asked for, whenever the server has joined.
+//! The hold has at most one share at a server, whose lease is enough for all guards. The server also keeps the hold for
+//! as long as released or forgotten guards asked for, even if it joined after them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -33,20 +33,21 @@ pub(super) struct QuorumHold {
     /// The holder id at the first server that granted it.
     pub(super) holder: Box<str>,
     state: Mutex<QuorumState>,
-    /// Signalled when it is lost, when its last guard is gone, when a server drops out, and when it gets a guard.
+    /// Signalled when the hold is lost, when its last guard is gone, when a server drops out, and when a guard is
+    /// added.
     pub(super) changed: Hint,
 }
 
-/// The guards of a hold, and its shares at the servers. Nothing here waits or asks a server. The caller drops the shares
-/// that are taken out, which releases them.
+/// The guards of a hold, and its shares at the servers. Its methods neither wait nor ask a server. The caller drops the
+/// shares that they return, which releases them.
 #[derive(Debug, Default)]
 struct QuorumState {
-    /// Why it is lost, and the deadline that its members had.
+    /// Why the hold is lost, and the deadline that it had.
     lost: Option<(LostReason, Tick)>,
     token: Option<FencingToken>,
     /// How often a server has joined.
     joins: u64,
-    /// Without one it is released, unless it was lost before.
+    /// The live guards. When the last one is removed, the hold is released, unless it was lost before.
     guards: Vec<Guard>,
     /// The time that released guards asked for: the servers keep the hold until then.
     kept_until: Tick,
@@ -61,16 +62,16 @@ struct QuorumState {
 pub(super) struct Guard {
     /// The lease of its share.
     pub(super) lease: ShareLease,
-    /// If it is released before this time, the hold is left at its servers until then.
+    /// If the guard is released before this time, the hold is left at its servers until then.
     kept_until: Tick,
 }
 
 /// The queue of this process's tasks for a lock, and their hold.
 #[derive(Debug)]
 pub(super) struct QuorumLocal {
-    /// One for each client, by address. The tasks wait in the first one whose client is open.
+    /// One queue for each client, by address. Tasks wait in the first queue whose client is open.
     queues: Vec<(Arc<Core>, Arc<LocalLock>)>,
-    /// The last one that was granted. An older one that was not released may be lost without knowing that yet.
+    /// The hold that was granted last. An older hold that was not released may be lost before any task has noticed.
     last: Mutex<Weak<QuorumHold>>,
 }
 
@@ -80,13 +81,13 @@ impl QuorumLocal {
         Self { queues, last }
     }
 
-    /// The queue for calls that begin now, and its client.
+    /// Returns the queue for calls that begin now, and its client.
     pub(super) fn queue(&self) -> &(Arc<Core>, Arc<LocalLock>) {
         let open = |(core, _): &&(Arc<Core>, _)| core.ensure_open("lock").is_ok();
         self.queues.iter().find(open).unwrap_or(&self.queues[0])
     }
 
-    /// The hold, if there is one.
+    /// Returns the hold, if there is one.
     pub(super) fn hold(&self) -> Option<Arc<QuorumHold>> {
         let last = self.last.lock().upgrade();
         last.filter(|hold| hold.is_held())
@@ -94,7 +95,7 @@ impl QuorumLocal {
 }
 
 impl QuorumHold {
-    /// The hold that a majority has granted, and its first guard. Has the other servers join.
+    /// Makes the hold that a majority has granted, and its first guard. Has the other servers join.
     pub(super) fn granted(
         request: QuorumRequest,
         owner: Owner,
@@ -125,7 +126,7 @@ impl QuorumHold {
             state: Mutex::new(state),
             changed: Hint::default(),
         });
-        // Before a loss makes others missing, whose servers are then asked at once.
+        // Collected before a loss makes other servers missing, because those are asked when their members are dropped.
         let missing = (0..this.request.requests.len()).filter(|server| this.is_missing(*server));
         let missing: Vec<usize> = missing.collect();
         let weak: Weak<Self> = Arc::downgrade(&this);
@@ -134,11 +135,11 @@ impl QuorumHold {
         for (_, member) in this.members() {
             member.add_loss_listener(weak.clone());
         }
-        // A hold may have been lost before it was a member.
+        // A member may have been lost before its listener was added.
         this.check_members();
         let mut pending: HashMap<_, _> = grant.pending.into_iter().collect();
         for server in missing {
-            // A vote has timers of the runtime of this call, and another runtime than the client's may end.
+            // A vote uses timers of the runtime of this call. If that is not the client's runtime, it may end first.
             let is_here = this.request.requests[server].core.scripts.is_here();
             let vote = pending.remove(&server).filter(|_| is_here);
             this.win(server, vote, None);
@@ -159,7 +160,7 @@ impl QuorumHold {
         self.state.lock().members()
     }
 
-    /// Whether a guard wants it for longer than a fixed lease.
+    /// Whether a guard has a lease that is renewed.
     pub(super) fn is_renewed(&self) -> bool {
         let lease = self.state.lock().lease();
         lease.is_some_and(|lease| lease.renewed.is_some())
@@ -170,7 +171,7 @@ impl QuorumHold {
         self.state.lock().is_missing(server)
     }
 
-    /// Until when a majority of all servers is among these members.
+    /// Returns the time until which these members include a majority of all servers.
     fn end_of(&self, members: &[(usize, Arc<Hold>)]) -> Tick {
         let ends = members.iter().map(|(_, member)| member.deadline());
         let mut ends: Vec<Tick> = ends.collect();
@@ -179,8 +180,8 @@ impl QuorumHold {
         end.copied().unwrap_or(Tick::ZERO)
     }
 
-    /// Why it is lost, if it is. The clock decides, regardless of what any task has noticed. The first who sees the loss
-    /// releases the shares of the members that are left.
+    /// Returns why the hold is lost, if it is. The clock decides, whether or not a task has noticed the loss. The first
+    /// call that sees the loss releases the shares of the members that are left.
     pub(super) fn loss(&self) -> Option<LostReason> {
         loop {
             let (members, joins) = {
@@ -196,8 +197,8 @@ impl QuorumHold {
             if live.len() >= self.request.quorum() {
                 return None;
             }
-            // If several are lost by now, any of their reasons. If they were lost one after another, the reason of
-            // the last: only members of closed clients stay here when they are lost.
+            // If several were lost together, any of their reasons will do. If they were lost one after another, the
+            // reason of the last counts: all but the members of closed clients are dropped when they are lost.
             let reasons = (lost.iter()).filter_map(|(_, member)| member.expire_if_due());
             let reason = reasons.max_by_key(|reason| *reason != LostReason::Closed);
             let reason = reason.unwrap_or(LostReason::Expired);
@@ -206,12 +207,13 @@ impl QuorumHold {
                 continue;
             }
             state.lost = Some((reason, held_until));
-            // The holds that other servers may have are left until the guard is gone, and the work under it with it.
+            // The lost members stay until the guards are gone, because their servers may still keep others out while
+            // the work under the guards goes on.
             let live = live.iter();
             let given_back = live.map(|(server, member)| state.take_share(*server, member));
             let given_back: Vec<_> = given_back.collect();
             drop(state);
-            // Released first, so that later requests of this client go behind it.
+            // Released before the waiters are notified, so that their requests follow the releases.
             drop(given_back);
             self.notify_ended();
         }
@@ -219,16 +221,17 @@ impl QuorumHold {
 
     fn notify_ended(&self) {
         self.changed.notify();
-        // Tasks may still wait in that of a client which is closed.
+        // Notifies all queues, because tasks may still wait in the queue of a closed client.
         let queues = self.local.queues.iter();
         queues.for_each(|(_, queue)| queue.wake_waiters());
     }
 
     /// Drops members that are lost, and has their servers asked again, unless the hold itself is lost.
     fn check_members(self: &Arc<Self>) {
-        // Before the hold is checked: one that is lost after that is not dropped here, so the hold names its reason.
+        // Collected before the hold is checked. A member that is lost later is not dropped here, so that `loss` finds
+        // its reason.
         let mut lost = self.members();
-        // The hold of a closed client stays with the guard, and is left to its lease.
+        // The member of a closed client stays with the guard, and ends with its lease.
         lost.retain(|(_, member)| {
             let why = member.expire_if_due();
             why.is_some_and(|why| why != LostReason::Closed)
@@ -241,24 +244,24 @@ impl QuorumHold {
         }
     }
 
-    /// Drops a member, which counts no longer.
+    /// Drops a member, so that it no longer counts, and has its server asked again.
     fn drop_member(self: &Arc<Self>, server: usize, member: &Arc<Hold>) {
         let Some(dropped) = self.state.lock().take_share(server, member) else {
             return;
         };
         drop(dropped);
-        // Its deadline may have been part of the majority.
+        // The deadline of the hold may have depended on this member.
         self.changed.notify();
         if member.expire_if_due() == Some(LostReason::Revoked) {
-            // The server has lost its data, or an operator took the hold away: the other servers know.
+            // The server has lost its data, or an operator took the hold away. The other servers know which.
             self.members().iter().for_each(|(_, other)| other.verify());
         }
-        // A forced release does not reach all servers at once.
+        // Pauses first, because a forced release does not reach all servers at once.
         self.win(server, None, Some(self.request.vote_timeout));
     }
 
-    /// Adds a server that has granted the lock, and whose counter of fencing tokens was raised to `raised`. False if
-    /// the hold is over, or the server has a part already.
+    /// Adds a server that has granted the lock, and whose counter of fencing tokens was raised to `raised`. Returns
+    /// `false` if the hold is over, the server is a member already, or `raised` is not the hold's token.
     pub(super) fn join(
         self: &Arc<Self>,
         server: usize,
@@ -267,7 +270,7 @@ impl QuorumHold {
     ) -> bool {
         let weak: Weak<Self> = Arc::downgrade(self);
         share.hold().add_loss_listener(weak);
-        // After its grant and before it counts: check that the others were enough until now.
+        // After the server's grant and before it counts, checks that the other members were enough until now.
         if self.loss().is_some() {
             return false;
         }
@@ -281,7 +284,7 @@ impl QuorumHold {
             state.set_terms();
             state.joins += 1;
         }
-        // It may have been lost before it counted.
+        // The new member may have been lost before it counted.
         self.check_members();
         true
     }
@@ -303,9 +306,9 @@ impl QuorumHold {
         state.guards.push(guard);
         state.set_terms();
         drop(state);
-        // By now the shares that the members had have this lease too.
+        // Dropped only now, when the shares that the members had have this lease too.
         drop(shares);
-        // It may be renewed from now on.
+        // The hold may be renewed now, which lets missing servers join.
         self.changed.notify();
         Some(guard)
     }
@@ -329,7 +332,7 @@ impl QuorumHold {
         state.shares.iter_mut().filter_map(Option::take).collect()
     }
 
-    /// Notes that the releases of a removed guard's shares are on their way.
+    /// Notes that the releases of a removed guard's shares were sent.
     pub(super) fn releases_sent(&self) {
         let state = self.state.lock();
         let is_released = state.lost.is_none() && state.guards.is_empty();
@@ -339,13 +342,13 @@ impl QuorumHold {
         }
     }
 
-    /// Gives the hold a token that the counters of these servers have reached. Only these servers count from now on.
-    /// False if they are too few. A hold that has a token keeps it.
+    /// Gives the hold a token to which the counters of these servers were raised. Other members no longer count.
+    /// Returns `false` if these servers are too few. A hold that has a token keeps it.
     pub(super) fn fence<T>(self: &Arc<Self>, token: FencingToken, servers: &[(usize, T)]) -> bool {
         let others = {
             let mut state = self.state.lock();
             if state.token.is_some() {
-                // Another task was faster. A hold has one token.
+                // Another task was faster, and a hold has one token.
                 return true;
             }
             let members = state.members().into_iter();
@@ -367,7 +370,7 @@ impl QuorumHold {
 impl LossListener for QuorumHold {
     fn member_lost(self: Arc<Self>) {
         self.check_members();
-        // One of a closed client is not dropped, and its deadline may have been part of the majority.
+        // A member of a closed client is not dropped, but the deadline of the hold may have depended on it.
         self.changed.notify();
     }
 }
@@ -381,10 +384,10 @@ impl SharedHold for QuorumHold {
         self.loss().is_none() && self.state.lock().is_held()
     }
 
-    /// Until when at least a majority holds, or did.
+    /// Returns the time until which a majority holds the lock, or held it if it is lost.
     fn deadline(&self) -> Tick {
         let lost = self.state.lock().lost;
-        // The deadline of a lost member has passed.
+        // Lost members need no filter, because their deadlines have passed.
         let held_until = || self.end_of(&self.members());
         lost.map_or_else(held_until, |(_, held_until)| held_until)
     }
@@ -400,7 +403,7 @@ impl SharedHold for QuorumHold {
 }
 
 impl Guard {
-    /// A guard with these shares of a majority. So many last at least as long as its lease.
+    /// Makes a guard with these shares. A majority of them last at least as long as the guard's lease.
     fn of(shares: &[(usize, Share)], quorum: usize, kept_until: Tick) -> Self {
         let mut leases: Vec<ShareLease> = shares.iter().map(|(_, share)| share.lease()).collect();
         leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.end));
@@ -432,7 +435,7 @@ impl QuorumState {
         self.shares[server].take_if(|share| Arc::ptr_eq(share.hold(), hold))
     }
 
-    /// The lease that is enough for all guards. `None` without a guard.
+    /// Returns the lease that is enough for all guards. `None` without a guard.
     fn lease(&self) -> Option<ShareLease> {
         let leases = self.guards.iter().map(|guard| guard.lease);
         leases.reduce(|one, other| ShareLease {
@@ -441,7 +444,8 @@ impl QuorumState {
         })
     }
 
-    /// Gives all shares the lease that the guards need, and what the guards that are gone asked for.
+    /// Gives all shares the lease that the guards need, and the time for which guards that are gone wanted the hold
+    /// kept.
     fn set_terms(&mut self) {
         let lease = self.lease();
         for share in self.shares.iter_mut().flatten() {
@@ -477,7 +481,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Where two threads wait for each other.
+    /// A point where two threads wait for each other.
     #[derive(Debug)]
     struct Meeting(Barrier);
 
@@ -604,7 +608,8 @@ mod tests {
         drop(hold.remove_guard(guard, false));
     }
 
-    /// One of two left ends before the one whose client was shut down, and its own client does not get to say so.
+    /// One of the two members left ends before the member whose client was shut down. Its own client reports nothing,
+    /// because its runtime stands still.
     #[tokio::test(start_paused = true)]
     async fn a_hold_is_lost_in_time_after_a_client_was_shut_down() {
         const SECOND: Duration = Duration::from_secs(1);
@@ -673,7 +678,7 @@ mod tests {
         guard.release().await.unwrap();
     }
 
-    /// Nobody asks for its reason before the hold is lost as well.
+    /// The reason is asked for only after the hold is lost as well.
     #[tokio::test(start_paused = true)]
     async fn a_guard_that_was_held_for_as_long_as_it_may_keeps_that_reason() {
         const SECOND: Duration = Duration::from_secs(1);

@@ -231,10 +231,10 @@ const KIND: CountedKind = CountedKind::Redlock;
 ///
 /// A handle: cheap to make and to clone, it holds nothing. Its options apply to the locks acquired through it.
 ///
-/// Waiters of one process are served first come, first served. Processes have the lock in turns, near their servers and
-/// far from them: one task of one process, against 64 of another, got one grant in six on loopback. A holder of this
-/// lock also holds the [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers. An owner enters
-/// its hold again through a `Redlock` of the same clients.
+/// Waiters of one process are served first come, first served. Processes take turns, whether they are near their
+/// servers or far from them: on loopback, one task of a process got one grant in six against 64 tasks of another. A
+/// holder of this lock also holds the [`ReentrantLock`](crate::ReentrantLock) of its name on a majority of the servers.
+/// An owner enters its hold again through a `Redlock` of the same clients.
 ///
 /// ```no_run
 /// # async fn doc(redlock: lockset::Redlock) -> lockset::Result<()> {

@@ -15,16 +15,16 @@ use super::round::Vote;
 use super::tally::VoteOutcome;
 use crate::engine::hold::Share;
 
-/// The first pause before a server is asked that refused a lock which was granted just now: about the time that the
-/// release of the previous holder takes to reach all servers.
+/// The first pause before a server is asked again that refused its vote for a new hold: about the time that the release
+/// of the previous holder takes to reach all servers.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
-/// The longest pause before a server is asked that has not refused: it is wanted as soon as possible.
+/// The longest pause before a server that has not refused is asked again. Its vote is wanted as soon as possible.
 const PAUSE_UNASKED_MAX: Duration = Duration::from_millis(200);
 
 impl QuorumHold {
-    /// Has a server join that is missing. Its `vote` may be under way. `first` is the pause before a server is asked that
-    /// has dropped out; the pause is short for one that was never a part of the hold.
+    /// Asks a missing server in the background until it joins. Its `vote` may be under way. `first` is the pause before
+    /// a server that has dropped out is asked; it is `None` for one that was never a member, which is asked soon.
     pub(super) fn win(
         self: &Arc<Self>,
         server: usize,
@@ -37,7 +37,7 @@ impl QuorumHold {
             let is_over = hold.until(|hold| !hold.is_missing(server));
             tokio::select! {
                 biased;
-                // The server is no longer wanted. An attempt under way is dropped then, which undoes it.
+                // The server is no longer wanted. Dropping an attempt under way undoes it.
                 _ = core.until_closed(is_over) => {}
                 () = hold.ask_until_joined(server, vote, first) => {}
             }
@@ -63,8 +63,9 @@ impl QuorumHold {
     /// until the server has joined. A server that is down is asked as soon as it is up, a restarted server as soon as
     /// it has a vote.
     ///
-    /// Asks only while a majority is known to hold: if the hold was ended by force, enough servers have to report that
-    /// before this adds the first of them again. If some do not answer, it asks from a third of the lease on.
+    /// At first, asks only while a majority is known to hold. If the hold was ended by force, enough servers have to
+    /// report that before the first of them may be added again. Some may not answer, so after a third of the lease it
+    /// asks in any case.
     async fn ask_until_joined(
         self: &Arc<Self>,
         server: usize,
@@ -96,7 +97,7 @@ impl QuorumHold {
                     }
                     self.longest_pause().min(pause * 2)
                 }
-                // All holds wait for the same moment, and then ask at different times.
+                // All holds wait for the same moment. A random part makes them ask at different times.
                 Err(VoteOutcome::TooYoung { remaining, .. }) => {
                     remaining.mul_f64(1.0 + 0.1 * fastrand::f64())
                 }
@@ -107,7 +108,7 @@ impl QuorumHold {
         }
     }
 
-    /// Resolves when this is true of the hold.
+    /// Resolves when `is_true` is true of the hold.
     async fn until(&self, is_true: impl Fn(&Self) -> bool) {
         loop {
             let mark = self.changed.mark();
@@ -118,7 +119,7 @@ impl QuorumHold {
         }
     }
 
-    /// Adds the server's grant to the hold, or releases it.
+    /// Adds the server's grant to the hold, or releases it. Returns whether it was added.
     async fn fence_and_join(self: &Arc<Self>, server: usize, share: Share) -> bool {
         let token = self.token();
         if let Some(token) = token
@@ -159,8 +160,8 @@ mod tests {
         }
     }
 
-    /// The third server is down, and later up. Its first attempts then may find another holder, whose lease is longer
-    /// than any that was known, so that it is too young until that is over.
+    /// The third server is down, and later up. In the second case the first attempt there finds another holder, whose
+    /// lease is longer than all known ones, so the server is too young until that lease is over.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_back_is_not_asked_by_all_holds_at_once() {
         const LONGER: Duration = Duration::from_secs(1_000);
@@ -184,7 +185,7 @@ mod tests {
             });
             let others = ["a:1", "b:2"].map(|address| Scripted::at(address, holding));
             let servers = [&others[0], &others[1], &third];
-            // For long enough to have a vote.
+            // The servers are up for long enough to have a vote.
             tokio::time::sleep(LONGER * 7 / 10).await;
             let clients = servers.map(|server| Client::over(server, LEASE));
             let redlock = Redlock::builder(clients).build().unwrap();
@@ -201,7 +202,7 @@ mod tests {
             let infos = sent.iter().filter(|sent| sent.is("INFO")).count();
             assert!(infos < 10, "{infos}");
             let mut attempts: Vec<_> = sent.iter().filter(|sent| is_attempt(sent)).collect();
-            // Each hold's last one, which was granted.
+            // The last attempt of each hold, which was granted.
             let attempts = attempts.split_off(attempts.len() - HOLDS);
             let spread = attempts[HOLDS - 1].at - attempts[0].at;
             assert!(spread > MS * 100, "{spread:?}");

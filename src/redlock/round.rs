@@ -68,7 +68,7 @@ impl QuorumRequest {
     pub(super) async fn round(&self, limit: Duration) -> Result<QuorumGrant, Tally> {
         let mut tally = Tally::new(self.requests.len());
         let (mut shares, pending) = self.collect_votes(limit, &mut tally).await;
-        // The answers of the other servers may disqualify one.
+        // The answers of other servers may disqualify an earlier vote.
         tally.retain(&mut shares, |server, _| self.servers.disqualified(server));
         if shares.len() < self.quorum() {
             return Err(tally);
@@ -92,7 +92,7 @@ impl QuorumRequest {
         })
     }
 
-    /// Returns the grants until the outcome is decided, and the votes that are still under way.
+    /// Collects votes until the outcome is decided. Returns the grants, and the votes that are still under way.
     async fn collect_votes(
         &self,
         limit: Duration,
@@ -110,11 +110,12 @@ impl QuorumRequest {
             }
         }
         let mut shares = Vec::new();
-        // All votes together say whether a failed round is contended or an error, unless the votes for others decide
-        // it.
+        // A round that cannot be won waits for all votes, because only they tell contention from an error. If the votes
+        // for others are enough to tell, it ends earlier.
         while !pending.is_empty() && !tally.is_contended() && self.needs_more(&shares) {
             if !tally.can_still_win() {
-                // Released now, because they are useless: others need not wait for the rest.
+                // These grants are useless. They are released now, so that others need not wait for the rest of the
+                // round.
                 shares.clear();
             }
             let votes = pending.iter_mut().map(|(_, vote)| vote);
@@ -125,21 +126,22 @@ impl QuorumRequest {
         (shares, pending)
     }
 
-    /// Whether to wait for more votes: until a majority has granted that cannot have forgotten another holder, or all
-    /// servers have answered.
+    /// Whether more votes are needed, because the grants do not include a majority of servers that cannot have
+    /// forgotten another holder.
     fn needs_more(&self, shares: &[(usize, Share)]) -> bool {
         let votes = shares.iter();
         let certain = votes.filter(|(server, _)| !self.servers.may_have_forgotten(*server));
         certain.count() < self.quorum()
     }
 
-    /// Asks one server, with this limit. No answer within a limit that is cut says nothing about the server.
+    /// Asks one server for its vote, within this limit. Silence within a limit shorter than the vote time-out does not
+    /// mark the server down.
     pub(super) async fn ask(&self, server: usize, limit: Duration) -> Vote {
         if let Some(reason) = self.servers.too_young(server) {
             return Err(reason);
         }
         self.servers.note_request(server);
-        // Sent together.
+        // Both are sent together.
         let attempt = acquire::attempt_once(self.requests[server].clone(), limit);
         let replicas = self.has_unconfirmed_replicas(server, limit);
         let (attempted, has_replicas) = tokio::join!(biased; attempt, replicas);
@@ -167,9 +169,10 @@ impl QuorumRequest {
         !is_confirmed && self.servers.has_replicas(server, limit).await
     }
 
-    /// Raises the counters of these servers to the largest of their tokens, and returns it: it is the token of all. A
-    /// later majority includes one of these servers, and its token there is larger. Keeps the grants whose counter is
-    /// known to have been raised while they were held, and records the others. `None` if there is no token.
+    /// Raises the counters of these servers to the largest of their tokens, and returns that token, which counts for
+    /// all. Every later majority includes one of these servers and gets a larger token there. Keeps the grants whose
+    /// counter is known to have been raised while the lock was held, and records the others. `None` if there is no
+    /// token.
     pub(super) async fn fence<T>(
         &self,
         granted: &mut Vec<(usize, T)>,
@@ -191,8 +194,7 @@ impl QuorumRequest {
 
     /// Raises the counter of one server to at least `token`.
     ///
-    /// # Errors
-    /// The reason if that is not known to have happened while the lock was held there.
+    /// # Errors The reason, if the counter is not known to have been raised while the lock was held there.
     pub(super) async fn raise_token(&self, hold: &Hold, token: FencingToken) -> Result<(), String> {
         let raising = hold.raise_token(token, self.first().operation);
         match self.clock().within(self.vote_timeout, raising).await {

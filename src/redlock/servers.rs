@@ -3,22 +3,22 @@
 //! Invariant: there are as many servers as were named, whether or not they were ever seen; a server that was never seen
 //! has no vote.
 //!
-//! A server that was restarted has no vote for the longest lease. It may have had a vote for a holder that is alive,
-//! and may have lost it. That holder asked it last before it went down, so by the holder's own clock its hold there
-//! ends within a lease after the server came up again. Every connection asks for its server's uptime before it is used,
-//! and the answer is checked after the vote. So it concerns the process that gave the vote or a later process, which
-//! errs on the safe side. Another process at a known address counts from when it was first seen there: it may have been
-//! up elsewhere, and have taken over.
+//! A restarted server has no vote for the longest lease, because it may have forgotten a vote for a holder that is
+//! alive. That holder last asked the server before it went down, so by the holder's own clock its hold there ends
+//! within a lease after the server came up again. Every connection asks for its server's uptime before it is used, and
+//! the uptime is checked after the vote. So the check is about the process that gave the vote, or a later process,
+//! which errs on the safe side. The uptime of another process at a known address counts from when it was first seen
+//! there, because it may have been up elsewhere and have taken over.
 //!
-//! A server with replicas has no vote, because a replica that takes over at its address would have one at once in a
-//! process that has not seen the first server. The server is asked for replicas beside its first vote.
+//! A server with replicas has no vote. A replica that takes over at its address would otherwise have a vote at once for
+//! every process that has not seen the first server. The server is asked for replicas beside its first vote.
 //!
-//! The longest lease is known for this process only; other processes may use longer ones. A lease that is seen in the
-//! way counts until it is over and some time longer ([`Sightings`]). If it is longer than all known ones, it may have
-//! begun before a server restarted that it was not seen at, so no recently started server has a vote until it is over.
-//! Besides, a round that needs the vote of a recently started server awaits the votes of all others first, because one
-//! of them may know of a holder that this server has forgotten. That ends when a majority has granted the lock that has
-//! been up for long: then no other majority is possible.
+//! The longest lease is known for this process only; other processes may use longer ones. A lease of another holder
+//! that was seen counts until it is over and some time longer ([`Sightings`]). If it is longer than all known ones, it
+//! may have begun before a server restarted at which it was not seen, so no recently started server has a vote until it
+//! is over. Besides, a round that needs the vote of a recently started server awaits the votes of all others first,
+//! because one of them may know of a holder that this server has forgotten. The round stops waiting once a majority of
+//! servers that have been up for long has granted the lock: then no other majority is possible.
 //!
 //! A server that is down is dead, silent or out of reach, and calls skip it ([`Health`]). The finding of one call holds
 //! for all. A server is down when it cannot be reached, when it does not answer a vote in time, or when a request to it
@@ -56,11 +56,11 @@ const RECENT_START: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Servers {
     pub(super) clients: Box<[Client]>,
-    /// The clients by their addresses: the same for all Redlocks of these servers.
+    /// The numbers of the clients, sorted by address: one order for all Redlocks of these servers.
     pub(super) in_order: Box<[usize]>,
     /// `None` if the servers forget nothing.
     pub(super) longest_lease: Option<Duration>,
-    /// Leases that were seen in the way.
+    /// Leases of other holders that were seen.
     seen: Mutex<Sightings>,
     /// The servers that are down. The others can always make a majority.
     down: Mutex<BTreeSet<usize>>,
@@ -71,8 +71,7 @@ pub(super) struct Servers {
 impl Servers {
     /// Makes the servers of `clients`.
     ///
-    /// # Errors
-    /// If they cannot make a Redlock, as far as their addresses and the servers already seen tell.
+    /// # Errors If they cannot make a Redlock, judging by their addresses and by the servers already seen.
     pub(super) fn of(
         clients: Vec<Client>,
         longest_lease: Duration,
@@ -142,7 +141,7 @@ impl Servers {
             .map(|client| transport(client).address())
     }
 
-    /// A name for these keys, one on each server, in any order.
+    /// Returns a name for these keys, one on each server, in any order of the servers.
     pub(super) fn place_of<'a>(&'a self, keys: impl Iterator<Item = &'a str>) -> Arc<str> {
         let mut each: Vec<(&str, &str)> = self.addresses().zip(keys).collect();
         each.sort_unstable();
@@ -155,7 +154,7 @@ impl Servers {
         error.of_lock(name.as_str())
     }
 
-    /// The least uptime of a server that has a vote. `None` if the servers forget nothing.
+    /// Returns the least uptime with which a server has a vote. `None` if the servers forget nothing.
     fn min_uptime(&self) -> Option<Duration> {
         let longest = self.longest_lease?;
         let longest = longest.max(self.seen.lock().longest(self.now()));
@@ -185,7 +184,7 @@ impl Servers {
         self.duplicate(at).or_else(|| self.too_young(at))
     }
 
-    /// Returns the reason if a server is one of those before it.
+    /// Returns the reason if a server is the same as an earlier one in the list.
     pub(super) fn duplicate(&self, at: usize) -> Option<VoteOutcome> {
         let other = (0..at).find(|other| self.is_same_run(at, *other))?;
         let address = transport(&self.clients[other]).address();
@@ -202,8 +201,9 @@ impl Servers {
         Ok(())
     }
 
-    /// Whether a server has replicas. One of them may take over at its address and lack a vote. Asks once in each of
-    /// its runs, for at most `limit`. Never asks servers that are declared persistent.
+    /// Whether a server has replicas. One of them may take over at its address and lack a vote. Asks in each run of the
+    /// server until it has reported none, for at most `limit` each time. Never asks servers that are declared
+    /// persistent.
     pub(super) async fn has_replicas(&self, at: usize, limit: Duration) -> bool {
         let run = self.process(at).map(|process| process.run_id);
         let is_known = run.is_some() && *self.health[at].without_replicas.lock() == run;
@@ -212,7 +212,7 @@ impl Servers {
         }
         let has_replicas = has_replicas(&self.clients[at], limit).await;
         let now = self.process(at).map(|process| process.run_id);
-        // If another run may have answered, that one is asked again.
+        // If another run of the server may have answered, the server is asked again.
         if has_replicas == Some(false) && (run.is_none() || run == now) {
             *self.health[at].without_replicas.lock() = now;
         }
@@ -266,12 +266,12 @@ impl Servers {
     }
 }
 
-/// Asks a server whether it has replicas. `None` if it does not say that in time.
+/// Asks a server whether it has replicas. `None` if it gives no answer in time.
 async fn has_replicas(client: &Client, limit: Duration) -> Option<bool> {
     let mut info = redis::cmd("INFO");
     info.arg("replication");
     let core = client.core();
-    // A server that is slower than the limit is not dead, so its connection stays.
+    // Sent with the usual reply time, because a server that is slower than the limit is not dead: its connection stays.
     let answer = transport(client).send(Lane::Command, "", &info, core.timing.reply);
     let answer = core.clock.within(limit, answer).await?.ok()?;
     let mut lines = value::text(&answer).into_iter().flat_map(str::lines);
@@ -301,17 +301,18 @@ fn without_database(address: &str) -> &str {
         .map_or(address, |(server, _)| server)
 }
 
-/// A server that is down is asked again after a random time of up to this, and once it is up each hold asks after one.
+/// The longest random pause before a server that is down is asked again. Once it is up, each hold asks it after such a
+/// pause.
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// The state of one server.
 #[derive(Debug, Default)]
 struct Health {
-    /// The run of it that has reported that it has no replicas.
+    /// The run of the server that has reported that it has no replicas.
     without_replicas: Mutex<Option<Arc<str>>>,
     /// When the first request since its last reply was sent.
     asked: Mutex<Option<Tick>>,
-    /// Given when it is up again.
+    /// Signalled when the server is up again.
     up: Hint,
 }
 
@@ -339,7 +340,7 @@ impl Servers {
         }
     }
 
-    /// Marks a server down, unless the others are no majority.
+    /// Marks a server down, unless the others would be no majority.
     pub(super) fn mark_down(self: &Arc<Self>, at: usize) {
         let mut down = self.down.lock();
         let is_majority = self.clients.len() - down.len() > quorum(self.clients.len());
@@ -359,8 +360,8 @@ impl Servers {
         }
     }
 
-    /// Resolves at `end`, or soon after the server is up again; never while it is down. All holds that lack it wait for
-    /// that, and do not ask it at once.
+    /// Resolves at `end`, or soon after the server is up again; never while it is down. All holds that lack the server
+    /// wait here, and a random pause keeps them from asking it at once.
     pub(super) async fn wait_while_down(&self, at: usize, end: Tick) {
         let health = &self.health[at];
         let mark = health.up.mark();
@@ -386,7 +387,7 @@ async fn probe(servers: Weak<Servers>, at: usize) {
     while let Some(client) = servers.upgrade().map(client) {
         let answer = client.core().until_closed(client.is_served()).await;
         drop(client);
-        // An answer that refuses is reported to calls that ask, and so is a closed client.
+        // A refusal, or a closed client, ends the probe, because the calls that ask report it.
         if !matches!(answer, Some(Err(error)) if error.is_io()) {
             if let Some(this) = servers.upgrade() {
                 this.mark_up(at);
@@ -397,22 +398,23 @@ async fn probe(servers: Weak<Servers>, at: usize) {
     }
 }
 
-/// A lease that is over may be requested again. The votes of servers that restart wait at most this long for that.
+/// A lease that is over may be requested again. For that reason servers that restart wait at most this much longer for
+/// their votes.
 const AGAIN_MAX: Duration = Duration::from_secs(600);
 
-/// Leases of others that were seen in the way of this process, which may be longer than its own.
+/// Leases of other holders that this process has seen, which may be longer than its own.
 ///
 /// A lease that was used may be used again. So it counts until it is over and then for its own length again, but for at
-/// most ten minutes (or a hundredth of the lease, by which clocks differ): a hold kept for a day would otherwise take
-/// the votes of servers that restart later. A lease that is longer than all known ones may have begun long before it
-/// was seen, so its whole length is unknown, and it is kept until when it may be alive. Invariants: the estimate of the
-/// longest lease is no shorter than the longest lease that counts, and less than twice as long; there is one entry for
-/// each power of two.
+/// most ten minutes (or a hundredth of the lease, by which clocks differ): otherwise a hold kept for a day would take
+/// the votes from servers that restart later. A lease that is longer than all known ones may have begun long before it
+/// was seen, so its whole length is unknown, and only the time until which it may be alive is kept. Invariants: the
+/// estimate of the longest lease is no shorter than the longest lease that counts, and less than twice as long; there
+/// is one entry for each power of two.
 #[derive(Debug, Default)]
 struct Sightings {
-    /// By the magnitude of the lease: the longest one, and until when it counts.
+    /// By the magnitude of the lease: the longest lease of that size, and until when it counts.
     leases: BTreeMap<Option<u32>, (Duration, Tick)>,
-    /// When all holds are over whose whole lease is not known.
+    /// The time when all holds whose whole lease is unknown are over.
     unknown_until: Tick,
 }
 

@@ -3,12 +3,12 @@
 //!
 //! Invariant: the error names each server with the outcome of its vote.
 //!
-//! If a round has no winner, all its contenders release their grants, and chance alone decides which of them asks
-//! first. So the pause is taken from a range that starts at a few times the length of a round, and doubles: among any
-//! number of contenders, one soon has a round to itself. A message ends a pause, but not its first part, because the
-//! messages of a release reach all contenders at once. That part grows while rounds split the votes, this call's own
-//! among them. A round without any vote disturbed nobody: the lock has a holder, whose release this call may take as
-//! soon as it is notified.
+//! If a round has no winner, all its contenders release their grants, and chance decides which of them asks first. So a
+//! pause is a random part of a range, which starts at a few times the length of a round and doubles: then one of any
+//! number of contenders soon has a round to itself. A message ends a pause, but not its first part, because the message
+//! of a release reaches all contenders at once. The first part grows while this call gets some of the votes in each
+//! round. A round in which it gets none disturbs no other call: the lock has a holder, and this call may ask as soon as
+//! it is notified of the release.
 
 use std::fmt;
 use std::time::Duration;
@@ -36,12 +36,12 @@ pub(super) enum VoteOutcome {
     /// The server may have forgotten a vote: its uptime is less than the longest lease.
     TooYoung {
         uptime: Duration,
-        /// How long it still has no vote.
+        /// The time until the server has a vote.
         remaining: Duration,
     },
     /// The server does not report its uptime.
     UnknownUptime,
-    /// It is the server of this other address, which has its vote.
+    /// The server is the same as at this other address, where its vote counts.
     Duplicate(String),
     /// The server has replicas: a replica that takes over at its address may lack a vote.
     HasReplicas,
@@ -57,7 +57,7 @@ pub(super) enum VoteOutcome {
 }
 
 impl VoteOutcome {
-    /// Whether the server is of no use at the moment, to any call.
+    /// Whether the server has no vote at the moment, for any call.
     fn has_no_vote(&self) -> bool {
         !matches!(
             self,
@@ -69,7 +69,7 @@ impl VoteOutcome {
         )
     }
 
-    /// Whether the server's answer stays, even if it is asked again.
+    /// Whether the outcome stays the same if the server is asked again.
     fn is_permanent(&self) -> bool {
         match self {
             Self::UnknownUptime | Self::Duplicate(_) | Self::HasReplicas => true,
@@ -78,7 +78,7 @@ impl VoteOutcome {
         }
     }
 
-    /// The error, if the server gave no vote because of one.
+    /// Returns the error, if that is why there is no vote.
     fn failure(&self) -> Option<&Error> {
         match self {
             Self::Failed(error) => Some(error),
@@ -144,7 +144,7 @@ impl Tally {
         Self(vec![VoteOutcome::NotAwaited; servers])
     }
 
-    /// The tally if no server answers.
+    /// Returns the tally of a round in which no server answers.
     pub(super) fn all_down(servers: usize) -> Self {
         Self(vec![VoteOutcome::Down; servers])
     }
@@ -167,7 +167,7 @@ impl Tally {
         granted
     }
 
-    /// Keeps the votes that `unfit` has nothing against, and records its reasons against the others.
+    /// Keeps the votes for which `unfit` returns `None`, and records its reasons against the others.
     pub(super) fn retain<T>(
         &mut self,
         votes: &mut Vec<(usize, T)>,
@@ -213,7 +213,7 @@ impl Tally {
         others.count() < quorum(self.0.len())
     }
 
-    /// The shortest remaining lease of the holders elsewhere.
+    /// Returns the shortest remaining lease of the holders elsewhere.
     pub(super) fn remaining(&self) -> Option<Duration> {
         let each = self.0.iter().filter_map(|outcome| match outcome {
             VoteOutcome::HeldElsewhere(remaining) => *remaining,
@@ -253,7 +253,7 @@ impl Tally {
         );
         let error = Error::new(Kind::Quorum, operation, message);
         let error = error.lasting(self.lacks_voters_for_good());
-        // `is_wrong_type` of the error has to be true of a majority.
+        // The error is `is_wrong_type` only if a majority of the servers says so.
         let is_wrong_type = is_of_majority(Error::is_wrong_type);
         let cause = failures().find(|cause| cause.is_wrong_type() == is_wrong_type);
         match cause {
@@ -278,7 +278,7 @@ pub(super) struct Backoff {
     most: Option<Duration>,
 }
 
-/// The time to stay away.
+/// A pause between two rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pause {
     /// The first part, which no message ends.
@@ -287,7 +287,7 @@ pub(super) struct Pause {
     pub(super) most: Duration,
 }
 
-/// The range after `last`, if that was not the first.
+/// Returns the range that follows `last`, which is the first one if there was none.
 fn next_range(last: &mut Option<Duration>, round: Duration) -> Duration {
     let first = (round * PAUSE_FIRST_ROUNDS).max(PAUSE_FIRST_MIN);
     let range = last.map_or(first, |last| last * 2);
@@ -296,8 +296,8 @@ fn next_range(last: &mut Option<Duration>, round: Duration) -> Duration {
 
 impl Backoff {
     /// Returns the pause after a round that took `round`. `has_votes` says whether servers voted for this call.
-    /// `remaining` is the shortest lease in the way; the pause does not outlast it. `chances` are from 0 to 1. A call that
-    /// no message reaches pauses for as long as `polled`.
+    /// `remaining` is the shortest remaining lease of another holder; the pause does not outlast it. `chances` are
+    /// random numbers from 0 to 1. `polled` is the pause of a call that receives no messages.
     pub(super) fn pause(
         &mut self,
         round: Duration,

@@ -105,7 +105,7 @@ async fn a_place_is_of_one_key_on_the_same_servers() {
     assert_eq!(place_of(&[0, 1], &["x", "p:x"]), swapped);
 }
 
-/// A server that is busy, or refuses the question, may have some.
+/// A server that is busy, or refuses the question, may have replicas.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_say_whether_it_has_replicas_is_asked_again() {
     let asked = AtomicU32::new(0);
