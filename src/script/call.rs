@@ -41,7 +41,7 @@ impl Call {
         }
     }
 
-    /// Releases a whole hold of a lock by `HDEL` and `PUBLISH` if possible.
+    /// Makes the call that releases a whole hold of a lock, by `HDEL` and `PUBLISH` if possible.
     pub(crate) fn release_plain(key: &Arc<str>, holder: &HolderId, tell: Arc<Cmd>) -> Self {
         Self {
             script: &catalog::REENTRANT_RELEASE,
@@ -58,7 +58,8 @@ impl Call {
         })
     }
 
-    /// A script for several locks: the arguments for all of them, then the keys and arguments of each.
+    /// Makes the call of a script for several locks: the arguments for all of them, then the keys and arguments of
+    /// each.
     pub(crate) fn of_parts<'a>(
         script: &'static Script,
         for_all: &[&str],
@@ -117,7 +118,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A duration in ms for a script, rounded up.
+/// Returns a duration in ms for a script, rounded up.
 pub(crate) fn millis(span: Duration) -> u64 {
     let rest = u64::from(span.subsec_nanos().div_ceil(1_000_000));
     span.as_secs().saturating_mul(1_000).saturating_add(rest)
@@ -127,9 +128,9 @@ pub(crate) fn millis(span: Duration) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) value: Value,
-    /// Read before the bytes are written. Leases count from here.
+    /// The time just before the bytes were written. Leases count from it.
     pub(crate) sent: Tick,
-    /// An earlier attempt without a reply may have been executed as well.
+    /// Whether an earlier attempt without a reply may have been executed as well.
     pub(crate) repeated: bool,
     /// Such an attempt may still arrive, after this reply.
     pub(crate) is_in_doubt: bool,

@@ -19,7 +19,7 @@ use crate::engine::clock::Tick;
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) executed: Executed,
-    /// Of the last attempt that says why.
+    /// The fault of the last attempt that says why.
     pub(super) fault: Fault,
     /// The right that the user lacks, if the server denied the call without naming it.
     pub(super) missing: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) enum Executed {
 }
 
 impl Executed {
-    /// Of an attempt that ended like this.
+    /// Returns whether an attempt with this fault may have been executed.
     pub(super) fn after(fault: &Fault) -> Self {
         Self::maybe_if(match fault {
             Fault::Answered(error) => !was_not_executed(error),
@@ -61,7 +61,7 @@ impl Earlier {
         Executed::after(&self.fault) == Executed::Maybe
     }
 
-    /// Whether the server said that it may be sent again later.
+    /// Whether the server said that the command may be sent again later.
     pub(crate) fn is_temporary(&self) -> bool {
         self.fault.answer().is_some_and(is_temporary)
     }
@@ -148,19 +148,19 @@ impl Failure {
     pub(crate) fn may_concern_some_keys(&self) -> bool {
         match self.fault.answer().and_then(code) {
             Some("TRYAGAIN") => true,
-            // About the server.
+            // These errors are about the server, not about a key.
             Some("NOAUTH" | "WRONGPASS" | "MISCONF" | "OOM") => false,
             _ => self.is_final_answer(),
         }
     }
 
-    /// The index of the lock that the error is about, if a script for several locks named it.
+    /// Returns the index of the lock that the error is about, if a script for several locks named it.
     pub(crate) fn member(&self) -> Option<usize> {
         let text = self.fault.answer()?.detail()?;
         number_behind(" member ", text)?.checked_sub(1)
     }
 
-    /// The failure as the caller of `operation` sees it.
+    /// Makes the error that the caller of `operation` gets.
     pub(crate) fn into_error(self, operation: &'static str) -> Error {
         match self.fault {
             Fault::Unsent(why) | Fault::Unknown(why) => {
@@ -189,7 +189,7 @@ impl Failure {
 /// The largest number of keys that an error message names.
 const KEYS_NAMED: usize = 8;
 
-/// The right that the user needs for this call; `None` if `error` is about something else, or names the right itself.
+/// Returns the right that the user needs for this call; `None` if `error` is about something else, or names the right.
 pub(super) fn missing_right(call: &Call, error: &RedisError) -> Option<String> {
     let is_inside = match code(error)? {
         "NOPERM" => false,
@@ -236,7 +236,7 @@ fn keys(call: &Call) -> String {
     keys.join(", ")
 }
 
-/// The number behind these words.
+/// Returns the number that follows these words.
 fn number_behind(words: &str, said: &str) -> Option<usize> {
     let (_, behind) = said.rsplit_once(words)?;
     let behind = behind.trim_start();
@@ -247,7 +247,7 @@ fn number_behind(words: &str, said: &str) -> Option<usize> {
         .ok()
 }
 
-/// The commands that this part of a script calls, in lower case.
+/// Returns the commands that this part of a script calls, in lower case.
 fn commands(text: &str) -> BTreeSet<String> {
     let calls = text.split("call('").skip(1);
     let names = calls.filter_map(|behind| behind.split_once('\''));

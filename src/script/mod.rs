@@ -6,8 +6,8 @@
 //! repeated.
 //!
 //! ```text
-//! catalog.rs      each with the pieces it uses; call.rs: one with its keys and arguments, and its answer
-//! run.rs          EVALSHA, NOSCRIPT -> EVAL, repeats
+//! catalog.rs      the scripts with the pieces they use; call.rs: one script with its keys and arguments, and its answer
+//! run.rs          EVALSHA, then EVAL after NOSCRIPT; repeats
 //! submit.rs       commands that a connection takes over: acquires, and releases of several holds in one write
 //! failure.rs      the reason of a missing reply, and the right that a user lacks
 //! native.rs       plain commands in place of a script; payload.rs: the payload of RESTORE
@@ -35,7 +35,7 @@ pub use native::NativePath;
 pub(crate) use native::{Restore, tell};
 pub(crate) use run::{CallBudget, RETRY_PAUSE_FIRST, Scripts, once_sent};
 
-/// The script with this SHA: its place in the catalog, and its text.
+/// Returns the script with this SHA: its place in the catalog, and its text.
 pub(crate) fn find(sha: &[u8]) -> Option<(u8, &'static str)> {
     static PLACES: LazyLock<HashMap<&[u8], u8>> = LazyLock::new(|| {
         let scripts = catalog::ALL.iter();

@@ -49,7 +49,7 @@ pub enum NativePath {
 /// The plain commands that the servers of a client support. The result of one server applies to all.
 #[derive(Debug, Default)]
 pub(crate) struct NativeState {
-    /// Why not all are used. Set once.
+    /// Why not all plain commands are used. Set once.
     reason: OnceLock<NativePath>,
 }
 
@@ -83,7 +83,7 @@ impl NativeState {
     }
 }
 
-/// The reason why the server would always refuse a plain command after this error; `None` if it would not.
+/// Returns why the server would always refuse a plain command after this error; `None` if it would not.
 fn lasting(error: &RedisError) -> Option<NativePath> {
     let said = error.detail().unwrap_or_default();
     let is_denied = code(error) == Some("NOPERM");
@@ -119,7 +119,7 @@ impl Restore {
     }
 }
 
-/// The notification that a lock is free.
+/// Makes the command that notifies of a free lock.
 pub(crate) fn tell(publish: &str, channel: &str) -> Cmd {
     command(&[publish, channel, "0"])
 }
@@ -132,7 +132,7 @@ pub(super) fn release(key: &str, holder: &[u8], tell: Arc<Cmd>) -> Release {
 }
 
 impl Release {
-    /// Asks the script for the same.
+    /// Makes the call of the script that does the same.
     pub(super) fn by_script(&self, sha: &str) -> Cmd {
         let mut script = redis::cmd("EVALSHA");
         script.arg(sha).arg(1).arg(word(&self.hdel, 1));
@@ -142,7 +142,8 @@ impl Release {
     }
 }
 
-/// After a `RESTORE` that was refused, the script is asked when messages reach the client, or after this time.
+/// The remaining lease, in ms, that is assumed after a refused `RESTORE`. The script is asked after this time, or as
+/// soon as messages reach the client.
 const ASKED_AFTER_MS: i64 = 50;
 
 /// Translates the end of a `RESTORE` into the script's reply. After a failure, the script has to be asked.
@@ -152,7 +153,7 @@ pub(super) fn restored(end: Result<Value, Fault>) -> Result<Value, Fault> {
         Ok(_) => Err(Fault::Unknown(
             "a reply to RESTORE that no server sends".into(),
         )),
-        // There is a lock, or another key. The script knows for how long.
+        // There is a lock, or another key. Only the script returns its remaining lease.
         Err(Fault::Answered(error)) if code(&error) == Some("BUSYKEY") => {
             Ok(Value::Int(ASKED_AFTER_MS))
         }
@@ -183,9 +184,9 @@ thread_local! {
     static KEPT: RefCell<Vec<Cmd>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A command of a few short words. Its drop keeps the buffer for the next one: every call makes one, and all have about
-/// the same length. Each thread keeps a few. Invariant: their number is bounded, and a reused buffer contains nothing
-/// of the previous command.
+/// A command of a few short words. Every call makes one, and all have about the same length, so a dropped command
+/// leaves its buffer to a later one of the same thread. Invariant: the number of kept buffers is bounded, and a reused
+/// buffer contains nothing of the previous command.
 #[derive(Clone, Debug)]
 pub(super) struct Short(Cmd);
 

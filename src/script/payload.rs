@@ -35,13 +35,13 @@ const DUMP_ROOM: usize = 96;
 
 pub(super) type Dump = SmallVec<[u8; DUMP_ROOM]>;
 
-/// The dump of a lock that this holder has once; `None` if the holder id is too long.
+/// Returns the dump of a lock that this holder has once; `None` if the holder id is too long.
 pub(super) fn of_one_hold(holder: &[u8]) -> Option<Dump> {
     let length = u8::try_from(holder.len()).ok()?;
     if holder.len() > HOLDER_BYTES_MAX {
         return None;
     }
-    // Built in one piece, because every call does it.
+    // Built in an array of fixed size, because every call builds a dump.
     let mut dump = [0; DUMP_ROOM];
     let end = BEFORE + holder.len();
     let summed = end + COUNT_AND_FORMAT.len();

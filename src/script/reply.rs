@@ -28,7 +28,7 @@ pub(crate) enum Acquired {
     /// None was taken, because of this member.
     Elsewhere {
         member: usize,
-        /// Another holder has it, for at most this long; `None` if its lease has no end.
+        /// Another holder has the member, for at most this long; `None` if its lease has no end.
         remaining: Option<Duration>,
         /// The place that this holder now has in the queue, if it has one.
         place: Option<Queued>,
@@ -38,9 +38,9 @@ pub(crate) enum Acquired {
 /// A place in the queue at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queued {
-    /// Until when it is kept, in ms of the server's clock.
+    /// The time until which the place is kept, in ms of the server's clock.
     pub(crate) until_ms: u64,
-    /// The waiter or the holder directly ahead of it, if the place is new.
+    /// The waiter or the holder directly ahead of the place, if the place is new.
     pub(crate) ahead: Option<HolderId>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
             ] if ahead.len() <= 1 => {
                 let place = Queued {
                     until_ms: natural(until_ms)?,
-                    // A longer one is none of ours.
+                    // A longer id is not one of ours.
                     ahead: ahead.first().and_then(text).and_then(HolderId::read),
                 };
                 Ok(elsewhere(*remaining, Some(place)))
@@ -84,7 +84,7 @@ pub(crate) fn acquired(value: &Value) -> Result<Acquired, Error> {
     }
 }
 
-/// Another holder has the only lock, for this many ms.
+/// Makes the refusal of a call for one lock, which another holder has for this many ms.
 fn elsewhere(remaining: i64, place: Option<Queued>) -> Acquired {
     Acquired::Elsewhere {
         member: 0,
@@ -140,11 +140,11 @@ pub(crate) fn released(value: &Value) -> Result<Released, Error> {
 /// The reply to a heartbeat, for one waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heartbeat {
-    /// Its place is kept until then, in ms of the server's clock.
+    /// The waiter's place is kept until this time, in ms of the server's clock.
     Kept { until_ms: u64 },
-    /// It has to ask by itself, as if there were no heartbeat.
+    /// The waiter has to ask by itself, as if there were no heartbeat.
     NotKept,
-    /// It has no place.
+    /// The waiter has no place.
     Gone,
 }
 
@@ -193,7 +193,7 @@ pub(crate) fn permitted(value: &Value) -> Result<Permitted, Error> {
     }
 }
 
-/// The number of named permits that were taken and are now released.
+/// Returns how many of the named permits were taken and are now released.
 pub(crate) fn permits_released(value: &Value) -> Result<u64, Error> {
     match array(value)? {
         [count, ..] => natural(count),
@@ -201,8 +201,8 @@ pub(crate) fn permits_released(value: &Value) -> Result<u64, Error> {
     }
 }
 
-/// The number of free permits, and the taken ones with the rest of their leases; `None` if the number of permits has
-/// not been declared.
+/// Returns the number of free permits, and the taken permits with the rest of their leases; `None` if the number of
+/// permits has not been declared.
 pub(crate) fn permits(value: &Value) -> Result<Option<(i64, Vec<Holder>)>, Error> {
     if *value == Value::Int(-1) {
         return Ok(None);
@@ -226,7 +226,8 @@ pub(crate) fn permits(value: &Value) -> Result<Option<(i64, Vec<Holder>)>, Error
 /// The bytes of a permit id of Redisson.
 const REDISSON_PERMIT_LEN: usize = 16;
 
-/// Permits of lockset are text. Redisson's are bytes, which it shows as hexadecimal digits.
+/// Returns a permit id as text. The ids of lockset are text; Redisson's are bytes, which it shows as hexadecimal
+/// digits.
 pub fn permit_id(id: &[u8]) -> String {
     match str::from_utf8(id) {
         Ok(text) if id.len() != REDISSON_PERMIT_LEN => text.to_owned(),
@@ -234,7 +235,7 @@ pub fn permit_id(id: &[u8]) -> String {
     }
 }
 
-/// The permit with the id that [`permits`] has for it, as the server has it.
+/// Returns the bytes that the server has for a permit id from [`permits`].
 pub(crate) fn permit_member(id: &str) -> Vec<u8> {
     let digits = id.as_bytes().chunks(2).map(str::from_utf8);
     let bytes = digits.map(|digits| u8::from_str_radix(digits.ok()?, 16).ok());
@@ -254,7 +255,7 @@ pub(crate) fn inspected(value: &Value) -> Result<Option<Inspected>, Error> {
     }
 }
 
-/// All readers and writers.
+/// Returns all readers and writers.
 pub(crate) fn inspected_all(value: &Value) -> Result<Vec<Inspected>, Error> {
     let holds = array(value)?.chunks(4).map(|hold| {
         let [holder, mode, hold_count, remaining] = hold else {
@@ -294,7 +295,7 @@ fn inspected_hold(
     Ok(Inspected { holder, mode })
 }
 
-/// A list of ids, in order.
+/// Returns a list of ids, in order.
 pub(crate) fn texts(value: &Value) -> Result<Vec<String>, Error> {
     let items = array(value)?.iter();
     items.map(|item| word(item).map(str::to_owned)).collect()
@@ -305,7 +306,7 @@ pub(crate) fn renewed(value: &Value, holds: usize) -> Result<Vec<bool>, Error> {
     one_for_each(value, holds)?.iter().map(flag).collect()
 }
 
-/// The place in a queue, counted from 1, if it was found.
+/// Returns the place in a queue, counted from 1, if it was found.
 pub(crate) fn place(value: &Value) -> Option<usize> {
     usize::try_from(int(value).ok()?).ok()
 }
@@ -319,14 +320,14 @@ impl Answer {
         flag(&self.value)
     }
 
-    /// The flag of a call that does something once: a repeat finds it done if an earlier attempt without an answer has
-    /// done it.
+    /// Whether a call that takes effect once has done so. A repeat finds that nothing is left to do if an earlier
+    /// attempt without an answer was executed.
     pub(crate) fn is_done(&self) -> Result<bool, Error> {
         Ok(self.flag()? || self.repeated)
     }
 }
 
-/// The id, token and value of the current leader of an election, if there is one.
+/// Returns the id, token and value of the current leader of an election, if there is one.
 pub(crate) fn leader(value: &Value) -> Result<Option<(String, FencingToken, String)>, Error> {
     match array(value)? {
         [] => Ok(None),
@@ -342,7 +343,7 @@ pub(crate) fn leader(value: &Value) -> Result<Option<(String, FencingToken, Stri
 /// The reply to a party at a barrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// It waits. This many parties have arrived.
+    /// The party waits. This many parties have arrived.
     Waits(u64),
     /// All parties arrived. One of them is the leader of the round.
     Passed { is_leader: bool },
@@ -372,7 +373,7 @@ pub(crate) fn arrived(value: &Value) -> Result<Arrived, Error> {
     }
 }
 
-/// The number of count-downs that are left, and the call that opened the latch last.
+/// Returns the number of count-downs that are left, and the call that opened the latch last.
 pub(crate) fn latch_count(value: &Value) -> Result<(u64, String), Error> {
     let [Value::Int(left), opened] = array(value)? else {
         return Err(unreadable(value));
@@ -387,7 +388,7 @@ pub(crate) enum Counted {
     /// By an earlier run of the same call.
     Earlier,
     Now {
-        /// The call that opened the latch last, before this one has counted.
+        /// The call that opened the latch last before this call counted.
         opened: String,
     },
 }
@@ -402,7 +403,7 @@ pub(crate) fn latch_counted(value: &Value) -> Result<Counted, Error> {
     }
 }
 
-/// The token that a hold was given. `None` if there is no such hold.
+/// Returns the token that a hold was given. `None` if there is no such hold.
 pub(crate) fn taken_token(value: &Value) -> Result<Option<FencingToken>, Error> {
     if *value == Value::Int(NO_SUCH_HOLD) {
         return Ok(None);
@@ -410,7 +411,7 @@ pub(crate) fn taken_token(value: &Value) -> Result<Option<FencingToken>, Error> 
     token(value).map(Some)
 }
 
-/// The time in a PTTL reply; `None` if there is no end.
+/// Returns the time in a PTTL reply; `None` if there is no end.
 fn span(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
@@ -422,7 +423,7 @@ fn array(value: &Value) -> Result<&[Value], Error> {
     }
 }
 
-/// The items of a list of this length.
+/// Returns the items of a list of this length.
 fn one_for_each(value: &Value, count: usize) -> Result<&[Value], Error> {
     let items = array(value)?;
     if items.len() != count {

@@ -53,12 +53,12 @@ impl CallBudget {
         }
     }
 
-    /// Whether it allows a single attempt.
+    /// Whether the budget allows only a single attempt.
     pub(super) fn is_once(self) -> bool {
         self.retry == Retry::Never
     }
 
-    /// The time at which a call that was made at `asked` ends without an answer.
+    /// Returns the time at which a call that was made at `asked` ends without an answer.
     pub(crate) fn end(self, asked: Tick) -> Tick {
         match self.retry {
             Retry::Never => self.deadline.min(asked.after(self.reply_timeout)),
@@ -110,7 +110,8 @@ pub(crate) struct Scripts {
     runtime: Option<runtime::Id>,
 }
 
-/// Pauses between attempts: doubled from the first to the last, with full jitter.
+/// The range of the pauses between attempts, which doubles from the first to the longest. A pause is a random part of
+/// it.
 pub(crate) const RETRY_PAUSE_FIRST: Duration = Duration::from_millis(5);
 const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 
@@ -220,8 +221,8 @@ impl Scripts {
         Err(self.failed(call, Failure::new(executed, fault)))
     }
 
-    /// Sends a plain command on the lane of callers while the server is silent, and until `end`. Before each attempt,
-    /// `limit` gives the time for its reply.
+    /// Sends a plain command on the command lane, and repeats it until `end` while the server is silent. Before each
+    /// attempt, `limit` returns the time for its reply.
     pub(crate) async fn ask(
         &self,
         route: &str,
@@ -244,8 +245,8 @@ impl Scripts {
         }
     }
 
-    /// Runs scripts and then a command over one connection, with nothing in between. Tries once more if the
-    /// connection was lost. Returns the answers in order. All go to the server of `route`.
+    /// Runs scripts and then a command over one connection to the server of `route`, with nothing in between. Tries
+    /// once more if the connection was lost. Returns the answers in order.
     pub(crate) async fn run_before(
         &self,
         lane: Lane,
@@ -266,7 +267,7 @@ impl Scripts {
         };
         let is_unknown = |answer: &Result<_, RedisError>| matches!(answer, Err(error) if error.code() == Some("NOSCRIPT"));
         if answers.iter().any(is_unknown) {
-            // Repeats all of them, because the command must follow every script.
+            // Repeats all commands, because the last one must follow every script.
             let scripts: Vec<Cmd> = calls.iter().map(Call::by_text).collect();
             let commands: Vec<&Cmd> = scripts.iter().chain([last]).collect();
             answers = self.send_all(lane, route, &commands, reply).await?;
@@ -303,8 +304,9 @@ impl Scripts {
         }
     }
 
-    /// Sends the plain commands of a release. Sends the script of other calls, and where plain commands find nothing: by
-    /// its SHA, or by its text if the server does not know the SHA. It has `reply` until `end`.
+    /// Sends the plain commands of a release, if it has any. For other calls, and if the plain commands find nothing,
+    /// sends the script: by its SHA, or by its text if the server does not know the SHA. The first command has `reply`,
+    /// and all have until `end`.
     async fn once(
         &self,
         call: &Call,
@@ -314,7 +316,7 @@ impl Scripts {
     ) -> Result<Value, Fault> {
         let (transport, route) = (&self.transport, &*call.route);
         let left = || self.clock.now().until(end);
-        // The first command has all of it: a connection counts as silent only after that.
+        // The first command has the whole reply time, because a connection counts as silent only after that.
         let mut limit = reply;
         if let Some(plain) = self.plain_release(call) {
             let replies = transport.exchange(lane, route, &plain, limit).await?;
@@ -336,7 +338,7 @@ fn current_runtime() -> Option<runtime::Id> {
     Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
-/// Drives `work`, and calls `then` once its first command is on its way, or is not sent at all.
+/// Drives `work`, and calls `then` once its first command was sent, or `work` has ended without sending any.
 pub(crate) async fn once_sent<F: Future>(work: Pin<&mut F>, then: impl FnOnce()) -> F::Output {
     let (was_sent, mut then) = (AtomicBool::new(false), Some(then));
     let mut work = pin!(sent::track(&was_sent, work));

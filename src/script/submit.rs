@@ -1,4 +1,5 @@
-//! Commands that are handed over to a connection, once. The connection's task tells their end, and these read it.
+//! Commands that are handed over to a connection, once. The task of the connection reports their end, and the functions
+//! here read it.
 //!
 //! Invariant: each end is a clear answer, a failure to report, or a failure after which the same call has to be sent
 //! again.
@@ -35,8 +36,8 @@ fn is_for_another_send(error: &RedisError, is_single_server: bool) -> bool {
 impl Scripts {
     /// Reads the reply to a call that was submitted at `sent`.
     ///
-    /// # Errors
-    /// A failure after which it has to be sent again, by [`run_behind`](Self::run_behind), or at last one to report.
+    /// # Errors A failure after which the call has to be sent again, by [`run_behind`](Self::run_behind), or a failure
+    /// to report.
     pub(crate) fn submitted(
         &self,
         call: impl FnOnce() -> Call,
@@ -59,8 +60,8 @@ impl Scripts {
         })
     }
 
-    /// As [`submitted`](Self::submitted), for the plain command that takes a free lock. An error says how it failed if it
-    /// may have been executed: the script has to be asked.
+    /// As [`submitted`](Self::submitted), for the plain command that takes a free lock. After an error the script has
+    /// to be asked. The error has the failed send if that may have been executed.
     pub(crate) fn restored(
         &self,
         sent: Tick,
@@ -106,14 +107,14 @@ impl Scripts {
         }
     }
 
-    /// The plain commands of a release, if the server allows them.
+    /// Returns the plain commands of a release, if the server allows them.
     pub(super) fn plain_release<'a>(&self, call: &'a Call) -> Option<[&'a Cmd; 2]> {
         let Release { hdel, tell } = call.native.as_ref()?;
         self.native.may_release().then_some([hdel, tell])
     }
 
-    /// Reads the end of as many releases that were submitted at `sent`. Returns the reply for each hold, or whether the
-    /// release of a hold without a reply may have been executed.
+    /// Reads the end of the releases of this many `holds`, submitted at `sent`. Returns the reply for each hold, or,
+    /// without a reply, whether its release may have been executed.
     pub(crate) fn released(
         &self,
         sent: Tick,

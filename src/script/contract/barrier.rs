@@ -25,7 +25,7 @@ impl Fixture {
         reply::arrived(&reply).unwrap()
     }
 
-    /// A party comes whose client has withdrawn others.
+    /// Arrives as a party whose client has withdrawn others.
     async fn arrive_for(&mut self, party: &str, parties: &str, gone: &[&str]) -> Arrived {
         let over = format!("{OVER}{party}");
         let first = [&[party, parties, "30000", OVER, "60000"], &TELL[..], &["0"]];
@@ -35,7 +35,7 @@ impl Fixture {
         reply::arrived(&reply).unwrap()
     }
 
-    /// A party asks that knows that it waits.
+    /// Asks again as a party that knows that it waits.
     async fn asks_again(&mut self, party: &str, parties: &str) -> Arrived {
         let over = format!("{OVER}{party}");
         let args = [&[party, parties, "30000", OVER, "60000"], &TELL[..], &["1"]].concat();
@@ -110,7 +110,7 @@ async fn a_party_that_dies_breaks_the_round_for_all() {
     assert!(fixture.score(ARRIVED, U4).await > fixture.now().await);
 }
 
-/// It stood still for so long that the server has forgotten what became of its round.
+/// The party stood still until the server had forgotten the result of its round.
 #[tokio::test]
 async fn a_party_of_a_forgotten_round_counts_in_no_other() {
     let mut fixture = Fixture::new().await;
@@ -185,11 +185,11 @@ async fn a_party_that_leaves_does_not_count_beside_the_one_that_comes_for_it() {
         let arrived = fixture.arrive_for(U3, "3", &[U2]).await;
         assert_eq!(arrived, Arrived::Waits(2));
     }
-    // Its calls come behind that.
+    // The calls of the withdrawn party arrive later.
     assert_eq!(fixture.leave(U2, "1").await, broken(U2, false));
     assert_eq!(fixture.arrive(U2, "3").await, broken(U2, false));
     assert_eq!(fixture.arrive(U1, "3").await, Arrived::Waits(2));
-    // One that waited alone, or whose lease has ended, is no part of the round that begins.
+    // A party that waited alone, or whose lease has ended, is not part of the round that begins.
     fixture.leave(U1, "0").await;
     fixture.dies_there(U3).await;
     let arrived = fixture.arrive_for(U4, "2", &[U3, U2]).await;
@@ -219,7 +219,7 @@ async fn a_foreign_key_is_left_alone() {
     }
 }
 
-/// The parties that wait would go on without the one that could not end the round.
+/// Otherwise the waiting parties would go on without the party that could not end the round.
 #[tokio::test]
 async fn a_party_without_a_right_ends_no_round() {
     let mut fixture = Fixture::new().await;
@@ -245,7 +245,7 @@ async fn a_party_without_a_right_ends_no_round() {
     }
 }
 
-/// The error of the party that came to it says that it was not changed.
+/// An error of the arriving party would say that nothing was changed.
 #[tokio::test]
 async fn a_party_that_is_not_there_leaves_no_foreign_key() {
     let mut fixture = Fixture::new().await;

@@ -54,7 +54,7 @@ impl CallCounter {
         }
     }
 
-    /// The redis calls of scripts since the last mark.
+    /// Returns the redis calls of scripts since the last mark.
     async fn called_until(&mut self, mark: &str) -> Vec<String> {
         self.fixture.make(&["ECHO", mark]).await;
         let mut called = Vec::new();
@@ -193,7 +193,7 @@ fn readers_and_writers() -> Vec<Step> {
         rw_ends(U2).called("read release, the last"),
         write(U1, "3000").called("write"),
         read(U2, "30000").called("read, held by a writer"),
-        // Longer than the lease of `write`, of which nothing may be gone yet.
+        // Longer than the lease of `write`, even if none of that has passed yet.
         rw_renew(U1, "30000").called("renew a writer"),
         step("rw_downgrade", &RW, &[U1, "10000", "C", "PUBLISH"]).called("downgrade"),
         rw_ends(U1),

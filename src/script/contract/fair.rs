@@ -135,7 +135,7 @@ async fn the_place_of_a_waiter() {
     assert_eq!(fixture.keys().await, before, "it changes nothing");
 }
 
-/// After Redisson has removed a place, each waiter looks whether its own is left.
+/// After Redisson has removed a place, each waiter checks whether its own place is left.
 #[tokio::test]
 async fn who_may_not_look_for_its_place_takes_one_at_the_end() {
     let mut fixture = Fixture::new().await;
@@ -164,7 +164,7 @@ async fn heartbeats_of_many_waiters() {
         fixture.queue_up(holder, GRANT).await;
     }
     let beat = [&["5000", CHANNEL, "PUBLISH", "0"][..], &[U1, U2, U3, U4]].concat();
-    // As a repeat does.
+    // The second round is a repeat.
     for _ in 0..2 {
         let reply = fixture.run("fair_heartbeat", &KEYS, &beat).await;
         let beats = reply::heartbeats(&reply, 4).unwrap();
@@ -237,7 +237,7 @@ async fn a_waiter_that_redisson_removed_is_the_first_again() {
     assert_eq!(fixture.queue().await, [U1, &*third]);
     let score = fixture.score(TIMEOUTS, U1).await - fixture.now().await;
     assert!(near(score, 630_000), "{score}");
-    // Not if its heartbeat is over, nor if its user has no right to that.
+    // It joins the end instead if its heartbeat is over, or if its user lacks the right.
     for is_dead in [true, false] {
         fixture.make(&["LREM", QUEUE, "1", U1]).await;
         fixture.make(&["ZREM", TIMEOUTS, U1]).await;
@@ -252,7 +252,7 @@ async fn a_waiter_that_redisson_removed_is_the_first_again() {
     }
 }
 
-/// A lock that is free goes to the head, or past a dead one.
+/// A free lock goes to the head, or past a dead head to the next waiter.
 #[tokio::test]
 async fn a_heartbeat_frees_a_queue_whose_head_is_dead() {
     let mut fixture = Fixture::new().await;
@@ -386,7 +386,7 @@ async fn a_release_after_the_end_of_its_lease_wakes_the_first_waiter() {
     for waiter in [U0, U1, U2] {
         fixture.fair(waiter).await;
     }
-    // While another holder has it, that is no news.
+    // While another holder has the lock, such a release notifies no waiter.
     assert_eq!(fixture.fair_release(U9).await, NOT_HELD);
     assert_eq!(fixture.messages(&mut subscriber).await, [""; 0]);
     fixture.make(&["DEL", "F"]).await;

@@ -16,7 +16,8 @@ const LOCK: &str = KEYS[0];
 const FENCED: [&str; 5] = [KEYS[0], KEYS[1], KEYS[2], KEYS[3], TOKEN];
 const TOLD: Value = Value::Int(1);
 
-/// The waiter that a message made the holder, with the message. The subscriber receives it in the waiter's place.
+/// Returns the waiter that a message made the holder, with the message. The subscriber receives it in the waiter's
+/// place.
 fn handed(messages: &[String]) -> Option<(&str, GrantMessage)> {
     let [message] = messages else {
         return None;
@@ -48,7 +49,7 @@ impl Fixture {
         self.ask(&["HGETALL", LOCK]).await
     }
 
-    /// This waiter was handed the lock by a message, for as long as its place was kept.
+    /// Checks that a message handed the lock to this waiter, for as long as its place was kept.
     async fn was_handed(&mut self, subscriber: &mut Subscriber, waiter: &str, until: i64) {
         let messages = self.messages(subscriber).await;
         let (told, letter) = handed(&messages).unwrap_or_else(|| panic!("{messages:?}"));
@@ -57,8 +58,8 @@ impl Fixture {
         let lease = i64::try_from(letter.lease.as_millis()).unwrap();
         assert!(near(lease, 3_000), "{lease}");
         assert_eq!(self.held_by().await, [waiter, "1"]);
-        // The script read its time and then began the lease, which a busy machine does a few milliseconds later: so it
-        // may end after the place by these, but it is no longer than what was left of the place.
+        // The script reads the time before the lease begins, and on a busy machine a few milliseconds pass in between.
+        // The lease may end later than the place by these, but it is no longer than the rest of the place.
         let now = self.now().await;
         assert!(until - lease <= now, "{lease} until {until} at {now}");
         let pttl = self.pttl_of(LOCK).await;
@@ -227,10 +228,10 @@ async fn the_reply_to_a_new_place_says_who_stands_directly_ahead() {
     }
     fixture.redisson_waits("r:1", 300_000).await;
     assert_eq!(fixture.ahead_of(U3).await.as_deref(), Some("r:1"));
-    // A free lock, whose head does not come.
+    // The lock is free, and the head of its queue does not come.
     assert_eq!(fixture.fair_release(U0).await, DONE);
     assert_eq!(fixture.ahead_of(U4).await.as_deref(), Some(U3));
-    // One that comes back is behind the last.
+    // A waiter that comes back is behind the last.
     fixture.dies(U1).await;
     fixture.fair_try(U9).await;
     assert_eq!(fixture.ahead_of(U1).await.as_deref(), Some(U4));
@@ -254,12 +255,12 @@ async fn places_that_were_used_under_a_hold_end_with_it() {
         "a repeat"
     );
     assert_eq!(fixture.keys().await, before);
-    // These places are gone by now.
+    // These places no longer exist.
     assert_eq!(fixture.release_with(U3, &[U1, U9]).await, DONE);
     assert_eq!(fixture.server.keys().await, [""; 0]);
 }
 
-/// Somebody freed the lock, and the server handed it over to a waiter that had it already.
+/// An operator freed the lock, and the server handed it over to a waiter that had it already.
 #[tokio::test]
 async fn a_hold_that_was_taken_away_frees_what_the_used_places_got() {
     let mut fixture = Fixture::new().await;

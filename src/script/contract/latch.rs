@@ -120,7 +120,7 @@ async fn a_repeated_delete_says_that_it_has_opened_the_latch_and_opens_no_later_
     assert_eq!(fixture.look().await.0, 2, "closed since");
 }
 
-/// Those who have counted wait for another opening than that one.
+/// A call that has counted waits for a later opening.
 #[tokio::test]
 async fn a_count_down_says_who_opened_the_latch_before() {
     let mut fixture = Fixture::new().await;

@@ -221,7 +221,7 @@ fn one_name_is_one_number_in_all_files() {
     }
 }
 
-/// Scripts take a longer heartbeat for one from before the server's clock was set back.
+/// Scripts assume that a longer heartbeat is from before the server's clock was set back.
 #[test]
 fn the_longest_heartbeat_is_the_one_that_scripts_know() {
     let known = &numbers()["heartbeat_ms_max"];

@@ -119,7 +119,7 @@ impl Fixture {
         reply::acquired_all(&reply, members.len()).unwrap()
     }
 
-    /// The index of the member that is held elsewhere, and the rest of its lease in ms.
+    /// Returns the index of the member that is held elsewhere, and the rest of its lease in ms.
     async fn take_none(
         &mut self,
         members: &[Member],
@@ -277,7 +277,7 @@ async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
         ["redisson_rwlock:{W} 00", "redisson_rwlock:{W} 1"]
     );
     assert!(!fixture.keys().await.contains_key(&WRITE.side_keys()[0]));
-    // All are free and it is its turn: no place of it is left.
+    // All are free and it is the waiter's turn, so none of its places is left.
     fixture.release_all(&[WRITE], U2).await;
     fixture.release_all(&[FAIR], U3).await;
     assert!(matches!(

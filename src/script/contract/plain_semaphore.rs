@@ -172,7 +172,7 @@ async fn without_a_right_nothing_is_taken() {
     assert_eq!(fixture.available().await, YES);
 }
 
-/// Every permit of a semaphore would be gone after as many attempts.
+/// Otherwise each such attempt would cost the semaphore a permit.
 #[tokio::test]
 async fn what_is_taken_without_a_right_is_given_back() {
     let mut fixture = Fixture::new().await;
@@ -187,7 +187,7 @@ async fn what_is_taken_without_a_right_is_given_back() {
     assert_eq!(fixture.give_back(U1).await, NO);
 }
 
-/// It would be gone for all.
+/// Otherwise the permit would be lost for all callers.
 #[tokio::test]
 async fn what_cannot_be_added_for_want_of_a_right_stays_taken() {
     let mut fixture = Fixture::new().await;

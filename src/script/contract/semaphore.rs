@@ -49,7 +49,7 @@ impl Fixture {
     }
 }
 
-/// A guard was split, one part of it released, and then an attempt from before arrives at the server.
+/// A guard was split and one part was released. Then an earlier attempt arrives at the server.
 #[tokio::test]
 async fn a_late_attempt_takes_no_released_permit_again() {
     let mut fixture = Fixture::new().await;
@@ -166,7 +166,8 @@ async fn the_permits_that_are_left_by_the_first_acquire_are_announced() {
     assert_eq!(fixture.free_permits_told(&mut subscriber).await, ["2"]);
 }
 
-/// A waiter that died keeps its place for a heartbeat, and for ever if its heartbeat was lost alone.
+/// Otherwise a dead waiter would keep its place for longer than a heartbeat, and for ever if only its heartbeat was
+/// lost.
 #[tokio::test]
 async fn a_clock_that_is_set_back_keeps_no_dead_head_and_no_order_upside_down() {
     let mut fixture = Fixture::new().await;
@@ -187,7 +188,7 @@ async fn a_clock_that_is_set_back_keeps_no_dead_head_and_no_order_upside_down() 
     assert!(fixture.score(ALIVE, "dead:1").await <= latest);
 }
 
-/// Two attempts of one client may come in another order than that in which it made them. It asks for its first waiter.
+/// Two attempts of one client may arrive in another order than it made them. The client asks for its first waiter.
 #[tokio::test]
 async fn waiters_of_one_client_go_in_the_order_of_its_calls() {
     let mut fixture = Fixture::new().await;
@@ -221,7 +222,7 @@ async fn permits_that_an_attempt_found_expired_are_announced_even_if_it_is_refus
     assert_eq!(fixture.free_permits_told(&mut subscriber).await, ["1"]);
 }
 
-/// In a queue it would hold up all that come after it.
+/// In a queue such a call would hold up all calls behind it.
 #[tokio::test]
 async fn more_permits_than_there_are_are_never_waited_for() {
     let mut fixture = Fixture::new().await;
@@ -307,7 +308,7 @@ async fn whatever_happens_free_and_taken_permits_add_up() {
     }
 }
 
-/// They would be gone for all.
+/// Otherwise the permits would be lost for all callers.
 #[tokio::test]
 async fn permits_that_cannot_be_added_for_want_of_a_right_are_added_by_the_next() {
     let mut fixture = Fixture::new().await;

@@ -80,7 +80,7 @@ async fn each_has_its_own_reply() {
     assert_eq!(released, [Err(Executed::No), Err(Executed::No), TOLD]);
 }
 
-/// One that needs a script has all of them released by one.
+/// If one hold needs a script, a single script releases all of them.
 #[tokio::test(start_paused = true)]
 async fn a_script_has_one_reply_for_all() {
     let server =
