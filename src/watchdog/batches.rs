@@ -1,8 +1,8 @@
 //! Groups due renewals into batches by server, and keeps back those whose server has no room.
 //!
-//! Invariants: servers are independent, so a slow or silent server delays only its own holds. A hold waits for a server
-//! only while batches are under way to it, so one of them is sure to end. A silent server has as few batches as a
-//! quick one. The hold that has been due longest is renewed first.
+//! Invariants: servers are independent, so a slow or silent server delays only its own holds. A hold waits for room
+//! only while batches are under way to its server, so the end of one of them makes room. A silent server has as few
+//! batches as a quick one. The hold that has been due longest is renewed first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -22,7 +22,8 @@ pub(crate) const BATCH_HOLDS_MAX: usize = 100;
 pub(super) const BATCHES_MAX: usize = 8;
 
 /// The most batches under way to a server that takes longer than [`SLOW_AFTER`] to answer. The scripts of eight batches
-/// take a few milliseconds, so the rest of that time is spent elsewhere, and eight in that time could be too few.
+/// take only a few milliseconds, so most of that time is spent outside the scripts, and eight batches in that time could
+/// be too few.
 pub(super) const BATCHES_SLOW_MAX: usize = 64;
 const SLOW_AFTER: Duration = Duration::from_millis(50);
 
@@ -55,16 +56,17 @@ pub(super) struct Servers(BTreeMap<u64, Server>);
 struct Server {
     /// The batches under way.
     batches: usize,
-    /// Whether the last batch to end had its answers, and they took long.
+    /// Whether the last batch that ended had all its answers, and they took long.
     is_slow: bool,
-    /// How long the answers to a batch took that had all of them last.
+    /// How long the answers took to the last batch that had all of them.
     answers_in: Duration,
-    /// Each with the time since when it is due. Until there is room, the schedule has it at its deadline.
+    /// The holds that wait for room, each with the time since which it is due. Until there is room, the schedule has
+    /// them at their deadlines.
     waiting: BTreeSet<(Tick, u64)>,
 }
 
 impl Server {
-    /// How many more batches may be under way.
+    /// Returns how many more batches may be under way.
     fn room(&self) -> usize {
         let most = if self.is_slow {
             BATCHES_SLOW_MAX
@@ -74,16 +76,16 @@ impl Server {
         most.saturating_sub(self.batches)
     }
 
-    /// How long a reply may take, for a hold that can wait this long.
+    /// Returns how long a reply may take for a hold that can wait for `wait`.
     fn wait(&self, wait: Duration, reply_max: Duration) -> Duration {
-        // Longer than usual if the last replies took nearly as long.
+        // The limit grows if the last replies took nearly as long as it allows.
         let reply_max = reply_max.max(self.answers_in * 2);
         // Rounded up by a quarter at most, so that holds with about the same wait share a batch.
         let wait = Tick::ZERO.until(Tick::ZERO.after(wait + wait / 4).rounded_down(wait / 4));
         wait.clamp(RENEWAL_WAIT_MIN.min(reply_max), reply_max)
     }
 
-    /// A batch for this server with room for another hold. `None` if the server has no room.
+    /// Returns a batch for this server with room for another hold. `None` if the server has no room.
     fn batch<'a>(
         &mut self,
         batches: &'a mut Vec<Batch>,
@@ -116,7 +118,7 @@ impl Servers {
         servers.any(|server| !server.waiting.is_empty() && server.room() > 0)
     }
 
-    /// A batch has ended, with all its answers after this time, or without some of them.
+    /// Notes that a batch has ended: with all its answers after this time, or with some missing (`None`).
     pub(super) fn end(&mut self, id: u64, answered_in: Option<Duration>) {
         if let Some(server) = self.0.get_mut(&id) {
             server.batches -= 1;
@@ -129,7 +131,8 @@ impl Servers {
         }
     }
 
-    /// Makes waiting holds due again where there is room. Some may have ended or changed.
+    /// Makes waiting holds due again where there is room. Holds that have ended or changed in the meantime take no
+    /// room.
     fn go_on(&mut self, schedule: &mut Schedule<Weak<dyn Leased>>) {
         for server in self.0.values_mut() {
             let mut room = server.room() * BATCH_HOLDS_MAX;
@@ -142,8 +145,8 @@ impl Servers {
     }
 }
 
-/// Takes the holds that waited for a server with room, then the holds that are due, and makes batches of them. Tells
-/// the expired holds that they are lost.
+/// Takes the holds that waited for a server with room, then the holds that are due, and makes batches of them. Marks
+/// the expired holds lost.
 pub(super) fn take_due(
     shared: &Shared,
     scripts: &Scripts,

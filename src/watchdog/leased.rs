@@ -23,25 +23,25 @@ pub(crate) trait Leased: Send + Sync {
     fn doubt(&self, now: Tick);
     /// Wakes all tasks that sleep until a deadline of this hold, because the clock has jumped.
     fn wake(&self);
-    /// The next step at `now`.
+    /// Returns the next step at `now`.
     fn due(self: Arc<Self>, now: Tick) -> Due;
-    /// The request that renews it with this lease.
+    /// Returns the request that renews the hold with this lease.
     fn request(&self, lease: Duration) -> RenewalRequest;
-    /// The name of its lock.
+    /// Returns the name of the hold's lock.
     fn lock(&self) -> &LockName;
-    /// The server confirmed a lease of `lease`, which counts from `sent`.
+    /// Notes that the server confirmed a lease of length `lease`, which counts from `sent`.
     fn renewed(&self, sent: Tick, lease: Duration);
-    /// When the hold's lease ends by the local clock.
+    /// Returns the local deadline of the hold.
     fn deadline(&self) -> Tick;
-    /// When the hold has to be checked next. Like [`Leased::due`], called while the schedule is locked: a later change
-    /// of the hold moves its entry again.
+    /// Returns when the hold has to be checked next. Called while the schedule is locked, like [`Leased::due`], so that
+    /// a later change of the hold moves its entry again.
     fn next_check(&self) -> Tick;
-    /// The hold is lost: the server no longer has it under this holder, its local deadline has passed, or its client was
-    /// shut down.
+    /// Marks the hold lost: the server no longer has its holder, its local deadline has passed, or its client was shut
+    /// down.
     fn lose(&self, reason: LostReason);
-    /// A waiter wants the lock.
+    /// Notes that a waiter wants the lock.
     fn wanted(self: Arc<Self>) {}
-    /// Nothing renews the hold any more, because the task has ended.
+    /// Notes that nothing renews the hold from now on, because the task has ended.
     fn orphaned(&self) {}
 }
 
@@ -64,23 +64,23 @@ pub(crate) struct RenewalRequest {
 pub(crate) type Work = BoxFuture<'static, ()>;
 
 pub(super) enum Job {
-    /// Drive this to its end.
+    /// Work that is driven to its end.
     Drive(Work),
-    /// Drive this while a client, handle or guard is left. Its end is not awaited.
+    /// Work that is driven only while a client, handle or guard is left. Its end is not awaited.
     DriveWhileNeeded(Work),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) schedule: Mutex<Schedule<Weak<dyn Leased>>>,
-    /// The number of pieces of work that are handed over and not done.
+    /// The number of pieces of work that were handed over and are not done.
     pub(super) pending: AtomicUsize,
-    /// Given when none is left, and when the task ends.
+    /// Signalled when no such work is left, and when the task ends.
     pub(super) idle: Hint,
 }
 
 impl Shared {
-    /// Everything with a lease. The schedule is not locked afterwards.
+    /// Returns everything with a lease. The schedule is unlocked again when this returns.
     pub(super) fn all(&self) -> Vec<Arc<dyn Leased>> {
         let schedule = self.schedule.lock();
         schedule.items().filter_map(Weak::upgrade).collect()

@@ -11,8 +11,8 @@
 //!
 //! ```text
 //! leased.rs       the trait of everything with a lease; what the handle and the task share
-//! schedule.rs     pure: when each is due
-//! batches.rs      due renewals in batches by server, and which wait for room there
+//! schedule.rs     pure: when each hold is due
+//! batches.rs      due renewals in batches by server, and those that wait for room there
 //! task.rs         the loop, and background work; which holds fail at which server, and when that is reported
 //! ```
 

@@ -1,4 +1,4 @@
-//! Records when each entry is due, and says what is to do then. A timer queue without a clock.
+//! The times at which entries are due, and the steps that a hold may have to take then. A timer queue without a clock.
 //!
 //! Invariants: an entry has one id and one place in the order of time, and is taken once. An entry that is due before the
 //! driver's planned wake-up wakes it.
@@ -23,7 +23,7 @@ pub(crate) enum Due {
         deadline: Tick,
         wait: Duration,
     },
-    /// It is lost: the deadline has passed, or its client was shut down.
+    /// The hold is lost: the deadline has passed, or its client was shut down.
     Expired,
     /// The hold has ended.
     Gone,
@@ -33,15 +33,15 @@ pub(crate) enum Due {
 #[derive(Debug)]
 pub(crate) struct Schedule<T> {
     by_time: BTreeMap<(Tick, u64), T>,
-    /// When each is due.
+    /// The time at which each entry is due.
     times: FxHashMap<u64, Tick>,
-    /// When the driver wakes next.
+    /// The time at which the driver wakes next.
     planned_wake: Tick,
-    /// Given when an entry is due before that.
+    /// Signalled when an entry is due before that.
     sooner: Arc<Hint>,
 }
 
-/// An entry that was taken because it is due, and since when.
+/// An entry that was taken because it is due, with the time since which it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DueEntry<T> {
     pub(crate) id: u64,
@@ -61,7 +61,7 @@ impl<T> Default for Schedule<T> {
 }
 
 impl<T> Schedule<T> {
-    /// Given when the driver would wake too late for an entry.
+    /// Returns the hint that is signalled when the driver would wake too late for an entry.
     pub(crate) fn sooner(&self) -> &Arc<Hint> {
         &self.sooner
     }

@@ -103,11 +103,11 @@ pub(super) async fn run(
             }
             () = clock.sleep_until(next.min(now.after(LOOK_MAX))), if next != Tick::NEVER => {
                 for batch in batches::take_due(&shared, &scripts, &mut servers, reply_max) {
-                    // Polled first in the loop, so all of them are sent before it waits again.
+                    // The calls are polled first in the loop, so all of them are sent before it waits again.
                     calls.extend(start(&scripts, batch));
                 }
             }
-            // Polled before the work, which may be plenty: publishing is short and rare.
+            // Polled before the work, because there may be a lot of work, while publishing is short and rare.
             never = &mut publishing => match never {},
             job = ends.1.recv(), if is_needed => match job {
                 Some(Job::Drive(job)) => work.push(job),
@@ -125,7 +125,7 @@ pub(super) async fn run(
     }
 }
 
-/// Ends with the task, or with its runtime. The inbox is closed before the holds hear of it.
+/// Dropped with the task, or with its runtime. Closes the inbox before it notifies the holds.
 struct Ends(Arc<Shared>, mpsc::UnboundedReceiver<Job>);
 
 impl Drop for Ends {
@@ -136,7 +136,7 @@ impl Drop for Ends {
     }
 }
 
-/// The scripts that renew the holds of a batch.
+/// Returns the calls that renew the holds of a batch.
 fn start(
     scripts: &Arc<Scripts>,
     batch: Batch,
@@ -166,7 +166,7 @@ async fn renew(
     };
     let outcomes = match ask(&scripts, &holds, reply_wait).await {
         Ok(outcomes) => outcomes,
-        // The server may have refused only one of the keys, so each hold is asked for alone.
+        // The server may have refused only one of the keys, so each hold is renewed by a call of its own.
         Err(failure) if failure.may_concern_some_keys() && holds.len() > 1 => {
             let alone = holds.chunks(1).map(|hold| ask(&scripts, hold, reply_wait));
             let answers = join_all(alone).await.into_iter();
@@ -184,9 +184,9 @@ async fn renew(
     }
 }
 
-/// Runs one renewal script, once, on the lane of renewals. If that gets no connection, the lane of commands may still
-/// have its own; without one, a second wait would only delay the next try. A hold without an answer is scheduled again,
-/// and its next step is decided then.
+/// Runs one renewal script, once, on the renewal lane. If that lane gets no connection, runs it on the command lane,
+/// but only if that has one: a second wait would only delay the next attempt. A hold without an answer is scheduled
+/// again, and its next step is decided then.
 async fn ask(
     scripts: &Scripts,
     holds: &[Renewal],
@@ -228,7 +228,7 @@ fn apply(
     let (server, sent) = (*completed.server, completed.sent);
     let (observed, now) = (&scripts.observed, scripts.clock.now());
     let answered_in = completed.error.is_none().then(|| sent.until(now));
-    // The least time left, its lease, and its hold.
+    // The least time left at a late renewal, with the lease and the hold.
     let mut latest: Option<(Duration, Duration, Arc<dyn Leased>)> = None;
     for (Renewal { id, hold, request }, outcome) in completed.renewals {
         if !matches!(outcome, PassOutcome::Unknown) {
@@ -295,7 +295,7 @@ struct Outages {
 
 #[derive(Debug)]
 struct Outage {
-    /// When the first renewal without success was sent, since all holds were renewed or over.
+    /// When the first failed renewal was sent, counted from when all holds were last renewed or over.
     since: Tick,
     report_after: Tick,
     /// The holds that fail, each with the end of its lease.
@@ -303,14 +303,14 @@ struct Outage {
 }
 
 impl Outage {
-    /// Whether the leases of all holds that fail have ended then.
+    /// Whether the leases of all failing holds have ended at `now`.
     fn is_over(&self, now: Tick) -> bool {
         self.holds.values().all(|(end, _)| *end <= now)
     }
 }
 
 impl Outages {
-    /// Records a renewal of this hold that failed at this server and was sent then.
+    /// Records that a renewal of this hold at this server, sent at `sent`, has failed.
     fn failed(&mut self, server: u64, id: u64, hold: &Arc<dyn Leased>, sent: Tick) {
         let outage = self.failing.entry(server).or_insert_with(|| Outage {
             since: sent,
@@ -333,8 +333,8 @@ impl Outages {
         });
     }
 
-    /// Takes the report that is due about this server: the hold whose lease ends first, how many there are, and since
-    /// when they fail.
+    /// Takes the report that is due about this server: the failing hold whose lease ends first, the number of failing
+    /// holds, and since when they fail.
     fn report(&mut self, server: u64, now: Tick) -> Option<(Arc<dyn Leased>, usize, Tick)> {
         let outage = self.failing.get_mut(&server)?;
         if now < outage.report_after {
@@ -364,7 +364,7 @@ mod tests {
     use crate::engine::keys::LockName;
     use crate::watchdog::{Due, RenewalRequest};
 
-    /// A hold whose lease ends then.
+    /// A hold whose lease ends at this time.
     struct Ends(Tick);
 
     impl Leased for Ends {
@@ -439,7 +439,7 @@ mod tests {
         );
     }
 
-    /// Nothing has failed since then.
+    /// Nothing has failed in between.
     #[test]
     fn a_failure_after_all_leases_have_ended_is_a_new_one() {
         let mut outages = Outages::default();

@@ -18,7 +18,7 @@ use crate::testing::{Answer, Scripted, Sent, each, granted};
 const LEASE: Duration = Duration::from_secs(30);
 const MS: Duration = Duration::from_millis(1);
 
-/// A server that grants every lock, and answers renewals like this.
+/// Returns a server that grants every lock, and answers renewals by `answer`.
 fn renewing(answer: impl Fn(&Sent) -> Answer + Send + Sync + 'static) -> Arc<Scripted> {
     Scripted::new(move |sent| match sent.lane {
         Lane::Renewal => answer(sent),
@@ -85,7 +85,8 @@ async fn a_renewal_without_an_answer_is_tried_until_the_deadline_and_not_after()
     assert!(guard.is_lost(), "a loss is final");
 }
 
-/// The server is full of connections, or has another password by now, and nothing was sent over the one for renewals.
+/// The server is full of connections, or its password has changed, so the renewal lane has no connection and sends
+/// nothing.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_gets_no_connection_goes_over_that_of_commands() {
     for refusal in [
@@ -113,7 +114,7 @@ async fn renews_over_commands(refusal: &'static str) {
     assert_eq!(server.times(Lane::Command)[1..], times, "once each");
 }
 
-/// The connection for renewals waits its turn behind others.
+/// The connection for renewals has to wait until other links have made theirs.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_waits_for_its_connection_goes_over_that_of_commands() {
     let server = Scripted::new(|sent| match sent.lane {
@@ -129,7 +130,7 @@ async fn a_renewal_that_waits_for_its_connection_goes_over_that_of_commands() {
     assert_eq!(times, 1 + server.times(Lane::Renewal).len(), "once each");
 }
 
-/// Both connections have ended, and come back during what would be the second wait.
+/// Both connections have ended. They come back while a second wait would still go on.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_waits_for_one_connection_at_a_time() {
     let server = renewing(|sent| Answer::Value(all_held(sent)));
@@ -145,7 +146,7 @@ async fn a_renewal_waits_for_one_connection_at_a_time() {
     assert_eq!(server.times(Lane::Command).len(), 1, "the acquire");
 }
 
-/// Any other refusal is about the server.
+/// Any other refusal comes from the server, and is not about a connection.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_refused_goes_over_no_other_connection() {
     let server = renewing(|_| Answer::Declined("NOPERM this user has no permissions"));

@@ -81,7 +81,7 @@ async fn a_suspend_shorter_than_what_is_left_is_made_up_for() {
     assert!(!guard.is_lost() && guard.remaining() > LEASE * 9 / 10);
 }
 
-/// The shutdown is the first to look at it.
+/// The shutdown is the first to look at the hold.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_expired_is_not_lost_to_the_shutdown_that_finds_it() {
     let server = server();

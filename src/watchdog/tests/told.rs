@@ -16,7 +16,7 @@ use crate::observe::events::Event;
 use crate::script::catalog::REENTRANT_INSPECT;
 use crate::testing::{Answer, Scripted, Sent, elsewhere};
 
-/// The events of an observer that is blocked until this is opened.
+/// The events of an observer that is blocked until `closed` is dropped.
 struct Told {
     closed: Option<Sender<()>>,
     seen: Receiver<Event<'static>>,
@@ -47,7 +47,7 @@ fn blocked(server: &Arc<Scripted>) -> (Client, Told) {
     (client, Told { closed, seen })
 }
 
-/// Their server is silent for 21 s of the lease. Ten seconds later it has lost one of them.
+/// The server is silent for 21 s of the lease. Ten seconds later it has lost one of the holds.
 #[tokio::test(start_paused = true)]
 async fn late_renewals_of_a_server_are_told_once_and_hide_no_loss() {
     const HOLDS: usize = 2_000;
