@@ -1,14 +1,13 @@
 //! The announcement of a client at the server, for operators: its machine, process and label, its holds and its
 //! waits.
 //!
-//! Written by the task of the watchdog. Holds and waits are collected when an announcement is due: acquiring a lock
-//! records nothing. Invariants: nothing here is on the way of a lock; a
-//! client that uses no lock writes nothing and connects nowhere for it; a user without the right is noticed once; no
-//! call depends on it.
+//! The watchdog's task writes it. Holds and waits are collected when an announcement is due, so acquiring a lock
+//! records nothing. Invariants: no call for a lock runs this code; a client that uses no lock writes nothing, and makes
+//! no connection for it; if the user lacks the right, the announcements end; no call depends on one.
 //!
 //! The crate `lockset-operator` reads it. One line a fact, `name=value`, so that a person can read it with `GET`. Times
-//! are spans up to when it was written, in ms, so that no two clocks are compared: the remaining time of the key says
-//! how long ago that was.
+//! are spans that end when the text was written, in ms. The remaining time of the key says how long ago that was, so
+//! that no two clocks are compared.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -34,7 +33,7 @@ use crate::script::{Failure, Scripts, millis};
 /// The index of the clients that announce themselves.
 pub const INDEX_KEY: &str = "lockset_clients";
 
-/// The key of a client's announcement.
+/// Returns the key of a client's announcement.
 pub fn key_of(client: &str) -> String {
     format!("lockset_client:{{{client}}}")
 }
@@ -52,15 +51,15 @@ pub struct Record {
     pub label: String,
     /// The version of this library.
     pub version: String,
-    /// How long there has been a client.
+    /// How long the client has existed.
     pub up_for: Duration,
-    /// How long the server keeps it.
+    /// How long the server keeps the announcement.
     pub kept_for: Duration,
     /// The longest holds.
     pub holds: Vec<Entry>,
     /// The longest waits.
     pub waits: Vec<Entry>,
-    /// Holds and waits beyond these.
+    /// The number of holds and waits that are not listed.
     pub more: u64,
 }
 
@@ -69,14 +68,14 @@ pub struct Record {
 pub struct Entry {
     /// How long it has lasted.
     pub lasts: Duration,
-    /// Without spaces; empty if there is none.
+    /// The holder id, which has no spaces; empty if there is none.
     pub holder: String,
     /// The key of the lock.
     pub key: String,
 }
 
 impl Record {
-    /// The text that the server keeps.
+    /// Returns the text that the server keeps.
     pub fn write(&self) -> String {
         let mut text = String::new();
         let facts = [
@@ -122,10 +121,10 @@ const KEPT: u32 = 3;
 /// A client without an announcement for this long leaves the index. Far more than clocks differ by.
 const INDEX_KEPT: Duration = Duration::from_secs(600);
 
-/// The number of holds, and of waits, that are listed. The others are counted.
+/// The most holds, and the most waits, that are listed. The others are counted.
 const LISTED_MAX: usize = 200;
 
-/// The default interval: the interval of the renewals, within bounds.
+/// Returns the default interval: the interval of the renewals, within bounds.
 pub(crate) fn default_every(lease: Duration) -> Duration {
     (lease / 3).clamp(DEFAULT_MIN, DEFAULT_MAX)
 }
@@ -144,7 +143,7 @@ pub(crate) struct Announcer {
     started: Tick,
     /// The constant facts.
     facts: Record,
-    /// Waiters that were the first of their queue at the last look, with when that was first seen.
+    /// The waiters that were first in their queues at the last look, each with the time when it was first seen there.
     first: Mutex<HashMap<(usize, u64), Tick>>,
     /// Whether an announcement may be at the server.
     is_written: AtomicBool,
@@ -204,8 +203,8 @@ impl Announcer {
         .await;
     }
 
-    /// Collects the holds and waits. `None` for a client that uses no lock and has no permit just now: it says once that
-    /// what it announced before is over.
+    /// Collects the holds and waits. `None` if the client uses no lock and has no permit. Only the first look that
+    /// finds this returns a record, which has neither holds nor waits and replaces the one before.
     fn sample(&self, core: &Core, now: Tick, least: Duration) -> Option<Record> {
         let locks = core.locals.in_use();
         let holds = locks.iter().flat_map(|lock| lock.holds());
@@ -219,7 +218,7 @@ impl Announcer {
             holder: hold.holder_id().to_owned(),
             key: hold.key().to_owned(),
         });
-        // Permits are leased, too, and are no locks.
+        // Permits have leases, too, but are not among the locks.
         let is_in_use = !locks.is_empty() || core.watchdog.enrolled() > 0;
         let was_in_use = self.was_in_use.swap(is_in_use, Ordering::Relaxed);
         (is_in_use || was_in_use).then(|| Record {
@@ -231,7 +230,7 @@ impl Announcer {
         })
     }
 
-    /// The first waiter of each queue that was there at an earlier look too.
+    /// Returns the first waiter of each queue. Its wait counts from the look that first found it there.
     fn waits(&self, locks: &[Arc<LocalLock>], now: Tick) -> Vec<Entry> {
         let mut first = self.first.lock();
         let before = std::mem::take(&mut *first);
@@ -295,8 +294,8 @@ async fn write(
     own.map(drop)
 }
 
-/// A client is in the index by its own clock. If this clock is far behind, other clients may remove it, until
-/// its next announcement.
+/// Makes the commands that put a client into the index, by its own clock. If its clock is far behind, other clients may
+/// remove it, until its next announcement.
 fn index_commands(id: &str) -> [Cmd; 3] {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = millis(since.unwrap_or_default());
@@ -310,7 +309,7 @@ fn index_commands(id: &str) -> [Cmd; 3] {
     ]
 }
 
-/// Keeps those that have lasted longest, in that order. Returns the number of the others.
+/// Keeps the entries that have lasted longest, in that order. Returns the number of the others.
 fn cut<T>(entries: &mut Vec<T>, lasts: impl Fn(&T) -> Duration) -> u64 {
     let more = entries.len().saturating_sub(LISTED_MAX);
     entries.sort_by_key(|entry| Reverse(lasts(entry)));

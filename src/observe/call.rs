@@ -44,7 +44,7 @@ pub(crate) struct LockCall<'a> {
 pub(crate) struct Waited(pub(crate) usize, pub(crate) Option<Place>, pub(crate) Busy);
 
 impl<'a> LockCall<'a> {
-    /// A call that begins now.
+    /// Returns a call that begins now.
     pub(crate) fn begin(
         core: &'a Core,
         kind: CountedKind,
@@ -71,7 +71,7 @@ impl<'a> LockCall<'a> {
         if !waits || !core.observed().is_on() {
             return call.await;
         }
-        // Begins when the call has to wait, which most do not.
+        // First polled when the call has to wait, which most calls do not.
         let watched = async {
             let lock = FxBuildHasher.hash_one(self.name);
             let long = self.options.long_wait.unwrap_or(LONG_WAIT);
@@ -94,7 +94,7 @@ impl<'a> LockCall<'a> {
         }
     }
 
-    /// Reports the waits for the lock; the longest began then.
+    /// Reports the waits for the lock. The longest of them began at `began`.
     async fn tell_long(&self, began: Tick, waited: impl Future<Output = Waited>) {
         let Waited(waiters, place, busy) = waited.await;
         let core = self.core;
@@ -107,8 +107,9 @@ impl<'a> LockCall<'a> {
         }));
     }
 
-    /// Drives the call in a span, and notes its end. `granted` says when it got the lock, if that is known. If it did
-    /// and calls are timed, this returns the timer to keep beside the guard, and the time of the grant.
+    /// Drives the call in a span, and notes its end. `granted` returns when the call got the lock, if that is known. If
+    /// the call got the lock and is timed, this also returns the timer to keep beside the guard, and the time of the
+    /// grant.
     pub(crate) async fn recorded<T>(
         &self,
         granted: impl FnOnce(&T) -> Option<Tick>,
@@ -136,7 +137,7 @@ impl<'a> LockCall<'a> {
         (ended, timed)
     }
 
-    /// The span of the call, if it is wanted.
+    /// Returns the span of the call, if spans are wanted.
     #[cfg(feature = "tracing")]
     fn span(&self) -> Span {
         if !has_spans() {
@@ -151,7 +152,7 @@ impl<'a> LockCall<'a> {
         )
     }
 
-    /// As [`recorded`](Self::recorded), with a timer for a guard that ends it when it is dropped.
+    /// As [`recorded`](Self::recorded), with a timer that notes the end of the guard when it is dropped.
     pub(crate) async fn guarded<T>(
         &self,
         call: impl Future<Output = Result<Option<T>>>,
@@ -170,7 +171,8 @@ struct CallEnd<'a> {
 }
 
 impl CallEnd<'_> {
-    /// Notes the end of the call, at a time that may be known. Returns the time if calls are timed.
+    /// Notes the end of the call, at the time that `at` returns, or now. Returns the timer of the guard and that time,
+    /// if the call got the lock and is timed.
     #[inline]
     fn note(
         &self,

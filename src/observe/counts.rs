@@ -26,14 +26,14 @@ pub(crate) enum Fact<'a> {
         by: GrantedBy,
         group: Group,
     },
-    /// A call that asked for a lock ended. It took `took`, which is known if somebody is interested.
+    /// A call that asked for a lock ended. `took` is known if calls are timed.
     CallEnded {
         kind: CountedKind,
         group: Group,
         outcome: CallOutcome,
         took: Option<Duration>,
     },
-    /// A guard that a call got ended its part in the hold.
+    /// A guard that a call got has ended its share.
     GuardEnded {
         kind: CountedKind,
         group: Group,
@@ -49,23 +49,23 @@ pub(crate) enum Fact<'a> {
     },
     /// A renewal got no answer, or an error.
     RenewalFailed,
-    /// A reply was timed that came over the lane at this place.
+    /// A reply on the lane with this index was timed.
     Answered {
         lane: usize,
         took: Duration,
     },
     /// A call of a script ended with an error or without an answer.
     ScriptFailed,
-    /// An undoing was abandoned, of several that one event is about.
+    /// An undoing was abandoned, one of several that a single event is about.
     UndoAbandoned,
     /// The observer was too slow for an event.
     EventDropped,
-    /// No caller learns of it, so it is also an event. A loss counts in the group of its lock.
+    /// Something that no caller learns of, so that it is an event, too. A loss counts in the group of its lock.
     Event(Event<'a>, Group),
 }
 
 impl<'a> Fact<'a> {
-    /// The fact of an event that counts in no group.
+    /// Returns the fact of an event that counts in no group.
     pub(crate) fn event(event: Event<'a>) -> Self {
         Self::Event(event, Group::NONE)
     }
@@ -283,27 +283,27 @@ impl RoundTrips {
     }
 }
 
-/// One round trip of a lane is timed in this time, because reading the clock costs more than all other counts.
+/// In this time at most one round trip of a lane is timed, because reading the clock costs more than all other counts.
 const TIMED_EVERY: Duration = Duration::from_millis(1);
 
 /// The longest time from a count until the recorder of metrics has it, and from the moment when a wait is long until its
 /// call is woken, while the runtime runs. Calls look for a recorder at most this often, too.
 pub(crate) const PUBLISHED_EVERY: Duration = Duration::from_millis(250);
 
-/// No renewal leaves more of its lease than this.
+/// A whole lease, in percent.
 const WHOLE: u32 = 100;
 
-/// The ways of a grant.
+/// The number of ways in which a call gets a lock.
 pub(crate) const WAYS: usize = 4;
 
-/// The place of a grant in [`Places`]: by kind, then by the way.
+/// The first place of grants in [`Places`]: by kind, then by way.
 pub(crate) const GRANTS: usize = 0;
 /// By reason.
 pub(crate) const LOSSES: usize = GRANTS + 5 * WAYS;
 pub(crate) const REFUSALS: usize = LOSSES + REASONS;
 pub(crate) const WAITS: usize = REFUSALS + 1;
 pub(crate) const WAITS_OVER: usize = WAITS + 1;
-/// In time, late, failed. From here on, counts without a group: those of [`Group::NONE`] count.
+/// In time, late, failed. This place and all later ones have no groups: only the counts of [`Group::NONE`] are used.
 pub(crate) const RENEWALS: usize = WAITS_OVER + 1;
 /// By lane.
 pub(crate) const RECONNECTS: usize = RENEWALS + 3;
@@ -325,7 +325,7 @@ impl Default for Places {
     }
 }
 
-/// The counts as they are kept.
+/// The counts of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) groups: ByGroup<Places>,
@@ -388,13 +388,13 @@ impl Counts {
                 self.round_trip_nanos.fetch_add(nanos, Ordering::Relaxed);
                 self.longest_round_trip.fetch_max(nanos, Ordering::Relaxed);
             }
-            // Its group has counts from now on.
+            // The counts of the group exist from the first call on, at zero.
             Fact::CallEnded { group, .. } => _ = self.groups.of(group),
             _ => {}
         }
     }
 
-    /// Whether the round trip of a command that was sent then over the lane at this place is timed.
+    /// Whether to time the round trip of a command that was sent at `sent` on this lane.
     #[inline]
     pub(crate) fn times(&self, lane: usize, sent: Tick) -> bool {
         let timed_after = &self.timed_after[lane];

@@ -171,7 +171,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The event with texts of its own: of each variant first the fields that are texts, then the others.
+/// Makes an event that owns its texts. Lists of each variant first the fields that are texts, then the others.
 macro_rules! owned {
     ($event:expr; $($variant:ident { $($text:ident)* ; $($other:ident)* })*) => {
         match $event {

@@ -105,7 +105,7 @@ impl Names {
         }
     }
 
-    /// The group of this name, which is the first free one for a new name.
+    /// Returns the group of this name. A new name takes the first free group.
     fn group(&self, name: &str) -> (Group, bool) {
         match name {
             "" => return (Group::NONE, false),

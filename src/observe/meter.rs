@@ -29,17 +29,17 @@ use crate::observe::group::{ByGroup, Group};
 
 static METADATA: Metadata<'static> = Metadata::new("lockset", Level::INFO, Some("lockset"));
 
-/// While there is no recorder, calls for locks look for one now and then, and so do events in the background. The
-/// first to find it begins to count for it.
+/// The metrics of a client. While there is no recorder, calls for locks and events in the background look for one now
+/// and then. The first that finds one starts to count for it.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     /// Whether there is a recorder.
     is_on: AtomicBool,
-    /// Whether one was found, and is being told of the metrics.
+    /// Whether a recorder was found. It gets the descriptions of the metrics before `is_on` is set.
     is_found: AtomicBool,
     /// No call looks for a recorder before this tick.
     look_after: AtomicU64,
-    /// Whether it was notified that there is something to publish.
+    /// Whether the publisher was notified of counts that it has not read yet.
     is_counted: AtomicBool,
     margin: Times,
     round_trips: [Times; LANES.len()],
@@ -120,7 +120,7 @@ impl Meter {
 
     #[cold]
     fn look(&self, counts: &Counts) {
-        // The recorder that stands for none has no state.
+        // Without a recorder, `metrics` supplies a placeholder that has no state.
         let is_there = with_recorder(|recorder| size_of_val(recorder) > 0);
         if is_there && !self.is_found.swap(true, Ordering::Relaxed) {
             tell(describe_all);
@@ -149,7 +149,7 @@ impl Meter {
             Fact::Answered { lane, took } => self.round_trips[lane].add(took),
             _ => {}
         }
-        // In one order with the counts: if it is marked already, the publisher has not looked at them yet.
+        // Orders the counts before the flag: if the flag is already set, the publisher has not read the counts yet.
         fence(Ordering::SeqCst);
         if !self.is_counted.load(Ordering::Relaxed)
             && !self.is_counted.swap(true, Ordering::Relaxed)
@@ -166,7 +166,7 @@ impl Meter {
         }
     }
 
-    /// If `is_first`, the recorder misses what was counted before it came.
+    /// Passes everything since the last call. If `is_first`, leaves out what was counted before the recorder came.
     fn publish_all(&self, counts: &Counts, is_first: bool) {
         pass(&self.margin, RENEWAL_MARGIN, &[]);
         for (times, lane) in self.round_trips.iter().zip(LANES) {
@@ -185,7 +185,7 @@ impl OfGroup {
         let of_group = ("group", group.name());
         let is_new = !self.is_registered.swap(true, Ordering::Relaxed);
         let mut more = [0; PLACES];
-        // Ends before beginnings, so that no event ends before it has begun.
+        // Reads the ends before the beginnings, so that no event seems to end before it has begun.
         for place in (0..PLACES).rev() {
             let count = counts.0[place].load(Ordering::Relaxed);
             more[place] =
@@ -222,7 +222,7 @@ impl OfGroup {
                     }
                 }
             }
-            // The first grant may have come since then.
+            // The first grant may have come after `is_held` was read.
             if is_held || began > 0 {
                 shift(HELD, &of_kind, began, ended);
             }
@@ -230,14 +230,14 @@ impl OfGroup {
     }
 }
 
-/// The cells of each power of two of nanoseconds. All have one width, which is a power of two.
+/// The number of cells for each power of two of nanoseconds. They have one width, which is a power of two.
 const PARTS: usize = 1 << PARTS_BITS;
 const PARTS_BITS: u32 = 4;
 
 /// The highest bit of a time that is recorded: up to thirteen days. Longer times count as that.
 const HIGHEST_BIT: u32 = 49;
 
-/// Below two powers cells are a nanosecond wide.
+/// The number of cells. For times below `2 * PARTS` nanoseconds, cells are one nanosecond wide.
 const CELLS: usize = (HIGHEST_BIT - PARTS_BITS + 2) as usize * PARTS;
 
 /// The most values of one series that are recorded at a time. If there are more, this many stand for all of them. An
@@ -268,7 +268,7 @@ fn seconds(cell: usize) -> f64 {
 }
 
 impl Times {
-    /// Whether there ever was a time.
+    /// Whether a time was ever added.
     fn is_used(&self) -> bool {
         self.0.get().is_some()
     }

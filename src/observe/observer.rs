@@ -1,7 +1,7 @@
 //! The one place where a client notes facts about itself, and its observer.
 //!
 //! A value that is kept with a waiting call or with a guard notes its end. Invariants: the engine never waits for an
-//! observer, and none of its locks is held while one runs; every failure in the background has a count and an event.
+//! observer, and holds no mutex while one runs; every failure in the background has a count and an event.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -115,7 +115,7 @@ impl Observed {
     }
 
     fn tell(&self, event: Event<'_>) {
-        // A panic of the subscriber would end the task that tells it of the event: the watchdog's, or a caller's.
+        // A panic of the subscriber would otherwise end the calling task: the watchdog's, or a caller's.
         #[cfg(feature = "tracing")]
         let _is_traced = catch_unwind(AssertUnwindSafe(|| event.trace()));
         if let Some(events) = &self.events
@@ -134,7 +134,7 @@ impl Observed {
         group
     }
 
-    /// Notes the reply to a command that was sent then over the lane at this place, if its time is of interest.
+    /// Notes the reply to a command that was sent at `sent` on this lane, if round trips are timed at the moment.
     #[inline]
     pub(crate) fn answered(&self, lane: usize, sent: Tick, clock: Clock) {
         if self.counts.times(lane, sent) {
@@ -143,7 +143,7 @@ impl Observed {
         }
     }
 
-    /// Whether the times of a call that begins now are of interest. Looks for a recorder if that is due.
+    /// Whether a call that begins now is timed. Looks for a recorder if that is due.
     #[inline]
     pub(crate) fn times_calls(&self, _now: Tick) -> bool {
         #[cfg(feature = "metrics")]
@@ -158,14 +158,15 @@ impl Observed {
         self.meter.publish(&self.counts);
     }
 
-    /// Lists a call for the lock with this hash that began then and has to wait. It is woken once it is due.
+    /// Lists a call that has to wait for the lock with this hash, and that began at `began`. It is woken at `due`.
     pub(crate) fn list_wait(&self, lock: u64, began: Tick, due: Tick) -> WaitToken<'_> {
         let wait = self.waits.enter(lock, began, due);
         self.counted.notify_one();
         wait
     }
 
-    /// Publishes a while after each first count, and wakes calls that wait for long, for ever.
+    /// Publishes new counts a short time after the first of them, and wakes calls that have waited for long. Never
+    /// returns.
     pub(crate) async fn keep_publishing(&self, clock: Clock) -> Infallible {
         loop {
             if self.waits.is_empty() {
@@ -192,7 +193,7 @@ fn tell_all(observer: &dyn Observer, inbox: &Receiver<Event<'static>>) {
     }
 }
 
-/// A call that has to wait, until this is dropped.
+/// A counted wait of a call, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct CountedWait<'a>(&'a Observed, Group);
 
@@ -209,8 +210,8 @@ impl Drop for CountedWait<'_> {
     }
 }
 
-/// The labels for counting the end of a guard that a call has made, if it is timed. The owner of the guard ends it
-/// once. It is small, because guards are moved often.
+/// The labels under which the end of a timed guard is counted. The owner of the guard ends it once. Small, because
+/// guards are moved often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldTimer {
     pub(crate) kind: CountedKind,
@@ -218,7 +219,7 @@ pub(crate) struct HoldTimer {
 }
 
 impl HoldTimer {
-    /// Notes the end of a guard that had its lock for this long.
+    /// Notes the end of a guard that had its lock for `held`.
     pub(crate) fn ends(self, observed: &Observed, held: Duration) {
         let Self { kind, group } = self;
         observed.note(Fact::GuardEnded { kind, group, held });
@@ -230,7 +231,7 @@ impl HoldTimer {
 pub(crate) struct GuardTimer(Option<(Arc<Observed>, HoldTimer, Tick, Clock)>);
 
 impl GuardTimer {
-    /// The timer of a guard that a call has made.
+    /// Returns the timer of a guard that a call has made.
     pub(crate) fn of(
         timed: Option<(HoldTimer, Tick)>,
         observed: &Arc<Observed>,
@@ -254,7 +255,7 @@ type HoldFields<'a> = (&'a str, &'a str, Option<FencingToken>);
 /// The time that a guard holds a lock, as a span of `tracing`. It follows from the span of its call.
 #[derive(Debug, Default)]
 pub(crate) struct HoldSpan {
-    /// Boxed, because there is mostly none, and guards are moved often.
+    /// Boxed, because most guards have no span, and guards are moved often.
     #[cfg(feature = "tracing")]
     _span: Option<Box<Span>>,
 }
@@ -337,7 +338,7 @@ mod tests {
         for _ in 0..told {
             observed.note(forced("x"));
         }
-        // One may be with the observer.
+        // The observer may be handling one more event.
         let dropped = observed.counts.totals().events_dropped;
         assert!((9..=10).contains(&dropped), "{dropped} were dropped");
         *gate.0.lock().unwrap() = true;

@@ -1,9 +1,9 @@
-//! Waiting calls and their beginnings: one timer for all of them, as most end long before it fires.
+//! Waiting calls, with when they began. One timer serves all of them, because most waits end long before it fires.
 //!
 //! Invariants: a call is listed from its first wait until it ends or is dropped; the client's background task looks at
 //! the listed calls every [`PUBLISHED_EVERY`](super::counts::PUBLISHED_EVERY); in [`REPORT_EVERY`], the waits for one
-//! lock are reported at most once, and those for [`REPORTED_MAX`] locks at most. Each report is a question to a server
-//! that may be away.
+//! lock are reported at most once, and those for [`REPORTED_MAX`] locks at most. The number of reports is bounded
+//! because each is a question to a server that may be out of reach.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
@@ -41,15 +41,15 @@ type CallKey = (LockHash, u64);
 #[derive(Debug)]
 struct Call {
     began: Tick,
-    /// When it has waited for long, or may be reported again.
+    /// When the call has waited for long, or may be reported again.
     due: Tick,
-    /// Whether it was told that.
+    /// Whether the call was found to be due.
     is_told: bool,
     waker: Option<Waker>,
 }
 
 impl LongWaits {
-    /// Lists a call for this lock that began then and has to wait.
+    /// Lists a call that has to wait for this lock, and that began at `began`.
     #[must_use]
     pub(super) fn enter(&self, lock: LockHash, began: Tick, due: Tick) -> WaitToken<'_> {
         let call = Call {
@@ -92,7 +92,7 @@ pub(crate) struct WaitToken<'a> {
 }
 
 impl WaitToken<'_> {
-    /// Resolves when it is due.
+    /// Resolves when the call is due.
     pub(crate) async fn until_long(&self) {
         poll_fn(|context| {
             let mut state = self.waits.0.lock();
