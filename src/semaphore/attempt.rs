@@ -1,9 +1,9 @@
 //! The background work for the calls of a client: the watch that wakes their queue, and their requests to the server.
 //!
-//! The watch wakes the queue at messages and at its times. A request asks for the permits of a call, or undoes an
-//! attempt. Invariants: an attempt names ids that no other attempt has, so it may run twice. If a request without an
-//! answer may still arrive, its ids are used no more. A possible grant without a guard is undone behind the attempt, on
-//! the same lane.
+//! The watch wakes the queue at messages and at the times that the queue plans. A request asks for the permits of a
+//! call, or undoes an attempt. Invariants: an attempt names ids that no other attempt has, so it may run twice. If a
+//! request without an answer may still arrive, its ids are not used again. A possible grant without a guard is undone
+//! behind the attempt, on the same lane.
 
 use std::mem;
 use std::pin::pin;
@@ -35,8 +35,8 @@ use crate::watchdog::{Leased, Work};
 const MS: Duration = Duration::from_millis(1);
 
 impl ClientSemaphore {
-    /// Wakes the queue at messages and at its times, for as long as a request waits. Each time, it looks for permits that
-    /// are not taken.
+    /// Wakes the queue at messages and at the times that the queue plans, for as long as a request waits. Each time,
+    /// takes back permits that their calls have not taken.
     pub(super) async fn watch(semaphore: Weak<Self>) {
         let mut listening: Option<(Listener, Mark)> = None;
         while let Some(this) = semaphore.upgrade() {
@@ -49,7 +49,7 @@ impl ClientSemaphore {
             let is_heard = listening
                 .as_ref()
                 .is_some_and(|(listener, _)| listener.subscribe());
-            // It may have delivered a message before the refusal arrived.
+            // The subscription may have delivered a message before the refusal arrived.
             let mut is_woken = is_first && is_heard;
             if !is_woken {
                 let heard = async {
@@ -78,7 +78,7 @@ impl ClientSemaphore {
         }
     }
 
-    /// The next step of the watch. `None` ends it.
+    /// Returns when the watch wakes next, and whether it listens. `None` ends the watch.
     fn plan(&self) -> Option<(Tick, bool)> {
         let mut state = self.state.lock();
         state.planned = state.plan().filter(|_| !self.core().is_closed());
@@ -104,12 +104,12 @@ struct Attempt {
     places: Vec<(u64, HolderId)>,
     /// How often this request has asked before.
     before: u32,
-    /// For how long it goes on without an answer.
+    /// How long the attempt goes on without an answer.
     silence: Duration,
 }
 
 impl ClientSemaphore {
-    /// The work that asks the server for the permits of a request.
+    /// Makes the work that asks the server for the permits of a request.
     pub(super) fn asking(self: &Arc<Self>, state: &mut State, request: u64) -> Option<Work> {
         if self.core().is_closed() {
             return None;
@@ -140,7 +140,7 @@ impl ClientSemaphore {
         permits.map(|_| self.core().new_holder()).collect()
     }
 
-    /// The waiters for which an attempt of this request takes or keeps places in the server's queue, besides itself.
+    /// Returns the other waiters for which an attempt of this request takes or keeps places in the server's queue.
     fn places(state: &mut State, request: u64) -> Vec<(u64, HolderId)> {
         let takes_place = |caller: &&mut Caller| caller.wanted.takes_place();
         let asks = state.callers.get_mut(&request).filter(takes_place);
@@ -148,7 +148,8 @@ impl ClientSemaphore {
             return Vec::new();
         };
         asks.has_place = true;
-        // A request that asks takes its own place, and has left it again if the server has granted it.
+        // Leaves out requests that ask themselves: they take their own places, and have left them again if the server
+        // has granted them.
         let others = state.queue.unasked();
         let mut places = Vec::new();
         for id in others.take(PLACES_MAX) {
@@ -178,7 +179,7 @@ impl ClientSemaphore {
             // The first request may still arrive, and would take these permits again after their release.
             let ids = attempt.ids.iter().map(|(_, id)| *id);
             self.undo("", ids.clone(), &attempt.wanted);
-            // Before the next request, which would not find them free.
+            // Waits for the release, because otherwise the next request would not find the permits free.
             let release = self.release_call("", ids);
             core.until_closed(core.scripts.run(lane, &release, budget))
                 .await;
@@ -201,7 +202,7 @@ impl ClientSemaphore {
                 if failure.executed == Executed::Maybe {
                     undo();
                 }
-                // Any other failure ends the last of several attempts.
+                // Without a final answer, the attempt was repeated for this long.
                 let silence = (!failure.is_final_answer()).then_some(attempt.silence);
                 let error = self.of_this(failure.into_error(wanted.operation));
                 return self.on(Event::Failed { request, silence }, Err(error));
@@ -222,7 +223,8 @@ impl ClientSemaphore {
                     by: GrantedBy::Server,
                     done: None,
                 };
-                // With its grant, the call that asked has left the server's queue, unless an earlier request comes later.
+                // The grant has removed the call that asked from the server's queue, unless an earlier request still
+                // arrives.
                 if terms.is_fair
                     && !attempt.is_in_doubt
                     && let Some(asked) = self.state.lock().callers.get_mut(&request)
@@ -304,8 +306,8 @@ impl ClientSemaphore {
         }
     }
 
-    /// Removes the places that an attempt has kept for callers which left during it: the commands that removed them
-    /// then may have overtaken it.
+    /// Removes the places that an attempt has kept for callers which left during it. The commands that removed these
+    /// places when the callers left may have overtaken the attempt.
     fn leave_gone(&self, attempt: &Attempt) {
         let wanted = &attempt.wanted;
         if !wanted.takes_place() {
@@ -354,19 +356,19 @@ impl ClientSemaphore {
 }
 
 impl Held {
-    /// The work that releases permits which have no holder.
+    /// Makes the work that releases permits that no guard has.
     pub(super) fn releasing(mut self) -> Option<Work> {
         let permits = self.permits.take()?;
         let (done, lease) = (self.done.take(), self.terms.policy.lease());
         let (this, give_up) = (Arc::clone(&self.semaphore), self.give_up);
-        // Without a caller, the background task sends it.
+        // A release without a caller is sent by the background task, and counts as unsent until then.
         let unsent = usize::from(done.is_none());
         this.unsent.fetch_add(unsent, Ordering::Relaxed);
         let work = async move {
             let core = this.core();
             let deadlines = || permits.0.iter().map(|permit| permit.deadline());
             let deadline = deadlines().min();
-            // The server has none of them for longer.
+            // The server has none of the permits after this.
             let last = deadlines().max().unwrap_or_default().after(margin(lease));
             let loss = permits.release();
             let call = this.release_call("", permits.0.iter().map(|permit| permit.id));
@@ -391,7 +393,7 @@ impl Held {
     }
 }
 
-/// The error of a call that declares, or asks for, what a semaphore with this number of permits does not have.
+/// Returns the error of a call that declares another number of permits than `total`, or asks for more.
 fn otherwise(wanted: &Wanted, total: i64) -> Error {
     let (declared, permits) = (wanted.terms.declared, wanted.terms.permits);
     let message = match declared {
@@ -416,7 +418,7 @@ mod tests {
     use crate::conn::EventHandler as _;
     use crate::testing::{Answer, Scripted, Sent, elsewhere};
 
-    /// It sleeps while an attempt is under way, and no message comes after that.
+    /// The watch sleeps while an attempt is under way, and no message comes after that.
     #[tokio::test(start_paused = true)]
     async fn the_watch_ends_with_the_last_call() {
         let server = Scripted::new(|sent| match sent.words.get(1) {
@@ -453,7 +455,7 @@ mod tests {
         assert_eq!(core.strong_count(), 0, "the client is gone");
     }
 
-    /// The last of them is asked when the others are answered, and until then its deadline wakes the watch.
+    /// The last call asks when the others are answered, and until then its deadline wakes the watch.
     #[tokio::test(start_paused = true)]
     async fn the_watch_ends_with_the_last_of_many_calls_with_a_deadline() {
         let server = Scripted::new(|_| Answer::Late(MS * 10, Value::Int(1)));
@@ -468,7 +470,7 @@ mod tests {
         assert_eq!(core.strong_count(), 0, "the client is gone");
     }
 
-    /// Its answer is missing, so the attempt would be repeated.
+    /// The attempt has no answer, so an open client would repeat it.
     #[tokio::test(start_paused = true)]
     async fn a_closed_client_asks_for_no_permits() {
         let is_attempt = |words: &[String]| {
@@ -510,7 +512,7 @@ mod tests {
         })
     }
 
-    /// Its ids would be taken again after their release.
+    /// Otherwise the late attempt would take its ids again after their release.
     #[tokio::test(start_paused = true)]
     async fn permits_of_an_attempt_in_doubt_are_given_back_and_asked_for_under_other_ids() {
         let server = with_a_doubtful_attempt();
@@ -532,7 +534,7 @@ mod tests {
         guard.release().await.unwrap();
     }
 
-    /// Its permit would not be free yet.
+    /// Otherwise the permit would not be free yet.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_goes_behind_the_release_of_a_guard_that_was_dropped_before() {
         let server = Scripted::new(move |sent| match is_attempt(sent) {
@@ -590,7 +592,7 @@ mod tests {
         assert_eq!(core.strong_count(), 0, "nothing goes on");
     }
 
-    /// Each has its own limit, and they begin together.
+    /// Each call has its own limit, and all begin together.
     #[tokio::test(start_paused = true)]
     async fn calls_behind_one_that_is_refused_for_a_while_end_with_it() {
         let is_loading = Arc::new(AtomicBool::new(false));
@@ -622,7 +624,7 @@ mod tests {
         );
     }
 
-    /// Nobody looks at the guard in between.
+    /// No task reads the guard in between.
     #[tokio::test(start_paused = true)]
     async fn the_permits_of_a_guard_are_lost_with_their_client_and_left_to_their_leases() {
         let server = Scripted::new(|_| Answer::Value(Value::Int(1)));
@@ -644,7 +646,7 @@ mod tests {
         assert_eq!(sent.len(), 2, "other clients wait for the leases: {sent:?}");
     }
 
-    /// Its renewal is due while the client is being closed, and a call that is not polled holds that up.
+    /// The renewal is due while the client is being closed, which takes longer because of a call that is not polled.
     #[tokio::test(start_paused = true)]
     async fn a_permit_whose_renewal_is_due_at_a_shutdown_is_lost_with_its_client() {
         let server = Scripted::new(|sent| match is_attempt(sent) {
@@ -665,7 +667,7 @@ mod tests {
         drop(permit);
     }
 
-    /// The place of its waiter is taken again by a request that arrives late.
+    /// A request that arrives late takes the place of the waiter again.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_in_doubt_leaves_the_queue_once_more() {
         let server = with_a_doubtful_attempt();
@@ -687,7 +689,7 @@ mod tests {
         guard.release().await.unwrap();
     }
 
-    /// The server that has taken over may lack them.
+    /// The server that has taken over may lack the permits.
     #[tokio::test(start_paused = true)]
     async fn permits_in_doubt_are_released_and_not_given_to_the_next_call() {
         for is_moved in [false, true] {

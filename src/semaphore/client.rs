@@ -37,7 +37,7 @@ use crate::watchdog::{Watchdog, Work};
 pub(super) struct Wanted {
     pub(super) operation: &'static str,
     pub(super) terms: Terms,
-    /// How long it waits, and how long a request for it goes on without an answer.
+    /// How long the call waits, and how long a request goes on without an answer.
     pub(super) bound: Bound,
     pub(super) group: Group,
     pub(super) give_up: Duration,
@@ -59,9 +59,9 @@ impl Wanted {
 pub(super) struct ClientSemaphore {
     pub(super) origin: Arc<Origin>,
     pub(super) state: Mutex<State>,
-    /// Given when the task that wakes the queue has to plan again.
+    /// Signalled when the watch has to plan again.
     pub(super) changed: Hint,
-    /// How many releases without a caller the background task has yet to send.
+    /// The number of releases without a caller that the background task has yet to send.
     pub(super) unsent: AtomicUsize,
     _closed_with: ClosedWith,
 }
@@ -69,14 +69,14 @@ pub(super) struct ClientSemaphore {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) queue: Queue,
-    /// Those that wait in the queue.
+    /// The calls that wait in the queue.
     pub(super) callers: FxHashMap<u64, Caller>,
     /// The results of calls that have not taken them yet.
     outcomes: FxHashMap<u64, Outcome>,
     last_request: u64,
-    /// When the watch task wakes next, and whether it listens to messages; `None` if there is none.
+    /// When the watch wakes next, and whether it listens to messages; `None` if no watch runs.
     pub(super) planned: Option<(Tick, bool)>,
-    /// Whether the waiting calls have heard that they wait for others.
+    /// Whether the waiting calls were told that they wait for other clients.
     is_contended: bool,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Caller {
     /// The id of the call in the server's queue, and whether it may have a place there.
     pub(super) waiter: HolderId,
     pub(super) has_place: bool,
-    /// How often it has asked the server.
+    /// How often the call has asked the server.
     pub(super) attempts: u32,
     waker: Option<Waker>,
 }
@@ -95,8 +95,8 @@ pub(super) struct Caller {
 type Outcome = (InHand, Option<Tick>);
 
 impl State {
-    /// When the queue has to be woken, and whether a caller waits for messages: others have the permits, and it does not
-    /// poll instead.
+    /// Returns when the queue has to be woken, and whether a caller needs messages, because other clients have the
+    /// permits and the caller does not poll.
     pub(super) fn plan(&self) -> Option<(Tick, bool)> {
         let wake_at = self.queue.wake_at()?;
         let mut callers = self.callers.values();
@@ -105,7 +105,7 @@ impl State {
         Some((wake_at, listens))
     }
 
-    /// Since when the server does not answer, or the watch does not wake the queue, if this call waits.
+    /// Returns since when the server has not answered, or the watch has not woken the queue, if this call waits.
     pub(super) fn silent_since(&self, id: u64) -> Option<Tick> {
         let due = self.planned.map(|(at, _)| at);
         let silent = self.queue.silent_since().into_iter().chain(due).min();
@@ -113,14 +113,14 @@ impl State {
     }
 }
 
-/// The permits or the error that an event brings, if any, and the result of a call.
+/// The permits or the error that come with an event, if any. Also the result of a call.
 pub(super) type InHand = Result<Option<Held>>;
 
-/// How requests to the server begin: by [`Watchdog::begin`] if their caller waits for the server, or else by
-/// [`Watchdog::drive`], for an event may come from a drop, or from the end of another request.
+/// How requests to the server begin: by [`Watchdog::begin`] if their caller waits for the server, otherwise by
+/// [`Watchdog::drive`], because an event may come from a drop, or from the end of another request.
 type Begin = fn(&Watchdog, Work);
 
-/// The steps after the mutex is unlocked.
+/// The steps to take after the mutex is unlocked.
 #[derive(Default)]
 struct Effects {
     /// Requests to the server, in this order.
@@ -131,7 +131,7 @@ struct Effects {
 }
 
 impl ClientSemaphore {
-    /// The client's state of the semaphore, made if necessary.
+    /// Returns the client's state of the semaphore, made if necessary.
     pub(super) fn of(core: &Arc<Core>, name: &LockName) -> Arc<Self> {
         core.shared.get_or_insert("semaphore", name.key(), || {
             Arc::new_cyclic(|this: &Weak<Self>| Self {
@@ -152,12 +152,12 @@ impl ClientSemaphore {
         &self.origin.core
     }
 
-    /// How many calls wait for permits.
+    /// Returns how many calls wait for permits.
     pub(super) fn waiters(&self) -> usize {
         self.state.lock().callers.len()
     }
 
-    /// The place of this request in the queue, from 1.
+    /// Returns the place of this request in the queue, from 1.
     pub(super) fn place_of(&self, id: u64) -> Option<usize> {
         let before = self.state.lock().queue.position(id)?;
         Some(before + 1)
@@ -188,7 +188,7 @@ impl ClientSemaphore {
         state.callers.insert(id, caller);
         let mut actions = Vec::new();
         state.queue.call(now, request, &mut actions);
-        // Behind the releases of guards that were dropped before.
+        // Goes behind the releases of guards that were dropped before, if they are not sent yet.
         let begin: Begin = match self.unsent.load(Ordering::Relaxed) {
             0 => Watchdog::begin,
             _ => Watchdog::drive,
@@ -197,8 +197,8 @@ impl ClientSemaphore {
         id
     }
 
-    /// The result of this call, `None` if the client is closed or the call came too late for its permits; and whether the
-    /// calls wait for other clients.
+    /// Returns the result of this call, and whether the calls wait for other clients. The result is `None` if the
+    /// client is closed, or if the permits of the call were taken back.
     pub(super) fn poll(&self, id: u64, context: &Context<'_>) -> (Poll<Option<InHand>>, bool) {
         let mut state = self.state.lock();
         let polled = match (state.outcomes.remove(&id), state.callers.get_mut(&id)) {
@@ -219,7 +219,7 @@ impl ClientSemaphore {
             matches!(in_hand, Ok(Some(_))) && missed_at.after(reply) <= now
         };
         let missed: Vec<_> = self.state.lock().outcomes.extract_if(is_missed).collect();
-        // Without the mutex: they go to the next calls, or back to the server.
+        // Dropped without the mutex, because the permits go to the next calls, or back to the server.
         drop(missed);
     }
 
@@ -248,7 +248,7 @@ impl ClientSemaphore {
         self.carry_out(state, actions, in_hand, begin);
     }
 
-    /// Keeps the results for their calls.
+    /// Keeps the results for their calls, and returns the steps to take without the mutex.
     fn settle(
         self: &Arc<Self>,
         state: &mut State,
@@ -303,14 +303,14 @@ impl ClientSemaphore {
         let mut effects = self.settle(&mut state, actions, in_hand);
         let (plan, is_contended) = (state.plan(), state.queue.is_contended());
         if is_contended && !state.is_contended {
-            // Those that still wait count that.
+            // Calls that still wait are woken, so that they count their waits.
             let waiting = state.callers.values_mut();
             let woken = waiting.filter_map(|caller| caller.waker.take());
             effects.woken.extend(woken);
         }
         state.is_contended = is_contended;
         let replans = state.planned.is_some_and(|(at, listens)| {
-            // Without a plan, it has nothing left to wait for.
+            // Without a plan, the watch has nothing left to wait for.
             plan.is_none_or(|(sooner, hears)| sooner < at || hears && !listens)
         });
         let begins_watch = plan.is_some() && state.planned.is_none();
@@ -343,7 +343,7 @@ impl ClientSemaphore {
         self.origin.name.as_str()
     }
 
-    /// The error of a release of permits that were lost.
+    /// Returns the error of a release of permits that were lost.
     pub(super) fn not_held(&self, reason: LostReason) -> Error {
         let message = format!(
             "the permits were lost before: {reason}; what was done under them may have overlapped with other holders"
@@ -353,7 +353,7 @@ impl ClientSemaphore {
 }
 
 impl AtClose for ClientSemaphore {
-    /// Releases what no guard has, and leaves the places of all calls. An attempt under way finds no call.
+    /// Releases permits that no guard has, and leaves the places of all calls. An attempt under way finds no call.
     fn close(self: Arc<Self>) {
         let state = mem::take(&mut *self.state.lock());
         for caller in state.callers.values() {
@@ -361,7 +361,7 @@ impl AtClose for ClientSemaphore {
         }
         // The outcomes are released when they are dropped.
         drop(state);
-        // The task that watches for messages ends.
+        // Ends the watch.
         self.changed.notify();
     }
 }
@@ -370,12 +370,12 @@ impl AtClose for ClientSemaphore {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) semaphore: Arc<ClientSemaphore>,
-    /// `None` once they are on their way back, or forgotten.
+    /// `None` once the permits are on their way back, or forgotten.
     pub(super) permits: Option<Permits>,
     pub(super) terms: Terms,
     /// How long their release may take without an answer.
     pub(super) give_up: Duration,
-    /// How the next caller gets them.
+    /// How the next caller gets the permits.
     pub(super) by: GrantedBy,
     /// Receives the outcome of a release.
     pub(super) done: Option<oneshot::Sender<Result<()>>>,

@@ -142,7 +142,7 @@ impl SemaphoreGuard {
         let until = core.clock.now().after(give_up);
         let released = core.watchdog.in_time("release", until, receiver).await;
         let released = released.map_err(|error| semaphore.of_this(error))?;
-        // No task is left to drive it.
+        // No task is left to drive the release.
         released.map_err(|_| semaphore.of_this(core.closed("release")))?
     }
 

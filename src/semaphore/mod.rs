@@ -82,8 +82,8 @@ impl Client {
 /// other clients keep coming.
 ///
 /// The server keeps two keys of each semaphore for ever, even with [`per`](Self::per), so use few names, not one for each
-/// user. One that nobody uses any more is removed by `DEL name {name}:timeout`, with the prefix in both, and without the
-/// braces if the name has a `{tag}`.
+/// user. A semaphore that is no longer used is removed by `DEL name {name}:timeout`, with the prefix in both, and
+/// without the braces if the name has a `{tag}`.
 ///
 /// Permits do not wait for replicas: [`ClientBuilder::replicated`](crate::ClientBuilder::replicated) is for locks.
 ///
@@ -409,7 +409,7 @@ impl ClientSemaphore {
             };
             let permits = held.permits();
             permits.claim(wanted.group);
-            // They were given to this call while it was not polled.
+            // The call may have got the permits while it was not polled, and they may be lost.
             let Some(reason) = held.loss() else {
                 return Ok(Some(held));
             };
@@ -418,7 +418,7 @@ impl ClientSemaphore {
         }
     }
 
-    /// Returns `None` if others got its permits before it was polled, or if the client was closed during the call.
+    /// Returns `None` if its permits were taken back before it was polled, or if the client was closed during the call.
     async fn acquire_once(
         self: &Arc<Self>,
         wanted: Wanted,
@@ -450,7 +450,7 @@ impl ClientSemaphore {
                 () = core.clock.sleep_until(check) => {
                     core.ensure_alive(operation).map_err(|error| self.of_this(error))?;
                     let since = self.state.lock().silent_since(id);
-                    // If the background task has its turns, the answer or its error comes before.
+                    // If the background task runs, the answer or its error comes first.
                     let end = since.map(|since| since.max(began).after(give_up).after(core.timing.reply));
                     if end.is_some_and(|end| end <= core.clock.now()) {
                         return Err(self.of_this(silent(operation, give_up)));

@@ -36,13 +36,13 @@ pub(super) struct Origin {
 /// One permit.
 pub(super) struct Permit {
     origin: Arc<Origin>,
-    /// When it was requested.
+    /// When the permit was requested.
     since: Tick,
     /// The number of the permit at the watchdog, which is also in its id.
     number: u64,
     pub(super) id: HolderId,
     state: Mutex<State>,
-    /// Given when the permit is lost or released, or its deadline moves.
+    /// Signalled when the permit is lost or released, or its deadline moves.
     changed: Hint,
 }
 
@@ -53,8 +53,8 @@ struct State {
     phase: Phase,
     /// Since when the server may no longer have the permit.
     doubted_since: Option<Tick>,
-    /// The group of the handle whose guard has it. If none has, it was given to a call that has not returned, and may
-    /// never be polled again: no renewal is sent for it.
+    /// The group of the handle whose guard has the permit. `None` if it was given to a call that has not returned. Such
+    /// a call may never be polled again, so no renewal is sent for the permit.
     claimed_by: Option<Group>,
 }
 
@@ -101,13 +101,13 @@ impl Permit {
         self.core().clock.now()
     }
 
-    /// Notes that a guard has it, from a handle of this group.
+    /// Notes that a guard has the permit, from a handle of this group.
     fn claim(&self, group: Group) {
         let next = self.next_check();
         self.state.lock().claimed_by = Some(group);
         let core = self.core();
         if next <= core.clock.now() {
-            // The check was put off.
+            // The check was put off while no guard had the permit.
             core.watchdog.look_again(self.number);
         }
     }
@@ -127,7 +127,7 @@ impl Permit {
         self.loss().or_else(|| self.end(Phase::Released))
     }
 
-    /// The reason of a loss. The clock decides, even if the watchdog has not noticed yet.
+    /// Returns the reason of a loss. The clock decides, even if the watchdog has not noticed yet.
     pub(super) fn loss(&self) -> Option<LostReason> {
         let now = self.now();
         let reason = {
@@ -141,7 +141,7 @@ impl Permit {
         self.end(Phase::Lost(reason))
     }
 
-    /// Ends the permit, unless it has ended. Returns the reason if it is lost from now on, or was before.
+    /// Ends the permit, unless it has ended. Returns the reason if the permit is lost now, or was before.
     fn end(&self, end: Phase) -> Option<LostReason> {
         let claimed_by = {
             let mut state = self.state.lock();
@@ -262,7 +262,7 @@ impl Leased for Permit {
     }
 
     fn lose(&self, reason: LostReason) {
-        // The clock first: it may have expired before its client was closed.
+        // Reads the clock first, because the permit may have expired before its client was closed.
         let _ = self.loss().or_else(|| self.end(Phase::Lost(reason)));
     }
 }
@@ -288,7 +288,7 @@ impl Permits {
         }
     }
 
-    /// The time since the first of them was requested.
+    /// Returns the time since the first permit was requested.
     pub(super) fn age(&self) -> Duration {
         let first = self.0.first();
         first.map_or(Duration::ZERO, |permit| permit.since.until(permit.now()))
@@ -375,7 +375,7 @@ mod tests {
         lease.map(|lease| Duration::from_millis(lease.unwrap()))
     }
 
-    /// The server that has taken over may lack it, and must not have it for longer than its guard.
+    /// The server that has taken over may lack the permit, and must not have it for longer than its guard.
     #[tokio::test(start_paused = true)]
     async fn a_fixed_permit_in_doubt_is_renewed_for_the_rest_of_its_lease() {
         let server = Scripted::new(|sent| match sent.lane {

@@ -16,8 +16,8 @@ const ASKS_MAX: usize = 64;
 /// The most waiters of one client whose places in the server's queue one request keeps.
 pub(super) const PLACES_MAX: usize = 1_000;
 
-/// How often, and for how long, permits are handed off in memory before the server decides again: other clients may
-/// wait.
+/// How often, and for how long, permits are handed off in memory before the server decides again, because other clients
+/// may wait.
 const HANDOFFS_MAX: u32 = 64;
 const TURN_MAX: Duration = Duration::from_millis(5);
 
@@ -49,7 +49,7 @@ pub(super) struct Request {
     /// Numbered in the order of arrival.
     pub(super) id: u64,
     pub(super) terms: Terms,
-    /// When the call ends. A call that does not wait has a time that is over.
+    /// When the call ends. For a call that does not wait, this time is over.
     pub(super) deadline: Tick,
     /// How long the call goes on without an answer.
     pub(super) give_up: Duration,
@@ -99,7 +99,7 @@ struct Ask {
     since: Tick,
     /// The number of wake-ups before it was sent.
     wakes: u64,
-    /// The newest request at that time.
+    /// The newest request when the attempt was sent.
     newest: u64,
 }
 
@@ -114,7 +114,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Whether its deadline ends its wait. The reply to an attempt comes first.
+    /// Whether the deadline ends the wait. If an attempt is under way, its reply comes first.
     fn is_due(&self) -> bool {
         !self.is_last && !self.is_asked
     }
@@ -124,7 +124,7 @@ impl Waiting {
 pub(super) struct Queue {
     /// In the order of their ids.
     waiting: VecDeque<Waiting>,
-    /// None of them is due before this time. No event before it looks at all of them.
+    /// No waiting request is due before this time, so an earlier event does not look at all of them.
     earliest: Tick,
     asks: Vec<Ask>,
     /// Whether the server refused a request that still waits.
@@ -142,19 +142,19 @@ impl Queue {
         self.is_contended && !self.waiting.is_empty()
     }
 
-    /// The waiting requests without an attempt under way, in order.
+    /// Returns the waiting requests without an attempt under way, in order.
     pub(super) fn unasked(&self) -> impl Iterator<Item = u64> {
         let unasked = self.waiting.iter().filter(|waiting| !waiting.is_asked);
         unasked.map(|waiting| waiting.request.id)
     }
 
-    /// Since when the server does not answer.
+    /// Returns since when the server has not answered.
     pub(super) fn silent_since(&self) -> Option<Tick> {
         self.asks.iter().map(|ask| ask.since).min()
     }
 
-    /// When [`Event::Timer`] is due. `Tick::NEVER` if a reply or a message comes next, and `None` if no task need wake
-    /// the queue.
+    /// Returns when [`Event::Timer`] is due. `Tick::NEVER` if a reply or a message comes next; `None` if no task need
+    /// wake the queue.
     pub(super) fn wake_at(&self) -> Option<Tick> {
         let first = self.waiting.front()?;
         let may_ask = self.is_contended && self.asks.len() < ASKS_MAX && !first.is_asked;
@@ -219,10 +219,10 @@ impl Queue {
             return;
         };
         (self.handoffs, self.turn_since) = (0, now);
-        // The server may have more.
+        // The server may have more permits.
         self.ask_at = now;
         let fits = |waiting: &Waiting| waiting.request.terms == ask.terms;
-        // The place of the request that asked has left the server's queue.
+        // The grant has removed the request that asked from the server's queue, so that request comes first.
         let asked = ask.terms.is_fair.then(|| self.position(request));
         let fitting = || self.waiting.iter().position(fits);
         match asked.flatten().or_else(fitting) {
@@ -257,7 +257,7 @@ impl Queue {
         };
     }
 
-    /// The requests that do not wait are over.
+    /// Notes that other clients have permits. The requests that do not wait are over then.
     fn contend(&mut self, now: Tick) {
         if !self.is_contended {
             (self.is_contended, self.earliest) = (true, now);
@@ -350,14 +350,14 @@ impl Queue {
             }
             !is_over
         });
-        // The first is asked once more, if its time is over.
+        // The first request asks once more if its time is over.
         let deadlines = self.waiting.iter().filter(|waiting| waiting.is_due());
         let deadlines = deadlines.map(|waiting| waiting.request.deadline);
         let earliest = deadlines.filter(|deadline| *deadline > now).min();
         self.earliest = earliest.unwrap_or(Tick::NEVER);
     }
 
-    /// This request goes on without its attempt: it may be due, or over.
+    /// Notes that this request goes on without its attempt, so it may be due, or over.
     fn goes_on(&mut self, request: u64) {
         if let Some(at) = self.position(request) {
             self.earliest = self.earliest.min(self.waiting[at].request.deadline);
@@ -388,7 +388,7 @@ impl Queue {
         Some(self.asks.remove(at))
     }
 
-    /// How many wait before this request.
+    /// Returns how many requests wait before this one.
     pub(super) fn position(&self, request: u64) -> Option<usize> {
         let found = self
             .waiting

@@ -193,7 +193,7 @@ fn a_fair_request_that_comes_later_gets_its_place_at_once() {
     assert_eq!(on(&mut queue, at(1), refused), []);
     let asks = [Action::Ask { request: 0 }];
     assert_eq!(call_fair(&mut queue, 1), asks);
-    // The attempt on its way does not name this one.
+    // The attempt under way does not name this request.
     assert_eq!(call_fair(&mut queue, 2), []);
     assert_eq!(on(&mut queue, at(2), refused), asks);
 }
@@ -228,7 +228,7 @@ fn a_fair_grant_goes_to_the_request_that_asked() {
     let gives = |request| [Action::Give { request }];
     assert_eq!(on(&mut queue, at(2), granted(1)), gives(1));
     on(&mut queue, at(2), Event::Left(2));
-    // To another if it is gone.
+    // The permits go to another request if that one is gone.
     assert_eq!(on(&mut queue, at(2), granted(2)), gives(0));
 }
 
