@@ -1,8 +1,8 @@
 //! The barrier: parties that wait for each other, round after round.
 //!
-//! Invariants: a party counts once in a round, however often its call is sent; one that leaves does not count beside one
-//! that its client sends after it; all waiting parties learn one outcome of their round, passed or broken; a party whose
-//! lease ends breaks the round; a party whose round the server has forgotten counts in no later one.
+//! Invariants: a party counts once in a round, however often its call is sent; a party that leaves does not count
+//! beside a later party of its client; all waiting parties learn one outcome of their round, passed or broken; a party
+//! whose lease ends breaks the round; a party whose round the server has forgotten counts in no later round.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -26,8 +26,8 @@ const PARTIES_MAX: u32 = 1_000;
 
 const PARTY_BYTES_MAX: usize = 256;
 
-/// A party that has no answer after this time may have come to a round that has passed since. The server knows that
-/// for longer, so a repeat does not count in the next round.
+/// The longest time for which an arrival without an answer is repeated. Its round may have passed in the meantime, and
+/// the server knows that for longer, so a repeat does not count in the next round.
 const FIRST_ANSWER_MAX: Duration = CALL_KEPT_MIN.checked_div(2).unwrap();
 
 /// How often a party asks in its lease, at least.
@@ -164,8 +164,8 @@ impl Barrier {
         }
     }
 
-    /// How long a party lives unless it asks again. A pause between two looks is at least 50 ms, however short the lease
-    /// of the client.
+    /// Returns how long a party lives unless it asks again. Two looks are at least 50 ms apart, even if the client's
+    /// lease is short.
     fn lease(&self) -> Duration {
         let timing = self.site.core().timing;
         timing.lease.max(timing.poll_cap * POLLS_IN_LEASE)
@@ -209,7 +209,8 @@ impl Barrier {
     }
 }
 
-/// The parties of one client that leave a barrier. Each is alive until the server has answered that.
+/// The parties of one client that are leaving a barrier. Each is kept alive until the server has answered its
+/// withdrawal.
 #[derive(Default)]
 struct Leaving(Mutex<Vec<Weak<Party>>>);
 
@@ -224,9 +225,9 @@ struct Place {
     name: LockName,
     party: Arc<Party>,
     keys: [String; 3],
-    /// Whether the server has said that it waits.
+    /// Whether the server has said that the party waits.
     has_come: AtomicBool,
-    /// Whether its time is over, which breaks the round.
+    /// Whether the party's time is over, which breaks the round.
     breaks: AtomicBool,
     is_left: AtomicBool,
 }
@@ -280,7 +281,8 @@ impl Place {
         Ok((!waits).then_some(arrived))
     }
 
-    /// The parties that leave, the last of them first. Their calls for that may come behind this arrival.
+    /// Returns the parties that are leaving, the last of them first. Their withdrawals may reach the server after this
+    /// arrival.
     fn gone(&self) -> Vec<String> {
         let mut leaving = self.party.leaving.0.lock();
         leaving.retain(|party| party.strong_count() > 0);
@@ -298,17 +300,18 @@ impl Place {
             .arg(site.told(self.name.barrier_key()))
     }
 
-    /// Leaves in the background, unless that was done or the round is over.
+    /// Withdraws the party in the background, unless it has left or the round is over.
     fn withdraw(&self) {
         if self.is_left.swap(true, Ordering::Relaxed) {
             return;
         }
         let (site, party) = (&self.barrier.site, Arc::clone(&self.party));
-        // One that breaks the round has to be there for that, even if its client comes again first.
+        // A party that breaks the round is not named by later arrivals of its client, because its withdrawal has to
+        // find it.
         if !self.breaks.load(Ordering::Relaxed) {
             party.leaving.0.lock().push(Arc::downgrade(&party));
         }
-        // Behind the arrival, on its lane.
+        // Sent behind the arrival, on the same lane.
         site.core()
             .undo_later(self.leave(), site.call_kept(), (None, Some(party)));
     }
@@ -335,7 +338,7 @@ mod tests {
     use super::*;
     use crate::testing::{Answer, Scripted};
 
-    /// The others may have come meanwhile, and the server forgets after a minute that their round has passed.
+    /// The others may have come in the meantime, and the server forgets after a minute that their round has passed.
     #[tokio::test(start_paused = true)]
     async fn a_party_without_an_answer_is_not_sent_again_for_ever() {
         let server = Scripted::new(|_| Answer::Silence);
@@ -356,7 +359,7 @@ mod tests {
         assert!(last.at <= FIRST_ANSWER_MAX, "{last:?}");
     }
 
-    /// A server that is silent may have counted it, and hears of its withdrawal later than of the next one.
+    /// A silent server may have counted the party, and may get its withdrawal after the arrival of the next party.
     #[tokio::test(start_paused = true)]
     async fn a_party_names_those_of_its_client_whose_withdrawal_has_no_answer() {
         let is_silent = Arc::new(AtomicBool::new(true));
@@ -385,7 +388,7 @@ mod tests {
         assert_eq!(comes("x").await.len(), 8);
     }
 
-    /// Its withdrawal is late, and has to find it there.
+    /// The withdrawal is late, and has to find the party at the server.
     #[tokio::test(start_paused = true)]
     async fn a_party_that_breaks_its_round_is_not_named_by_the_next() {
         let server = Scripted::new(|sent| match sent.words[1] == catalog::BARRIER_LEAVE.sha() {

@@ -32,7 +32,7 @@ use crate::script::{Answer, Call, catalog, millis, reply};
 /// The longest value in bytes, as every observer reads it.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// A value is kept for this many leases, and written again after each: the server may lose it in a failover.
+/// A value is kept for this many leases, and written again after each, because the server may lose it in a failover.
 const LEASES_KEPT: u32 = 4;
 
 impl Client {
@@ -139,7 +139,7 @@ impl Election {
         self.lead("campaign_for", deadline).await
     }
 
-    /// Leads once it is elected. `None`: it was not, or has lost the lock again before the value was written.
+    /// Leads once it is elected. `None`: it was not elected, or lost the lock before the value was written.
     async fn lead(&self, operation: &'static str, deadline: Tick) -> Result<Option<Leadership>> {
         let site = &self.site;
         check_value(site, operation, &self.value)?;
@@ -147,7 +147,7 @@ impl Election {
         let Some(mut share) = elected.map_err(|error| site.error(error.during(operation)))? else {
             return Ok(None);
         };
-        // Not renewed before the value is written: this future may never be polled again.
+        // The lock is not renewed before the value is written, because this future may never be polled again.
         let renewed = share.lease();
         share.set_lease(ShareLease::fixed(share.deadline()));
         let leadership = Leadership::new(self, site.name(operation)?, share);
@@ -220,9 +220,9 @@ impl Election {
             let seen = observer.change().await?;
             Ok(Some((seen, observer)))
         });
-        // Fused: it may be polled after its end.
+        // Fused, because the stream may be polled after its end.
         let seen = changes.map(|seen: Result<_>| seen?);
-        // A mutex that is never locked, so that it is `Sync`.
+        // The mutex makes the stream `Sync`. It is never locked.
         Leaders(Mutex::new(seen.fuse().boxed()))
     }
 }
@@ -276,7 +276,7 @@ struct Observer {
 }
 
 impl Observer {
-    /// Waits for the next change. Fails with an error that stays.
+    /// Waits for the next change. Fails with an error that is permanent.
     async fn change(&mut self) -> Result<Result<Option<Leader>>> {
         const OPERATION: &str = "observe";
         let (site, channel) = (&self.election.site, LockName::leader_key);
@@ -309,7 +309,7 @@ struct Said {
     id: String,
     token: FencingToken,
     kept: Duration,
-    /// The value after its version.
+    /// The version of the value, and the value.
     value: Mutex<(u64, Arc<str>)>,
 }
 
@@ -339,8 +339,9 @@ impl Said {
     }
 }
 
-/// Writes the value again periodically, until the leadership is lost, or its sender of `gone` is dropped: it is resigned
-/// or gone. A write without an answer is not repeated after that: it would come behind the resignation.
+/// Writes the value again periodically, until the leadership is lost, resigned or dropped; the latter two drop the
+/// sender of `gone`. After that, a write without an answer is not repeated, because it would arrive after the
+/// resignation.
 async fn say_again(said: Arc<Said>, every: Duration, gone: oneshot::Receiver<()>) {
     let clock = said.site.core().clock;
     let again = async {
@@ -378,7 +379,7 @@ async fn say_again(said: Arc<Said>, every: Duration, gone: oneshot::Receiver<()>
 pub struct Leadership {
     share: Option<Share>,
     said: Arc<Said>,
-    /// Dropped before the resignation, which ends the repeated writes.
+    /// Dropped before the resignation, to end the repeated writes.
     gone: Option<oneshot::Sender<()>>,
 }
 
@@ -497,7 +498,8 @@ impl Leadership {
     /// As for [`ReentrantGuard::release`](crate::ReentrantGuard::release).
     pub async fn resign(self) -> Result<()> {
         let site = self.said.site.clone();
-        // The client drives both steps: this future may never be polled again, and the lock is renewed until the second.
+        // The client drives both steps, because this future may never be polled again, and the lock is renewed until
+        // the second step.
         let until = site.deadline(Some(site.give_up("resign")?.saturating_mul(2)));
         let watchdog = &site.core().watchdog;
         let resigned = watchdog.finish("resign", until, self.resigned()).await;
@@ -507,13 +509,14 @@ impl Leadership {
     async fn resigned(mut self) -> Result<()> {
         self.gone = None;
         let said = Arc::clone(&self.said);
-        // Before the release: the lock may be handed off to a candidate of this client with the same holder id.
+        // Sent before the release, because the lock may then be handed off to a candidate of this client with the same
+        // holder id.
         let resignation = said.resignation();
         let asked = said
             .site
             .ask("resign", &resignation, Tick::NEVER, Answer::flag);
         match asked.await {
-            // The rest goes on in the background: a release would wait for as long again.
+            // The rest goes on in the background, because a release would wait for as long again.
             Err(error) if error.is_io() && !self.is_lost() => return Err(error),
             Err(_) => self.resign_later(),
             Ok(_) => {}

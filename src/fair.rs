@@ -124,8 +124,8 @@ pub struct FairGuard(Share);
 
 guard_methods!(FairGuard);
 
-/// The most places that the server looks through for one waiter. It does nothing else during the search, and in a long
-/// queue many calls wait for long.
+/// The most places that the server looks through for one waiter. The server does nothing else during a search, and in a
+/// long queue many calls wait for long enough to ask for one.
 const PLACES_MAX: usize = 1000;
 
 static PROTOCOL: FairProtocol = FairProtocol;

@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(largest, 6);
     }
 
-    /// The statements for MySQL, in the words of SQLite.
+    /// The statements for MySQL, translated for SQLite.
     #[test]
     fn what_mysql_is_asked_admits_the_same() {
         let said = |text: &str, theirs: &str, ours: &str| {

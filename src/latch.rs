@@ -161,7 +161,7 @@ impl Latch {
         self.site.ask(operation, &call, Tick::NEVER, read).await
     }
 
-    /// The channel on which waiters listen.
+    /// Returns the channel on which waiters listen.
     fn channel(&self, name: &LockName) -> String {
         name.latch_channel(self.site.core().channels() == Channels::Sharded)
     }
@@ -178,7 +178,7 @@ impl Latch {
         Ok(left)
     }
 
-    /// How many count-downs are left, and the id of the call that opened it last.
+    /// Returns how many count-downs are left, and the id of the call that opened the latch last.
     async fn look(&self, operation: &'static str, deadline: Tick) -> Result<(u64, String)> {
         let name = self.site.name(operation)?;
         let keys = [name.key(), &*name.latch_opened_key()];
@@ -221,8 +221,8 @@ impl Latch {
         self.wait_until("wait_for", OnceLock::new(), deadline).await
     }
 
-    /// Waits until the latch is open, or was opened by another call than the one that opened it `before`, or before the
-    /// first look.
+    /// Waits until the latch is open, or was opened by another call than `before`, which is the call that had opened it
+    /// last before the wait. If it is not set, the first look sets it.
     async fn wait_until(
         &self,
         operation: &'static str,
@@ -232,7 +232,7 @@ impl Latch {
         let look = || async {
             let (left, opened) = self.look(operation, deadline).await?;
             let before = before.get_or_init(|| opened.clone());
-            // The server forgets the call that opened it after a while, which is no opening.
+            // After a while the server forgets which call opened the latch last. An empty id is therefore no opening.
             let was_opened = !opened.is_empty() && opened != *before;
             Ok((left == 0 || was_opened).then_some(()))
         };
@@ -254,7 +254,7 @@ impl Latch {
         let (_, opened_before) = self.look(OPERATION, Tick::NEVER).await?;
         let before = match self.arrive(OPERATION, None).await? {
             Counted::Now { opened } => opened,
-            // It may have been opened by now.
+            // The latch may have been opened after the earlier run.
             Counted::Earlier => opened_before,
             Counted::No => return Ok(()), // It is open.
         };
@@ -354,7 +354,7 @@ mod tests {
         assert!(arrived.await.is_err(), "one more has to come");
     }
 
-    /// The server forgets the calls of others sooner, and this id would count again.
+    /// A call without an id is forgotten sooner. An id would then count again.
     #[tokio::test(start_paused = true)]
     async fn an_id_is_known_for_a_day() {
         let server = Scripted::new(|_| Reply::Value(Value::BulkString(vec![])));

@@ -33,7 +33,7 @@ use crate::rwlock::{ReadSide, WriteSide};
 /// The most members of a [`MultiLock`]. It bounds how long its script blocks the server.
 pub const MULTI_LOCK_MEMBERS_MAX: usize = 100;
 
-/// Its kind where kinds are distinguished.
+/// The kind of a multi-lock in counts and spans.
 const KIND: CountedKind = CountedKind::Multi;
 
 /// The operation in errors of [`MultiLock::new`].
@@ -287,8 +287,8 @@ impl MultiLock {
     /// # Errors
     /// As for [`ReentrantLock::lock`] and [`RwLock::write`](crate::RwLock::write).
     /// [`lock_name`](crate::Error::lock_name) is the member that failed, or all of them if it concerns all.
-    /// [`is_invalid`](crate::Error::is_invalid) also if two members of one name are one lock, as in [`new`](Self::new),
-    /// and a client had not connected by then.
+    /// [`is_invalid`](crate::Error::is_invalid) also if two members of one name are one lock, which [`new`](Self::new)
+    /// could not find because a client had not connected.
     ///
     /// ```no_run
     /// # async fn doc(both: lockset::MultiLock) -> lockset::Result<()> {
@@ -359,7 +359,7 @@ impl MultiLock {
         let lock_call = LockCall::begin(core, KIND, self.name(), &self.0.options);
         let call = pin!(acquire::several(&requests, until, lock_call.began));
         let most = || self.0.members.iter().map(Handle::waiters).max();
-        // It waits for one member at a time.
+        // The call waits for one member at a time.
         let queued = || requests.iter().find(|each| each.queued.number().is_some());
         let place = || async { place_of(queued()?).await };
         let waited = || async {
@@ -437,8 +437,8 @@ async fn check_connected(members: &[Handle], operation: &'static str) -> Result<
     check_twins(members, operation)
 }
 
-/// Pairs of members with one name and database, but addresses that differ. They may be one lock, because two clients can
-/// reach one server by two addresses. A multi-lock of such members would wait for itself.
+/// Returns pairs of members with one name and database, but different addresses. They may be one lock, because two
+/// clients can reach one server by two addresses. A multi-lock of such members would wait for itself.
 ///
 /// A client knows the process of a server once it has connected. `members` are in the order of their keys.
 fn twins(members: &[Handle]) -> impl Iterator<Item = [&Handle; 2]> {
@@ -455,7 +455,7 @@ fn key(member: &Handle) -> &str {
     member.name(NEW).map_or("", |name| &**name.key())
 }
 
-/// The number of the database, which ends an address. A cluster has no other than 0.
+/// Returns the number of the database, which ends an address. A cluster has only the database 0.
 fn database(member: &Handle) -> &str {
     let address = transport(member).address();
     address.rsplit_once('/').map_or("0", |(_, number)| number)

@@ -238,7 +238,7 @@ impl<T> OnceRun<T> {
 /// A key that was claimed for a window; from [`Once::claim`]. Dropping it changes nothing.
 pub struct Claim {
     share: Option<Share>,
-    /// Whether it stands if it is dropped.
+    /// Whether the claim stands if this is dropped.
     stands: bool,
 }
 

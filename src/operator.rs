@@ -2,7 +2,7 @@
 //! form of announcements, and taking a hold from its holder.
 //!
 //! For that crate alone. It is not part of the documented API, and it changes with the engine. Invariant: it decides
-//! nothing. Which questions are asked, and what the answers mean, is decided there.
+//! nothing. That crate decides which questions are asked, and what the answers mean.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,7 +69,7 @@ impl Servers {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// One key of each server that has locks.
+    /// Returns one key of each server that has locks.
     pub fn routes(&self) -> Vec<Arc<str>> {
         let routes = self.core.scripts.transport.routes();
         routes.into_iter().map(Arc::from).collect()
@@ -90,8 +90,8 @@ impl Servers {
         self.core.scripts.transport.slot(route)
     }
 
-    /// The id of the process at the address of the server that has this key, as it was met last. After an answer, it is
-    /// that of the process that sent it or of a later one.
+    /// Returns the id of the process that was met last at the address of the server with this key. After an answer,
+    /// that is the process that sent the answer, or a later one.
     pub fn run_id(&self, route: &str) -> Option<Arc<str>> {
         let process = self.core.scripts.transport.process(Lane::Command, route);
         process.map(|process| process.run_id)

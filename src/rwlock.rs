@@ -441,7 +441,7 @@ impl Protocol for RwProtocol {
     }
 }
 
-/// A call about a lock and its waiters, and the counter of its tokens if that is named.
+/// Makes a call with the keys of a lock and its waiters, and of its token counter if `token` names that.
 fn call(script: &'static Script, name: &LockName, token: Option<&str>) -> Call {
     let keys = [&**name.key(), &name.rw_waiting_key()];
     let keys: Vec<&str> = keys.into_iter().chain(token).collect();

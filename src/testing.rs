@@ -38,7 +38,7 @@ impl Sent {
         self.words[0] == verb
     }
 
-    /// Whether it releases a hold, or several.
+    /// Whether the command releases one hold or several.
     pub(crate) fn is_release(&self) -> bool {
         let releases = [
             &REENTRANT_RELEASE,
@@ -78,7 +78,7 @@ pub(crate) enum Answer {
 
 type Decide = dyn Fn(&Sent) -> Answer + Send + Sync;
 
-/// From a key to its slot and its server.
+/// Maps a key to its slot and its server.
 type Place = dyn Fn(&str) -> (u16, u64) + Send + Sync;
 
 pub(crate) struct Scripted {
@@ -86,7 +86,7 @@ pub(crate) struct Scripted {
     decide: Box<Decide>,
     place: Box<Place>,
     sent: Mutex<Vec<Sent>>,
-    /// When a command over the connection for messages was answered last.
+    /// When a command on the push lane was answered last.
     pushed: Mutex<Tick>,
     settled: bool,
     /// Whether there are connections. Commands wait for them in no order.
@@ -169,7 +169,7 @@ impl Scripted {
         self.sent.lock().clone()
     }
 
-    /// Ends its connections, or makes them again.
+    /// Ends all connections, or makes them again.
     pub(crate) fn connect(&self, is_connected: bool) {
         self.is_connected.send_replace(is_connected);
     }
@@ -215,7 +215,7 @@ impl Scripted {
 }
 
 impl Answer {
-    /// The end of the command, in its time.
+    /// Waits for the end of the command.
     async fn end(self, limit: Duration) -> Result<Value, Fault> {
         if !matches!(self, Self::Unsent | Self::Declined(_)) {
             sent::mark();
@@ -240,7 +240,7 @@ impl Answer {
     }
 }
 
-/// The end of commands that are all sent at once.
+/// Waits for the ends of commands that are sent together.
 async fn end_of_all(answers: Vec<Answer>, limit: Duration) -> Result<Replies, Fault> {
     let ends = join_all(answers.into_iter().map(|answer| answer.end(limit))).await;
     ends.into_iter().collect()
@@ -284,7 +284,7 @@ impl Transport for Scripted {
         let answers = commands.map(|command| self.decide(lane, route, command));
         let ends = end_of_all(answers.collect(), limit);
         let mut told = async move { to.received(ends.await) }.boxed();
-        // An answer that is there at once is told at once.
+        // An answer without a delay is passed on in this step.
         let mut context = Context::from_waker(Waker::noop());
         if told.poll_unpin(&mut context).is_pending() {
             tokio::spawn(told);
@@ -330,14 +330,14 @@ impl Transport for Scripted {
     }
 }
 
-/// An error as a server would answer it.
+/// Returns an error as a server would answer it.
 pub(crate) fn error(line: &str) -> redis::RedisError {
     let reply = format!("-{line}\r\n");
     let value = redis::parse_redis_value(reply.as_bytes()).expect("a reply");
     value.extract_error().expect_err("an error")
 }
 
-/// An error as it comes in the place of a value.
+/// Returns an error as it comes in the place of a value.
 fn refusal(error: &redis::RedisError) -> Value {
     let line = format!(
         "-{} {}\r\n",
@@ -352,7 +352,7 @@ pub(crate) fn refused(line: &str) -> Value {
     refusal(&error(line))
 }
 
-/// The replies of the scripts.
+/// Returns the reply of a script that grants a lock.
 pub(crate) fn granted() -> Value {
     Value::Nil
 }
@@ -361,7 +361,7 @@ pub(crate) fn elsewhere(remaining_ms: i64) -> Value {
     Value::Int(remaining_ms)
 }
 
-/// A refusal with a place that is kept until then.
+/// Returns a refusal with a place that is kept until `until_ms`.
 pub(crate) fn queued(remaining_ms: i64, until_ms: u64) -> Value {
     let until_ms = i64::try_from(until_ms).expect("a time");
     Value::Array(vec![Value::Int(remaining_ms), Value::Int(until_ms)])

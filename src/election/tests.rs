@@ -71,7 +71,7 @@ async fn a_leader_that_is_lost_while_it_resigns_is_told_so() {
     assert!(error.is_not_held(), "{error}");
 }
 
-/// The second of two equal errors is no news.
+/// The second of two equal errors is not reported.
 #[tokio::test(start_paused = true)]
 async fn an_observer_is_told_of_an_error_once() {
     let server = Scripted::new(|sent| match sent.at {
