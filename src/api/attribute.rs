@@ -1,8 +1,8 @@
 //! Support code for the attribute `#[locked]`.
 //!
 //! Public only for the code that the attribute generates: as `lockset::__private`, hidden, and not part of the promised
-//! API. Invariant: anything that can live here is not generated, so that expansions stay short and a compiler
-//! error names one trait.
+//! API. Invariant: code that can stand here is not generated, so that expansions stay short and a compiler error names
+//! one trait.
 
 pub use std::format;
 use std::future::Future;
@@ -223,7 +223,7 @@ pub fn token(guard: &impl Guard) -> FencingToken {
         .expect("a grant of a fenced handle has a token")
 }
 
-/// Ends the function: its body returned, or was dropped because the lock was lost.
+/// Ends the function after its body has returned, or was dropped because the lock was lost.
 pub async fn finish<R: Outcome>(guard: impl Releasable, done: std::result::Result<R, Lost>) -> R {
     match done {
         Ok(value) => {

@@ -12,7 +12,7 @@ use crate::client::Client;
 
 const OPERATION: &str = "connect";
 
-/// A setting: its variable, and its name in a configuration.
+/// A setting: its environment variable, and its name in a configuration.
 pub(super) type Setting = (&'static str, &'static str);
 
 const URL: Setting = ("LOCKSET_URL", "url");
@@ -83,7 +83,7 @@ pub(super) const NAMES: &[&str] = &[
     GIVE_UP_AFTER.1,
 ];
 
-/// Reads the settings by `read`. `name` chooses the name that `read` and errors go by.
+/// Makes a builder with the settings that `read` returns. `name` chooses which name of a setting `read` and errors use.
 pub(super) fn builder(
     name: fn(Setting) -> &'static str,
     read: impl Fn(&str) -> Option<OsString>,
@@ -127,14 +127,14 @@ fn wrong(name: &str, message: &str) -> Error {
     Error::invalid(OPERATION, message).at(name)
 }
 
-/// The value of a variable, unless it is empty.
+/// Returns the value of a variable, unless it is empty.
 fn text(name: &str, value: Option<OsString>) -> Result<Option<String>> {
     let value = value.map(OsString::into_string).transpose();
     let value = value.map_err(|_| wrong(name, "it is not UTF-8"))?;
     Ok(value.filter(|value| !value.is_empty()))
 }
 
-/// A time as people write it: a whole number and its unit.
+/// Parses a time as people write it: a whole number and its unit.
 fn span(name: &str, text: &str) -> Result<Duration> {
     let text = text.trim();
     let unit_at = text.find(|sign: char| !sign.is_ascii_digit());

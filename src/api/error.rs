@@ -35,13 +35,13 @@ pub struct Error(Box<Inner>);
 #[derive(Clone)]
 struct Inner {
     kind: Kind,
-    /// What it is about: a lock or another synchronizer, and its name.
+    /// What the error is about: a lock or another synchronizer, and its name.
     subject: Option<(&'static str, String)>,
     operation: &'static str,
     message: String,
     source: Option<Arc<dyn StdError + Send + Sync>>,
     busy: Option<Busy>,
-    /// Whether the same call fails again until something is changed, although the kind may pass.
+    /// Whether the same call fails again until something is changed, although other errors of this kind may pass.
     is_lasting: bool,
 }
 
@@ -115,7 +115,7 @@ impl Error {
         Self::new(Kind::Invalid, operation, message)
     }
 
-    /// Fails as [invalid](Self::invalid) unless something works.
+    /// Returns an [invalid](Self::invalid) error unless `works`.
     pub(crate) fn ensure(
         works: bool,
         operation: &'static str,
@@ -135,7 +135,7 @@ impl Error {
         )
     }
 
-    /// Reports that the background task of the client has ended.
+    /// Makes the error that says that the background task of the client has ended.
     pub(crate) fn orphaned(operation: &'static str) -> Self {
         Self::new(
             Kind::Closed,
@@ -159,7 +159,7 @@ impl Error {
         self
     }
 
-    /// Names the server that the error is about, of several.
+    /// Names the server that the error is about, if there are several.
     pub(crate) fn at(mut self, server: &str) -> Self {
         self.0.message = format!("{server}: {}", self.0.message);
         self
@@ -439,7 +439,7 @@ impl StdError for Error {
     }
 }
 
-/// Takes the socket's error out of the client library's shared box.
+/// Returns the socket's error, which the client library keeps in a shared box.
 fn socket_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
     let kept = error.source()?;
     let kept = kept.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;

@@ -1,4 +1,4 @@
-//! Fencing tokens: they make a lock safe where a lease alone cannot.
+//! Fencing tokens, which make a lock safe where a lease alone cannot.
 
 use std::fmt;
 use std::num::{ParseIntError, TryFromIntError};

@@ -89,7 +89,7 @@ impl Handle {
         shown.finish()
     }
 
-    /// Says how this handle differs from another one on its key, if it does.
+    /// Returns how this handle differs from another handle on the same key, if it does.
     pub(crate) fn differs_from(&self, other: &Self) -> Option<&'static str> {
         if !Arc::ptr_eq(self.core(), other.core()) {
             Some("of different clients")
@@ -102,7 +102,7 @@ impl Handle {
         }
     }
 
-    /// The client's state of the lock. The handle keeps it, so that repeated calls do not make it again.
+    /// Returns the client's state of the lock. The handle keeps it, so that repeated calls do not make it again.
     fn local(&self, name: &LockName) -> &Arc<LocalLock> {
         let kind = self.protocol.kind();
         let local = || {
@@ -113,7 +113,7 @@ impl Handle {
         self.local.get_or_init(local)
     }
 
-    /// How many calls of this client wait for the lock.
+    /// Returns how many calls of this client wait for the lock.
     pub(crate) fn waiters(&self) -> usize {
         self.name("lock")
             .map_or(0, |name| self.local(name).waiters())
@@ -157,7 +157,7 @@ impl Handle {
         self.acquire_until(operation, |_| Tick::ZERO, drop).await
     }
 
-    /// Acquires the lock if it becomes free within this time.
+    /// Acquires the lock if it becomes free within `wait`.
     pub(crate) async fn try_acquire_for(
         &self,
         operation: &'static str,
@@ -167,7 +167,7 @@ impl Handle {
         self.acquire_until(operation, until, drop).await
     }
 
-    /// Makes one attempt: a share, or the time left of the other holder's lease.
+    /// Makes one attempt. Returns a share, or the time left of the other holder's lease.
     pub(crate) async fn try_or_remaining(
         &self,
         operation: &'static str,
@@ -179,8 +179,9 @@ impl Handle {
         Ok(share.ok_or(remaining))
     }
 
-    /// Acquires the lock in a call that begins now. `until` gets that instant and says until when the call may wait, or
-    /// [`Tick::ZERO`] for one attempt. `refused` gets the time left of the other holder's lease, if the server said it.
+    /// Acquires the lock in a call that begins now. `until` gets that instant and returns until when the call may wait;
+    /// [`Tick::ZERO`] means one attempt. `refused` gets the time left of the other holder's lease, if the server
+    /// returned it.
     pub(crate) async fn acquire_until(
         &self,
         operation: &'static str,
@@ -196,7 +197,7 @@ impl Handle {
         let call = acquire::one(&request, &bound).map_ok(|taken| taken.map_err(refused).ok());
         let call = pin!(call);
         let waited = || async {
-            // In one round trip.
+            // Both are asked in one round trip.
             let (place, busy) = tokio::join!(place_of(&request), self.refused());
             Waited(self.waiters(), place, busy)
         };
@@ -220,8 +221,8 @@ impl Handle {
         self.ask(operation, &call, Tick::NEVER, read).await
     }
 
-    /// Returns the holders in this mode. Readers of this client under a write hold have a read hold before the server
-    /// answers.
+    /// Returns the holders in this mode. Before the server is asked, readers of this client under a write hold get a
+    /// read hold.
     pub(crate) async fn holders(&self, operation: &'static str) -> Result<Vec<Holder>> {
         deferrals_ended(self.core(), self.local(self.name(operation)?)).await;
         let seen = self.inspect(operation).await?.into_iter();
@@ -249,7 +250,7 @@ impl Handle {
         self.busy_in_time(self.busy()).await
     }
 
-    /// The terms of a forced unlock.
+    /// Returns the terms of a forced unlock.
     pub(crate) fn forced<'a>(&self, holder: Option<&'a str>) -> Forced<'a> {
         Forced {
             holder,
@@ -266,7 +267,7 @@ impl Handle {
         let forced = self.forced(None);
         let name = self.name(OPERATION)?;
         deferrals_ended(self.core(), self.local(name)).await;
-        // Taken before the call is sent: a hold that is granted after its execution is another one.
+        // Collected before the call is sent, because a hold that is granted after its execution must not be ended.
         let holds = self.local(name).holds();
         let call = self.protocol.force(name, &forced);
         let asked = self.ask(OPERATION, &call, Tick::NEVER, Answer::is_done);

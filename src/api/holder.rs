@@ -79,7 +79,7 @@ impl Owner {
 
 #[cfg(test)]
 thread_local! {
-    /// The next owners that this thread makes.
+    /// The next owners that [`Owner::new`] returns on this thread.
     static NUMBERED: std::cell::RefCell<std::collections::VecDeque<Owner>> = const {
         std::cell::RefCell::new(std::collections::VecDeque::new())
     };
@@ -92,7 +92,7 @@ impl Owner {
         NUMBERED.set(owners.collect());
     }
 
-    /// An owner with the same number in each run, which no call of [`Owner::new`] makes.
+    /// Returns an owner with the same number in each run, which no call of [`Owner::new`] makes.
     pub(crate) fn numbered(number: u32) -> Self {
         Self(u64::MAX - u64::from(number))
     }
@@ -101,7 +101,7 @@ impl Owner {
 /// A UUID, a colon and the longest number take 57 bytes.
 const BYTES_MAX: usize = 63;
 
-/// A holder id: Redisson's `uuid:number`. Held by value, as each hold has a new one.
+/// A holder id: Redisson's `uuid:number`. Kept by value, because each hold has a new id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct HolderId {
     bytes: [u8; BYTES_MAX],
@@ -109,12 +109,12 @@ pub(crate) struct HolderId {
 }
 
 impl HolderId {
-    /// The id of this client's hold with this number.
+    /// Returns the id of this client's hold with this number.
     ///
     /// # Panics
     /// If the id of the client is longer than 42 bytes.
     pub(crate) fn new(client: &str, number: u64) -> Self {
-        // Without `fmt`, because each call makes a new one.
+        // Without `fmt`, because each call makes a new id.
         let mut digits = itoa::Buffer::new();
         let number = digits.format(number);
         let mut bytes = [0; BYTES_MAX];
@@ -129,7 +129,7 @@ impl HolderId {
         }
     }
 
-    /// An id that the server sent. `None` if it is longer than those of clients of lockset.
+    /// Reads an id that the server sent. `None` if it is longer than any id of a client of lockset.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let mut bytes = [0; BYTES_MAX];
         bytes
@@ -139,7 +139,7 @@ impl HolderId {
         Some(Self { bytes, length })
     }
 
-    /// The text as bytes, for callers that need no `str`.
+    /// Returns the text as bytes, for callers that need no `str`.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
@@ -194,7 +194,7 @@ pub struct Busy {
     /// Whether the holder belongs to the client that asked: another task of the program, the owner that asked, or a hold
     /// that stays with the client by `sticky` or is left by `at_least`.
     pub by_this_client: bool,
-    /// What has this name.
+    /// The kind of the thing with this name: a lock, or a semaphore.
     pub(crate) what: &'static str,
 }
 
@@ -217,7 +217,7 @@ impl Busy {
         }
     }
 
-    /// Notes whether the holder belongs to the client with this id, as its holder ids begin with it.
+    /// Notes whether the holder belongs to the client with this id. Its holder ids begin with the id.
     pub(crate) fn seen_by(mut self, client: &str) -> Self {
         let behind = self
             .holder
@@ -227,7 +227,7 @@ impl Busy {
         self
     }
 
-    /// The description without the name of the lock.
+    /// Returns the description without the name of the lock.
     pub(crate) fn says(&self) -> String {
         let who = match &self.holder {
             Some(holder) if self.by_this_client => {

@@ -1,8 +1,8 @@
 //! The loss of a hold: why it happened, how work stops at it, and a view of it that needs no guard.
 //!
 //! The view is for other tasks and for threads. Invariant: it agrees with the guard of the hold, and after the guard is
-//! gone it keeps the last state. So a guard that was released is never lost by its view either, and a view that is left
-//! over keeps nothing alive.
+//! gone it keeps the last state. So the view of a guard that was released never reports a loss, and a view that
+//! outlives its guard keeps nothing alive.
 
 use std::fmt::{self, Debug};
 use std::future::{Future, poll_fn};
@@ -77,7 +77,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// The loss of a lock.
+    /// Returns the loss of a lock.
     pub(crate) fn new(name: &str, reason: LostReason) -> Self {
         Self::of("lock", name, reason)
     }
@@ -164,7 +164,7 @@ pub struct Loss(Arc<View>);
 
 struct View {
     seen: Mutex<Seen>,
-    /// Given when the guard is gone, or has something else.
+    /// Signalled when the guard is gone, or has other holds.
     ended: Hint,
 }
 
@@ -181,7 +181,7 @@ pub(crate) trait Losable: Send + Sync {
 
     fn remaining(&self) -> Duration;
 
-    /// Resolves when it is lost. Cancel safe.
+    /// Resolves when the hold is lost. Cancel safe.
     fn lost(&self) -> BoxFuture<'_, LostReason>;
 }
 
@@ -219,8 +219,8 @@ impl Loss {
         };
         let loss = losable.loss();
         let mut seen = self.0.seen.lock();
-        // Noted, so that the view reports it for ever, even if the guard is going at this moment. If the guard has gone
-        // in the meantime, its last state stays.
+        // The loss is noted, so that the view reports it for ever, even if the guard is being dropped at this moment.
+        // If the guard has gone in the meantime, its last state stays.
         if seen.guard.is_some() {
             seen.loss = seen.loss.or(loss);
         }
@@ -287,7 +287,7 @@ impl Debug for Loss {
     }
 }
 
-/// The view of one guard, made when it is first asked for.
+/// The view of one guard, made when it is first needed.
 #[derive(Debug, Default)]
 pub(crate) struct LossCell(OnceLock<Loss>);
 
@@ -296,7 +296,7 @@ impl LossCell {
         self.0.get_or_init(|| Loss::new(losable())).clone()
     }
 
-    /// Continues with what the guard has now.
+    /// Continues with the holds that the guard has now.
     pub(crate) fn follow(&self, losable: impl FnOnce() -> Arc<dyn Losable>) {
         let Some(Loss(view)) = self.0.get() else {
             return;
@@ -316,7 +316,8 @@ impl LossCell {
         let Some(Loss(view)) = self.0.get() else {
             return;
         };
-        // Not under the mutex: a loss that is due at this moment is reported here, and the receiver may ask this view.
+        // Called without the mutex, because a loss that is due at this moment is reported here, and the receiver may
+        // ask this view.
         let loss = loss();
         let mut seen = view.seen.lock();
         let Some(guard) = seen.guard.take() else {
@@ -324,7 +325,7 @@ impl LossCell {
         };
         seen.loss = seen.loss.or(loss);
         drop(seen);
-        // It may be the last reference that keeps a client alive.
+        // Dropped without the mutex, because it may be the last reference that keeps a client alive.
         drop(guard);
         view.ended.notify();
     }
@@ -376,7 +377,7 @@ mod tests {
     fn what_it_has_said_as_its_guard_went_it_says_for_ever() {
         let (cell, held, view) = held();
         cell.end(|| {
-            // The lease ends after the last look at it, and the view is asked then.
+            // The lease ends after the last check, and then the view is asked.
             held.0.store(true, Ordering::Relaxed);
             assert!(view.is_lost());
             None

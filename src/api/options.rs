@@ -20,7 +20,7 @@ pub const STICKY_MAX: Duration = Duration::from_secs(60);
 /// accidental change of a clock.
 pub(crate) const TOKEN_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// A longer retention is for ever.
+/// Counters with a longer retention are kept for ever.
 const TOKEN_RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The constant part of a margin.
@@ -59,7 +59,7 @@ impl LeasePolicy {
     fn for_at_most(self, max: Duration) -> Self {
         let enough = lease_for(max);
         match self {
-            // It ends before `max`.
+            // This lease ends before `max`.
             Self::Fixed(lease) if lease <= enough => self,
             _ => Self::RenewedFor {
                 lease: self.lease().min(enough),
@@ -69,8 +69,8 @@ impl LeasePolicy {
     }
 }
 
-/// The time from a local deadline to the later one of the server: for clocks that differ by one percent in rate, and
-/// for the time that a server takes to notice an expiry.
+/// Returns the time from a local deadline to the later end of the lease at the server. It allows for clocks that differ
+/// by one percent in rate, and for the time that a server takes to notice an expiry.
 pub(crate) fn margin(lease: Duration) -> Duration {
     (lease / 100 + MARGIN_MIN).min(lease / 4)
 }
@@ -81,7 +81,7 @@ pub(crate) fn lease_for(span: Duration) -> Duration {
     most.saturating_add(most / 99 + Duration::from_nanos(100))
 }
 
-/// A longer wait is reported, unless a handle says otherwise.
+/// The length of a wait after which it is reported, unless a handle says otherwise.
 pub(crate) const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// Options that all handles have.
@@ -96,7 +96,7 @@ pub(crate) struct Options {
     pub(crate) at_least: Option<Duration>,
     /// How long a hold stays with the client without a guard.
     pub(crate) sticky: Option<Duration>,
-    /// The pauses of waiters, which have no subscription then.
+    /// The pauses of waiters. With them, waiters have no subscription.
     pub(crate) polled: Option<Backoff>,
     pub(crate) fenced: bool,
     /// The replicas that have to confirm a grant before it counts.
@@ -109,7 +109,7 @@ pub(crate) struct Options {
     pub(crate) long_wait: Option<Duration>,
 }
 
-/// How many replicas have to have a grant before it counts, and how long that may take.
+/// How many replicas have to confirm a grant before it counts, and how long that may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Replication {
     pub(crate) count: u32,
@@ -125,7 +125,7 @@ impl Replication {
         }
     }
 
-    /// Checks that it can work with this lease: at least two thirds of a lease have to be left after the wait.
+    /// Checks that the requirements can work with this lease: at least two thirds of it have to be left after the wait.
     pub(crate) fn check(self, lease: Duration) -> Result<Self> {
         let Self { count, within } = self;
         let message = if count == 0 {
@@ -177,12 +177,12 @@ impl Options {
         }
     }
 
-    /// The lease, whatever `max_hold` says.
+    /// Returns the lease, regardless of `max_hold`.
     pub(crate) fn lease(&self, default_lease: Duration) -> Duration {
         self.policy.map_or(default_lease, LeasePolicy::lease)
     }
 
-    /// The lease of a grant, if all options can work.
+    /// Returns the lease of a grant, if all options can work.
     pub(crate) fn policy(&self, default_lease: Duration) -> Result<LeasePolicy> {
         let mut policy = self.policy.unwrap_or(LeasePolicy::Renewed(default_lease));
         check_lease(policy.lease())?;
@@ -312,7 +312,7 @@ impl From<Duration> for Backoff {
     }
 }
 
-/// Converts a retention for scripts: to ms, where 0 is for ever.
+/// Converts a retention to ms for scripts, where 0 means for ever.
 pub(crate) fn token_retention(retention: Duration) -> Result<u64> {
     Error::ensure(!retention.is_zero(), "connect", || {
         "without a counter that is kept for some time, tokens do not grow; use a token_retention of \
@@ -334,7 +334,7 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     })
 }
 
-/// Checks how long a call goes on without an answer. With a limit of zero it would never ask.
+/// Checks the time for which a call goes on without an answer. With a limit of zero a call would never ask.
 pub(crate) fn check_give_up(span: Duration) -> Result<()> {
     Error::ensure(span >= GIVE_UP_MIN, "give_up_after", || {
         format!("no server can answer within {span:?}; use at least {GIVE_UP_MIN:?}")
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!((one.both(other), other.both(one)), (both, both));
     }
 
-    /// Clocks may differ by one percent. A short lease has three quarters of it left.
+    /// Clocks may differ by one percent. Of a short lease, three quarters are left.
     #[test]
     fn a_margin_is_a_hundredth_and_two_milliseconds_or_a_quarter() {
         for (lease, micros) in [(30_000, 302_000), (100, 3_000), (50, 2_500), (4, 1_000)] {

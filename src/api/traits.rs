@@ -231,7 +231,7 @@ pub trait Guard: sealed::Guard + Debug + Send + Sync + 'static {
 pub(super) mod sealed {
     use super::{Boxed, Busy, Future, Lost, Result};
 
-    /// The part of a lock that `with` needs, and `#[locked]` of a semaphore too.
+    /// The part of a lock that `with` needs. `#[locked]` also needs it of a semaphore.
     pub trait Lock {
         /// Returns the holder in the way of a refused caller, as far as it is known after one more round trip.
         #[doc(hidden)]
@@ -240,7 +240,7 @@ pub(super) mod sealed {
 
     /// The part of a guard that a boxed guard and `with` need.
     pub trait Guard {
-        /// The lock that was lost, of one or of several.
+        /// Returns the lock that was lost, of one or of several.
         #[doc(hidden)]
         fn lost_now(&self) -> Option<Lost>;
         #[doc(hidden)]
@@ -392,7 +392,7 @@ impl<E: fmt::Display> fmt::Display for WithError<E> {
 
 impl<E: StdError + 'static> StdError for WithError<E> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        // The texts of the others are complete.
+        // The texts of the other errors are complete.
         match self {
             Self::Work(error) => error.source(),
             Self::Lock(error) => error.source(),
@@ -436,7 +436,7 @@ where
         return Err(WithError::Busy(lock.refused().await));
     };
     let ended = run(&guard, body).await;
-    // A lost guard has no release to wait for.
+    // For a lost guard there is no release to wait for.
     let ended = ended.map_err(|lost| WithError::Lost {
         lock: lost.lock_name().to_owned(),
         reason: lost.reason(),

@@ -1,5 +1,5 @@
-//! The verbs and options of the public handles, which are newtypes over [`Handle`](super::handle::Handle): one list, and
-//! each handle takes the parts that its lock has.
+//! The verbs and options of the public handles, which are newtypes over [`Handle`](super::handle::Handle). Each handle
+//! takes the parts that its lock has.
 
 /// Adds the name and the options to a public handle.
 macro_rules! option_methods {

@@ -20,7 +20,7 @@ use crate::reentrant::{ReentrantGuard, ReentrantLock};
 use crate::rwlock::{ReadGuard, ReadSide, WriteGuard, WriteSide};
 use crate::semaphore::Semaphore;
 
-/// Writes methods of a trait that call the method of the same name of a type.
+/// Writes methods of a trait that call the methods of the same name on a type.
 macro_rules! forward {
     ($to:ty: $(fn $name:ident($this:ident: $receiver:ty $(, $given:ident: $kind:ty)*) -> $result:ty;)*) => {
         $(
@@ -77,7 +77,7 @@ locks! {
     RedlockLock => RedlockGuard,
 }
 
-/// Each guard with its name method, which its `Debug` output shows.
+/// Implements the traits for each guard. The named method returns what its `Debug` output shows as the name.
 macro_rules! guards {
     ($($guard:ident: $name:ident,)*) => {
         $(
