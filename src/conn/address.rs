@@ -29,7 +29,7 @@ impl Address {
         Self { host, port }
     }
 
-    /// How to connect to it, with or without TLS.
+    /// Returns the address to connect to, with or without TLS.
     pub(super) fn to_connect(&self, tls: bool) -> ConnectionAddr {
         let (host, port) = (self.host.to_string(), self.port);
         if tls {
@@ -44,27 +44,27 @@ impl Address {
         }
     }
 
-    /// The settings of a connection to it. Of the address of `model`, only the kind matters.
+    /// Returns the settings of a connection to this address. Of the address of `model`, only the kind matters.
     pub(super) fn with_settings_of(&self, model: &ConnectionInfo) -> ConnectionInfo {
         let tls = matches!(model.addr(), ConnectionAddr::TcpTls { .. });
         model.clone().set_addr(self.to_connect(tls))
     }
 }
 
-/// These addresses, each once and in a fixed order, for messages.
+/// Lists these addresses for a message, each once and in a fixed order.
 pub(super) fn listed(addresses: &[Address]) -> String {
     let names: BTreeSet<String> = addresses.iter().map(Address::to_string).collect();
     Vec::from_iter(names).join(",")
 }
 
-/// These addresses, each once, in their order.
+/// Returns these addresses, each once, in their order.
 pub(super) fn distinct(mut addresses: Vec<Address>) -> Vec<Address> {
     let mut seen = BTreeSet::new();
     addresses.retain(|address| seen.insert(address.clone()));
     addresses
 }
 
-/// The number of servers that replied, by their own ids. One that replied at two addresses counts once.
+/// Counts the servers that replied, by their own ids. A server that replied at two addresses counts once.
 pub(super) fn count<'a>(ids: impl Iterator<Item = Option<&'a String>>) -> usize {
     let mut seen = BTreeSet::new();
     ids.filter(|id| id.is_none_or(|id| seen.insert(id))).count()
@@ -94,8 +94,8 @@ impl AddressMap {
         Self(Some(Arc::new(map)))
     }
 
-    /// Translates an address that a server announced, of itself or of another server. A map that panics has no answer:
-    /// the task that asks would end with it, and with the task all that follows the servers.
+    /// Translates an address that a server announced, of itself or of another server. A panic of the map counts as no
+    /// answer. Otherwise it would end the task that asks, which also follows the servers.
     pub(super) fn resolve(&self, announced: Address) -> Address {
         let map = self.0.as_ref();
         let mapped = |map: &Arc<Mapping>| map(&announced.host, announced.port);

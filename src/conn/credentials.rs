@@ -44,7 +44,7 @@ type Given = Result<Credentials, Box<dyn StdError + Send + Sync>>;
 
 type Provide = dyn Fn() -> BoxFuture<'static, Given> + Send + Sync;
 
-/// The provider that the program has set, if it has.
+/// The provider of credentials, if the program has set one.
 #[derive(Clone, Default)]
 pub(crate) struct Provider(Option<Arc<Provide>>);
 
@@ -56,7 +56,7 @@ impl Provider {
         Self(Some(Arc::new(move || provide().boxed())))
     }
 
-    /// The settings of one connection: with a login of the provider if there is one, otherwise with the URL's.
+    /// Returns the settings of one connection: with a login of the provider if there is one, otherwise with the URL's.
     pub(super) async fn settings(
         &self,
         of_url: &RedisConnectionInfo,
@@ -79,7 +79,7 @@ impl Provider {
         Err(no_login(format!("the provider of credentials {why}")))
     }
 
-    /// The error of a handshake. If the server rejected the login, it is final only without a provider.
+    /// Converts the error of a handshake. If the server rejected the login, the error is final only without a provider.
     pub(super) fn judged(&self, error: RedisError) -> RedisError {
         let is_about_login = error.kind() == ErrorKind::AuthenticationFailed
             || matches!(code(&error), Some("WRONGPASS"));
@@ -96,7 +96,7 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// The text of an error with the texts of its causes in one line, each once.
+/// Returns the text of an error with the texts of its causes in one line, each once.
 fn with_causes(error: &(dyn StdError + 'static)) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();
@@ -121,7 +121,7 @@ mod tests {
         let inside = || io::Error::other("the vault\nis sealed");
         let outside = Outside(inside());
         assert_eq!(with_causes(&outside), "no password: the vault is sealed");
-        // Its own text is that of its cause.
+        // This error has the same text as its cause.
         assert_eq!(
             with_causes(&io::Error::other(inside())),
             "the vault is sealed"

@@ -6,7 +6,7 @@ use super::tls::tls_advice;
 use super::transport::Fault;
 use crate::api::error::{Error, Kind};
 
-/// Refused for now: a later attempt may succeed. Nothing was executed, except for [`NON_LOCAL`].
+/// Codes of refusals for now: a later attempt may succeed. Nothing was executed, except for [`NON_LOCAL`].
 const TEMPORARY: &[&str] = &[
     "LOADING",
     "BUSY",
@@ -22,8 +22,8 @@ const TEMPORARY: &[&str] = &[
 /// The code of our own error about the login of a connection, for clients with a provider of credentials.
 const NO_LOGIN: &str = "NOLOGIN";
 
-/// Refused before anything was executed. This is true of `OOM` and `WRONGTYPE` because every script reads its keys
-/// before it writes, and only its first write can be refused.
+/// Codes of refusals before anything was executed. This is true of `OOM` and `WRONGTYPE` because every script reads its
+/// keys before it writes, and only its first write can be refused.
 const REFUSED: &[&str] = &[
     "NOSCRIPT",
     "NOAUTH",
@@ -45,7 +45,7 @@ const NON_LOCAL: &str = "access a non local key";
 /// Precedes the arguments of an unknown command, which the server repeats.
 const ARGUMENTS: &str = ", with args beginning with";
 
-/// The code of an error. Redis 6 wraps the error of a command inside a script, with its code, in an `ERR`.
+/// Returns the code of an error. Redis 6 wraps the error of a command inside a script, with its code, in an `ERR`.
 pub(crate) fn code(error: &RedisError) -> Option<&str> {
     let code = error.code()?;
     let detail = error.detail().unwrap_or_default();
@@ -76,7 +76,7 @@ pub(crate) fn is_temporary(error: &RedisError) -> bool {
 
 /// Whether it is certain that nothing was executed.
 pub(crate) fn was_not_executed(error: &RedisError) -> bool {
-    // Such a script may have done a part of its work.
+    // A script that was stopped inside may have done a part of its work.
     let stopped_inside = says(error, NON_LOCAL);
     let code = code(error).filter(|_| !stopped_inside);
     code.is_some_and(|code| TEMPORARY.contains(&code) || REFUSED.contains(&code))
@@ -87,7 +87,7 @@ const ASKED_AGAIN: &str = "the next connection asks the provider of credentials 
 
 const COUNTER_STAYS: &str = "nothing was granted, and the counter is as it was";
 
-/// The kind of an error for the caller, with advice on what to do about it.
+/// Returns the kind of an error for the caller, with advice on what to do about it.
 pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
     if let Some(advice) = tls_advice(error) {
         return (Kind::Invalid, advice);
@@ -160,7 +160,7 @@ pub(crate) fn advice(error: &RedisError) -> (Kind, &'static str) {
     }
 }
 
-/// The advice for a command that is missing or renamed.
+/// Returns the advice for a command that is missing or renamed.
 fn advice_on_unknown(error: &RedisError) -> &'static str {
     let is = |command: &str| {
         ["'", "`"]
@@ -180,7 +180,7 @@ fn advice_on_unknown(error: &RedisError) -> &'static str {
     }
 }
 
-/// The error in the words of the server, with its `endpoint` if that is known.
+/// Returns the error in the words of the server, with its `endpoint` if that is known.
 pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
     if tls_advice(error).is_some() {
         return format!("no connection to {endpoint} over TLS: {error}");
@@ -206,7 +206,7 @@ pub(crate) fn describe(error: &RedisError, endpoint: &str) -> String {
     format!("the server {endpoint} says {words}")
 }
 
-/// The server's error without the position in our script.
+/// Returns the server's error without the position in our script.
 fn said(code: &str, words: &str) -> String {
     // Redis 7 puts the position at the end, Redis 6 before the words.
     let words = match words.rsplit_once(" script: ") {
@@ -232,19 +232,19 @@ fn said(code: &str, words: &str) -> String {
 const IS_REPLICA: &str = "this server is a replica, or has become one; connect to the primary \
                           (redis+sentinel:// follows it through failovers)";
 
-/// The error for a server that takes no writes, when the client has only this server.
+/// Makes the error for a server that takes no writes, when the client has only this server.
 pub(crate) fn not_a_primary(endpoint: &str) -> Error {
     let message = format!("the server {endpoint} says that it takes no writes; {IS_REPLICA}");
     Error::new(Kind::Refused, "connect", message)
 }
 
-/// The kind of an error, and what it says with the advice.
+/// Returns the kind of an error, and its text with the advice.
 pub(crate) fn explained(error: &RedisError, endpoint: &str) -> (Kind, String) {
     let (kind, advice) = advice(error);
     (kind, format!("{}; {advice}", describe(error, endpoint)))
 }
 
-/// The error of a client that could not connect.
+/// Makes the error of a client that could not connect.
 pub(crate) fn connect_error(fault: Fault, endpoint: &str) -> Error {
     match fault {
         Fault::Answered(error) | Fault::Declined(error) => {
@@ -260,8 +260,8 @@ pub(crate) fn connect_error(fault: Fault, endpoint: &str) -> Error {
     }
 }
 
-/// Removes the arguments from an error about an unknown command: those of `AUTH` and `HELLO` contain user and
-/// password.
+/// Removes the arguments from an error about an unknown command, because the arguments of `AUTH` and `HELLO` contain
+/// user and password.
 pub(super) fn without_arguments(error: RedisError) -> RedisError {
     let detail = error.detail();
     let Some((words, _)) = detail.and_then(|words| words.split_once(ARGUMENTS)) else {
@@ -273,20 +273,20 @@ pub(super) fn without_arguments(error: RedisError) -> RedisError {
     }
 }
 
-/// The error for a connection without a login. A later one may have one.
+/// Makes the error for a connection without a login. A later connection may get a login.
 pub(super) fn no_login(why: String) -> RedisError {
     redis::make_extension_error(NO_LOGIN.to_owned(), Some(why))
 }
 
-/// The error for something that no server says.
+/// Makes the error for a reply that no server sends.
 pub(super) fn nonsense(what: &'static str) -> RedisError {
     (redis::ErrorKind::UnexpectedReturnType, what).into()
 }
 
-/// A server names a command behind these words, if the user may not run it.
+/// The words before the name of a command that the user may not run, in the server's error.
 pub(crate) const RUN_THE: &str = "run the '";
 
-/// Whether `said`, about a missing right, is about keys. The name of the user may have that word in it.
+/// Whether an error about a missing right, with the text `said`, is about keys. The user's name may contain that word.
 pub(crate) fn is_about_keys(said: &str) -> bool {
     said.contains("key") && !said.contains(RUN_THE)
 }
@@ -312,8 +312,8 @@ pub(crate) fn is_out_of_connections(error: &RedisError) -> bool {
     says(error, "max number of clients")
 }
 
-/// Whether the server refuses a new connection, while others that are open may still serve: it has no room for one, or
-/// the login was replaced.
+/// Whether the server refuses a new connection while open connections may still serve: it has no room for another one,
+/// or the login was replaced.
 pub(crate) fn is_about_connection(error: &RedisError) -> bool {
     is_out_of_connections(error)
         || error.kind() == redis::ErrorKind::AuthenticationFailed
@@ -325,7 +325,7 @@ pub(super) fn is_no_cluster(error: &RedisError) -> bool {
     says(error, "cluster support disabled")
 }
 
-/// Whether the server's words contain these, ignoring case.
+/// Whether the server's text contains these words, ignoring case.
 fn says(error: &RedisError, words: &str) -> bool {
     let detail = error.detail().unwrap_or_default();
     detail

@@ -1,10 +1,10 @@
 //! Unrequested data on a connection: messages, and the end of subscriptions.
 //!
-//! Invariants. A gap is reported once for each connection. The end of a connection may be noticed twice, and the
-//! second time the next connection may already have subscriptions, which must not be doubted. In a cluster, a server
-//! ends a subscription by itself when its slot moves away. Such a connection is not used again: its gap is reported,
-//! and another end could not be. A connection that confirms subscriptions without a request is not even read any
-//! further, because each would take memory.
+//! Invariants. A gap is reported once for each connection. The end of a connection may be noticed twice. By the second
+//! time the next connection may already have subscriptions, which must not be doubted. In a cluster, a server ends a
+//! subscription by itself when its slot moves away. Such a connection is not used again, because its gap was reported
+//! and a second gap would not be. A connection that confirms subscriptions without a request is not read any further,
+//! because each of them would take memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -49,12 +49,13 @@ impl PushState {
         self.has_lost_subscription.load(Ordering::Acquire)
     }
 
-    /// Whether it has a sharded channel that `which` accepts.
+    /// Whether the connection has a sharded channel that `which` accepts.
     pub(super) fn has_sharded(&self, which: impl Fn(&[u8]) -> bool) -> bool {
         self.sharded.lock().iter().any(|channel| which(channel))
     }
 
-    /// Handles a push. `is_asked`: it confirms a command. After an error the connection must not be read any further.
+    /// Handles a push. `is_asked` says whether it confirms a command. After an error the connection must not be read
+    /// further.
     pub(super) fn receive(&self, push: &PushInfo, is_asked: bool) -> Result<(), RedisError> {
         let word = |at: usize| match push.data.get(at) {
             Some(Value::BulkString(word)) => word.as_slice(),

@@ -138,14 +138,14 @@ const CLIENT_KEY_UNREADABLE: &str = "the client key is not an unencrypted privat
 const CLIENT_KEY_OF_ANOTHER: &str = "the client key does not belong to the client certificate; \
                                      give the key that the certificate was made with";
 
-/// The authorities to trust on a system without any: Mozilla's list.
+/// Returns the authorities to trust on a system without any: Mozilla's list.
 fn well_known_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     roots
 }
 
-/// The authorities that the system trusts and this client can parse; `None` if there are none.
+/// Returns the authorities that the system trusts and this client can parse; `None` if there are none.
 fn system_roots() -> Option<RootCertStore> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -166,7 +166,7 @@ fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
 /// chooses none, rustls would panic.
 fn install_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
-        // Fails if another thread was faster, and then there is a provider.
+        // This fails if another thread was faster, but then there is a provider.
         drop(ring::default_provider().install_default());
     }
 }
@@ -209,7 +209,7 @@ impl Security {
     }
 }
 
-/// The advice for a connection that failed because of TLS; `None` if it failed for another reason.
+/// Returns the advice for a connection that failed because of TLS; `None` if it failed for another reason.
 pub(super) fn tls_advice(error: &RedisError) -> Option<&'static str> {
     Some(match reason(error)? {
         // A bad signature comes from another authority of the same name.
@@ -265,7 +265,7 @@ pub(super) fn may_pass(error: &RedisError) -> bool {
     )
 }
 
-/// The cause of a failed handshake, unwrapped from the errors of redis and io.
+/// Returns the cause of a failed handshake, unwrapped from the errors of redis and io.
 fn reason(error: &RedisError) -> Option<&Cause> {
     let source = StdError::source(error)?;
     let source: &(dyn StdError + 'static) =

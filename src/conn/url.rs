@@ -28,7 +28,7 @@ pub(crate) struct Target {
 }
 
 #[derive(Clone, Debug)]
-// There is one while a client is built.
+// There is only one, while a client is built.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum TargetKind {
     Single,
@@ -47,7 +47,7 @@ pub(crate) enum TargetKind {
 }
 
 impl Target {
-    /// The target with this login at its servers, unless the URL has a login.
+    /// Sets the login at the target's servers, unless the URL has a login.
     pub(crate) fn with_login(mut self, user: Option<String>, password: String) -> Self {
         let settings = self.model.redis_settings();
         if settings.username().is_none() && settings.password().is_none() {
@@ -59,7 +59,7 @@ impl Target {
 
 #[cfg(feature = "tls")]
 impl Target {
-    /// The TLS settings of connections to this target.
+    /// Returns the TLS settings of connections to this target.
     pub(crate) fn security(&self, tls: Option<&Tls>) -> Result<Security> {
         match (self.model.addr(), tls) {
             (ConnectionAddr::TcpTls { .. }, tls) => tls.unwrap_or(&Tls::new()).security(),
@@ -106,7 +106,7 @@ static FORMS: [Form; 4] = [
 ];
 
 impl Form {
-    /// The form of a scheme, and whether it uses TLS.
+    /// Returns the form of a scheme, and whether the scheme uses TLS.
     fn of(scheme: &str) -> Option<(&'static Self, bool)> {
         let scheme = scheme.to_ascii_lowercase();
         let (base, end) = match &*scheme {
@@ -213,7 +213,7 @@ fn sentinel(rest: &str, tls: bool) -> Result<Target, Wrong> {
     Ok(Target { kind, model })
 }
 
-/// The connection settings for an address, with a login and the number of a database if there are any.
+/// Returns the connection settings for an address, with a login and the number of a database if there are any.
 fn info(at: ConnectionAddr, login: Option<Login>, db: &str) -> Result<ConnectionInfo, Wrong> {
     let info = at.into_connection_info();
     let mut info = info.map_err(|_| "its address is of a kind that is not built in")?;
@@ -304,7 +304,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Rejects a fragment. The only one in use elsewhere turns the TLS checks off.
+/// Rejects a fragment. The only fragment in use elsewhere turns the TLS checks off.
 fn without_fragment(behind: &str) -> Result<&str, Wrong> {
     if behind.contains('#') {
         return Err(
@@ -330,7 +330,8 @@ impl Login {
         Self::from(decoded(user)?, password.map(decoded).transpose()?)
     }
 
-    /// A server accepts no user without a password, and a client must not log in as another user by accident.
+    /// Makes the login. A server accepts no user without a password, and a client must not log in as another user by
+    /// accident.
     fn from(user: String, password: Option<String>) -> Result<Option<Self>, Wrong> {
         match (user.is_empty(), password) {
             (true, None) => Ok(None),
@@ -347,7 +348,7 @@ impl Login {
     }
 }
 
-/// An IPv6 address stands in brackets.
+/// Parses an address. An IPv6 address stands in brackets.
 fn address(text: &str, default_port: u16) -> Result<Address, Wrong> {
     let (name, behind) = match text.strip_prefix('[') {
         Some(bracketed) => {
@@ -395,7 +396,7 @@ fn decoded(text: &str) -> Result<String, Wrong> {
     Ok(text.into_owned())
 }
 
-/// The values of these keys, in the order of the keys. Each key may be given once, and no other key.
+/// Returns the values of these keys, in the order of the keys. Each key may be given once, and no other key.
 fn query<const N: usize>(query: &str, keys: [&str; N]) -> Result<[Option<String>; N], Wrong> {
     let mut values = [const { None }; N];
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {

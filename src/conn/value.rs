@@ -11,7 +11,7 @@ use crate::engine::clock::Tick;
 /// Bytes of a reply that a message shows.
 const SHOWN_MAX: usize = 200;
 
-/// A reply as a message shows it, cut to a bounded length.
+/// Returns a reply as a message shows it, cut to a bounded length.
 pub(crate) fn shown(value: &Value) -> String {
     let mut space = [0; SHOWN_MAX];
     let mut room = &mut space[..];
@@ -25,7 +25,7 @@ pub(crate) fn shown(value: &Value) -> String {
     whole.map_or("", |whole| whole.valid()).to_owned() + end
 }
 
-/// A reply as text, in any form that the protocol has for it.
+/// Returns a reply as text, in any form that the protocol has for texts.
 pub fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
@@ -34,7 +34,7 @@ pub fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// A field in a reply of lines like `name:value`.
+/// Returns a field in a reply of lines like `name:value`.
 pub(super) fn field<'a>(lines: &'a Value, name: &str) -> Option<&'a str> {
     let mut lines = text(lines)?.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

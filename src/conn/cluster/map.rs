@@ -21,7 +21,8 @@ const SLOTS: u16 = 16384;
 
 static CHECKSUM: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// The slot of a key. Only the text between its first `{` and the next `}` counts, unless that is empty or missing.
+/// Returns the slot of a key. Only the text between its first `{` and the next `}` counts, unless that is empty or
+/// missing.
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
     CHECKSUM.checksum(tag(key)) % SLOTS
 }
@@ -81,7 +82,7 @@ impl<N: Clone + PartialEq> SlotMap<N> {
         }
     }
 
-    /// The nodes that serve at least one slot.
+    /// Returns the nodes that serve at least one slot.
     pub(super) fn nodes(&self) -> Vec<N> {
         let mut serves = vec![false; self.nodes.len()];
         for index in &self.owners {
@@ -96,7 +97,7 @@ impl<N: Clone + PartialEq> SlotMap<N> {
             .collect()
     }
 
-    /// A key for each of these nodes, in a slot that it serves.
+    /// Returns a key for each of these nodes, in a slot that the node serves.
     pub(super) fn routes(&self) -> Vec<String> {
         let mut missing = self.nodes();
         let nodes = missing.len();
@@ -178,7 +179,7 @@ impl View {
         Some(view)
     }
 
-    /// The ids of the nodes at this address: several where one proxy stands for several nodes.
+    /// Returns the ids of the nodes at this address: several if one proxy stands for several nodes.
     pub(super) fn ids_at(&self, address: &Address) -> Vec<String> {
         let here = self.ids.iter().filter(|(_, at)| *at == address);
         here.map(|(id, _)| id.clone()).collect()
@@ -189,7 +190,7 @@ impl View {
         self.ranges.iter().any(|(.., node)| Some(node) == at)
     }
 
-    /// The rank among views of one cluster; the greater is the better.
+    /// Returns the rank among views of one cluster; the greater is the better.
     fn rank(&self) -> (bool, u64) {
         (self.is_ok, self.epoch)
     }
@@ -202,7 +203,7 @@ fn slot(value: &Value) -> Option<u16> {
     }
 }
 
-/// The id of a node, if it is given.
+/// Returns the id of a node, if the reply has it.
 fn id(node: &Value) -> Option<String> {
     let id = node.as_sequence()?.get(2).and_then(text)?;
     (!id.is_empty()).then(|| id.to_owned())
@@ -215,7 +216,7 @@ fn node(value: &Value, asked: &Address) -> Option<Address> {
     };
     let more = rest.get(1);
     let host = match text(host) {
-        // The node should be announced by name, and has none.
+        // The node should be announced by its name, but has none.
         Some("?") => more.and_then(ip).unwrap_or(&asked.host),
         Some(host) if !host.is_empty() => host,
         // The node does not know its own address, so it is at the address that was asked.
@@ -224,7 +225,7 @@ fn node(value: &Value, asked: &Address) -> Option<Address> {
     Some(Address::new(host, u16::try_from(*port).ok()?))
 }
 
-/// The IP address among the additional fields, which are a map or a flat list.
+/// Returns the IP address among the additional fields, which are a map or a flat list.
 fn ip(more: &Value) -> Option<&str> {
     let mut fields = more.as_map_iter()?;
     let (_, ip) = fields.find(|(key, _)| text(key) == Some("ip"))?;
@@ -235,15 +236,16 @@ fn ip(more: &Value) -> Option<&str> {
 #[derive(Clone, Debug)]
 pub(super) struct Told {
     pub(super) address: Address,
-    /// Its own id, if it reports one.
+    /// The node's own id, if it reports one.
     pub(super) id: Option<String>,
     pub(super) view: View,
 }
 
 impl Told {
-    /// Whether its view and another have a node in common, and so are of one cluster. Its own id is not enough, because
-    /// a node that joins another cluster may keep its id. It is if the node serves slots in both views, or if one view
-    /// has no other id, as after the only other node of a shard has failed. A view without ids contradicts nothing.
+    /// Whether this view and `other` have a node in common, and so are of one cluster. The id of the node that replied
+    /// is not enough, because a node that joins another cluster may keep its id. It is enough if the node serves slots
+    /// in both views, or if one view has no other id, as after the only other node of a shard has failed. A view
+    /// without ids contradicts no other.
     fn is_of_the_cluster_of(&self, other: &View) -> bool {
         let view = &self.view;
         let is_short = view.ids.len().min(other.ids.len()) == 1;
@@ -260,12 +262,12 @@ impl Told {
     }
 }
 
-/// Whether this node belongs to the cluster of the last view. The first one always does.
+/// Whether this node belongs to the cluster of the last view. Without a last view, every node does.
 pub(super) fn is_ours(told: &Told, last: Option<&View>) -> bool {
     last.is_none_or(|last| told.is_of_the_cluster_of(last))
 }
 
-/// Whether the nodes whose view is one of `which` are most of those at all `addresses`.
+/// Whether the nodes that `which` accepts are more than half of the nodes at all `addresses`.
 pub(super) fn are_most(told: &[Told], addresses: usize, which: impl Fn(&Told) -> bool) -> bool {
     let doubles = told.len() - number_of(told, |_| true);
     number_of(told, which) * 2 > addresses - doubles
@@ -276,7 +278,7 @@ fn number_of(told: &[Told], which: impl Fn(&Told) -> bool) -> usize {
     count(counted.map(|one| one.id.as_ref()))
 }
 
-/// The best view that counts. Without a last view, the views of the largest group that agrees count. If no view
+/// Returns the best view that counts. Without a last view, the views of the largest group that agrees count. If no view
 /// belongs to the cluster of the last one, all nodes may have been replaced, and the seeds decide.
 pub(super) fn best(told: Vec<Told>, last: Option<&View>, seeds: &[Address]) -> Option<Told> {
     let (ours, mut others): (Vec<_>, Vec<_>) =
@@ -303,7 +305,7 @@ fn of_the_largest_cluster(told: Vec<Told>) -> Vec<Told> {
     largest.cloned().collect()
 }
 
-/// None of them if they belong to different clusters.
+/// Returns these views, or none if they belong to different clusters.
 fn unless_they_differ(told: Vec<Told>) -> Vec<Told> {
     let agree = |one: &Told| told.iter().all(|other| one.agrees_with(other));
     if told.iter().all(agree) {
@@ -313,7 +315,7 @@ fn unless_they_differ(told: Vec<Told>) -> Vec<Told> {
     }
 }
 
-/// The error reply of a node when another one serves the slot.
+/// The error reply of a node when another node serves the slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Redirect {
     /// Whether the slot is migrating: the other node has to be asked, for this command only. Otherwise it now serves
@@ -341,8 +343,8 @@ impl Redirect {
     }
 }
 
-/// Whether the first of two commands was executed and the second was redirected, because the slot moved in between.
-/// Sent again, the first would not find what it removed.
+/// Whether the first of two commands was executed and the second was redirected, because the slot moved in between. If
+/// both were sent again, the first would not find the field that it has removed.
 pub(super) fn is_half_done(replies: &[Value]) -> bool {
     matches!(replies, [Value::Int(1), Value::ServerError(_)])
 }

@@ -27,7 +27,7 @@ use super::single::Nodes;
 use super::transport::Fault;
 use crate::api::error::{Error, Kind};
 
-/// Connects to a cluster, with the map from its seeds. The future keeps that up to date, and never ends.
+/// Connects to a cluster, with the map from its seeds. The future keeps the map up to date, and never ends.
 pub(super) async fn connect(
     seeds: Vec<Address>,
     model: ConnectionInfo,
@@ -46,8 +46,8 @@ pub(super) async fn connect(
     Ok((router, refresh))
 }
 
-/// The error of a connect without a map from any seed. An error reply of one seed, or what this client cannot do,
-/// says more than the silence of another.
+/// Makes the error of a connect that got no map from any seed. An error reply of one seed, or of this client itself,
+/// says more than the silence of another seed.
 fn no_seed(faults: Vec<(Address, Fault)>) -> Error {
     if faults.is_empty() {
         let why = "the nodes in the URL belong to different clusters; name those of one cluster";

@@ -4,16 +4,16 @@
 //! The task refreshes the map after a hint that it is old: a redirection, a node that cannot be reached or does not
 //! reply, a connection that ends by itself, or an error that the cluster is down. Refreshes keep a distance, which
 //! grows while they find nothing new, so that a thousand clients do not overload a cluster in trouble. A refresh
-//! without a reply is repeated. A client that sends nothing gets no hint from a node that hangs, nor when another takes
-//! over later, so one node is polled in between, over an open connection. Invariant: a node that always disagrees with
+//! without a reply is repeated. A client that sends nothing gets no hint that a node hangs, or that another has taken
+//! over later. So one node is polled in between, over an open connection. Invariant: a node that always disagrees with
 //! the others, for example because it announces other addresses, does not cause endless refreshes.
 //!
 //! A new map has three consequences. A node that no longer serves any slot was taken over by another, which may lack
-//! some of its writes: every hold is checked, once for each refresh. A slot that migrates takes its keys along and
-//! concerns no hold, so the move of a thousand slots causes no renewals. Connections to a node that no longer serves any
-//! are closed. So is a connection with a sharded channel in a slot that its node no longer serves; closing it reports
-//! the gap. Messages on plain channels reach every node, so a subscription to one goes on where it was made, and is ended
-//! at all nodes.
+//! some of its writes: every hold is checked, once for each refresh. A slot that migrates takes its keys along, so no
+//! hold is checked for it, and the move of a thousand slots causes no renewals. Connections to a node that no longer
+//! serves any slot are closed. So is a connection with a sharded channel in a slot that its node no longer serves;
+//! closing it reports the gap. Messages on plain channels reach every node, so a subscription to one goes on where it
+//! was made, and is ended at all nodes.
 //!
 //! A refresh asks a few nodes at once, each on its own connection that ends with the reply, so this delays no other
 //! command and leaves nothing behind. The first good reply is not enough, because a node that is alone on its side of a
@@ -43,7 +43,7 @@ use crate::conn::value::text;
 use crate::engine::clock::Tick;
 use crate::engine::hint::Mark;
 
-/// Refreshes are at least this far apart: doubled from the first to the last while they find nothing new.
+/// The least pause between two refreshes. It doubles from the first to the longest while they find nothing new.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -53,7 +53,7 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
     let mut pause = PAUSE_FIRST;
     let mut refreshed = Tick::ZERO;
     let mut poller = MapPoller::default();
-    // Ends with this function.
+    // Its tasks end with this function.
     let mut opening = JoinSet::new();
     open(&router, &mut opening);
     loop {
@@ -75,7 +75,7 @@ pub(super) async fn run(router: Arc<Router>, mut last: View, mut mark: Mark) {
             }
             unchanged => {
                 match unchanged {
-                    // Redirections may have changed the map since. They may be newer or older than this view.
+                    // Redirections may have changed the map in the meantime. They may be newer or older than this view.
                     Ok(told) => router.adopt(&told.view, &last),
                     Err(_) => router.refresh_wanted.notify(),
                 }
@@ -100,8 +100,8 @@ fn open(router: &Router, opening: &mut JoinSet<()>) {
     }
 }
 
-/// The nodes to ask, in this order: nodes from redirections since the last refresh, which know more; other serving
-/// nodes; replicas, which may have taken over; the seeds of the user.
+/// Returns the nodes to ask, in this order: nodes from redirections since the last refresh, which know more; other
+/// serving nodes; replicas, which may have taken over; the seeds of the user.
 fn candidates(router: &Router, last: &View) -> Vec<Address> {
     let serving = router.map.read().nodes().into_iter();
     let mut serving: Vec<Address> = serving.map(|node| node.address).collect();
@@ -133,7 +133,7 @@ impl Router {
         for (address, server) in self.nodes.known() {
             met_stranger |= server.process.expect_node(view.ids_at(&address));
             if !serving.contains(&address) {
-                // One that takes its first slot over is asked before it serves any.
+                // A node that takes over its first slot is asked before it serves any slot.
                 if before.iter().any(|node| node.address == address) {
                     server.close();
                 }
@@ -157,10 +157,10 @@ impl Router {
     }
 }
 
-/// Nodes asked at once.
+/// The number of nodes asked at once.
 const ASKED_AT_ONCE: usize = 3;
 
-/// Nodes asked in total.
+/// The number of nodes asked in total.
 const ASKED_MAX: usize = 15;
 
 /// More nodes are asked after this long without a good reply.
@@ -170,8 +170,8 @@ const STAGGER: Duration = Duration::from_millis(200);
 const GRACE: Duration = Duration::from_millis(30);
 
 /// Asks these nodes in order until one has a map of a working cluster that is no older than `last`, or until most have
-/// maps of a broken one and no other answers. Returns the best map, with the node that has it; or why there is none, with
-/// no fault if the nodes that replied are of different clusters.
+/// maps of a broken cluster and no other node answers. Returns the best map, with the node that has it; or the faults,
+/// which are none if the nodes that replied are of different clusters.
 pub(super) async fn discover(
     nodes: &Nodes,
     addresses: &[Address],
@@ -202,7 +202,7 @@ pub(super) async fn discover(
                 Some(more) => asked.extend(more.iter().map(|address| ask(nodes, address))),
                 None if asked.is_empty() => break,
                 // Most agree that the cluster does not work. Soon they may know which node takes over from a silent
-                // one, and another refresh learns that earlier than its silence ends.
+                // node, and the next refresh learns that before the silent node's time-out.
                 None if last.is_some() && are_most(&told, addresses.len(), is_current) => break,
                 None => {}
             },
@@ -212,7 +212,8 @@ pub(super) async fn discover(
         faults.clear();
     }
     let is_older = |told: &Told| is_ours(told, last) && told.view.epoch < epoch;
-    // A few nodes may not know yet what has become of them. If most agree, the epoch was reset.
+    // Older views are left out, because a few nodes may not know yet that they were replaced. If most views are older,
+    // the epoch was reset.
     if !are_most(&told, addresses.len(), is_older) {
         told.retain(|told| !is_older(told));
     }
@@ -262,12 +263,12 @@ pub(super) async fn channels(nodes: &Nodes, address: &Address) -> Result<Channel
     }
 }
 
-/// The time for the steps of a connection, and one more.
+/// Returns the time for the steps of a connection, and one more.
 fn limit(nodes: &Nodes) -> Duration {
     nodes.setup.step_timeout.saturating_mul(4)
 }
 
-/// A link for one question.
+/// Makes a link for one question.
 fn temporary_link(nodes: &Nodes, address: &Address) -> Arc<Link> {
     let setup = Setup {
         // The end of this connection says nothing about the server.
@@ -414,7 +415,7 @@ mod tests {
         assert_eq!((view.is_ok, view.epoch), (true, 4));
     }
 
-    /// It was deposed, perhaps, and does not know it yet.
+    /// The node may have been deposed without knowing it yet.
     #[tokio::test]
     async fn a_single_node_that_knows_less_is_not_believed() {
         for (older, is_believed) in [(1, false), (2, true)] {
@@ -432,7 +433,7 @@ mod tests {
         }
     }
 
-    /// A seed is named by its host, say, and the nodes announce its IP.
+    /// For example, a seed is named by its host, and the nodes announce its IP.
     #[tokio::test]
     async fn a_node_that_is_asked_at_two_addresses_is_believed_as_one() {
         for (other, is_believed) in [("p", false), ("n", true)] {

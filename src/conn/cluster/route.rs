@@ -19,7 +19,8 @@ use crate::conn::single::{Nodes, SingleServer};
 use crate::conn::transport::{Channels, Fault, Lane, Reason, Replies, command, errors_in};
 use crate::engine::hint::Hint;
 
-/// The redirections that one command follows. Nodes that still contradict each other need more time.
+/// The number of redirections that one command follows. Nodes that still contradict each other after them need more
+/// time.
 const REDIRECTIONS_MAX: usize = 5;
 
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(crate) struct Router {
     pub(super) seeds: Vec<Address>,
     pub(crate) channels: Channels,
     pub(super) map: RwLock<SlotMap<Node>>,
-    /// Given when the map may be old, for example when a connection has ended by itself.
+    /// Signalled when the map may be old, for example when a connection has ended by itself.
     pub(super) refresh_wanted: Arc<Hint>,
 }
 
@@ -48,7 +49,7 @@ impl PartialEq for Node {
 }
 
 impl Router {
-    /// A router without a map.
+    /// Makes a router without a map.
     pub(super) fn new(nodes: Nodes, seeds: Vec<Address>, channels: Channels) -> Self {
         Self {
             refresh_wanted: Arc::clone(&nodes.setup.disconnected),
@@ -61,17 +62,17 @@ impl Router {
 
     pub(super) fn node(&self, address: &Address) -> Node {
         let (address, server) = (address.clone(), self.nodes.at(address));
-        // Before any connection, because the map may say only later which node should be there.
+        // Set before any connection is made, because the map may say only later which node should be there.
         server.process.asks_node.store(true, Ordering::Relaxed);
         Node { address, server }
     }
 
-    /// A key for each node that serves a slot.
+    /// Returns a key for each node that serves a slot.
     pub(crate) fn routes(&self) -> Vec<String> {
         self.map.read().routes()
     }
 
-    /// The node that serves the slot of a key.
+    /// Returns the node that serves the slot of a key.
     pub(crate) fn owner(&self, route: &str) -> Result<Node, Fault> {
         let slot = slot_of(route.as_bytes());
         let owner = self.map.read().owner(slot).cloned();
@@ -81,7 +82,7 @@ impl Router {
         })
     }
 
-    /// Does this at each node that does not serve the slot of a key now, and may have earlier.
+    /// Calls `action` for each node that does not serve the slot of a key now, but may have served it earlier.
     pub(crate) fn at_others(&self, route: &str, action: impl Fn(&SingleServer)) {
         let owner = self.owner(route).ok().map(|owner| owner.server.number);
         self.nodes.at_each(|server| {
@@ -158,8 +159,8 @@ impl Router {
         node
     }
 
-    /// The first redirection among these replies, with the address at which the node can be reached. None if they are
-    /// half done.
+    /// Returns the first redirection among these replies, with the address at which the node can be reached. `None` if
+    /// the commands are half done.
     fn redirect_in(&self, replies: &[Value], asked: &Address) -> Option<Redirect> {
         if is_half_done(replies) {
             return None;
@@ -191,7 +192,7 @@ fn no_time_left(node: &Node, limit: Duration) -> Fault {
     Fault::Unsent(Reason::timed_out(message))
 }
 
-/// Every node replied that it did not execute the command.
+/// Makes the fault of a command that every node has refused to execute.
 fn too_many_redirections(slot: u16, last: &Node) -> Fault {
     let why = format!(
         "redirected from node to node, last to {}; the nodes do not agree yet which of them \
@@ -279,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Both nodes of a shard are behind one address, say.
+    /// For example, both nodes of a shard are behind one address.
     #[tokio::test]
     async fn a_redirection_to_the_address_that_was_asked_is_followed_over_another_connection() {
         let (here, made) = (Arc::<OnceLock<Address>>::default(), AtomicUsize::new(0));
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(sent.expect("a reply").as_slice(), [Value::Okay]);
     }
 
-    /// It serves no slot yet.
+    /// The node serves no slot yet.
     #[tokio::test]
     async fn a_refresh_keeps_the_connection_to_a_node_that_takes_a_slot_over() {
         let takes_over = FakeServer::start(|asked| match asked {

@@ -31,8 +31,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The longest search of a client that connects during a failover.
 const FIND_FOR: Duration = Duration::from_secs(3);
 
-/// Finds the primary that these sentinels know under this name, at once or in the future that follows it, which never
-/// ends. The models are the connection settings for a sentinel and for a server.
+/// Finds the primary that these sentinels know under this name: at once, or in the returned future, which follows the
+/// primary and never ends. The models are the connection settings for a sentinel and for a server.
 pub(crate) async fn connect(
     sentinels: Vec<Address>,
     name: String,
@@ -63,7 +63,7 @@ struct Follower {
     sentinels: Sentinels,
     nodes: Nodes,
     current: Arc<CurrentPrimary>,
-    /// The last view that was acted on, or that deposed the primary. While there is a primary, it is the one of this.
+    /// The last view that was acted on, or that deposed the primary. While there is a primary, this view names it.
     last: Option<View>,
     /// Whether the current primary has to confirm its role.
     is_doubted: bool,
@@ -93,7 +93,7 @@ impl Follower {
         self.nodes.setup.clock
     }
 
-    /// The longest wait for a reply of one server.
+    /// Returns the longest wait for a reply of one server.
     fn limit(&self) -> Duration {
         self.nodes.setup.reply_timeout
     }
@@ -102,7 +102,7 @@ impl Follower {
         let announced = Arc::clone(self.sentinels.announced());
         let current = Arc::clone(&self.current);
         let mut doubted = current.doubted.mark();
-        // Unless `find` was called before.
+        // Polls first, unless `find` has found the primary.
         let mut is_settled = self.current.is_known() || self.poll(true).await.is_ok();
         let mut pause = if is_settled {
             POLL_INTERVAL
@@ -114,7 +114,7 @@ impl Follower {
             let is_woken = tokio::select! {
                 biased;
                 () = announced.changed_since(self.seen) => true,
-                // While the primary is in doubt, every failure gives this hint.
+                // Not while the primary is in doubt, because then every failure signals this hint.
                 () = current.doubted.changed_since(doubted), if is_settled => true,
                 () = tokio::time::sleep(pause) => false,
             };
@@ -240,7 +240,7 @@ impl Follower {
             None => self.clock().within(PAUSE_FIRST, opening).await,
         };
         let Some(opened) = opened else {
-            // It keeps opening, because the announcement may be about the same change.
+            // The server goes on opening, because the announcement may be about the same change.
             return Err(Diagnosis::unreachable(
                 &self.name,
                 &view.primary,
@@ -261,8 +261,8 @@ impl Follower {
         Err(diagnosis)
     }
 
-    /// The reply of a server; `None` if a change is announced first. The server may hang while another one takes its
-    /// place.
+    /// Returns the reply of a server; `None` if a change is announced first. The server may hang while another one
+    /// takes its place.
     async fn unless_announced<T>(&self, reply: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

@@ -41,9 +41,9 @@ pub(super) struct CurrentPrimary {
     events: Arc<dyn EventHandler>,
     /// The primary, or the reason why there is none.
     primary: Mutex<Result<Arc<SingleServer>, Reason>>,
-    /// Given when the primary is replaced or dropped.
+    /// Signalled when the primary is replaced or dropped.
     switched: Hint,
-    /// Given when the primary may be down, or may no longer be a primary.
+    /// Signalled when the primary may be down, or may no longer be a primary.
     doubted: Hint,
 }
 
@@ -57,7 +57,7 @@ impl CurrentPrimary {
         }
     }
 
-    /// The primary, with the mark of the time since it is the primary.
+    /// Returns the primary, with a mark that shows when it is replaced.
     pub(super) fn get(&self) -> Result<(Arc<SingleServer>, Mark), Fault> {
         let primary = self.primary.lock();
         match &*primary {
@@ -133,7 +133,7 @@ fn says_no_primary(error: &RedisError) -> bool {
     matches!(code(error), Some("READONLY" | "MASTERDOWN" | "LOADING"))
 }
 
-/// Explains why there is no primary, or why it does not reply, for the person who has to fix that.
+/// The reason why there is no primary, or why it does not reply, for the person who has to fix that.
 #[derive(Debug)]
 struct Diagnosis {
     reason: Reason,

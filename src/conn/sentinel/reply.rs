@@ -103,7 +103,7 @@ fn view(address: Value, primary: Value, map: &AddressMap) -> Option<View> {
     })
 }
 
-/// The peers in a list of descriptions. Peers without an address are left out.
+/// Returns the peers in a list of descriptions. Peers without an address are left out.
 fn peers_in(list: Value, map: &AddressMap) -> Vec<Peer> {
     let list: Vec<HashMap<String, Value>> = from_redis_value(list).unwrap_or_default();
     list.into_iter()
@@ -125,7 +125,7 @@ pub(super) struct KnownSentinels {
     names: BTreeSet<String>,
     /// The addresses of their replies.
     addresses: BTreeSet<String>,
-    /// The largest number of them that replied at once.
+    /// The largest number of sentinels that replied at once.
     count: usize,
 }
 
@@ -143,15 +143,16 @@ impl KnownSentinels {
     }
 }
 
-/// The name of a sentinel: its id. An address is used only for one that reports no id to this client, because another
-/// deployment may have taken over the address.
+/// Returns the name of a sentinel: its id. The address is used only for a sentinel that reports no id to this client,
+/// because another deployment may have taken over the address.
 fn own_name(reply: &Reply) -> String {
     let id = reply.id.clone();
     id.unwrap_or_else(|| reply.from.to_string())
 }
 
-/// The names of the peers, which show to which deployment a sentinel belongs; its own if it knows no other. That others
-/// name it shows nothing: they may not know yet that it watches the primary of another deployment.
+/// Returns the names of the peers, which show to which deployment a sentinel belongs; its own name if it knows no
+/// other. It is no evidence that others name a sentinel, because they may not know yet that it watches the primary of
+/// another deployment.
 fn evidence(reply: &Reply, all: &[&Reply]) -> BTreeSet<String> {
     let has_no_id = |at: &Address| all.iter().any(|one| one.id.is_none() && one.from == *at);
     let peers = reply.peers.iter().flatten().flat_map(|peer| {
@@ -166,7 +167,7 @@ fn evidence(reply: &Reply, all: &[&Reply]) -> BTreeSet<String> {
     names
 }
 
-/// The names of a sentinel and its peers.
+/// Returns the names of a sentinel and its peers.
 fn names(reply: &Reply, all: &[&Reply]) -> BTreeSet<String> {
     let mut names = evidence(reply, all);
     names.insert(own_name(reply));
@@ -181,7 +182,7 @@ struct Deployment<'a> {
     members: Vec<&'a Reply>,
 }
 
-/// Groups the sentinels that name a primary. The second list has those that do not report their peers.
+/// Groups the sentinels that name a primary. The second list has the sentinels that do not report their peers.
 fn deployments(replies: &[Reply]) -> (Vec<Deployment<'_>>, Vec<&Reply>) {
     let naming = replies.iter().filter(|one| one.view().is_some());
     let (telling, silent): (Vec<_>, Vec<_>) = naming.partition(|one| one.peers.is_some());
@@ -207,9 +208,9 @@ fn deployments(replies: &[Reply]) -> (Vec<Deployment<'_>>, Vec<&Reply>) {
     (deployments, silent)
 }
 
-/// The replies that count. All count while they name the `last` primary, or at first a single one. Otherwise only the
-/// deployment of known sentinels counts, unless another one has more sentinels than ever replied from the known ones.
-/// At first the largest deployment counts. `None` if there is no largest one.
+/// Returns the replies that count. All count while they name the `last` primary, or, before there is one, a single
+/// primary. Otherwise only the deployment of known sentinels counts, unless another deployment has more sentinels than
+/// ever replied of the known ones. At first the largest deployment counts. `None` if no deployment is the largest.
 pub(super) fn of_one_deployment<'a>(
     replies: &'a [Reply],
     known: &KnownSentinels,
@@ -228,7 +229,7 @@ pub(super) fn of_one_deployment<'a>(
         .into_iter()
         .partition(|one| !one.evidence.is_disjoint(&known.names));
     if ours.is_empty() {
-        // All may have been set up again at their addresses, with new ids.
+        // All known sentinels may have been set up again at their addresses, with new ids.
         let is_new = |id: &String| !known.names.contains(id);
         let was_there = |one: &&Reply| {
             known.addresses.contains(&one.from.to_string()) && one.id.as_ref().is_none_or(is_new)
@@ -253,7 +254,7 @@ pub(super) fn of_one_deployment<'a>(
     Some(counted)
 }
 
-/// The views in these replies.
+/// Returns the views in these replies.
 pub(super) fn views(counted: &[&Reply]) -> Vec<View> {
     let views = counted.iter().filter_map(|reply| reply.view());
     views.cloned().collect()
@@ -267,7 +268,7 @@ pub(super) struct View {
     pub(super) epoch: u64,
 }
 
-/// The view to act on, given the views of some of the `sentinels` and the `last` view that was acted on.
+/// Returns the view to act on, given the views of some of the `sentinels` and the `last` view that was acted on.
 ///
 /// The most common of the newest views wins. They can differ only during a failover, when the last primary is being
 /// replaced.
@@ -289,15 +290,15 @@ pub(super) fn believed(views: &[View], sentinels: usize, last: Option<&View>) ->
     best.cloned()
 }
 
-/// The view that deposes the primary of the `last` one, if there is any: it is later, names another primary, and is
-/// shared by most sentinels. A single sentinel may be wrong, and older views depose no primary.
+/// Returns the view that deposes the primary of the `last` view, if there is one: it is later, names another primary,
+/// and is shared by most sentinels. A single sentinel may be wrong, and older views depose no primary.
 pub(super) fn deposing(views: &[View], sentinels: usize, last: &View) -> Option<View> {
     let shared = shared_by_most(views, sentinels)?;
     let deposes = shared.epoch > last.epoch && shared.primary != last.primary;
     deposes.then(|| shared.clone())
 }
 
-/// The view that a majority of all sentinels share, including those without a reply.
+/// Returns the view that a majority of all sentinels share, including sentinels without a reply.
 pub(super) fn shared_by_most(views: &[View], sentinels: usize) -> Option<&View> {
     views.iter().find(|view| {
         let votes = views.iter().filter(|other| *other == *view).count();

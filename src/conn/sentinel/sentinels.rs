@@ -49,7 +49,7 @@ struct Settings {
     announced: Arc<Hint>,
 }
 
-/// Takes announcements. They are hints, so it does not matter which are missed.
+/// Takes announcements. They are hints, so a missed announcement does no harm.
 #[derive(Debug)]
 struct Announcements(Arc<Hint>);
 
@@ -68,7 +68,7 @@ struct Sentinel {
     address: Address,
     /// Named by the URL.
     is_seed: bool,
-    /// The duration of its last reply, including connecting; `None` before the first.
+    /// How long its last reply took, including connecting; `None` before the first reply.
     took: Option<Duration>,
     /// Its id, if it reports one.
     id: Option<String>,
@@ -146,13 +146,13 @@ impl Sentinels {
         }
     }
 
-    /// The number of votes.
+    /// Returns the number of sentinels with a vote.
     fn voters(&self) -> usize {
         let voters = self.all.iter().filter(|sentinel| sentinel.has_vote());
         count(voters.map(|sentinel| sentinel.id.as_ref()))
     }
 
-    /// Adds the sentinels that others name, and forgets those that neither reply nor are named.
+    /// Adds the sentinels that others name, and forgets sentinels that neither reply nor are named.
     fn learn(&mut self, counted: &[&Reply]) {
         if counted.is_empty() {
             return;
@@ -195,13 +195,13 @@ impl Sentinel {
         self.address == peer.address || self.id.is_some() && self.id == peer.id
     }
 
-    /// Whether its vote counts. A peer may be named by an address that cannot be reached from here, so it counts once
-    /// it has replied.
+    /// Whether the sentinel's vote counts. A peer may be named by an address that cannot be reached from here, so it
+    /// counts once it has replied.
     fn has_vote(&self) -> bool {
         self.is_seed || self.took.is_some()
     }
 
-    /// The time that it has for a reply. A peer may never be reachable from here.
+    /// Returns the time that the sentinel has for a reply. A peer may never be reachable from here.
     fn limit(&self, setup: &Setup) -> Duration {
         let (new, usual) = (setup.step_timeout, setup.reply_timeout);
         match self.took {
@@ -216,7 +216,7 @@ impl Sentinel {
         let limit = self.limit(&settings.setup);
         let asked = clock.now();
         if self.waits_since.get_or_insert(asked).until(asked) > limit {
-            // A question of each round would be kept on this connection.
+            // Drops the connection, because it would otherwise keep a question of each round.
             (self.connection, self.id, self.waits_since) = (None, None, Some(asked));
         }
         let answered = clock.within(limit, self.ask(settings)).await;
@@ -280,7 +280,7 @@ impl Settings {
         let name = format!("lockset-sentinel-{}", setup.client_id);
         let name = command(&["CLIENT", "SETNAME", &name]);
         let [promoted, switched] = CHANNELS.map(|channel| command(&["SUBSCRIBE", channel]));
-        // A user may lack the right to one of these. That costs time only.
+        // The user may lack the right to one of these commands. That only costs time.
         let (greeted, named, subscribed) = join3(
             socket.wire.ask(greeting.as_slice(), limit),
             socket.wire.ask(&[name, promoted], limit),
