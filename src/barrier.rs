@@ -26,8 +26,8 @@ const PARTIES_MAX: u32 = 1_000;
 
 const PARTY_BYTES_MAX: usize = 256;
 
-/// The longest time for which an arrival without an answer is repeated. Its round may have passed in the meantime, and
-/// the server knows that for longer, so a repeat does not count in the next round.
+/// The longest time to repeat an arrival without an answer. Its round may have passed in the meantime, and the server
+/// knows that for longer, so a repeat does not count in the next round.
 const FIRST_ANSWER_MAX: Duration = CALL_KEPT_MIN.checked_div(2).unwrap();
 
 /// How often a party asks in its lease, at least.

@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(server.sent().len(), 2);
     }
 
-    /// It was opened by another call when the party looked, and closed again before the party counted.
+    /// When the party looked, the latch had been opened by another call. It was closed again before the party counted.
     #[tokio::test(start_paused = true)]
     async fn an_opening_before_a_party_has_counted_does_not_end_its_wait() {
         let has_counted = AtomicBool::new(false);
@@ -334,7 +334,7 @@ mod tests {
         assert!(arrived.await.is_err(), "one more has to come");
     }
 
-    /// It was open when the party looked, and was closed before the party counted.
+    /// The latch was open when the party looked, and was closed before the party counted.
     #[tokio::test(start_paused = true)]
     async fn a_party_that_has_counted_waits() {
         let is_open = AtomicBool::new(true);

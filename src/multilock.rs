@@ -79,8 +79,8 @@ impl From<&Self> for Member {
     }
 }
 
-/// What a [`MultiLock`] is made of: a list of locks of one kind or of [`Member`]s, or a tuple of two to eight locks of
-/// any kinds.
+/// The members of a new [`MultiLock`]: a list of locks of one kind or of [`Member`]s, or a tuple of two to eight locks
+/// of any kinds.
 ///
 /// `Form` tells lists from tuples. The compiler infers it.
 #[diagnostic::on_unimplemented(

@@ -1,5 +1,5 @@
-//! What the crate `lockset-operator` needs of the engine: questions to the servers, the names of keys and channels, the
-//! form of announcements, and taking a hold from its holder.
+//! The parts of the engine that the crate `lockset-operator` needs: questions to the servers, the names of keys and
+//! channels, the form of announcements, and taking a hold from its holder.
 //!
 //! For that crate alone. It is not part of the documented API, and it changes with the engine. Invariant: it decides
 //! nothing. That crate decides which questions are asked, and what the answers mean.

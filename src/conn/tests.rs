@@ -24,7 +24,7 @@ pub(super) fn bulk(text: &str) -> String {
     format!("${}\r\n{text}", text.len())
 }
 
-/// Ends with this.
+/// A server in this process, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct FakeServer {
     pub(super) address: Address,
@@ -33,7 +33,7 @@ pub(super) struct FakeServer {
 }
 
 impl FakeServer {
-    /// `answer`: to a command of these words, joined by blanks.
+    /// `answer` replies to a command, whose words are joined by blanks.
     pub(super) async fn start(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -359,7 +359,7 @@ mod tests {
         }
     }
 
-    /// Next to why its holds were taken away, in one slot.
+    /// In one slot with the keys that say why its holds were taken away.
     #[test]
     fn each_client_has_a_key_of_its_own() {
         let key = key_of("4e3b8f2a");

@@ -1,4 +1,4 @@
-//! What is noted of a call for a lock: its end, its span, and a report if it waits for long.
+//! The records of a call for a lock: its end, its span, and a report if it waits for long.
 //!
 //! Long waits are reported once per lock and ten seconds, with the holder in the way.
 

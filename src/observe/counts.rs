@@ -1,4 +1,4 @@
-//! What a client notes of itself, and how it is counted: the facts, the totals that programs read, and the counts.
+//! The facts that a client notes of itself, the counts of them, and the totals that programs read.
 //!
 //! Each fact is noted once, with [`Observed::note`](super::observer::Observed::note). A count is a relaxed atomic: it
 //! costs one add, and is read on demand. Invariant: counts only grow; each is exact, but two that are read together need
@@ -293,7 +293,7 @@ pub(crate) const PUBLISHED_EVERY: Duration = Duration::from_millis(250);
 /// A whole lease, in percent.
 const WHOLE: u32 = 100;
 
-/// The number of ways in which a call gets a lock.
+/// The number of ways to get a lock.
 pub(crate) const WAYS: usize = 4;
 
 /// The first place of grants in [`Places`]: by kind, then by way.

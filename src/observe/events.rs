@@ -61,8 +61,8 @@ pub enum Event<'a> {
     #[non_exhaustive]
     ReleaseFailed {
         /// The name of the lock; of several in one release, each has an event. `None` for the undo of a call that was
-        /// dropped or got no answer: the error names the server that refused it, or that has not answered so many that
-        /// the oldest were abandoned. One event may then be about several.
+        /// dropped or got no answer. The error then names the server that refused the undo, or that left too many of
+        /// them unanswered, so that the oldest were abandoned. One event may be about several.
         lock: Option<Cow<'a, str>>,
         /// The reason of the failure.
         error: Error,

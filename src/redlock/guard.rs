@@ -224,7 +224,7 @@ impl Drop for QuorumShare {
 }
 
 impl QuorumShare {
-    /// One more share, with the lease of this one.
+    /// Adds one more share, with the lease of this one.
     pub(super) async fn reenter(&self) -> Result<Self> {
         const OPERATION: &str = "reenter";
         let (hold, request) = (&self.hold, &self.hold.request);

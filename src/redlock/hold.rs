@@ -2,8 +2,8 @@
 //!
 //! Invariants: it is held while a majority of the servers is known to exclude all other holders, each by the local
 //! deadline of its own hold. Once fewer do, it is lost and everything is released. A server that joins has granted
-//! the lock before it counts, and the other servers are checked for a majority in between. So there is no unnoticed
-//! moment between a loss and a join in which too few servers counted.
+//! the lock before it counts, and the other servers are checked for a majority in between. So no moment with too few
+//! servers, between a loss and a join, goes unnoticed.
 //!
 //! The hold has at most one share at a server, whose lease is enough for all guards. The server also keeps the hold for
 //! as long as released or forgotten guards asked for, even if it joined after them.
@@ -342,8 +342,8 @@ impl QuorumHold {
         }
     }
 
-    /// Gives the hold a token to which the counters of these servers were raised. Other members no longer count.
-    /// Returns `false` if these servers are too few. A hold that has a token keeps it.
+    /// Gives the hold a token that the counters of these servers were raised to. Other members no longer count. Returns
+    /// `false` if these servers are too few. A hold that has a token keeps it.
     pub(super) fn fence<T>(self: &Arc<Self>, token: FencingToken, servers: &[(usize, T)]) -> bool {
         let others = {
             let mut state = self.state.lock();
@@ -444,8 +444,8 @@ impl QuorumState {
         })
     }
 
-    /// Gives all shares the lease that the guards need, and the time for which guards that are gone wanted the hold
-    /// kept.
+    /// Gives all shares the lease that the guards need. Also has them keep the hold for as long as guards that are gone
+    /// asked.
     fn set_terms(&mut self) {
         let lease = self.lease();
         for share in self.shares.iter_mut().flatten() {

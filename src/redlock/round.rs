@@ -194,7 +194,8 @@ impl QuorumRequest {
 
     /// Raises the counter of one server to at least `token`.
     ///
-    /// # Errors The reason, if the counter is not known to have been raised while the lock was held there.
+    /// # Errors
+    /// The reason, if the counter is not known to have been raised while the lock was held there.
     pub(super) async fn raise_token(&self, hold: &Hold, token: FencingToken) -> Result<(), String> {
         let raising = hold.raise_token(token, self.first().operation);
         match self.clock().within(self.vote_timeout, raising).await {

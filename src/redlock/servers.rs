@@ -15,8 +15,8 @@
 //!
 //! The longest lease is known for this process only; other processes may use longer ones. A lease of another holder
 //! that was seen counts until it is over and some time longer ([`Sightings`]). If it is longer than all known ones, it
-//! may have begun before a server restarted at which it was not seen, so no recently started server has a vote until it
-//! is over. Besides, a round that needs the vote of a recently started server awaits the votes of all others first,
+//! may have begun before the restart of a server where it was not seen, so no recently started server has a vote until
+//! it is over. Besides, a round that needs the vote of a recently started server awaits the votes of all others first,
 //! because one of them may know of a holder that this server has forgotten. The round stops waiting once a majority of
 //! servers that have been up for long has granted the lock: then no other majority is possible.
 //!
@@ -71,7 +71,8 @@ pub(super) struct Servers {
 impl Servers {
     /// Makes the servers of `clients`.
     ///
-    /// # Errors If they cannot make a Redlock, judging by their addresses and by the servers already seen.
+    /// # Errors
+    /// If they cannot make a Redlock, judging by their addresses and by the servers already seen.
     pub(super) fn of(
         clients: Vec<Client>,
         longest_lease: Duration,
@@ -154,7 +155,7 @@ impl Servers {
         error.of_lock(name.as_str())
     }
 
-    /// Returns the least uptime with which a server has a vote. `None` if the servers forget nothing.
+    /// Returns the least uptime of a server with a vote. `None` if the servers forget nothing.
     fn min_uptime(&self) -> Option<Duration> {
         let longest = self.longest_lease?;
         let longest = longest.max(self.seen.lock().longest(self.now()));
@@ -405,7 +406,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(600);
 /// Leases of other holders that this process has seen, which may be longer than its own.
 ///
 /// A lease that was used may be used again. So it counts until it is over and then for its own length again, but for at
-/// most ten minutes (or a hundredth of the lease, by which clocks differ): otherwise a hold kept for a day would take
+/// most ten minutes (or a hundredth of the lease, because clocks differ): otherwise a hold kept for a day would take
 /// the votes from servers that restart later. A lease that is longer than all known ones may have begun long before it
 /// was seen, so its whole length is unknown, and only the time until which it may be alive is kept. Invariants: the
 /// estimate of the longest lease is no shorter than the longest lease that counts, and less than twice as long; there

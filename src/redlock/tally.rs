@@ -7,7 +7,7 @@
 //! pause is a random part of a range, which starts at a few times the length of a round and doubles: then one of any
 //! number of contenders soon has a round to itself. A message ends a pause, but not its first part, because the message
 //! of a release reaches all contenders at once. The first part grows while this call gets some of the votes in each
-//! round. A round in which it gets none disturbs no other call: the lock has a holder, and this call may ask as soon as
+//! round. A round without a vote for it disturbs no other call: the lock has a holder, and this call may ask as soon as
 //! it is notified of the release.
 
 use std::fmt;
@@ -144,7 +144,7 @@ impl Tally {
         Self(vec![VoteOutcome::NotAwaited; servers])
     }
 
-    /// Returns the tally of a round in which no server answers.
+    /// Returns the tally of a round that no server answers.
     pub(super) fn all_down(servers: usize) -> Self {
         Self(vec![VoteOutcome::Down; servers])
     }
@@ -167,7 +167,7 @@ impl Tally {
         granted
     }
 
-    /// Keeps the votes for which `unfit` returns `None`, and records its reasons against the others.
+    /// Keeps the votes that `unfit` returns no reason against, and records its reasons against the others.
     pub(super) fn retain<T>(
         &mut self,
         votes: &mut Vec<(usize, T)>,

@@ -385,7 +385,7 @@ pub(crate) fn latch_count(value: &Value) -> Result<(u64, String), Error> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     No,
-    /// By an earlier run of the same call.
+    /// An earlier run of the same call has counted.
     Earlier,
     Now {
         /// The call that opened the latch last before this call counted.

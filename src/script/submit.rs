@@ -36,7 +36,8 @@ fn is_for_another_send(error: &RedisError, is_single_server: bool) -> bool {
 impl Scripts {
     /// Reads the reply to a call that was submitted at `sent`.
     ///
-    /// # Errors A failure after which the call has to be sent again, by [`run_behind`](Self::run_behind), or a failure
+    /// # Errors
+    /// A failure after which the call has to be sent again, by [`run_behind`](Self::run_behind), or a failure
     /// to report.
     pub(crate) fn submitted(
         &self,

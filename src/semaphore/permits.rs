@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(client.stats().holds, 0);
     }
 
-    /// The lease that a renewal names, in ms, for one permit.
+    /// Returns the lease that a renewal names for one permit, in ms.
     fn named(sent: &Sent) -> Option<Duration> {
         let is_renewal = sent.words[1] == catalog::SEMAPHORE_RENEW.sha();
         let lease = is_renewal.then(|| sent.words[5].parse());
@@ -419,7 +419,7 @@ mod tests {
         }
     }
 
-    /// The task of the client does not get to run, and so wakes no one.
+    /// The task of the client does not run, so it wakes no caller.
     #[tokio::test(start_paused = true)]
     async fn a_wait_for_the_loss_of_a_permit_needs_no_watchdog() {
         let second = Duration::from_secs(1);

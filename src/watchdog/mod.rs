@@ -53,13 +53,13 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the task on the current runtime. `moved` is given when every hold is in doubt. `reply` is the longest
+    /// Starts the task on the current runtime. `moved` is signalled when every hold is in doubt. `reply` is the longest
     /// wait for one renewal.
     pub(crate) fn start(scripts: Arc<Scripts>, moved: Arc<Hint>, reply: Duration) -> Self {
         let shared = Arc::new(Shared::default());
         let (jobs, inbox) = mpsc::unbounded_channel();
         let transport = Arc::clone(&scripts.transport);
-        // Before the task has its first turn.
+        // Read before the task has its first turn, so that no signal is missed.
         let doubted = moved.mark();
         let task = task::run(
             Arc::clone(&shared),
@@ -83,15 +83,15 @@ impl Watchdog {
         self.shared.schedule.lock().insert(id, at, lease);
     }
 
-    /// Makes `id` due when its lease says so now, if it is still enrolled.
+    /// Moves `id` to the time at which its lease has to be checked now, if it is still enrolled.
     pub(crate) fn look_again(&self, id: u64) {
         let mut schedule = self.shared.schedule.lock();
         let Some(lease) = schedule.get(id).and_then(Weak::upgrade) else {
             return;
         };
-        // Asked while no other can shift it.
+        // The lease is asked while the schedule is locked, so that no other task can shift the entry in between.
         schedule.shift(id, lease.next_check());
-        // First, because `lease` may be the last of its hold.
+        // Unlocked first, because `lease` may be the last reference to its hold.
         drop(schedule);
     }
 
@@ -116,7 +116,8 @@ impl Watchdog {
         }
     }
 
-    /// As [`drive`](Self::drive), for a caller that waits: what `work` sends first leaves before the task has its turn.
+    /// As [`drive`](Self::drive), for a caller that waits: polls `work` at once, so that its first command is sent
+    /// before the task has its turn.
     pub(crate) fn begin(&self, mut work: Work) {
         let mut context = Context::from_waker(Waker::noop());
         // A timer belongs to the runtime on which it was made, and another runtime may end. The task polls the work
@@ -155,11 +156,11 @@ impl Watchdog {
         }
     }
 
-    /// Waits for what the task or its runtime does by `until`.
+    /// Waits for `done`, which the task or its runtime completes by `until`.
     ///
     /// # Errors
-    /// That runtime may stand still while the caller's does not. A caller on another runtime waits for the time of a reply
-    /// longer, and then gets an error.
+    /// The task's runtime may stand still while the caller's does not. So a caller on another runtime waits for one
+    /// reply time longer, and then gets an error.
     pub(crate) fn in_time<F: Future>(
         &self,
         operation: &'static str,
@@ -207,17 +208,17 @@ impl Watchdog {
         self.jobs.is_closed()
     }
 
-    /// Everything with a lease.
+    /// Returns everything with a lease.
     pub(crate) fn all(&self) -> Vec<Arc<dyn Leased>> {
         self.shared.all()
     }
 
-    /// The number of enrolled holds.
+    /// Returns the number of enrolled holds.
     pub(crate) fn enrolled(&self) -> usize {
         self.shared.schedule.lock().len()
     }
 
-    /// The number of pieces of work that are handed over and not done.
+    /// Returns the number of pieces of work that were handed over and are not done.
     pub(crate) fn pending(&self) -> usize {
         self.shared.pending.load(Ordering::Relaxed)
     }

@@ -20,7 +20,7 @@ use crate::conn::address::{Address, AddressMap};
 pub(super) struct Reply {
     pub(super) from: Address,
     pub(super) outcome: SentinelAnswer,
-    /// Its own id, if it reports one.
+    /// The sentinel's own id, if it reports one.
     pub(super) id: Option<String>,
     /// The other sentinels that it knows; `None` if it does not report them.
     pub(super) peers: Option<Vec<Peer>>,
@@ -30,9 +30,9 @@ pub(super) struct Reply {
 #[derive(Debug)]
 pub(super) enum SentinelAnswer {
     Names(View),
-    /// It watches no primary of that name.
+    /// The sentinel watches no primary of that name.
     UnknownName,
-    /// It replied with an error.
+    /// The sentinel replied with an error.
     Refused(RedisError),
     /// There is no usable reply, for this reason.
     NoReply(String),

@@ -24,7 +24,7 @@ async fn what_waits_for_a_connection_to_the_old_primary_was_not_sent() {
     let pings = [&ping];
     let exchange = current.exchange(Lane::Command, &pings, Duration::from_secs(20));
     let switch = async {
-        // It never answers.
+        // The old primary accepts the connection and never answers.
         let _connected = listener.accept().await.unwrap();
         current.switch_to(&server());
     };

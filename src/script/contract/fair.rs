@@ -705,7 +705,7 @@ async fn a_missing_right_leaves_no_half_of_a_fair_place() {
         if !["lindex", "lrem", "zrem", "exists", "hdel"].contains(&right) {
             fixture.in_all_three(&[]).await;
         }
-        // And for the head of a free lock.
+        // Once more for the head of a free lock.
         fixture.fair(U1).await;
         fixture.fair_release(U0).await;
         anything(&mut user, "fair_acquire", &ask_args(U1, GRANT)).await;

@@ -269,7 +269,7 @@ async fn a_waiter_for_several_stands_in_one_queue_at_a_time() {
     // It was the head of the queue that it left, so the next waiter is notified once.
     let told = fixture.sorted_messages(&mut subscriber).await;
     assert_eq!(told, [format!("{}:{U3} 0", FAIR.channel())]);
-    // It moves back. The readers that let this writer go first are notified.
+    // The waiter moves back. The readers that let this writer go first are notified.
     fixture.taken(FAIR, U3).await;
     assert_eq!(fixture.take_none(&ALL, U1, 4).await.0, 1);
     assert_eq!(

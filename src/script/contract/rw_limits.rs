@@ -15,7 +15,7 @@ async fn a_full_server_lets_readers_and_writers_go() {
     let refused = fixture.refused("write_acquire", &KEYS, &args).await;
     assert_eq!(code(&refused), Some("OOM"), "{refused}");
     assert_eq!(fixture.keys().await, before, "nothing is half done");
-    // One that waits already waits on.
+    // A writer that already waits keeps its place.
     let noted = fixture.score(WAITING, U2).await;
     let args = [U2, "30000", "0", "60000"];
     fixture.run("write_acquire", &KEYS, &args).await;

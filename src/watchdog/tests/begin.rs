@@ -47,7 +47,7 @@ async fn work_that_ends_at_its_first_poll_is_not_handed_over() {
     outcome.await.unwrap();
 }
 
-/// Its timers and sockets would belong to a runtime that may end.
+/// Otherwise its timers and sockets would belong to a runtime that may end.
 #[tokio::test(flavor = "multi_thread")]
 async fn elsewhere_than_on_its_runtime_work_is_only_handed_over() {
     let client = client();

@@ -15,12 +15,12 @@ use crate::conn::{EventHandler, Lane};
 use crate::reentrant::ReentrantGuard;
 use crate::testing::{Answer, Scripted, Sent, granted};
 
-/// How long before the end of [`LEASE`] a hold ends locally.
+/// The time between the local deadline of a hold and the end of [`LEASE`].
 const MARGIN: Duration = Duration::from_millis(302);
 
 const IN_FLIGHT_MAX: usize = BATCHES_MAX * BATCH_HOLDS_MAX;
 
-/// The number at the end of a key.
+/// Returns the number at the end of a key.
 fn number(key: &str) -> u64 {
     key.trim_start_matches(|c: char| !c.is_ascii_digit())
         .parse()
@@ -45,7 +45,7 @@ fn keys(sent: &Sent) -> &[String] {
     &sent.script_args()[..sent.script_keys()]
 }
 
-/// When each key was renewed.
+/// Returns when each key was renewed.
 fn times_of_keys(sent: &[Sent]) -> HashMap<&str, Vec<Duration>> {
     let mut times: HashMap<&str, Vec<Duration>> = HashMap::new();
     for sent in sent {
@@ -102,7 +102,7 @@ async fn the_holds_of_a_silent_server_expire_and_the_others_keep_their_pace() {
     assert_eq!(under_way_max(&silent, MS * 1000), IN_FLIGHT_MAX);
 }
 
-/// The most holds under way at once, if each request is for this long.
+/// Returns the most holds under way at once, if each request takes `each`.
 fn under_way_max(sent: &[Sent], each: Duration) -> usize {
     let mut changes: BTreeMap<Duration, i64> = BTreeMap::new();
     for sent in sent {
@@ -163,8 +163,8 @@ async fn ten_thousand_holds_in_thousands_of_slots_are_renewed_in_time() {
     }
 }
 
-/// Where each answer takes almost the time that a reply may take, eight batches at a time would be too few: 800 holds
-/// in 900 ms, while 10 000 are due within ten seconds. Eight are enough for a server that answers at once.
+/// If each answer takes almost the time that a reply may take, eight batches at a time are too few: 800 holds in 900
+/// ms, while 10 000 are due within ten seconds. Eight are enough for a server that answers at once.
 #[tokio::test(start_paused = true)]
 async fn more_batches_are_under_way_to_a_server_far_away() {
     const SHORT: Duration = Duration::from_secs(15);
@@ -194,7 +194,7 @@ async fn a_server_that_answers_later_and_later_keeps_its_holds() {
     assert!(renewals(&server).len() > 16);
 }
 
-/// Their leases differ by a millisecond each, and so do the times that their renewals may take.
+/// The leases differ by a millisecond each, and so do the times that their renewals may take.
 #[tokio::test(start_paused = true)]
 async fn holds_with_leases_of_about_the_same_length_are_renewed_together() {
     let server = renewing(|sent| Answer::Value(all_held(sent)));
@@ -251,7 +251,7 @@ async fn what_is_given_up_while_it_waits_for_room_is_in_no_batch() {
     }
 }
 
-/// A hold that waits for room at a silent server is asked for at the new server of its slot, as soon as that server is
+/// A hold that waits for room at a silent server is renewed at the new server of its slot, as soon as that server is
 /// known.
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_room_goes_where_its_slot_has_moved() {

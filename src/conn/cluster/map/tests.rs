@@ -161,7 +161,7 @@ mod views {
         }
     }
 
-    /// The view of a node at `seed:1`.
+    /// Returns the view of a node at `seed:1`.
     fn seen(slots: &Value, info: Option<&Value>) -> Option<View> {
         View::of(slots, info, &at("seed", 1), &AddressMap::default())
     }
@@ -367,14 +367,14 @@ mod membership {
         }
     }
 
-    /// The node with the view that counts. The nodes do not report their own ids.
+    /// Returns the node with the view that counts. The nodes do not report their own ids.
     fn best_of(views: &[(u16, View)], last: Option<&View>, seeds: &[u16]) -> Option<u16> {
         let all = views.iter().map(|(port, view)| told(*port, None, view));
         let seeds: Vec<Address> = seeds.iter().map(|port| at(*port)).collect();
         best(all.collect(), last, &seeds).map(|told| told.address.port)
     }
 
-    /// Those at `primaries` serve the slots.
+    /// Returns the view of a node. The nodes in `primaries` serve the slots.
     fn shard(primaries: &[&str], replicas: &[&str], epoch: u64) -> View {
         let all = primaries.iter().chain(replicas).zip(1..);
         let ranges = primaries.iter().zip(1..).map(|(_, port)| (0, 9, at(port)));
@@ -509,7 +509,7 @@ mod redirections {
         }
     }
 
-    /// The `HDEL` of a release succeeded. Repeated at the other node, it would find no hold.
+    /// The `HDEL` of a release succeeded. If it were repeated at the other node, it would find no hold.
     #[test]
     fn what_was_released_is_not_released_again_elsewhere() {
         let error = |line: &[u8]| redis::parse_redis_value(line).unwrap();

@@ -148,12 +148,12 @@ mod deployments {
         let known = known(&[&all[1], &all[2]]);
         let later = |replies| ports(of_one_deployment(replies, &known, Some(&ours)));
         assert_eq!(later(&all), Some(vec![11, 12]));
-        // Even if only one of ours replies, or none.
+        // This holds even if only one of our sentinels replies, or none.
         assert_eq!(later(&all[..2]), Some(vec![11]));
         assert_eq!(later(&all[..1]), Some(vec![]));
     }
 
-    /// One of ours is gone, and its address now belongs to a sentinel of another deployment.
+    /// One of our sentinels is gone, and its address now belongs to a sentinel of another deployment.
     #[test]
     fn a_foreign_sentinel_at_an_address_of_ours_does_not_count() {
         let (ours, theirs) = (view(1, 4), view(2, 9));
@@ -175,8 +175,8 @@ mod deployments {
         assert_eq!(ports(counted), Some(vec![11, 12]));
     }
 
-    /// It was told to watch the primary of another deployment under the same name (`SENTINEL REMOVE`, `MONITOR`). The others
-    /// still list it, and cannot reach it. Otherwise all of them would follow the greater epoch.
+    /// The sentinel was told to watch the primary of another deployment under the same name (`SENTINEL REMOVE`,
+    /// `MONITOR`). The others still list it, but cannot reach it. Otherwise all of them would follow the greater epoch.
     #[test]
     fn one_of_ours_that_joined_another_deployment_does_not_count() {
         let (ours, theirs) = (view(1, 4), view(2, 9));
@@ -201,7 +201,8 @@ mod deployments {
         }
     }
 
-    /// Two of ours are gone, and one that is left remembers them. Their addresses belong to another deployment.
+    /// Two of our sentinels are gone, and the remaining one remembers them. Their addresses belong to another
+    /// deployment.
     #[test]
     fn foreign_sentinels_at_two_addresses_of_ours_do_not_count() {
         let (ours, theirs) = (view(1, 4), view(2, 9));
@@ -220,7 +221,7 @@ mod deployments {
         assert_eq!(ports(counted), Some(vec![11]));
     }
 
-    /// Two that may not report their ids know each other by their addresses.
+    /// Two sentinels that may not report their ids know each other by their addresses.
     #[test]
     fn sentinels_without_ids_are_one_deployment() {
         let (old, new) = (view(1, 4), view(2, 5));
@@ -231,7 +232,7 @@ mod deployments {
         assert_eq!(ports(counted), Some(vec![11, 12]));
     }
 
-    /// Containers without storage come back like this.
+    /// Containers without storage come back in this way.
     #[test]
     fn sentinels_that_were_set_up_anew_where_they_were_count() {
         let (old, new) = (view(1, 4), view(2, 0));
@@ -277,7 +278,7 @@ mod deployments {
             [Some(&["b", "c"][..]), Some(&["a", "c"]), Some(&["a", "b"])],
             // One sentinel was set up again and knows no others, but the others know it.
             [Some(&[]), Some(&["a", "c"]), Some(&["a", "b"])],
-            // They may not report their peers.
+            // The sentinels may not report their peers.
             [None, None, None],
         ] {
             let all = [
