@@ -142,7 +142,8 @@ impl QuorumShare {
         let hold = &self.hold;
         let changed = hold.changed();
         loop {
-            // Another queue once the client of this one is closed. The closing signals `changed`.
+            // Read in each round, because another queue is used once the client of this one is closed. The closing
+            // signals `changed`.
             let (_, local) = hold.local.queue();
             let wanted = &local.rare().wanted;
             let marks = (wanted.mark(), changed.mark());
@@ -315,7 +316,7 @@ pub(super) async fn reenter(
         }));
     }
     if !hold.is_held() {
-        // The hold has ended in the meantime, so what its servers answered is no error.
+        // The hold has ended in the meantime, so the answers of its servers are no errors.
         return Ok(None);
     }
     // Lists the servers in the order of the hold, because the caller's Redlock may name them in another one.

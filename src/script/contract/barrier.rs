@@ -245,7 +245,7 @@ async fn a_party_without_a_right_ends_no_round() {
     }
 }
 
-/// An error of the arriving party would say that nothing was changed.
+/// The error of an arriving party implies that nothing was changed.
 #[tokio::test]
 async fn a_party_that_is_not_there_leaves_no_foreign_key() {
     let mut fixture = Fixture::new().await;
