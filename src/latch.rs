@@ -221,8 +221,8 @@ impl Latch {
         self.wait_until("wait_for", OnceLock::new(), deadline).await
     }
 
-    /// Waits until the latch is open, or was opened by another call than `before`, which is the call that had opened it
-    /// last before the wait. If it is not set, the first look sets it.
+    /// Waits until the latch is open, or was opened by another call than `before`, the call that opened it last before
+    /// the wait. If `before` is not set, the first look sets it.
     async fn wait_until(
         &self,
         operation: &'static str,

@@ -39,14 +39,14 @@ pub(crate) struct Setup {
     pub(crate) client_id: Arc<str>,
     pub(crate) scripts: FindScript,
     pub(crate) events: Arc<dyn EventHandler>,
-    /// Given when a connection to a server has ended by itself.
+    /// Signalled when a connection to a server has ended by itself.
     pub(crate) disconnected: Arc<Hint>,
     /// Translates the addresses that servers announce.
     pub(crate) address_map: AddressMap,
     pub(crate) lookups: Lookups,
     /// For connections over TLS.
     pub(crate) security: Security,
-    /// Of the logins at servers, but not at sentinels.
+    /// The provider of the logins at servers, but not at sentinels.
     pub(crate) provider: Provider,
 }
 

@@ -1,8 +1,9 @@
 //! A server with its links: three that every client uses, and one that only some clients need. A set of servers of one
 //! kind, each made on first use.
 //!
-//! Invariant: one address has one [`SingleServer`], however often its role changes. Otherwise a new connection could not
-//! have the connection before it killed. It is forgotten when no command of an earlier connection can arrive any more.
+//! Invariant: one address has one [`SingleServer`], however often its role changes. Otherwise a new connection could
+//! not have the earlier connection killed. The server is forgotten when no command of an earlier connection can still
+//! arrive.
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ static MADE: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Debug)]
 pub(crate) struct SingleServer {
-    /// Of no other server of this process.
+    /// Different for each server of this process.
     pub(super) number: u64,
     pub(super) reachability: Arc<Reachability>,
     pub(super) process: Arc<SharedProcess>,
@@ -99,7 +100,7 @@ pub(crate) struct Nodes {
     /// The settings that all servers share: user, password, TLS. Of its address, only the kind matters.
     model: ConnectionInfo,
     pub(super) setup: Setup,
-    /// Each with the time when it was last seen in use.
+    /// The servers, each with the time when it was last seen in use.
     known: Mutex<BTreeMap<Address, (Arc<SingleServer>, Tick)>>,
 }
 
@@ -115,7 +116,7 @@ impl Nodes {
         }
     }
 
-    /// The server at this address. Nothing is sent to it yet.
+    /// Returns the server at this address, made if necessary. Nothing is sent to it yet.
     pub(crate) fn at(&self, address: &Address) -> Arc<SingleServer> {
         let (now, mut known) = (self.setup.clock.now(), self.known.lock());
         let new = || SingleServer::new(self.info(address), &self.setup);
@@ -125,13 +126,13 @@ impl Nodes {
         Arc::clone(server)
     }
 
-    /// Does this at each server that was used lately. It must not block.
+    /// Calls `action` for each server that was used lately. It must not block.
     pub(super) fn at_each(&self, action: impl Fn(&SingleServer)) {
         let known = self.known.lock();
         known.values().for_each(|(server, _)| action(server));
     }
 
-    /// All servers that were used lately.
+    /// Returns all servers that were used lately.
     pub(crate) fn known(&self) -> BTreeMap<Address, Arc<SingleServer>> {
         let (now, mut known) = (self.setup.clock.now(), self.known.lock());
         known.retain(|_, (server, used)| {
@@ -145,7 +146,7 @@ impl Nodes {
         servers.collect()
     }
 
-    /// The connection settings for this address.
+    /// Returns the connection settings for this address.
     pub(crate) fn info(&self, address: &Address) -> ConnectionInfo {
         address.with_settings_of(&self.model)
     }

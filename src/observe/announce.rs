@@ -203,8 +203,8 @@ impl Announcer {
         .await;
     }
 
-    /// Collects the holds and waits. `None` if the client uses no lock and has no permit. Only the first look that
-    /// finds this returns a record, which has neither holds nor waits and replaces the one before.
+    /// Collects the holds and waits. `None` if the client uses no lock and has no permit. The first look that finds
+    /// this still returns a record: an empty one, which replaces the record before.
     fn sample(&self, core: &Core, now: Tick, least: Duration) -> Option<Record> {
         let locks = core.locals.in_use();
         let holds = locks.iter().flat_map(|lock| lock.holds());

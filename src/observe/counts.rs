@@ -20,7 +20,7 @@ use crate::observe::group::{ByGroup, Group};
     expect(dead_code, reason = "times are for metrics alone")
 )]
 pub(crate) enum Fact<'a> {
-    /// A call got a lock, which is of a kind of one server.
+    /// A call got a lock, of a kind that has one server.
     Granted {
         kind: CountedKind,
         by: GrantedBy,

@@ -28,9 +28,9 @@ use crate::observe::observer::{GuardTimer, HoldSpan};
 ///
 /// It is held while a majority of all servers holds the lock for it, each with a local deadline of its own. A lost
 /// server (restarted, or unreachable for a lease) is asked again in the background about every third of a lease, so a
-/// long hold outlives the restart of every server, one after the other. Not so with a [fixed
-/// lease](crate::RedlockLock::fixed_lease). Once fewer than a majority are left, the guard is lost, and the rest is
-/// released at once.
+/// long hold outlives the restart of every server, one after the other. A hold with a [fixed
+/// lease](crate::RedlockLock::fixed_lease) asks no server again. Once fewer than a majority are left, the guard is
+/// lost, and the rest is released at once.
 ///
 /// **A program that ends right after the drop leaves the lock held** until its lease ends. End with
 /// [`release`](Self::release), or with [`Client::shutdown`](crate::Client::shutdown) of all its clients,

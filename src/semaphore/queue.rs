@@ -29,7 +29,7 @@ const STAND_BACK: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Terms {
     pub(super) permits: u32,
-    /// The declared number of permits; 0 if the handle does not declare it. Only the server knows which is right.
+    /// The declared number of permits; 0 if the handle does not declare it. Only the server knows whether it is right.
     pub(super) declared: u32,
     pub(super) policy: LeasePolicy,
     /// Whether the server has a queue for these requests.

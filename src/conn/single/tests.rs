@@ -31,7 +31,7 @@ async fn serve(mut stream: TcpStream) {
     }
 }
 
-/// A renewal whose reply is late does not end a connection that has answered another one meanwhile.
+/// A renewal whose reply is late does not end a connection that has answered another renewal in the meantime.
 #[tokio::test]
 async fn a_renewal_behind_a_slow_one_does_not_end_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -112,7 +112,7 @@ async fn a_connection_that_is_no_longer_logged_in_is_replaced() {
     assert_eq!(server.connections(), 2);
 }
 
-/// In Kubernetes, say, nodes that come again have other addresses.
+/// For example, nodes that come back have other addresses in Kubernetes.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_not_used_for_long_is_forgotten() {
     let model = "redis://h".into_connection_info().unwrap();

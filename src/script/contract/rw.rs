@@ -102,8 +102,8 @@ pub(super) fn hash(keys: &Keys) -> Vec<(&str, &str)> {
     fields
 }
 
-/// The messages that wake all of Redisson's waiters: a 1 for those asleep, and for one that is not asleep yet a 00,
-/// which lockset ignores.
+/// The messages that wake all of Redisson's waiters: a 1 for waiters that sleep, and a 00 for a waiter that does not
+/// sleep yet. lockset ignores the 00.
 pub(super) fn all_told(channel: &str) -> [String; 2] {
     ["1", "00"].map(|payload| format!("{channel} {payload}"))
 }
@@ -252,7 +252,7 @@ async fn a_downgrade_never_creates_a_hold() {
     }
 }
 
-/// Redisson gives each hold of a reader a lease of its own: they count as long as one of them lives.
+/// Redisson gives each hold of a reader a lease of its own. The reader counts as long as one of these leases lives.
 #[tokio::test]
 async fn a_reader_of_redissons_that_entered_twice_is_alive_by_either_lease() {
     let mut fixture = Fixture::new().await;
