@@ -135,7 +135,7 @@ impl Error {
         )
     }
 
-    /// Makes the error that says that the background task of the client has ended.
+    /// Makes the error of a client whose background task has ended.
     pub(crate) fn orphaned(operation: &'static str) -> Self {
         Self::new(
             Kind::Closed,

@@ -306,7 +306,7 @@ fn thinned(count: u64, total: u64) -> u64 {
     (count * VALUES_MAX).div_ceil(total)
 }
 
-/// Metrics by their kinds and units: each with its name, and what it means.
+/// Metrics by their kinds and units, each with its name and its description.
 macro_rules! metrics {
     ($($describe:ident $unit:ident: $($metric:ident $name:literal $help:literal)*;)*) => {
         $($(const $metric: &str = $name;)*)*

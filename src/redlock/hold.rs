@@ -485,7 +485,7 @@ mod tests {
     #[derive(Debug)]
     struct Meeting(Barrier);
 
-    /// The thread that lost the second member waits before the hold hears of it.
+    /// The thread that lost the second member waits before it notifies the hold.
     impl LossListener for Meeting {
         fn member_lost(self: Arc<Self>) {
             self.0.wait();

@@ -153,7 +153,7 @@ impl Tally {
         self.0[server] = outcome;
     }
 
-    /// Records a vote, and returns what the server has granted, if it has.
+    /// Records a vote. Returns the grant with the number of its server, if the server granted the lock.
     pub(super) fn record_vote<T>(
         &mut self,
         server: usize,

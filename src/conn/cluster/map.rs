@@ -1,5 +1,5 @@
 //! The map of a cluster: the slot of a key, the nodes that serve the slots as one node sees them, which of several
-//! views counts, and what a node says when another one serves the slot. Pure.
+//! views counts, and the redirection to another node. Pure.
 //!
 //! Invariant: once there is a view, a node of another cluster changes nothing, for example at an address that was
 //! reassigned. Its view has no node in common with the last one. Its epoch does not matter, because each cluster

@@ -156,7 +156,7 @@ async fn who_may_not_look_for_its_place_takes_one_at_the_end() {
     fixture.a_score_for_each_in_the_queue().await;
 }
 
-/// One call keeps the places of many waiters, and says who has to ask.
+/// One call keeps the places of many waiters, and returns which of them have to ask.
 #[tokio::test]
 async fn heartbeats_of_many_waiters() {
     let mut fixture = Fixture::new().await;

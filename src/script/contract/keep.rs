@@ -156,7 +156,7 @@ async fn a_writer_is_left_as_one() {
     fixture.is_kept_for("L", 9_000).await;
 }
 
-/// A waiter of Redisson that was told of no lease sleeps until it is notified.
+/// A waiter of Redisson that was refused by a lock without a lease sleeps until it is notified.
 #[tokio::test]
 async fn who_waits_for_a_lock_without_a_lease_hears_that_it_has_one() {
     let mut fixture = Fixture::new().await;
